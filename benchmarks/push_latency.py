@@ -34,10 +34,9 @@ import click
 from netmiko import ConnectHandler
 
 from benchmarks.figures import print_figures
-from mltswitch.deploy import Status, push
+from mltswitch.deploy import Fleet, Status, push
 from mltswitch.deploy.conversation import Conversation
 from mltswitch.deploy.journal import STATE_VARIABLE
-from mltswitch.deploy.operations import Fleet
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
@@ -149,6 +148,10 @@ class Timed:
     def ask(self, command: str) -> str:
         """As the session does."""
         return self.session.ask(command)
+
+    def hang_up(self) -> None:
+        """As the session does."""
+        self.session.hang_up()
 
     def apply(self, steps: Sequence[Step]) -> None:
         """As the session does, timed."""

@@ -99,6 +99,10 @@ class DeviceError(MltswitchError):
     exit_code: ClassVar[int] = 4
 
 
+class HazardError(DeviceError):
+    """Somebody has set on a switch what breaks the plan's promises: push refuses, and verify says so."""
+
+
 class UnreachableError(DeviceError):
     """The network, or a device that is busy or restarts, broke a connection: a second try may succeed."""
 

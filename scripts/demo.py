@@ -86,8 +86,8 @@ def steps() -> list[str]:
     mltswitch("lab", "up", "-i", INVENTORY, "--fabric", FABRIC)
     say("\n== 5. Push; push again, which finds nothing to do; verify")
     say("(Onyx and SONiC rewrite no DSCP of their hosts, so a push has to be told to accept that)")
-    in_lab("push", str(PLAN), "-i", INVENTORY, "--accept")
-    second = json.loads(in_lab("push", str(PLAN), "-i", INVENTORY, "--accept", "--json", quiet=True))
+    in_lab("push", str(PLAN), "-i", INVENTORY, "--accept", "--yes")
+    second = json.loads(in_lab("push", str(PLAN), "-i", INVENTORY, "--accept", "--yes", "--json", quiet=True))
     say(f"changed by the second push: {second['summary']['changed']} of {len(second['devices'])} devices")
     in_lab("verify", str(PLAN), "-i", INVENTORY)
     found = somebody_changes_a_threshold(plan)
@@ -117,7 +117,7 @@ def somebody_changes_a_threshold(plan: dict[str, Any]) -> str:
             f"{entry['device']}, port {entry['port']}, queue {entry['queue']} ({entry['traffic_class']}): "
             f"{entry['field']} expected {entry['expected']}, found {entry['found']}"
         )
-    in_lab("push", str(PLAN), "-i", INVENTORY, "--accept")
+    in_lab("push", str(PLAN), "-i", INVENTORY, "--accept", "--yes")
     return f"{len(differences)} wrong values, on {', '.join({entry['device'] for entry in differences})}"
 
 

@@ -1,4 +1,4 @@
-"""`mltswitch history`, `show`, `status`, `resume` and `rollback`: the changes that pushes made."""
+"""`mltswitch history`, `show`, `status`, `resume`, `confirm`, `rollback`, `remove`: what pushes did."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +9,7 @@ import click
 from mltswitch import deploy
 from mltswitch.cli.deploy import Bar, concurrency_option, print_report
 from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.cli.render import inventory_options
 from mltswitch.deploy import Fleet, FleetReport, Journal
 from mltswitch.deploy.journal import counted
 from mltswitch.errors import printable
@@ -134,6 +135,35 @@ def rollback(
         return deploy.rollback(journal, inventory, limit=limit, fleet=fleet)
 
     return _carried_out("rolling back", undo, identifier, inventory_paths, limit, concurrency, as_json)
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch confirm 20261126-120501")
+@_arguments
+def confirm(
+    identifier: str | None,
+    inventory_paths: tuple[Path, ...],
+    limit: str | None,
+    concurrency: int,
+    as_json: bool,
+) -> int:
+    """Keep CHANGE, which was pushed with --confirm: save the switches that still run it."""
+
+    def keep(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
+        return deploy.confirm(journal, inventory, limit=limit, fleet=fleet)
+
+    return _carried_out("confirming", keep, identifier, inventory_paths, limit, concurrency, as_json)
+
+
+@click.command(epilog="\b\nExample:\n  mltswitch remove -i inventories/rack --limit leaf1")
+@json_option
+@concurrency_option
+@inventory_options
+def remove(inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool) -> int:
+    """Take everything of ours off the switches: back to what they ran before the first push on record."""
+    inventory = load_inventory(*inventory_paths)
+    with Bar("removing", len(inventory.select(limit)), concurrency) as bar:
+        report = deploy.remove(inventory, limit=limit, fleet=bar.fleet)
+    return print_report(report, as_json, with_changes=False, untested={})
 
 
 def _carried_out(

@@ -1,6 +1,7 @@
 """`mltswitch diff`, `push` and `verify`: a plan and the switches that should run it."""
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,10 +22,13 @@ from mltswitch.cli.render import (
 from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport, Rollout, Status
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.plan import Plan, load_plan
+from mltswitch.targets import target_for
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_CONCURRENCY: Final = 20
 MAXIMUM_CONCURRENCY: Final = 256
+LONGEST_TIMER_SECONDS: Final = 86_399
+"""A day, as EOS writes hh:mm:ss."""
 SHOWN_PORTS: Final = 3
 """Of those that differ alike."""
 
@@ -69,7 +73,7 @@ def diff(
     epilog="\b\nExamples:\n  mltswitch push plan.yaml -i inventories/lab\n"
     "  mltswitch push plan.yaml -i inventories/lab --check --diff\n"
     "  mltswitch push plan.yaml -i inventories/rack --serial 1,10%,50% --max-fail-percentage 5\n"
-    "  mltswitch push plan.yaml -i inventories/rack --atomic"
+    "  mltswitch push plan.yaml -i inventories/rack --atomic --confirm 300"
 )
 @_arguments
 @click.option("--check", is_flag=True, help="Show what would be sent, and send nothing.")
@@ -93,6 +97,26 @@ def diff(
     help="Of a wave's devices; where more fail, no further wave begins.",
 )
 @click.option("--atomic", is_flag=True, help="One failure takes all devices back.")
+@click.option(
+    "--confirm",
+    "confirm_seconds",
+    type=click.IntRange(1, LONGEST_TIMER_SECONDS),
+    metavar="SECONDS",
+    help="The switches go back by themselves after this time, unless `mltswitch confirm` keeps the change.",
+)
+@click.option("--yes", is_flag=True, help="Ports may go down for it: do not ask.")
+@click.option(
+    "--device-timeout",
+    type=click.FloatRange(1),
+    metavar="SECONDS",
+    help="Hang up on a switch that takes longer, and take it back.",
+)
+@click.option(
+    "--deadline",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="Begin with no further switch after this time; `mltswitch resume` goes on.",
+)
 def push(
     plan_file: Path,
     inventory_paths: tuple[Path, ...],
@@ -105,19 +129,40 @@ def push(
     serial: str,
     max_fail_percentage: float,
     atomic: bool,
+    confirm_seconds: int | None,
+    yes: bool,
+    device_timeout: float | None,
+    deadline: float | None,
 ) -> int:
     """Make the switches run PLAN: change, read back, compare, save; a switch that fails is taken back."""
     plan, inventory = _load(plan_file, inventory_paths, limit)
-    rollout = Rollout(serial=serial, max_fail_percentage=max_fail_percentage, atomic=atomic)
-    with Bar("comparing" if check else "pushing", len(inventory.select(limit)), concurrency) as bar:
-        if check:
+    devices = inventory.select(limit)
+    rollout = Rollout(serial, max_fail_percentage, atomic, confirm_seconds)
+    asks = not yes and sys.stdin.isatty() and any(target_for(each.platform).takes_down for each in devices)
+    if check or asks:
+        with Bar("comparing", len(devices), concurrency, device_timeout) as bar:
             report = deploy.diff(plan, inventory, limit=limit, fleet=bar.fleet)
-        else:
+    if not check:
+        yes = yes or (asks and _may_go_down(report))
+        ends = None if deadline is None else time.monotonic() + deadline
+        with Bar("pushing", len(devices), concurrency, device_timeout, ends) as bar:
             report = deploy.push(
-                plan, inventory, limit=limit, accept=accept, rollout=rollout, fleet=bar.fleet
+                plan, inventory, limit=limit, accept=accept, takes_down=yes, rollout=rollout, fleet=bar.fleet
             )
-    untested = unverified(plan, inventory.select(limit))
-    return print_report(report, as_json, with_changes=check or with_changes, untested=untested)
+    untested = unverified(plan, devices)
+    code = print_report(report, as_json, with_changes=check or with_changes, untested=untested)
+    if confirm_seconds is not None and report.with_status(Status.CHANGED) and not as_json:
+        click.echo(f"undone after {confirm_seconds} s, unless: `mltswitch confirm {report.change}`")
+    return code
+
+
+def _may_go_down(report: FleetReport) -> bool:
+    """Ask about the ports that a push takes down; ends the command where they may not."""
+    stopped = [f"{each.device} {', '.join(each.takes_down)}" for each in report.devices if each.takes_down]
+    if stopped:
+        click.echo(f"These ports stop forwarding for a while: {'; '.join(stopped)}", err=True)
+        click.confirm("Push all the same?", abort=True, err=True)
+    return bool(stopped)
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
@@ -145,8 +190,17 @@ def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None)
 class Bar:
     """Progress on standard error; nothing where that is no terminal."""
 
-    def __init__(self, title: str, total: int, concurrency: int) -> None:
-        self.fleet = Fleet(concurrency=concurrency, progress=self._done)
+    def __init__(
+        self,
+        title: str,
+        total: int,
+        concurrency: int,
+        device_seconds: float | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.fleet = Fleet(
+            concurrency=concurrency, progress=self._done, device_seconds=device_seconds, deadline=deadline
+        )
         self._progress = Progress(
             TextColumn(title),
             BarColumn(),

@@ -6,7 +6,9 @@ from mltswitch.capabilities import Unverified
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.cli.targets_page import (
     MATRIX_COLUMNS,
+    RELEASE_COLUMNS,
     figures_of,
+    known_releases,
     matrix_row,
     sources_of,
     targets_page,
@@ -43,12 +45,18 @@ def targets_command(hardware: str | None, unverified: bool, markdown: bool, as_j
 def _print_matrix(*, as_json: bool) -> None:
     usable, refused = known_hardware()
     if as_json:
-        print_json({"hardware": usable, "refused": refused})
+        releases = [
+            {"platform": platform, "versions": each.versions, "source": each.source}
+            for platform, each in known_releases()
+        ]
+        print_json({"hardware": usable, "refused": refused, "releases": releases})
         return
     console().print(table("Targets", MATRIX_COLUMNS, map(matrix_row, usable)))
     if refused:
         rows = [(entry.platform, entry.hardware, entry.reason) for entry in refused]
         console().print(table("Refused", ("platform", "hardware", "reason"), rows))
+    rows = [(platform, each.versions, each.source) for platform, each in known_releases()]
+    console().print(table("Releases", RELEASE_COLUMNS, rows))
 
 
 def _print_unverified(*, as_json: bool) -> None:

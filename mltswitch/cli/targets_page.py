@@ -9,7 +9,7 @@ from typing import Any, Final
 from mltswitch.capabilities import BandwidthCapability, Capabilities, PortGroup, Unverified
 from mltswitch.capabilities.hardware import Box, Chip, Figure, System, hardware_data
 from mltswitch.errors import UserInputError
-from mltswitch.targets import RefusedHardware, known_hardware
+from mltswitch.targets import RefusedHardware, Release, known_hardware, targets
 from mltswitch.units import format_bps, format_bytes
 
 PAGE_HEAD: Final = """\
@@ -43,6 +43,7 @@ MATRIX_COLUMNS: Final = (
     "marks at",
     "unverified #",
 )
+RELEASE_COLUMNS: Final = ("platform", "versions", "source")
 _NOT_KNOWN: Final = "not known"
 
 
@@ -65,6 +66,11 @@ def matrix_row(entry: Capabilities) -> tuple[object, ...]:
         entry.marks_at,
         len(entry.unverified),
     )
+
+
+def known_releases() -> Iterator[tuple[str, Release]]:
+    """(platform, versions of its OS that a device may run), of the platforms that name them."""
+    yield from ((name, each) for name, target in targets().items() for each in target.releases)
 
 
 def figures_of(name: str) -> tuple[Figure[Any], ...]:
@@ -124,6 +130,13 @@ def _overview(usable: Iterable[Capabilities], refused: tuple[RefusedHardware, ..
         yield "\nKnown by name, and refused:\n\n"
         rows = [(entry.platform, entry.hardware, entry.reason) for entry in refused]
         yield from _table(("platform", "hardware", "reason"), rows)
+    yield (
+        "\nA device that runs another release than these is refused, unless `mltswitch_release` in the "
+        "inventory names it.\nCommunity SONiC is asked for its release, which decides what is sent "
+        "([os-sonic.md](os-sonic.md)).\n\n"
+    )
+    rows = [(platform, each.versions, each.source) for platform, each in known_releases()]
+    yield from _table(RELEASE_COLUMNS, rows)
 
 
 def _platforms(usable: Iterable[Capabilities]) -> Iterator[str]:

@@ -2,18 +2,10 @@
 
 from mltswitch.deploy.conversation import Connector, Conversation
 from mltswitch.deploy.journal import OPEN, Journal, State, change, changes
-from mltswitch.deploy.operations import (
-    Fleet,
-    Rollout,
-    abandon,
-    diff,
-    push,
-    resume,
-    rollback,
-    status,
-    verify,
-)
+from mltswitch.deploy.operations import diff, push, verify
+from mltswitch.deploy.recovery import abandon, confirm, remove, resume, rollback, status
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Status
+from mltswitch.deploy.rollout import Fleet, Rollout
 from mltswitch.deploy.ssh import connect, unlock_keys
 
 __all__ = [
@@ -31,9 +23,11 @@ __all__ = [
     "abandon",
     "change",
     "changes",
+    "confirm",
     "connect",
     "diff",
     "push",
+    "remove",
     "resume",
     "rollback",
     "status",

@@ -85,6 +85,11 @@ class CommandLineConversation:
                 if REFUSAL.search(answer):
                     raise refusal(self._device, steps, index, quoted(answer))
 
+    def hang_up(self) -> None:
+        """Close the connection under whatever runs."""
+        if self._connection.remote_conn_pre is not None:
+            self._connection.remote_conn_pre.close()
+
     def _send(self, line: str, seconds: float) -> str:
         """What the device answers to a line, without the echo before it and the prompt after it."""
         deadline = time.monotonic() + seconds

@@ -2,16 +2,17 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from mltswitch.deploy.cabling import cabling_differences, check_cabling
 from mltswitch.deploy.conversation import Connector, Conversation, quoted
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, Status
-from mltswitch.errors import DeviceError, UnreachableError
+from mltswitch.errors import DeviceError, HazardError, UnreachableError
 from mltswitch.targets import Change, RunningState
 from mltswitch.targets.state import differences
 
@@ -39,7 +40,7 @@ def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
                     raise
                 share = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
                 time.sleep(share * RETRY_SECONDS * 2 ** (attempt - 1))
-        check_identity(job.device, job.target, session)
+        check_identity(job.device, job.target, session, job.quantised.capabilities.hardware)
         yield session
 
 
@@ -60,34 +61,53 @@ class Diff:
     """What a push would change on one device."""
 
     connector: Connector
+    strays: Mapping[str, tuple[DeviceDifference, ...]]
+    """Device → what earlier changes left on ports that are not the plan's; a push takes those back."""
 
     def __call__(self, job: Job) -> DeviceReport:
         """Connect, read, compare."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
+            check_cabling(job, session)
             running = read(session, job)
         change = remaining(job, running)
-        found = (*value_differences(job, running), *_unconfirmed(job, running))
+        left = self.strays.get(job.device.name, ())
+        found = (*value_differences(job, running), *_unconfirmed(job, running), *left)
         status = Status.WOULD_CHANGE
-        if change.is_empty:
+        if change.is_empty and not left:
             status = Status.DIFFERS if found else Status.OK
-        return report(job, status, started, change=change.text, differences=found, notes=running.notes)
+        return report(
+            job,
+            status,
+            started,
+            change=change.text,
+            differences=found,
+            notes=running.notes,
+            takes_down=change.takes_down,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Whether one device runs the plan."""
+    """Whether one device runs the plan, and nothing of ours beside it."""
 
     connector: Connector
+    strays: Mapping[str, tuple[DeviceDifference, ...]]
 
     def __call__(self, job: Job) -> DeviceReport:
         """Connect, read, compare."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
-            running = read(session, job)
-        found = (*all_differences(job, running), *_unconfirmed(job, running))
+            cables, not_told = cabling_differences(job, session)
+            try:
+                running = read(session, job)
+            except HazardError as error:
+                found = (*cables, _refusal(job, error))
+                return report(job, Status.DIFFERS, started, differences=found, notes=not_told)
+        left = self.strays.get(job.device.name, ())
+        found = (*cables, *all_differences(job, running), *_unconfirmed(job, running), *left)
         status = Status.DIFFERS if found else Status.OK
-        return report(job, status, started, differences=found, notes=running.notes)
+        return report(job, status, started, differences=found, notes=(*running.notes, *not_told))
 
 
 def value_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
@@ -115,12 +135,16 @@ def all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, 
     try:
         change = remaining(job, running)
     except DeviceError as error:
-        unstated = f"a refusal: {quoted(str(error))}"
-    else:
-        if change.is_empty:
-            return ()
-        unstated = _shortened(change)
-    return (DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", unstated),)
+        return (_refusal(job, error),)
+    return () if change.is_empty else (_unsent(job, _shortened(change)),)
+
+
+def _refusal(job: Job, error: DeviceError) -> DeviceDifference:
+    return _unsent(job, f"a refusal: {quoted(str(error))}")
+
+
+def _unsent(job: Job, found: str) -> DeviceDifference:
+    return DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", found)
 
 
 def _unconfirmed(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
@@ -149,6 +173,7 @@ def report(
     error: str = "",
     notes: tuple[str, ...] = (),
     way_back: str = "",
+    takes_down: tuple[str, ...] = (),
 ) -> DeviceReport:
     """What came of one device since `started`, of the monotonic clock."""
     return DeviceReport(
@@ -164,4 +189,5 @@ def report(
         notes=notes,
         shortfalls=job.quantised.shortfalls,
         way_back=way_back,
+        takes_down=takes_down,
     )

@@ -20,6 +20,9 @@ class Conversation(Protocol):
     def apply(self, steps: Sequence[Step]) -> None:
         """Send the steps in order; none is sent after one that the device refuses."""
 
+    def hang_up(self) -> None:
+        """End the session at once, from any thread: whoever waits for the device fails."""
+
 
 Connector = Callable[[Device, Target], AbstractContextManager[Conversation]]
 """Opens a conversation, and closes it afterwards; raises DeviceError."""

@@ -6,11 +6,14 @@ from mltswitch.inventory import Device
 from mltswitch.targets import Identity, Target
 
 
-def check_identity(device: Device, target: Target, conversation: Conversation) -> Identity | None:
+def check_identity(
+    device: Device, target: Target, conversation: Conversation, hardware: str = ""
+) -> Identity | None:
     """Ask the device who it is, and return that; None where its target has no words for it.
 
-    Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, or
-    does not say who it is.
+    Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, is
+    known to be other hardware than the plan was made for (empty: no plan), runs a release of which its target
+    knows nothing, or does not say who it is. A model that no source names is not refused.
     """
     if target.identify is None:
         return None
@@ -24,10 +27,34 @@ def check_identity(device: Device, target: Target, conversation: Conversation) -
     for variable, wanted, given in (
         ("mltswitch_serial", device.serial, identity.serial),
         ("mltswitch_model", device.model, identity.model),
+        ("mltswitch_release", device.release, identity.release),
     ):
         if wanted and given.casefold() != wanted.casefold():
             raise _stranger(device, identity, f"{variable} {wanted}", f"correct {variable}")
+    told = target.hardware_of(identity.model)
+    if hardware and told and hardware not in told:
+        raise DeviceError(
+            f"is a {quoted(identity.model)}, hardware {' or '.join(sorted(told))}; nothing was sent",
+            where=place(device),
+            expected=f"{hardware}, for which the plan was made",
+            hint="correct ansible_host if another box answers there; else `hardware` in the fabric file",
+        )
+    _check_release(device, target, identity.release)
     return identity
+
+
+def _check_release(device: Device, target: Target, release: str) -> None:
+    """A device that tells no release, and one that runs the inventory's, are not held against the list."""
+    known = [each for each in target.releases if each.pattern.match(release)]
+    if not target.releases or not release or device.release or known:
+        return
+    shown = quoted(release)
+    raise DeviceError(
+        f"runs {target.platform} {shown}, a release of which mltswitch knows nothing; nothing was sent",
+        where=place(device),
+        expected=" or ".join(each.versions for each in target.releases),
+        hint=f"where you have tried it: mltswitch_release: {shown} in the inventory",
+    )
 
 
 def _check_hostname(device: Device, identity: Identity) -> None:
@@ -38,7 +65,7 @@ def _check_hostname(device: Device, identity: Identity) -> None:
     if not identity.hostname and device.serial:
         return
     wanted = dict.fromkeys((device.hostname,) if device.hostname else (device.name, device.switch))
-    if _label(identity.hostname) not in map(_label, wanted):
+    if label(identity.hostname) not in map(label, wanted):
         raise _stranger(
             device,
             identity,
@@ -47,12 +74,13 @@ def _check_hostname(device: Device, identity: Identity) -> None:
         )
 
 
-def _label(hostname: str) -> str:
+def label(hostname: str) -> str:
+    """A host name as names are compared: a switch may call itself leaf1 or Leaf1.example.net."""
     return hostname.partition(".")[0].casefold()
 
 
 def _stranger(device: Device, identity: Identity, expected: str, change: str) -> DeviceError:
-    parts = (("serial", identity.serial), ("model", identity.model))
+    parts = (("serial", identity.serial), ("model", identity.model), ("release", identity.release))
     details = ", ".join(f"{word} {quoted(value)}" for word, value in parts if value)
     name = quoted(identity.hostname) or "a box without a name"
     return DeviceError(

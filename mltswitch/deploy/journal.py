@@ -85,6 +85,14 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
     }
 )
 """What may follow what; a change that is resumed may send lines again, and is STAGED once more."""
+
+
+def state_diagram() -> str:
+    """The transitions as Mermaid draws them."""
+    arrows = [f"    {state} --> {later}" for state, after in TRANSITIONS.items() for later in sorted(after)]
+    return "\n".join(["stateDiagram-v2", "    [*] --> planned", *arrows]) + "\n"
+
+
 OPEN: Final = frozenset({State.STAGED, State.APPLIED, State.VERIFIED, State.ROLLING_BACK})
 """States in which the device may run neither the old nor the new configuration, or has not saved it."""
 
@@ -124,6 +132,8 @@ class Header(_Document):
     """Sizes of the waves."""
     max_fail_percentage: float
     atomic: bool
+    confirm_seconds: int | None = None
+    """After which the devices go back by themselves unless they are confirmed; None: never."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -265,6 +275,7 @@ def begin(
     serial: str = "100%",
     max_fail_percentage: float = 0.0,
     atomic: bool = False,
+    confirm_seconds: int | None = None,
 ) -> Journal:
     """A new change, every device of it planned; raises MachineError where it cannot be written."""
     identifier = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
@@ -281,6 +292,7 @@ def begin(
         serial=serial,
         max_fail_percentage=max_fail_percentage,
         atomic=atomic,
+        confirm_seconds=confirm_seconds,
     )
     files = ((folder / "plan.json", text), (folder / "change.json", header.model_dump_json(indent=1) + "\n"))
     with _named(folder):

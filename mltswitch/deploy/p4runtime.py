@@ -50,6 +50,10 @@ class P4RuntimeConversation:
             self._reader = self._open(primary=False)
         self._writer: Switch | None = None
 
+    def hang_up(self) -> None:
+        """Close the connections under whatever runs."""
+        self._stack.close()
+
     def ask(self, command: str) -> str:
         """The program, the entries or the meters; none of a program that is not ours."""
         with self._named():

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mltswitch.deploy.cabling import Cabling
 from mltswitch.deploy.p4runtime import check_p4runtime
 from mltswitch.deploy.ssh import host_keys, require_packages, unlock_keys
 from mltswitch.errors import UserInputError
@@ -19,6 +20,8 @@ class Job:
     device: Device
     target: Target
     quantised: Quantised
+    cabling: Cabling
+    """Of the whole fabric."""
 
 
 def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[Job, ...], tuple[str, ...]]:
@@ -38,7 +41,8 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
     _check_known_hosts(by_ssh)
     if len(by_ssh) < len(devices):
         check_p4runtime()
-    return tuple(_job(plan, device) for device in devices), _uncovered(plan, inventory)
+    cabling = Cabling.of(plan, inventory)
+    return tuple(_job(plan, device, cabling) for device in devices), _uncovered(plan, inventory)
 
 
 def _match(plan: Plan, inventory: Inventory) -> None:
@@ -112,11 +116,11 @@ def _check_known_hosts(devices: Iterable[Device]) -> None:
                 ) from None
 
 
-def _job(plan: Plan, device: Device) -> Job:
+def _job(plan: Plan, device: Device, cabling: Cabling) -> Job:
     target = target_for(device.platform, where=device.name)
     quantised = target.quantise(plan, device.switch)
     target.render(quantised.state, quantised.capabilities)  # raises where the text would say anything else
-    return Job(device, target, quantised)
+    return Job(device, target, quantised, cabling)
 
 
 def _uncovered(plan: Plan, inventory: Inventory) -> tuple[str, ...]:

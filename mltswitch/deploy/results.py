@@ -11,6 +11,8 @@ from mltswitch.units import format_bps, format_bytes
 
 PUSH: Final = "push"
 """Field of a difference that no value says: what a push would still do where every value is the plan's."""
+CABLING: Final = "cabling"
+"""Field of a difference: where a port leads by LLDP, and by the plan."""
 
 
 _WORDS: Final = {"None": "none", "True": "yes", "False": "no", "()": "none"}
@@ -64,6 +66,8 @@ class DeviceDifference:
         """What runs → what the plan has, in words."""
         if self.field == PUSH:
             return f"push expected {self.expected}, found {self.found}"
+        if self.field == CABLING:
+            return f"leads to {self.found} by LLDP, to {self.expected} by the plan's cabling"
         old, new = (_in_words(self.field, text) for text in (self.found, self.expected))
         return f"{FIELD_WORDS.get(self.field, self.field)} {old} → {new}"
 
@@ -110,6 +114,8 @@ class DeviceReport:
     """What the plan asks for and the device cannot do, a sentence each."""
     way_back: str = ""
     """After a change: what to enter on the device itself to undo it; empty: it keeps no state for that."""
+    takes_down: tuple[str, ...] = ()
+    """Ports that stop forwarding for a while when the change is pushed."""
     hardware: str = ""
     """Model for which the plan was made."""
 

@@ -69,6 +69,10 @@ class ShellConversation:
             if outcome.status != 0:
                 raise refusal(self._device, steps, index, outcome.complaint)
 
+    def hang_up(self) -> None:
+        """Close the connection under whatever runs."""
+        self._transport.close()
+
     def run(self, command: str, stdin: bytes = b"", seconds: float | None = None) -> Outcome:
         """Run one command, byte for byte; raises DeviceError when it takes too long or prints too much.
 

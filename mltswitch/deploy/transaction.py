@@ -1,8 +1,5 @@
 """One device's part of a change: forward, saved, and back; each step is in the journal before it is begun.
 
-    planned ─ staged ─ applied ─ verified ─ confirmed
-                 └─────────┴─────────┴──────────┴─ rolling back ─ rolled back
-
 A device that refuses a line, or reads back wrong, is taken back to what it ran before, at once. Where it
 cannot be reached for that, the journal keeps its state, and `resume`, `rollback` or another push goes on from
 there: they read what the device runs first, so they do not depend on how far the change came.
@@ -10,9 +7,11 @@ there: they read what the device runs first, so they do not depend on how far th
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Final
 
+from mltswitch.deploy.cabling import check_cabling
 from mltswitch.deploy.comparison import (
     all_differences,
     reached,
@@ -25,7 +24,7 @@ from mltswitch.deploy.conversation import Connector, Conversation, explained, pl
 from mltswitch.deploy.journal import OPEN, Journal, State
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, Status
-from mltswitch.errors import DeviceError, UserInputError
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.targets import Change, RunningState, Step
 
 _ROUNDS: Final = 2
@@ -38,15 +37,24 @@ class Transaction:
 
     connector: Connector
     journal: Journal
-    saves: bool = True
-    """Whether each device is saved as soon as it is verified; else `confirm` does it."""
     earlier: Mapping[str, Sequence[Journal]] = field(default_factory=dict)
     """Device → the changes that are unfinished on it, which this one takes over."""
+    left: Mapping[str, "Undoing"] = field(default_factory=dict)
+    """Device → the finished changes that are taken back first: they concern ports that this one does not."""
+    takes_down: bool = True
+    """Whether ports may stop forwarding for it."""
+
+    @property
+    def saves(self) -> bool:
+        """Whether each device is saved as soon as it is verified; else `confirm` does it."""
+        return not self.journal.header.atomic and self.journal.header.confirm_seconds is None
 
     def forward(self, job: Job) -> DeviceReport:
         """Change the device, read it back, save it; where that fails, take it back, and report why."""
         progress = _Progress(time.monotonic())
         try:
+            if undoing := self.left.get(job.device.name):
+                progress.cleared = undo(self.connector, undoing).change
             with reached(self.connector, job) as session:
                 self._change(session, job, progress)
         except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
@@ -54,9 +62,9 @@ class Transaction:
         change = progress.change
         return report(
             job,
-            Status.OK if change.is_empty else Status.CHANGED,
+            Status.CHANGED if change.steps or progress.cleared else Status.OK,
             progress.started,
-            change=change.text,
+            change=progress.cleared + change.text,
             differences=progress.before,
             # What was just saved is what the notes missed; where nothing could be saved, they stand.
             notes=() if change.save and self.saves else progress.notes,
@@ -65,17 +73,29 @@ class Transaction:
 
     def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
         name = job.device.name
+        check_cabling(job, session)
         running = read(session, job)
         progress.notes = running.notes
         progress.before = progress.left = value_differences(job, running)
         progress.change = change = remaining(job, running)
         _check_steps((*change.steps, *change.save))
+        if change.takes_down and not self.takes_down:
+            raise DeviceError(
+                f"takes down ports for a while: {', '.join(change.takes_down)}",
+                where=place(job.device),
+                hint="`--yes` says that they may go down",
+            )
         earlier = [each for each in self.earlier.get(name, ()) if each.state(name) in OPEN]
         if not change.is_empty or earlier:
             answers = running.answers
             for each in earlier:
                 answers = _inherited(each, job)
             may_be_saved = any(each.may_be_saved(name) for each in earlier)
+            for each in earlier:
+                _stop_timer(session, each, job)
+            if not change.is_empty:
+                change = self._timed(session, job, answers, change)
+                _check_steps(change.steps)
             self.journal.stage(name, answers, change.text, may_be_saved=may_be_saved)
             for each in earlier:
                 each.record(name, State.CONTINUED, self.journal.identifier)
@@ -87,6 +107,17 @@ class Transaction:
             raise DeviceError("runs something else than the plan", where=place(job.device))
         self._save(session, job, change)
 
+    def _timed(self, session: Conversation, job: Job, answers: Mapping[str, str], change: Change) -> Change:
+        """The change, undone by the device itself where the journal says so."""
+        name, timer = job.device.name, job.target.timer
+        if self.journal.header.confirm_seconds is None or timer is None:
+            return change
+        if self.journal.has_backup(name):  # resumed: what runs now is not what the device is to return to
+            answers = self.journal.backup(name).answers
+            _stop_timer(session, self.journal, job)
+        seconds = self.journal.header.confirm_seconds
+        return timer.arm(change, answers, job.quantised.state, _timer_name(self.journal, job), seconds)
+
     def confirm(self, job: Job) -> DeviceReport:
         """Save a device that runs the plan; one that does not any more fails, and stays as it is."""
         started = time.monotonic()
@@ -94,10 +125,22 @@ class Transaction:
             running = read(session, job)
             left = all_differences(job, running)
             if left:
-                error = f"{place(job.device)}: runs something else than the plan by now. Nothing is saved"
+                error = f"{place(job.device)}: {self._gone(job, running)}. Nothing is saved"
                 return report(job, Status.FAILED, started, differences=left, error=error)
+            if self.journal.header.confirm_seconds and job.target.timer:
+                session.apply(job.target.timer.keep(_timer_name(self.journal, job)))
             self._confirm(session, job.device.name, remaining(job, running))
         return report(job, Status.CHANGED, started)
+
+    def _gone(self, job: Job, running: RunningState) -> str:
+        name = job.device.name
+        answers = self.journal.backup(name).answers
+        if not self.journal.header.confirm_seconds or not _way_back(job, answers, running).is_empty:
+            return "runs something else than the plan by now"
+        why = "was not confirmed in time, and went back by itself to what it ran before"
+        self.journal.record(name, State.ROLLING_BACK, why)
+        self.journal.record(name, State.ROLLED_BACK, why)
+        return why
 
     def back(self, job: Job) -> DeviceReport:
         """Take the device back to what it ran before, read it back, and save it where the change may have
@@ -105,6 +148,8 @@ class Transaction:
         started, name = time.monotonic(), job.device.name
         backup, sent = self.journal.backup(name), ""
         with reached(self.connector, job) as session:
+            if self.journal.state(name) is not State.CONFIRMED:
+                _stop_timer(session, self.journal, job)
             change = _way_back(job, backup.answers, read(session, job))
             for _ in range(_ROUNDS):
                 _check_steps((*change.steps, *change.save))
@@ -135,6 +180,8 @@ class Transaction:
             self.journal.record(name, State.APPLIED)
         if self.saves:
             self._confirm(session, name, change)
+        elif self.journal.header.confirm_seconds and self.journal.state(name) is State.APPLIED:
+            self.journal.record(name, State.VERIFIED)
 
     def _confirm(self, session: Conversation, name: str, change: Change) -> None:
         if self.journal.state(name) is State.APPLIED:
@@ -151,17 +198,18 @@ class Transaction:
             progress.started,
             change=progress.change.text,
             differences=progress.left,
-            error=f"{why}. {self._ending(job, why)}",
+            error=f"{why}. {self._ending(job, why, progress)}",
         )
 
-    def _ending(self, job: Job, why: str) -> str:
+    def _ending(self, job: Job, why: str, progress: "_Progress") -> str:
         """How the device stands after its change has failed, as a sentence."""
         name, identifier = job.device.name, self.journal.identifier
         state = self.journal.state(name)
         if state is State.PLANNED:
             self.journal.record(name, State.DROPPED, why)
         if state not in OPEN:
-            return "Nothing was sent"
+            cleared = " of it. What is taken back are the changes before it that concern other ports"
+            return f"Nothing was sent{cleared if progress.cleared else ''}"
         if state is State.VERIFIED:
             return (
                 "The plan is applied and read back, but not saved, so a reboot may lose it; "
@@ -184,9 +232,44 @@ class _Progress:
 
     started: float
     change: Change = field(default_factory=lambda: Change(()))
+    cleared: str = ""
+    """What was sent to take earlier changes back."""
     before: tuple[DeviceDifference, ...] = ()
     left: tuple[DeviceDifference, ...] = ()
     notes: tuple[str, ...] = ()
+
+
+Undoing = Sequence[tuple[Journal, Job]]
+"""Changes of one device, the latest first, with what each of them made it run."""
+
+
+def undo(connector: Connector, undoing: Undoing) -> DeviceReport:
+    """Take one change after the other back; raises MltswitchError, and leaves the earlier ones then."""
+    reports = [Transaction(connector, journal).back(job) for journal, job in undoing]
+    change = "".join(report.change for report in reports)
+    return replace(reports[-1], change=change, seconds=sum(report.seconds for report in reports))
+
+
+def check_timer(job: Job) -> None:
+    """Raise UnsupportedPlanError where the device cannot go back by itself."""
+    if job.target.timer is None:
+        raise UnsupportedPlanError(
+            f"platform {job.device.platform} has no timer that takes a change back, and runs no job of ours",
+            where=job.device.name,
+            hint="push to it without `--confirm`; `--limit` leaves it out",
+        )
+
+
+def _timer_name(journal: Journal, job: Job) -> str:
+    """Switches of a lab may share what they run on."""
+    return f"{journal.identifier}-{job.device.name}"
+
+
+def _stop_timer(session: Conversation, journal: Journal, job: Job) -> None:
+    """What follows must not be undone; a device that refuses has gone back already, and is read again."""
+    if journal.header.confirm_seconds and job.target.timer:
+        with suppress(DeviceError):
+            session.apply(job.target.timer.keep(_timer_name(journal, job)))
 
 
 def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
@@ -211,8 +294,6 @@ def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
 
 
 def _way_back(job: Job, answers: dict[str, str], running: RunningState) -> Change:
-    if job.target.restore is None:
-        raise DeviceError("has no way back: push the plan that ran before", where=place(job.device))
     missing = [query for query in job.target.queries(job.quantised.state) if query not in answers]
     if missing:
         raise UserInputError(

@@ -83,6 +83,8 @@ class Device:
     """Its serial number, where the inventory says which; empty: any."""
     model: str = ""
     """Its hardware in the vendor's words, where the inventory says which; empty: any."""
+    release: str = ""
+    """Version of its OS, where the inventory says which: that one alone, read by us or not."""
 
     @property
     def secrets(self) -> tuple[Secret, ...]:

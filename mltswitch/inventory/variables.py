@@ -107,7 +107,7 @@ _Address = Annotated[
 """Or gRPC's name for a Unix socket (unix(7): a path of at most 107 bytes)."""
 _Serial = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:._/-]{0,63}$")]
 _Model = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 +()._/-]{0,63}$")]
-"""Both are the vendor's words: `MT1822K07815` or a MAC address, and `DCS-7050CX3-32S-F`."""
+"""The vendor's words: `MT1822K07815` or a MAC address; `DCS-7050CX3-32S-F`, `Cumulus Linux 5.9.2`."""
 _User = Annotated[_Text, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@\\-]{0,63}$")]
 _Number = Annotated[int, BeforeValidator(_whole_number)]
 _Port = Annotated[_Number, Field(ge=1, le=65535)]
@@ -155,6 +155,7 @@ class Used(BaseModel):
     mltswitch_hostname: _Name | None = None
     mltswitch_serial: _Serial | None = None
     mltswitch_model: _Model | None = None
+    mltswitch_release: _Model | None = None
     mltswitch_password_env: _VariableName | None = None
     mltswitch_key_passphrase_env: _VariableName | None = None
     mltswitch_become_password_env: _VariableName | None = None
@@ -201,6 +202,7 @@ def device_from(host: str, listed: Listed, source: Path, folder: Path | None) ->
         hostname=used.mltswitch_hostname or "",
         serial=used.mltswitch_serial or "",
         model=used.mltswitch_model or "",
+        release=used.mltswitch_release or "",
         become_password=_secret(used, "mltswitch_become_password_env", "ansible_become_password", where),
     )
 

@@ -76,7 +76,11 @@ class LabEmulator:
 
     name: str
     kind: str
+    hardware: str
+    """As the fabric names it; empty: the kind's own."""
     ports: int
+    neighbours: tuple[tuple[str, str, str], ...]
+    """Port, and the name and port at the other end of its cable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +149,13 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
         for host in topology.hosts
     )
     emulators = tuple(
-        LabEmulator(switch.name, switch.platform, _emulated_ports(switch))
+        LabEmulator(
+            switch.name,
+            switch.platform,
+            switch.hardware or "",
+            _emulated_ports(switch),
+            tuple((port.name, port.peer, port.peer_port) for port in switch.ports),
+        )
         for switch in topology.switches
         if switch.platform in EMULATED_PLATFORMS
     )

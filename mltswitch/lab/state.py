@@ -44,7 +44,9 @@ class Emulator(_Record):
 
     name: str
     kind: str
+    hardware: str = ""
     ports: int
+    neighbours: tuple[tuple[str, str, str], ...] = ()
     address: str
     port: int
 
@@ -113,7 +115,9 @@ def describe(
             Emulator(
                 name=emulator.name,
                 kind=emulator.kind,
+                hardware=emulator.hardware,
                 ports=emulator.ports,
+                neighbours=emulator.neighbours,
                 address=places[emulator.name].address,
                 port=places[emulator.name].port,
             )

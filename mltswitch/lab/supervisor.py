@@ -24,6 +24,8 @@ def emulator_command(paths: LabPaths, emulator: Emulator) -> list[str]:
     return [
         *(sys.executable, "-P", "-m", "mltswitch.lab.emulators"),
         *("--kind", emulator.kind),
+        *("--hardware", emulator.hardware),
+        *(word for each in emulator.neighbours for word in ("--neighbour", *each)),
         *("--name", emulator.name),
         *("--ports", str(emulator.ports)),
         *("--listen", f"{emulator.address}:{emulator.port}"),

@@ -1,6 +1,16 @@
 """One module per switch OS: a plan in its own language, and back."""
 
-from mltswitch.targets.base import Change, Identity, Quantised, Rounding, RunningState, Session, Step
+from mltswitch.targets.base import (
+    Change,
+    Identity,
+    Neighbour,
+    Quantised,
+    Release,
+    Rounding,
+    RunningState,
+    Session,
+    Step,
+)
 from mltswitch.targets.registry import (
     RefusedHardware,
     hardware_capabilities,
@@ -21,10 +31,12 @@ from mltswitch.targets.target import Target
 __all__ = [
     "Change",
     "Identity",
+    "Neighbour",
     "PortState",
     "Quantised",
     "QueueState",
     "RefusedHardware",
+    "Release",
     "Rounding",
     "RouteState",
     "RunningState",

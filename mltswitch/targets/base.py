@@ -1,6 +1,7 @@
 """What a target takes and gives: steps, changes, what runs, and a plan rounded to a device."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -47,11 +48,24 @@ class Change:
     """The change as the operator sees it, in the device's own language."""
     way_back: str = ""
     """What the operator enters on the device to return to the state before; empty: it keeps none."""
+    takes_down: tuple[str, ...] = ()
+    """Ports that stop forwarding for a while."""
 
     @property
     def is_empty(self) -> bool:
         """Whether the device already runs the plan."""
         return not self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Timer:
+    """How a device takes a change back by itself, unless it is told in time to keep it."""
+
+    arm: Callable[[Change, Mapping[str, str], SwitchState, str, int], Change]
+    """A change, what the device answered before it, the wanted state, a name that nothing else has, seconds →
+    the same change, which the device undoes after that time."""
+    keep: Callable[[str], tuple[Step, ...]]
+    """What keeps the change of this name; the device refuses it where it has begun to go back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,29 @@ class Identity:
     """Hardware, in the vendor's words."""
     release: str = ""
     """Version of its OS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """Who is at the other end of a port's cable, as it says by LLDP: untrusted text."""
+
+    port: str
+    """Of the device that is asked."""
+    system: str
+    """The neighbour's host name."""
+    ports: tuple[str, ...]
+    """What it calls its port, its identifier before its description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Versions of an OS whose commands have been read: what a target sends and reads is there, it says."""
+
+    versions: str
+    """In words, such as 5.4 to 5.14."""
+    pattern: re.Pattern[str]
+    """Matches the beginning of what the device calls such a version."""
+    source: str
 
 
 class Rounding(NamedTuple):

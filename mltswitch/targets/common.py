@@ -22,6 +22,9 @@ NO_NEXT_HOP: Final = IPv4Address(0)
 """Of a route that leads to no neighbour, such as one that drops."""
 NULL_INTERFACE: Final = "Null0"
 """Where routes that discard lead, in whichever case an OS writes it."""
+_SPECTRUM_BOX: Final = re.compile(r"M?SN([2-5][0-9]{3})(?![0-9])")
+NOT_SAVED: Final = "what runs is not saved: a reboot brings something else; a push saves it"
+"""A note, of any OS that can tell."""
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 
@@ -128,6 +131,16 @@ def as_discarding(route: RouteState, word: str) -> RouteState:
     """A route without a next hop whose port is that word, as one that discards; any other as it is."""
     is_discarding = route.next_hop == NO_NEXT_HOP and route.port.lower() == word.lower()
     return route._replace(port="") if is_discarding else route
+
+
+def spectrum_hardware(model: str) -> tuple[str, ...]:
+    """Hardware of an NVIDIA model: MSN2700-CS2F, MSN2700, SN3700C.
+
+    Onyx prints the part number, Cumulus Linux the product name (NVIDIA's manuals, `show inventory`, NVUE
+    reference). Letters behind the number tell ports, cooling and rails of one box.
+    """
+    match = _SPECTRUM_BOX.match(model)
+    return () if match is None else (f"sn{match[1]}",)
 
 
 def without_route_ports(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quantised:

@@ -1,7 +1,7 @@
 """The contract between one switch OS and everything above it."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -13,9 +13,12 @@ from mltswitch.targets.base import (
     FileError,
     Identity,
     LineError,
+    Neighbour,
     Quantised,
+    Release,
     RunningState,
     Session,
+    Timer,
 )
 from mltswitch.targets.expressible import check_state
 from mltswitch.targets.quantise import quantise
@@ -28,6 +31,10 @@ def _adapt_nothing(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quanti
 
 def _check_nothing(_state: SwitchState) -> None:
     """Its capabilities say all."""
+
+
+def _knows_no_model(_model: str) -> tuple[str, ...]:
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +70,27 @@ class Target:
     """State of the wanted ports from the device's answers; raises DeviceError for what cannot be read."""
     diff: Callable[[RunningState, SwitchState, Capabilities], Change]
     """What takes the device from what runs to what is wanted, touching only what we own."""
-    restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change] | None = None
+    restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change]
     """What takes the device from what runs back to what it answered before a push of the wanted state, as far
     as that push may have changed it; empty where it runs that. Raises DeviceError for what cannot return."""
+    takes_down: bool = False
+    """Whether ports may stop forwarding while a change is made; which ones, the change says."""
+    timer: Timer | None = None
+    """How the device goes back by itself; None where it cannot."""
     identity_queries: tuple[str, ...] = ()
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None
     """Who the device is, from its answers; raises DeviceError for answers that it cannot read."""
+    neighbour_query: str = ""
+    """Command that tells the neighbours by LLDP."""
+    neighbours: Callable[[str], Iterable[Neighbour]] | None = None
+    """Those in its answer; what it does with an answer of another form raises what `known_form` takes."""
+    tells_port_names: bool = True
+    """Whether its neighbours hear its own port names by LLDP, and not aliases of them."""
+    hardware_of: Callable[[str], Collection[str]] = _knows_no_model
+    """Model in the vendor's words → the hardware that it is in plans; empty for one that no source names."""
+    releases: tuple[Release, ...] = ()
+    """Versions of the OS that a device may run; none: any, or the target finds out what each one takes."""
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""

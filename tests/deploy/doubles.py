@@ -118,6 +118,8 @@ class FileTarget:
     netmiko_type = "linux"
     identity_queries = ()
     identify = None
+    neighbours = None
+    timer = None
     """A file says nothing about the switch that it stands for."""
 
     def running(self, switch: str) -> Path:
@@ -244,6 +246,9 @@ class _ScriptedConversation:
     switches: ScriptedSwitches
     name: str
     note: Callable[[str], None]
+
+    def hang_up(self) -> None:
+        raise AssertionError("nobody waits for a switch that never leaves the process")
 
     def ask(self, command: str) -> str:
         self.note("asked")

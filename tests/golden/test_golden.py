@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mltswitch.cli.targets_page import targets_page
+from mltswitch.deploy.journal import state_diagram
 from mltswitch.documents import dump_yaml, load_document
 from mltswitch.inventory import load_inventory
 from mltswitch.plan import Fabric, Plan, Topology, check_lossless, check_ports, resolve_fabric
@@ -48,6 +49,17 @@ def test_the_table_of_the_fabric_file_is_current(update_golden: bool) -> None:
         page = f"{head}\n\n{table()}"
         file.write_text(page, encoding="utf-8")
     assert page == f"{head}\n\n{table()}", "docs/fabric.md is out of date: make golden"
+
+
+def test_the_diagram_of_states_is_current(update_golden: bool) -> None:
+    file = INVENTORIES.parent / "docs" / "deploy.md"
+    page = file.read_text(encoding="utf-8")
+    head, rest = page.split("```mermaid\n")
+    wanted = f"{head}```mermaid\n{state_diagram()}```{rest.partition('```')[2]}"
+    if update_golden:
+        page = wanted
+        file.write_text(page, encoding="utf-8")
+    assert page == wanted, "docs/deploy.md is out of date: make golden"
 
 
 @pytest.mark.parametrize("file", sorted(RACKS.glob("*.yaml")), ids=lambda file: file.stem)

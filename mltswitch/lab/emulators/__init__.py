@@ -23,7 +23,7 @@ from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.lab.emulators.ssh_server import EmulatorServer
 
-KINDS: Final[Mapping[str, Callable[[str, int], EmulatedDevice]]] = MappingProxyType(
+KINDS: Final[Mapping[str, Callable[..., EmulatedDevice]]] = MappingProxyType(
     {
         "cumulus": CumulusDevice,
         "dell-sonic": DellSonicDevice,
@@ -33,7 +33,7 @@ KINDS: Final[Mapping[str, Callable[[str, int], EmulatedDevice]]] = MappingProxyT
         "sonic": SonicDevice,
     }
 )
-"""Platform → what makes a switch of it, from a host name and a number of ports."""
+"""Platform → what makes a switch of it, from a host name, a number of ports and what makes it another box."""
 
 __all__ = [
     "KINDS",

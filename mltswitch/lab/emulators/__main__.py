@@ -4,16 +4,33 @@ import argparse
 import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.lab.emulators import (
     KINDS,
     EmulatorServer,
-    SonicDevice,
     load_authorized_keys,
     load_host_key,
 )
+from mltswitch.lab.emulators.sonic_defaults import BOXES
+
+_MODELS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
+    "cumulus": {name: {"model": f"M{name.upper()}"} for name in ("sn2100", "sn2700", "sn3700")},
+    "eos": {
+        "trident2": {"model": "DCS-7050QX-32-F", "queue_word": "tx-queue"},
+        "trident3": {"model": "DCS-7050CX3-32S-R"},
+        "tomahawk": {"model": "DCS-7060CX-32S-F"},
+        "tomahawk2": {"model": "DCS-7260CX3-64-F"},
+        "tomahawk3": {"model": "DCS-7060DX4-32-F"},
+    },
+    "icos": {"n4000": {"model": "N4032F"}, "n3000": {"model": "N3048"}},
+    "onyx": {"sn2100": {"model": "MSN2100-CB2F"}, "sn2700": {"model": "MSN2700-CS2F"}},
+    "sonic": {name: {"box": name} for name in BOXES},
+}
+"""Kind → hardware as a fabric file names it → how the box is built that has it."""
 
 
 def _arguments(words: list[str] | None) -> argparse.Namespace:
@@ -23,6 +40,15 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ports", type=int, default=16, help="number of Ethernet ports (default 16)")
     parser.add_argument(
         "--release", help="of its OS, where the emulator knows several: sonic (default 202511)"
+    )
+    parser.add_argument("--hardware", default="", help="as a fabric file names it (default: one of the kind)")
+    parser.add_argument(
+        "--neighbour",
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("PORT", "SWITCH", "ITS-PORT"),
+        help="what it hears by LLDP",
     )
     parser.add_argument("--listen", required=True, metavar="ADDRESS:PORT", help="port 0 takes a free one")
     parser.add_argument("--host-key", type=Path, required=True, help="OpenSSH private key of the switch")
@@ -35,13 +61,22 @@ def _server(arguments: argparse.Namespace) -> EmulatorServer:
     address, _, port = arguments.listen.rpartition(":")
     if not (address and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise UserInputError(f"{arguments.listen!r} is no address", where="--listen", expected="ADDRESS:PORT")
+    kind = arguments.kind
+    given: dict[str, str] = {}
+    if arguments.hardware and kind in _MODELS:
+        if arguments.hardware not in _MODELS[kind]:
+            names = ", ".join(_MODELS[kind])
+            raise UserInputError(
+                f"{kind} has no {arguments.hardware}", where="--hardware", expected=f"one of {names}"
+            )
+        given |= _MODELS[kind][arguments.hardware]
+    if arguments.release is not None:
+        if kind != "sonic":
+            raise UserInputError(f"{kind} has one release only", where="--release")
+        given["release"] = arguments.release
     try:
-        if arguments.release is None:
-            device = KINDS[arguments.kind](arguments.name, arguments.ports)
-        elif arguments.kind == "sonic":
-            device = SonicDevice(arguments.name, arguments.ports, release=arguments.release)
-        else:
-            raise UserInputError(f"{arguments.kind} has one release only", where="--release")
+        device = KINDS[kind](arguments.name, arguments.ports, **given)
+        device.neighbours = {port: (switch, name) for port, switch, name in arguments.neighbour}
     except ValueError as error:
         raise UserInputError(str(error), where="--ports, --release") from None
     return EmulatorServer(

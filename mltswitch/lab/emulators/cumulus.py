@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from mltswitch.lab.emulators.cumulus_nv import nv
+from mltswitch.lab.emulators.cumulus_nv import RELEASE, nv
 from mltswitch.lab.emulators.cumulus_revisions import Revisions
 from mltswitch.lab.emulators.cumulus_tree import Tree
-from mltswitch.lab.emulators.device import Answer, CommandResult
+from mltswitch.lab.emulators.device import Answer, CommandResult, Neighbours
 from mltswitch.lab.emulators.sonic_shell import ShellSyntaxError, SimpleCommand, parse
 
 MAX_PORTS: Final = 64
@@ -25,11 +25,13 @@ _SYNTAX: Final = 2
 class CumulusDevice:
     """One switch, ports swp1, swp2, …; `applied` is what runs, `saved` what it starts with."""
 
-    def __init__(self, name: str = "cumulus1", ports: int = 16) -> None:
+    def __init__(self, name: str = "cumulus1", ports: int = 16, model: str = "MSN2700") -> None:
         if not 1 <= ports <= MAX_PORTS:
             raise ValueError(f"{ports} ports, expected 1 to {MAX_PORTS}")
         self._name = name
+        self.model, self.release = model, RELEASE
         self._lock = threading.RLock()
+        self.neighbours: Neighbours = {}
         names = tuple(f"swp{number}" for number in range(1, ports + 1))
         config: Tree = {
             "interface": {
@@ -137,7 +139,7 @@ class CumulusSession:
     def _programs(self, words: list[str], contents: bytes) -> CommandResult:
         match words:
             case ["nv", *arguments]:
-                return nv(self._device.name, self._device.revisions, self._device.files, arguments)
+                return nv(self._device, arguments)
             case ["tee", *paths]:
                 return self._store(paths, CommandResult(contents), shows=True)
             case ["cat"]:

@@ -5,29 +5,32 @@ Its refusals begin as NVUE's do where a source shows them (`Invalid Command`, `I
 
 import copy
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import yaml
 
 from mltswitch.lab.emulators.cumulus_revisions import RefusedConfigError, Revisions
 from mltswitch.lab.emulators.cumulus_schema import SchemaError
 from mltswitch.lab.emulators.cumulus_tree import Tree, difference, joined, leaves
-from mltswitch.lab.emulators.device import CommandResult, mac_address, serial_number
+from mltswitch.lab.emulators.device import CommandResult, column_table, mac_address, serial_number
 
-VERSION: Final = "Cumulus Linux 5.9.2"
-_HEADER: Final[Tree] = {
-    "model": "MSN2700",
-    "nvue-api-version": "nvue_v1",
-    "rev-id": 1.0,
-    "version": VERSION,
-}
+if TYPE_CHECKING:
+    from mltswitch.lab.emulators.cumulus import CumulusDevice
+
+RELEASE: Final = "Cumulus Linux 5.9.2"
+_LLDP_COLUMNS: Final = ("Interface", "Speed", "Type", "Remote Host", "Remote Port")
 
 
-def nv(
-    name: str, revisions: Revisions, files: Mapping[str, bytes], arguments: Sequence[str]
-) -> CommandResult:
-    """Run `nv` of the switch `name` with these arguments."""
+_DURATION: Final = re.compile(r"([0-9]{1,6})([smh]?)")
+_SECONDS: Final = {"s": 1, "m": 60, "": 60, "h": 3600}
+"""Minutes without a unit (NVUE reference)."""
+
+
+def nv(device: "CumulusDevice", arguments: Sequence[str]) -> CommandResult:
+    """Run `nv` of the switch with these arguments."""
+    revisions = device.revisions
     try:
         match list(arguments):
             case ["set", *words] if words:
@@ -37,35 +40,48 @@ def nv(
                 revisions.unset(words)
                 return CommandResult()
             case ["config", *words] if words:
-                return _config(revisions, files, words)
-            case ["show", "system" | "platform" as part, "-o", "json"]:
-                hostname = revisions.applied["system"]["hostname"]
-                system = {"build": VERSION, "hostname": hostname}
-                shown = system if part == "system" else _platform(name)
-                return _output(json.dumps(shown, indent=2) + "\n")
+                return _config(device, words)
+            case ["show", *words]:
+                if (shown := _operational(device, words)) is not None:
+                    return _output(shown)
     except SchemaError as error:
         return _failure(f"Invalid Command: {arguments[0]} {error}\n")
     return _failure(f"Invalid Command: {' '.join(arguments)}\n")
 
 
-def _platform(name: str) -> Tree:
+def _operational(device: "CumulusDevice", words: list[str]) -> str | None:
+    """What `nv show` prints of the switch's state; None for what is not emulated."""
+    match words:
+        case ["interface", "lldp"]:
+            rows = [(port, "100G", "swp", *peer) for port, peer in device.neighbours.items()]
+            return column_table(_LLDP_COLUMNS, rows)
+        case ["system" | "platform" as part, "-o", "json"]:
+            hostname = device.revisions.applied["system"]["hostname"]
+            system = {"build": device.release, "hostname": hostname}
+            return json.dumps(system if part == "system" else _platform(device), indent=2) + "\n"
+        case _:
+            return None
+
+
+def _platform(device: "CumulusDevice") -> Tree:
     """As release 5.9 and later print it; earlier ones list the software."""
     return {
         "manufacturer": "Mellanox",
-        "product-name": _HEADER["model"],
-        "serial-number": serial_number(name),
-        "system-mac": mac_address(name),
+        "product-name": device.model,
+        "serial-number": serial_number(device.name),
+        "system-mac": mac_address(device.name),
     }
 
 
-def _config(revisions: Revisions, files: Mapping[str, bytes], words: list[str]) -> CommandResult:
+def _config(device: "CumulusDevice", words: list[str]) -> CommandResult:
+    revisions = device.revisions
     match words:
         case ["show" | "diff" as verb, *options]:
-            return _show(revisions, options, pending=verb == "diff")
+            return _show(device, options, pending=verb == "diff")
         case ["apply", *options]:
-            return _apply(revisions, options)
+            return _trial(revisions, options)
         case ["patch" | "replace" as verb, path]:
-            return _from_file(revisions, files, path, replaces=verb == "replace")
+            return _from_file(revisions, device.files, path, replaces=verb == "replace")
         case ["save"] | ["save", "-y"]:
             revisions.saved = copy.deepcopy(revisions.applied)
             return _output("saved [rev_id: applied]\n")
@@ -75,10 +91,19 @@ def _config(revisions: Revisions, files: Mapping[str, bytes], words: list[str]) 
     return _failure(f"Invalid Command: config {' '.join(words)}\n")
 
 
-def _show(revisions: Revisions, options: list[str], *, pending: bool) -> CommandResult:
+def _show(device: "CumulusDevice", options: list[str], *, pending: bool) -> CommandResult:
+    revisions = device.revisions
     if not pending:
-        parts = [{"header": _HEADER}, {"set": joined(revisions.applied)}]
+        header: Tree = {
+            "model": device.model,
+            "nvue-api-version": "nvue_v1",
+            "rev-id": 1.0,
+            "version": device.release,
+        }
+        parts = [{"header": header}, {"set": joined(revisions.applied)}]
         return _printed(parts, revisions.applied, options)
+    if options[:2] == ["startup", "applied"]:
+        return _printed(difference(revisions.saved, revisions.applied), revisions.applied, options[2:])
     candidate = revisions.applied if revisions.pending is None else revisions.pending
     return _printed(difference(revisions.applied, candidate), candidate, options)
 
@@ -96,7 +121,24 @@ def _printed(parts: list[dict[str, Tree]], tree: Tree, options: list[str]) -> Co
             return _failure(f"Invalid Command: {' '.join(options)}\n")
 
 
-def _apply(revisions: Revisions, options: list[str]) -> CommandResult:
+def _trial(revisions: Revisions, options: list[str]) -> CommandResult:
+    """`nv config apply` with what concerns a confirmation."""
+    if options in (["--confirm-yes"], ["--confirm-no"]):
+        ended = revisions.end_trial(keep=options == ["--confirm-yes"])
+        return _output("Confirmed\n") if ended else _failure("Error: no configuration waits [emulator]\n")
+    if revisions.trial is not None:
+        return _failure("Error: a configuration waits to be confirmed [emulator]\n")
+    if "--confirm" not in options:
+        return _apply(revisions, options, None)
+    place = options.index("--confirm")
+    match = _DURATION.fullmatch(" ".join(options[place + 1 : place + 2]))
+    if match is None:
+        return _failure(f"Invalid Command: config apply {' '.join(options)}\n")
+    seconds = int(match[1]) * _SECONDS[match[2]]
+    return _apply(revisions, options[:place] + options[place + 2 :], seconds)
+
+
+def _apply(revisions: Revisions, options: list[str], seconds: int | None) -> CommandResult:
     rest = [option for option in options if option not in {"-y", "--assume-yes"}]
     if rest:
         if len(rest) > 1 or not (rest[0].isdigit() and 1 <= int(rest[0]) <= len(revisions.history)):
@@ -110,7 +152,7 @@ def _apply(revisions: Revisions, options: list[str]) -> CommandResult:
     else:
         config = revisions.pending
     try:
-        number = revisions.apply(config)
+        number = revisions.apply(config, seconds)
     except RefusedConfigError as error:
         rev_id = len(revisions.history) + 1
         return _failure(f"Invalid config [rev_id: {rev_id}]\n  Config invalid at {error}\n")

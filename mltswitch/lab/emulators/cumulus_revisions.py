@@ -1,6 +1,7 @@
 """The revisions of an emulated NVUE: pending, applied, saved; each is a whole configuration."""
 
 import copy
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -27,6 +28,8 @@ class Revisions:
     history: list[Tree] = field(default_factory=list)
     """Applied revisions, the first is number 1."""
     pending: Tree | None = None
+    trial: threading.Timer | None = None
+    """Returns to the revision before, where a configuration waits to be confirmed."""
 
     def candidate(self) -> Tree:
         """The pending revision; it begins as the applied one."""
@@ -63,13 +66,28 @@ class Revisions:
                     elif verb == "unset":
                         self.unset(path)
 
-    def apply(self, config: Tree) -> int:
-        """Make a configuration run; returns its number, raises RefusedConfigError."""
+    def apply(self, config: Tree, seconds: int | None = None) -> int:
+        """Make a configuration run, for a time if `seconds` says so; returns its number, raises
+        RefusedConfigError."""
         check(config, self.ports)
+        if seconds is not None:
+            self.trial = threading.Timer(seconds, self.end_trial, kwargs={"keep": False})
+            self.trial.daemon = True
+            self.trial.start()
         self.applied = copy.deepcopy(config)
         self.history.append(self.applied)
         self.pending = None
         return len(self.history)
+
+    def end_trial(self, *, keep: bool) -> bool:
+        """Keep what waits to be confirmed, or return to what ran before; False where nothing waits."""
+        trial, self.trial = self.trial, None
+        if trial is None:
+            return False
+        trial.cancel()
+        if not keep:
+            self.apply(self.history[-2])
+        return True
 
 
 def _paths(names: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -40,6 +40,9 @@ class CommandLine(Protocol):
 class EmulatedDevice(Protocol):
     """A switch; its methods are called from several threads."""
 
+    neighbours: "Neighbours"
+    """What it hears by LLDP."""
+
     @property
     def name(self) -> str:
         """Host name, as in the prompt."""
@@ -68,6 +71,19 @@ def mac_address(name: str) -> str:
     return f"02:{hashlib.sha256(name.encode()).digest()[:5].hex(':')}"
 
 
+Neighbours = dict[str, tuple[str, str]]
+"""Port → host name and port of the switch at the other end of its cable, as that says by LLDP."""
+
+
+def column_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows below a rule of dashes, each column as wide as its widest cell."""
+    cells = [titles, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
+    lines = (titles, ["-" * width for width in widths], *cells[1:])
+    padded = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in lines)
+    return "".join(f"{line.rstrip()}\n" for line in padded)
+
+
 class NamedDevice:
     """What every emulated switch has: a name, a lock, and no remote commands unless it says otherwise."""
 
@@ -76,6 +92,7 @@ class NamedDevice:
             raise ValueError(f"{ports} ports, expected 1 to {most_ports}")
         self._name = name
         self._lock = threading.RLock()
+        self.neighbours: Neighbours = {}
 
     @property
     def name(self) -> str:

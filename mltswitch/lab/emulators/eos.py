@@ -72,6 +72,7 @@ class EosDevice(NamedDevice):
             raise ValueError(f"{queue_word!r}, expected one of {', '.join(QUEUE_WORDS)}")
         self.queue_word = queue_word
         self.model = model
+        self.release = eos_show.RELEASE
         self.startup = default_configuration(ports)
         self._clock = clock
         self.sessions = ConfigSessions(self.startup, clock)
@@ -398,31 +399,41 @@ def _save(session: EosSession, _: Values) -> Answer:
 
 def _show_running_config(session: EosSession, _: Values) -> Answer:
     device = session.device
-    return Answer(eos_show.running_config(device.name, device.queue_word, device.configuration))
+    return Answer(_running_config(device, device.configuration))
 
 
 def _show_unsaved(session: EosSession, _: Values) -> Answer:
     device = session.device
-    saved, running = (
-        eos_show.running_config(device.name, device.queue_word, each)
-        for each in (device.startup, device.configuration)
-    )
+    saved, running = (_running_config(device, each) for each in (device.startup, device.configuration))
     return Answer(eos_show.unsaved(saved, running))
 
 
+def _running_config(device: EosDevice, configuration: EosConfiguration) -> str:
+    return eos_show.running_config(device.name, device.release, device.queue_word, configuration)
+
+
 def _show_version(session: EosSession, _: Values) -> Answer:
-    return Answer(json.dumps(eos_show.version(session.device.model, session.device.name), indent=4) + "\n")
+    device = session.device
+    return _json(eos_show.version(device.model, device.release, device.name))
 
 
 def _show_hostname(session: EosSession, _: Values) -> Answer:
-    return Answer(json.dumps(eos_show.hostname(session.device.name), indent=4) + "\n")
+    return _json(eos_show.hostname(session.device.name))
+
+
+def _show_neighbours(session: EosSession, _: Values) -> Answer:
+    return _json(eos_show.neighbours(session.device.neighbours))
 
 
 def _show_sessions(session: EosSession, _: Values) -> Answer:
     sessions = session.device.sessions
     sessions.expire()
     states = {name: str(each.state) for name, each in sessions.by_name.items()}
-    return Answer(json.dumps(eos_show.sessions(states), indent=4) + "\n")
+    return _json(eos_show.sessions(states))
+
+
+def _json(shown: dict[str, object]) -> Answer:
+    return Answer(json.dumps(shown, indent=4) + "\n")
 
 
 def _terminal(text: str) -> Action:
@@ -488,6 +499,7 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("show", "running-config", "diffs"), _show_unsaved),
     Command(("show", "version", "|", "json"), _show_version),
     Command(("show", "hostname", "|", "json"), _show_hostname),
+    Command(("show", "lldp", "neighbors", "|", "json"), _show_neighbours),
     Command(("show", "configuration", "sessions", "detail", "|", "json"), _show_sessions),
 )
 _CONFIG: Final[tuple[Command[Action], ...]] = (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Final
 
-from mltswitch.lab.emulators.device import mac_address, serial_number
+from mltswitch.lab.emulators.device import Neighbours, mac_address, serial_number
 from mltswitch.lab.emulators.eos_state import (
     LOW_ORDER,
     EosConfiguration,
@@ -26,9 +26,9 @@ RELEASE: Final = "4.32.0F-emulator"
 _LEVEL: Final = "   "
 
 
-def running_config(hostname: str, queue_word: str, configuration: EosConfiguration) -> str:
+def running_config(hostname: str, release: str, queue_word: str, configuration: EosConfiguration) -> str:
     """`show running-config`."""
-    text = f"! Command: show running-config\n! device: {hostname} (emulator, EOS-{RELEASE})\n!\n"
+    text = f"! Command: show running-config\n! device: {hostname} (emulator, EOS-{release})\n!\n"
     text += f"hostname {hostname}\n!\n"
     flags = sorted(configuration.flags - {"ip routing"})
     if lines := [*flags, *_map_lines(configuration)]:
@@ -56,20 +56,29 @@ def unsaved(saved: str, running: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def version(model: str, name: str) -> dict[str, object]:
+def version(model: str, release: str, name: str) -> dict[str, object]:
     """`show version | json`."""
     return {
         "mfgName": "Arista",
         "modelName": model,
         "serialNumber": serial_number(name),
         "systemMacAddress": mac_address(name),
-        "version": RELEASE,
+        "version": release,
     }
 
 
 def hostname(name: str) -> dict[str, object]:
     """`show hostname | json`; the emulator has no domain."""
     return {"hostname": name, "fqdn": name}
+
+
+def neighbours(found: Neighbours) -> dict[str, object]:
+    """`show lldp neighbors | json`."""
+    entries = [
+        {"port": port, "neighborDevice": system, "neighborPort": name, "ttl": 120}
+        for port, (system, name) in found.items()
+    ]
+    return {"tablesInserts": len(entries), "lldpNeighbors": entries}
 
 
 def sessions(states: Mapping[str, str]) -> dict[str, object]:

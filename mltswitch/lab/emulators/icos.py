@@ -53,7 +53,7 @@ class IcosDevice(NamedDevice):
         self, name: str = "icos1", ports: int = 16, pattern: str = "te1/0/{n}", model: str = "N4032F"
     ) -> None:
         super().__init__(name, ports, MAX_PORTS)
-        self.model = model
+        self.model, self.release = model, icos_show.RELEASE
         names = tuple(pattern.replace("{n}", str(number)) for number in range(1, ports + 1))
         self.configuration = default_configuration(names)
         self.saved = self.configuration
@@ -290,7 +290,12 @@ def _show_port(show: Callable[[str, Port], str]) -> Action:
 
 
 def _show_version(session: IcosSession, _values: Values) -> Answer:
-    return Answer(icos_show.version(session.device.model, session.device.name))
+    device = session.device
+    return Answer(icos_show.version(device.model, device.release, device.name))
+
+
+def _show_neighbours(session: IcosSession, _values: Values) -> Answer:
+    return Answer(icos_show.neighbours(session.device.neighbours))
 
 
 def _show_hosts(session: IcosSession, _values: Values) -> Answer:
@@ -312,6 +317,7 @@ _EXEC: Final[tuple[Command[Action], ...]] = (
     Command(("write", "memory", "confirm"), _save),
     Command(("show", "version"), _show_version),
     Command(("show", "hosts"), _show_hosts),
+    Command(("show", "lldp", "remote-device", "all"), _show_neighbours),
     Command(("show", "running-config"), _show(icos_show.running_config)),
     Command(
         ("show", "classofservice", "ip-dscp-mapping"),

@@ -9,7 +9,7 @@ the one that many public configurations have.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from mltswitch.lab.emulators.device import mac_address, serial_number
+from mltswitch.lab.emulators.device import Neighbours, column_table, mac_address, serial_number
 from mltswitch.lab.emulators.icos_state import (
     DEFAULT_DSCP_TO_QUEUE,
     Curve,
@@ -19,7 +19,7 @@ from mltswitch.lab.emulators.icos_state import (
     Trust,
 )
 
-RELEASE: Final = "3.4.3.7"
+RELEASE: Final = "6.6.3.10"
 _LABEL_WIDTH: Final = 47
 _TRUST_WORDS: Final = {Trust.DOT1P: "Dot1P", Trust.IP_DSCP: "IP DSCP", Trust.UNTRUSTED: "Untrusted"}
 _NAMED: Final[Mapping[int, str]] = {
@@ -39,7 +39,7 @@ def hosts(name: str) -> str:
     return "\n" + _field("Host name", name)
 
 
-def version(model: str, name: str) -> str:
+def version(model: str, release: str, name: str) -> str:
     """`show version`."""
     return (
         "\n"
@@ -48,8 +48,18 @@ def version(model: str, name: str) -> str:
         + _field("Machine Type", f"Dell Networking {model}")
         + _field("Serial Number", serial_number(name))
         + _field("Burned In MAC Address", mac_address(name))
-        + _field("Software Version", RELEASE)
+        + _field("Software Version", release)
     )
+
+
+def neighbours(found: Neighbours) -> str:
+    """`show lldp remote-device all`."""
+    titles = ("Interface", "RemID", "Chassis ID", "Port ID", "System Name")
+    rows = [
+        (port, str(number), mac_address(system), name, system)
+        for number, (port, (system, name)) in enumerate(found.items(), start=1)
+    ]
+    return f"\nLLDP Remote Device Summary\n\nLocal\n{column_table(titles, rows)}"
 
 
 def trust(port: Port) -> str:

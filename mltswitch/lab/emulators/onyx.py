@@ -26,8 +26,9 @@ MAX_FILES: Final = 16
 class OnyxDevice(NamedDevice):
     """One switch with ports 1/1 to 1/`ports`; `configuration` is what runs, `files` what is saved."""
 
-    def __init__(self, name: str = "onyx1", ports: int = 16) -> None:
+    def __init__(self, name: str = "onyx1", ports: int = 16, model: str = "MSN2100-CB2F") -> None:
         super().__init__(name, ports, argument.MAX_PORTS)
+        self.model, self.release = model, onyx_show.RELEASE
         self.configuration = default_configuration(ports)
         self.files: dict[str, OnyxConfiguration] = {ACTIVE_FILE: self.configuration}
 
@@ -187,8 +188,12 @@ def _show_flow_control(session: OnyxSession, values: Values) -> Answer:
     return _print(onyx_show.priority_flow_control(session.device.configuration), values)
 
 
-def _show_version(_session: OnyxSession, values: Values) -> Answer:
-    return _print(onyx_show.version(), values)
+def _show_version(session: OnyxSession, values: Values) -> Answer:
+    return _print(onyx_show.version(session.device.release), values)
+
+
+def _show_neighbours(session: OnyxSession, values: Values) -> Answer:
+    return _print(onyx_show.neighbours(session.device.neighbours), values)
 
 
 def _show_hostname(session: OnyxSession, values: Values) -> Answer:
@@ -198,7 +203,7 @@ def _show_hostname(session: OnyxSession, values: Values) -> Answer:
 
 def _show_inventory(session: OnyxSession, values: Values) -> Answer:
     _no_json(values)
-    return Answer(onyx_show.inventory(session.device.name))
+    return Answer(onyx_show.inventory(session.device.model, session.device.name))
 
 
 def _print(shown: onyx_show.JsonValue, values: Values) -> Answer:
@@ -252,6 +257,7 @@ _USER: Final[tuple[Command[Action], ...]] = (
     Command(("cli", "session", "paging", "enable"), _ignore),
     Command(("show", "version"), _show_version),
     Command(("show", "hosts"), _show_hostname),
+    Command(("show", "lldp", "interfaces", "ethernet", "remote"), _show_neighbours),
     Command(("show", "inventory"), _show_inventory),
     Command(
         ("show", "interfaces", "ethernet", argument.PORT, "congestion-control"),

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from itertools import groupby
 from typing import Final
 
-from mltswitch.lab.emulators.device import serial_number
+from mltswitch.lab.emulators.device import Neighbours, mac_address, serial_number
 from mltswitch.lab.emulators.onyx_state import (
     DEFAULT_MTU_BYTES,
     DEFAULT_WEIGHTS,
@@ -33,28 +33,48 @@ _RULE: Final = "-" * 94
 _NO_GATEWAY: Final = str(IPv4Address(0))
 
 
-def version() -> dict[str, JsonValue]:
+def version(release: str) -> dict[str, JsonValue]:
     """`show version`."""
     return {
         "Product name": "Onyx",
-        "Product release": RELEASE,
+        "Product release": release,
         "Build ID": "#1-emulator",
         "Target arch": "x86_64",
         "Target hw": "x86_64",
-        "Version summary": f"X86_64 {RELEASE} emulator x86_64",
+        "Version summary": f"X86_64 {release} emulator x86_64",
         "Product model": "x86onie",
     }
 
 
-def inventory(name: str) -> str:
+def inventory(model: str, name: str) -> str:
     """`show inventory`: the row of the box."""
     row = "{:16} {:20} {}\n"
     return (
         f"{_RULE}\n"
         + row.format("Module", "Part Number", "Serial Number")
         + f"{_RULE}\n"
-        + row.format("CHASSIS", "MSN2700-CS2F", serial_number(name))
+        + row.format("CHASSIS", model, serial_number(name))
     )
+
+
+def neighbours(found: Neighbours) -> list[JsonValue]:
+    """`show lldp interfaces ethernet remote`, as HPE's CANU records it."""
+    if not found:
+        return [{"Lines": ["", "No lldp remote information.", ""]}]
+    return [
+        {
+            f"Eth{port}": [
+                {
+                    "port id subtype": "Interface Name (5)",
+                    "Remote chassis id": mac_address(system),
+                    "Remote port-id": name,
+                    "Remote port description": "Not Advertised",
+                    "Remote system name": system,
+                }
+            ]
+        }
+        for port, (system, name) in found.items()
+    ]
 
 
 def congestion_control(name: str, port: Port) -> list[JsonValue]:

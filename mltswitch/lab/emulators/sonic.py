@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.lab.emulators.device import Answer, CommandResult
+from mltswitch.lab.emulators.device import Answer, CommandResult, Neighbours
 from mltswitch.lab.emulators.sonic_config import CHECKPOINT_SUFFIX, CHECKPOINTS, CONFIG_FILE
 from mltswitch.lab.emulators.sonic_defaults import BOXES, DEFAULT_BOX, MAX_PORTS, default_database
 from mltswitch.lab.emulators.sonic_filesystem import FileError, Filesystem
@@ -47,6 +47,7 @@ class SonicDevice:
         self.build = f"{release}.0-emulator"
         """What it runs, as /etc/sonic/sonic_version.yml names it."""
         self._lock = threading.RLock()
+        self.neighbours: Neighbours = {}
         self.config_db: Database = default_database(name, ports, box)
         self.files = Filesystem()
         self.files.write(CONFIG_FILE, self.print_data().encode(), as_root=True)
@@ -54,6 +55,8 @@ class SonicDevice:
         self.files.write(VERSION_FILE, version.encode(), as_root=True)
         self.restarts = 0
         """How often `config reload` restarted the services."""
+        self.timers: dict[str, threading.Timer] = {}
+        """Transient units of systemd that wait for their time."""
 
     @property
     def name(self) -> str:

@@ -1,11 +1,13 @@
 """The programs of an emulated SONiC switch other than `config`: show, counters, database and file tools."""
 
 import fnmatch
+import json
+import threading
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.lab.emulators.device import CommandResult, serial_number
+from mltswitch.lab.emulators.device import CommandResult, mac_address, serial_number
 from mltswitch.lab.emulators.sonic_config import config
 from mltswitch.lab.emulators.sonic_filesystem import FileError
 from mltswitch.lab.emulators.sonic_process import Process, Program, UsageError, failure, options, output
@@ -40,6 +42,24 @@ def _show(process: Process) -> CommandResult:
 def _hostname(process: Process) -> CommandResult:
     metadata = process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
     return output(f"{metadata.get('hostname', 'sonic')}\n")
+
+
+def _docker(process: Process) -> CommandResult:
+    """The daemon in the container lldp, whose `json0` has a list for everything (lldpctl(8))."""
+    if not process.is_root:
+        return failure("permission denied while trying to connect to the docker API\n")
+    if list(process.arguments) != ["exec", "lldp", "lldpctl", "-f", "json0"]:
+        return failure("docker: only exec lldp lldpctl -f json0 is emulated [emulator]\n")
+    entries = [
+        {
+            "name": port,
+            "via": "LLDP",
+            "chassis": [{"id": [{"type": "mac", "value": mac_address(system)}], "name": [{"value": system}]}],
+            "port": [{"id": [{"type": "ifname", "value": name}], "descr": [{"value": name}]}],
+        }
+        for port, (system, name) in process.device.neighbours.items()
+    ]
+    return output(json.dumps({"lldp": [{"interface": entries} if entries else {}]}, indent=2) + "\n")
 
 
 def _sonic_cfggen(process: Process) -> CommandResult:
@@ -126,6 +146,42 @@ def _counterpoll(process: Process) -> CommandResult:
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}". [emulator]\n', 2)
 
 
+def _systemd_run(process: Process) -> CommandResult:
+    """A command line at a later time, as systemd-run(1) makes a timer for it."""
+    device = process.device
+    match list(process.arguments):
+        case [after, unit, "sh", "-c", line] if process.is_root:
+            seconds, name = after.removeprefix("--on-active="), unit.removeprefix("--unit=")
+            if seconds == after or not seconds.isdigit() or name == unit:
+                return failure("Failed to parse arguments [emulator]\n")
+        case _:
+            return failure("Interactive authentication required.\n")
+    if name in device.timers:
+        return failure(f"Unit {name}.timer was already loaded or has a fragment file.\n")
+
+    def fire() -> None:
+        with device.exclusively():
+            if device.timers.pop(name, None) is not None:
+                device.execute("root", line)
+
+    device.timers[name] = timer = threading.Timer(int(seconds), fire)
+    timer.daemon = True
+    timer.start()
+    return CommandResult(stderr=f"Running timer as unit: {name}.timer\n".encode())
+
+
+def _systemctl(process: Process) -> CommandResult:
+    match list(process.arguments):
+        case ["stop", unit] if process.is_root:
+            timer = process.device.timers.pop(unit.removesuffix(".timer"), None)
+            if timer is None:
+                return failure(f"Failed to stop {unit}: Unit {unit} not loaded.\n", 5)
+            timer.cancel()
+            return CommandResult()
+        case _:
+            return failure("Access denied\n")
+
+
 def _cat(process: Process) -> CommandResult:
     contents: list[bytes] = []
     errors = ""
@@ -181,10 +237,13 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "show": _show,
         "hostname": _hostname,
         "config": config,
+        "docker": _docker,
         "counterpoll": _counterpoll,
         "sonic-cfggen": _sonic_cfggen,
         "sonic-db-cli": _sonic_db_cli,
         "cat": _cat,
+        "systemctl": _systemctl,
+        "systemd-run": _systemd_run,
         "tee": _tee,
         "rm": _rm,
         "echo": _echo,

@@ -5,15 +5,18 @@ classes of the plan's switch priorities, and static routes within the plan's pre
 and all other profiles and access lists stay as they are.
 """
 
-from mltswitch.targets.base import Session
-from mltswitch.targets.common import NO_PORT, without_route_ports
+import re
+
+from mltswitch.targets.base import Release, Session
+from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.cumulus.capabilities import HARDWARE
 from mltswitch.targets.cumulus.commands import PORT_NAME
-from mltswitch.targets.cumulus.diff import change_between, restoring_change
+from mltswitch.targets.cumulus.diff import TIMER, change_between, restoring_change
 from mltswitch.targets.cumulus.document import check_expressible
 from mltswitch.targets.cumulus.parse import read_files
 from mltswitch.targets.cumulus.read import PLATFORM, SYSTEM, identify, queries_for, read_answers
 from mltswitch.targets.cumulus.render import COMMANDS, YAML, write_files
+from mltswitch.targets.lldp import nvue_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -33,9 +36,21 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    timer=TIMER,
     identity_queries=(
         PLATFORM,
         SYSTEM,
     ),
     identify=identify,
+    neighbour_query="nv show interface lldp",
+    neighbours=nvue_neighbours,
+    hardware_of=spectrum_hardware,
+    releases=(
+        Release(
+            "5.4 to 5.14",
+            # 5.3 and earlier bind profiles and name thresholds in other words.
+            re.compile(r"(?:Cumulus Linux )?5\.(?:[4-9]|1[0-4])(?!\d)"),
+            "Cumulus Linux user guides 5.4 to 5.14, Quality of Service; NVUE reference",
+        ),
+    ),
 )

@@ -62,7 +62,6 @@ _UNVERIFIED: Final = unverified(
         "and nv config detach drops it",
         "refusal-status": "nv: a refused command ends with an exit status other than 0",
         "equal-ports-shown": "nv config show -o json: where it joins equal ports to a range",
-        "newer-releases": "releases above 5.14: the same options (the user guide was read up to 5.14)",
     },
 )
 

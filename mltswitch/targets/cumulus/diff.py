@@ -7,11 +7,12 @@ is pending is ours, it is dropped first.
 """
 
 from collections.abc import Iterator, Mapping, Set
+from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, printable
-from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.base import Change, RunningState, Step, Timer
 from mltswitch.targets.cumulus.commands import set_commands, unset_commands
 from mltswitch.targets.cumulus.document import (
     MAP_OF,
@@ -57,6 +58,19 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     text = [*commands, "# back to the state before:"]
     text += [f"#   {printable(command)}" for command in commands_between(after, before)]
     return Change((*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n", WAY_BACK)
+
+
+def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name: str, seconds: int) -> Change:
+    """The same revision, applied on trial (NVUE reference, nv config apply --confirm)."""
+    del before, wanted, name
+    steps = (
+        replace(step, command=f"{APPLY} --confirm {seconds}s") if step.command == APPLY else step
+        for step in change.steps
+    )
+    return replace(change, steps=tuple(steps))
+
+
+TIMER: Final = Timer(_timed, lambda _: (Step("nv config apply --confirm-yes"),))
 
 
 def restoring_change(

@@ -5,14 +5,13 @@ into the files below NVUE by hand does not show here: `nv config apply` overwrit
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import HazardError
 from mltswitch.targets.base import Identity, RunningState
-from mltswitch.targets.common import known_form
+from mltswitch.targets.common import NOT_SAVED, known_form
 from mltswitch.targets.cumulus.ingress import INBOUND, foreign_acls
 from mltswitch.targets.cumulus.interpret import Interpreter, lossless_priorities, routes_of, static_routes
 from mltswitch.targets.cumulus.leaves import Tree, expanded
@@ -21,12 +20,10 @@ from mltswitch.targets.state import RouteState, SwitchState
 
 CONFIG: Final = "nv config show -o json"
 PENDING: Final = "nv config diff -o json"
+UNSAVED: Final = "nv config diff startup applied -o json || true"
+"""NVUE reference, Config Commands; where there is no startup configuration, nothing tells."""
 SYSTEM: Final = "nv show system -o json"
 PLATFORM: Final = "nv show platform -o json"
-OLDEST_RELEASE: Final = (5, 4)
-"""Its successors say `profile` where a port is bound, and `min-threshold` without `-bytes`."""
-
-_RELEASE: Final = re.compile(r"Cumulus Linux ([0-9]{1,3})\.([0-9]{1,3})")
 
 
 def running_config(answers: Mapping[str, str]) -> Tree:
@@ -37,15 +34,13 @@ def running_config(answers: Mapping[str, str]) -> Tree:
         sets = [part["set"] for part in parts if "set" in part]
         if len(sets) > 1:
             raise ValueError("more than one `set`")
-        for part in parts:
-            _check_release(part.get("header") or {})
         return expanded(sets[0] or {}) if sets else {}
 
 
-def pending_changes(answers: Mapping[str, str]) -> tuple[Tree, Tree]:
-    """(what is set, what is unset) in a revision that nobody has applied; raises DeviceError."""
-    with known_form(PENDING):
-        text = answers[PENDING].strip()
+def pending_changes(answers: Mapping[str, str], query: str = PENDING) -> tuple[Tree, Tree]:
+    """(what is set, what is unset) by a revision, that which nobody has applied; raises DeviceError."""
+    with known_form(query):
+        text = answers[query].strip()
         shown = json.loads(text) if text else []
         trees: dict[str, Tree] = {"set": {}, "unset": {}}
         for part in [shown] if isinstance(shown, dict) else shown:
@@ -78,15 +73,15 @@ def identify(answers: Mapping[str, str]) -> Identity:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """The applied configuration, and what is pending."""
+    """The applied configuration, what is pending, and what is not saved."""
     del wanted
-    return (CONFIG, PENDING)
+    return (CONFIG, PENDING, UNSAVED)
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, for a release that speaks otherwise, for PFC on a switch
+    Raises DeviceError for what cannot be read, for PFC on a switch
     priority that the plan uses or that leads to a traffic class of the plan, and for another access list on
     a port that rewrites what arrives.
     """
@@ -102,7 +97,8 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         routes = tuple(_read_routes(config, wanted))
     background_dscp = wanted.background_dscp if any(port.rewritten for port in ports) else 0
     state = SwitchState(ports, in_order_of(wanted.routes, routes), background_dscp=background_dscp)
-    return RunningState(state, answers)
+    notes = (NOT_SAVED,) if any(pending_changes(answers, UNSAVED)) else ()
+    return RunningState(state, answers, notes)
 
 
 def _read_routes(config: Tree, wanted: SwitchState) -> Iterator[RouteState]:
@@ -124,7 +120,7 @@ def _check_flow_control(config: Tree, interpreter: Interpreter, wanted: SwitchSt
                 use = f"which leads to traffic class {traffic_class} of the plan"
             else:
                 continue
-            raise DeviceError(
+            raise HazardError(
                 f"PFC is on for switch priority {priority}, {use}: RED on a lossless queue drops "
                 "packets that are not ECN-capable",
                 where=f"port {port.name}",
@@ -137,18 +133,9 @@ def _check_acls(config: Tree, wanted: SwitchState) -> None:
     for port in wanted.ports:
         for name, direction in foreign_acls(config, port.name):
             if port.rewritten and direction == INBOUND:
-                raise DeviceError(
+                raise HazardError(
                     f"has the access list {name} inbound, as the plan's own has to be: of the rules of both, "
                     "only the first acts that matches a packet",
                     where=f"port {port.name}",
                     hint=f"take it off the port first, with nv unset interface {port.name} acl {name}",
                 )
-
-
-def _check_release(header: Mapping[str, Any]) -> None:
-    match = _RELEASE.search(str(header.get("version", "")))
-    if match and (int(match[1]), int(match[2])) < OLDEST_RELEASE:
-        raise DeviceError(
-            f"runs {match[0]}, whose NVUE has other names for these settings",
-            expected=f"Cumulus Linux {OLDEST_RELEASE[0]}.{OLDEST_RELEASE[1]} or later",
-        )

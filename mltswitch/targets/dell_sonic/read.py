@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import RunningState
 from mltswitch.targets.dell_sonic.capabilities import QUEUE_COUNT
 from mltswitch.targets.dell_sonic.names import PREFIX
@@ -65,7 +65,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
             _check_flow_control(configuration, port.name, managed)
             policy = configuration.ports[port.name].policy
             if port.rewritten and policy and not policy.startswith(PREFIX):
-                raise DeviceError(
+                raise HazardError(
                     f"it has the policy-map {policy} where the plan needs its own: a port takes one",
                     where=f"port {port.name}",
                     hint="take it off first: `no service-policy type qos in`",
@@ -90,7 +90,7 @@ def _check_flow_control(configuration: Configuration, name: str, queues: Iterabl
         for priority in range(QUEUE_COUNT):
             queue = _mapped(configuration, settings, PAUSE_QUEUE_MAP_KIND, priority)
             if queue in used:
-                raise DeviceError(
+                raise HazardError(
                     f"asymmetric flow control heeds pause frames of every priority, and that of priority "
                     f"{priority} pauses queue {queue} of the plan",
                     where=f"port {name}",
@@ -99,7 +99,7 @@ def _check_flow_control(configuration: Configuration, name: str, queues: Iterabl
     for priority in settings.paused:
         for what, numbers in _paused_by(configuration, settings, priority):
             if shared := used & numbers:
-                raise DeviceError(
+                raise HazardError(
                     f"flow control is on for priority {priority}, which pauses {what} "
                     f"{min(shared)} of the plan: a wred-policy drops packets of a lossless queue",
                     where=f"port {name}",

@@ -8,14 +8,17 @@ and `ip routing` stay as they are. A push goes back by aborting its commit while
 that ran before, in a session of their own.
 """
 
-from mltswitch.targets.base import Session
+import re
+
+from mltswitch.targets.base import Release, Session
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
-from mltswitch.targets.eos.diff import change_between
+from mltswitch.targets.eos.diff import TIMER, change_between
 from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.parse import read_files
-from mltswitch.targets.eos.read import HOSTNAME, VERSION, identify, queries_for, read_answers
+from mltswitch.targets.eos.read import HOSTNAME, VERSION, hardware_of, identify, queries_for, read_answers
 from mltswitch.targets.eos.render import FILE, check_expressible, write_files
 from mltswitch.targets.eos.restore import restore_to
+from mltswitch.targets.lldp import eos_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -34,6 +37,18 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restore_to,
+    timer=TIMER,
     identity_queries=(HOSTNAME, VERSION),
     identify=identify,
+    neighbour_query="show lldp neighbors | json",
+    neighbours=eos_neighbours,
+    hardware_of=hardware_of,
+    releases=(
+        Release(
+            "4.21 to 4.35",
+            re.compile(r"4\.(?:2[1-9]|3[0-5])\D"),
+            "aristanetworks/avd, whose tested configurations have the lines, asks for 4.21.8M or later; "
+            "napalm's driver eos for config sessions with a commit timer",
+        ),
+    ),
 )

@@ -13,12 +13,13 @@ confirmed where the switch runs the plan; else nobody can know which of both the
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import IntEnum
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.base import Change, RunningState, Step, Timer
 from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, PortSetting, QueueSetting
 from mltswitch.targets.eos.capabilities import queue_word
 from mltswitch.targets.eos.grammar import Line, MapClass, MapDscp, OwnSetting, PolicyText, parse_lines
@@ -108,6 +109,18 @@ def session_change(lines: Iterable[Placed], sessions: Mapping[str, str], *, time
     )
     shown = [*before[1:], *(indented(("", *modes), text) for modes, text in commands), commit]
     return Change(steps, save_steps([name] if timed else []), "\n".join(shown) + "\n")
+
+
+def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name: str, seconds: int) -> Change:
+    """The same change, with another time than the one in which a push reads back."""
+    del before, wanted, name
+    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    steps = (replace(step, command=step.command.replace(CONFIRM_WITHIN, time)) for step in change.steps)
+    return replace(change, steps=tuple(steps), text=change.text.replace(CONFIRM_WITHIN, time))
+
+
+TIMER: Final = Timer(_timed, lambda _: ())
+"""Saving confirms the commit."""
 
 
 def save_steps(waiting: Iterable[str]) -> tuple[Step, ...]:

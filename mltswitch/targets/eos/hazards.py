@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mltswitch.errors import DeviceError
+from mltswitch.errors import HazardError
 from mltswitch.targets.eos.policy import CLASSES
 from mltswitch.targets.eos.settings import PortSettings
 from mltswitch.targets.eos.text import PlacedLine
@@ -35,7 +35,7 @@ def check_hazards(
             continue
         for pattern, meaning in _GLOBAL:
             if pattern.fullmatch(line.text):
-                raise DeviceError(
+                raise HazardError(
                     f"the whole switch has {line.text!r}: {meaning}",
                     hint=f"switch it off first, where nothing else needs it: `no {line.text}`",
                 )
@@ -43,7 +43,7 @@ def check_hazards(
     for port in wanted.ports:
         policy = ports[port.name].policy
         if policy_of(port) and policy not in {"", *CLASSES}:
-            raise DeviceError(
+            raise HazardError(
                 f"it has the policy map {policy} where the plan needs its own: a port takes one",
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy type qos input {policy}`",
@@ -54,7 +54,7 @@ def check_hazards(
         used = {queue.queue for queue in port.queues if not queue.is_lossless}
         for priority in sorted(_lossless(lines, f"interface {port.name}")):
             if priority in used:
-                raise DeviceError(
+                raise HazardError(
                     f"PFC is on for priority {priority}, which the plan uses: RED on a lossless queue drops "
                     "packets that are not ECN-capable",
                     where=f"port {port.name}",
@@ -67,7 +67,7 @@ def _check_members(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
     for port in wanted.ports:
         for line in lines:
             if line.modes == (f"interface {port.name}",) and line.text.startswith("channel-group "):
-                raise DeviceError(
+                raise HazardError(
                     f"it is a member of a port channel ({line.text}), and the port channel's QoS settings "
                     "count, not its own",
                     where=f"port {port.name}",

@@ -15,7 +15,7 @@ from typing import Any, Final
 from mltswitch.capabilities import Bandwidth, BitRate, Capabilities, PortShare
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Identity, RunningState
-from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, as_discarding, known_form
+from mltswitch.targets.common import NO_NEXT_HOP, NOT_SAVED, NULL_INTERFACE, as_discarding, known_form
 from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
 from mltswitch.targets.eos.hazards import check_hazards
 from mltswitch.targets.eos.policy import CLASSES, NAMED, POLICY_OF_HEAD, OwnPolicies, with_line
@@ -118,8 +118,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     """State of the wanted ports and queues, and our routes.
 
     Raises DeviceError for what cannot be read, for a port that is not there or is a member of a port channel,
-    for settings of the whole switch or PFC that break what the plan promises, and for a model with another
-    chip than the plan was rounded to.
+    and for settings of the whole switch or PFC that break what the plan promises.
     """
     notes = [*_hardware_notes(answers, capabilities.hardware), *_unsaved_notes(answers)]
     lines = tuple(placed_lines(answers[RUNNING_CONFIG]))
@@ -157,23 +156,20 @@ def _unconfirmed(session: str) -> str:
 
 def _unsaved_notes(answers: Mapping[str, str]) -> Iterator[str]:
     if any(line.strip() for line in answers[UNSAVED].splitlines()):
-        yield "what runs is not all saved, a reboot would undo it: see `show running-config diffs`"
+        yield NOT_SAVED
+
+
+def hardware_of(model: str) -> set[str]:
+    """The chip of a box: behind its name stands how it is cooled and equipped, DCS-7050CX3-32S-F."""
+    name = model.lower().removeprefix("dcs-")
+    return {chip for box, chip in BOX_CHIPS.items() if name == box or name.startswith(f"{box}-")}
 
 
 def _hardware_notes(answers: Mapping[str, str], wanted: str) -> Iterator[str]:
-    """A sentence where nothing tells the chip; raises DeviceError where it is another one."""
     with known_form(VERSION):
         model = str(_json(answers[VERSION])["modelName"])
-    name = model.lower().removeprefix("dcs-")
-    # Behind the box's name stands how it is cooled and equipped: DCS-7050CX3-32S-F.
-    chips = {chip for box, chip in BOX_CHIPS.items() if name == box or name.startswith(f"{box}-")}
-    if not chips:
+    if not hardware_of(model):
         yield f"whether {model} has the chip {wanted}, for which the plan was made, is not known"
-    elif wanted not in chips:
-        raise DeviceError(
-            f"{model} has the chip {', '.join(sorted(chips))}, and the plan was made for {wanted}",
-            hint="set `hardware` of the switch in the fabric file",
-        )
 
 
 def read_settings(

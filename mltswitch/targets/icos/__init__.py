@@ -7,15 +7,18 @@ Addresses, `ip routing`, PFC, other policies and all else stay as they are. The 
 values that the switch showed before, and takes away policies and classes that were not there.
 """
 
-from mltswitch.targets.base import Session
+import re
+
+from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, without_route_ports
 from mltswitch.targets.icos.capabilities import HARDWARE, PLATFORM, REFUSED
 from mltswitch.targets.icos.diff import change_between
 from mltswitch.targets.icos.grammar import PORT_NAME
 from mltswitch.targets.icos.parse import read_files
-from mltswitch.targets.icos.read import HOSTS, VERSION, identify, queries_for, read_answers
+from mltswitch.targets.icos.read import HOSTS, VERSION, hardware_of, identify, queries_for, read_answers
 from mltswitch.targets.icos.render import FILE, check_expressible, write_files
 from mltswitch.targets.icos.restore import restoring_change
+from mltswitch.targets.lldp import fastpath_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -40,5 +43,15 @@ TARGET = Target(
         VERSION,
     ),
     identify=identify,
+    neighbour_query="show lldp remote-device all",
+    neighbours=fastpath_neighbours,
+    hardware_of=hardware_of,
+    releases=(
+        Release(
+            "6.x",
+            re.compile(r"6\.\d"),
+            "Dell EMC Networking N-Series User's Configuration Guide and command reference, DNOS 6",
+        ),
+    ),
     restore=restoring_change,
 )

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, RunningState
 from mltswitch.targets.common import known_form, static_route
-from mltswitch.targets.icos.capabilities import HARDWARE, QUEUE_COUNT, USER_PRIORITIES, model_of
+from mltswitch.targets.icos.capabilities import QUEUE_COUNT, USER_PRIORITIES, model_of
 from mltswitch.targets.icos.policy import OwnPolicies, attach_line, read_policies
 from mltswitch.targets.icos.settings import DropCurve, PortSettings, QueueSettings, port_state
 from mltswitch.targets.remap import POLICIES, dscp_set_by, policy_of
@@ -99,16 +99,15 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of the wanted ports and queues, and our routes.
 
-    Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, for
-    what stands where a DiffServ policy of ours has to, and for another model than the plan was rounded to:
-    its percents are other bytes.
+    Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, and for
+    what stands where a DiffServ policy of ours has to.
     """
     notes = tuple(_model_notes(answers, capabilities))
     dscp_map, policies = read_dscp_map(answers), read_own_policies(answers)
     if any(map(policy_of, wanted.ports)) and "no diffserv" in map(
         str.strip, answers[RUNNING_CONFIG].splitlines()
     ):
-        raise DeviceError(
+        raise HazardError(
             "DiffServ is off for the whole switch, so no policy holds",
             hint="switch it on first: `diffserv`; policies of others then hold, too",
         )
@@ -119,7 +118,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         queues = [queue.queue for queue in port.queues]
         _check_flow_control(answers, port.name, settings, queues)
         if policy_of(port) and settings.policy not in {"", *POLICIES}:
-            raise DeviceError(
+            raise HazardError(
                 f"it has the policy {settings.policy} where the plan needs its own: a port takes one",
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy in {settings.policy}`",
@@ -141,20 +140,19 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     return RunningState(found, answers, notes)
 
 
-def _model_notes(answers: Mapping[str, str], wanted: Capabilities) -> Iterator[str]:
-    """A sentence where nothing tells the scale; raises DeviceError where it is another one."""
-    name = _model(_fields(answers[VERSION]))
+def hardware_of(name: str) -> tuple[str, ...]:
+    """The model whose scale a document names."""
     model = model_of(name)
-    if model is None:
+    return () if model is None else (model,)
+
+
+def _model_notes(answers: Mapping[str, str], wanted: Capabilities) -> Iterator[str]:
+    """A sentence where nothing tells the scale."""
+    name = _model(_fields(answers[VERSION]))
+    if model_of(name) is None:
         yield (
             f"whether {name or 'this switch'} is the model {wanted.hardware}, for which the plan was made, "
             "is not known: a percent of a threshold may be another number of bytes"
-        )
-    elif model != wanted.hardware:
-        raise DeviceError(
-            f"{name} is the model {model}, and the plan was made for {wanted.hardware}: 1 % of a threshold "
-            f"is {HARDWARE[model].threshold.step_bytes} B there, not {wanted.threshold.step_bytes} B",
-            hint="set `hardware` of the switch in the fabric file",
         )
 
 
@@ -298,7 +296,7 @@ def _check_flow_control(
         return
     for priority in control.lossless:
         if priority < USER_PRIORITIES and settings.priorities[priority] in queues:
-            raise DeviceError(
+            raise HazardError(
                 f"PFC is on for 802.1p priority {priority}, which leads to queue "
                 f"{settings.priorities[priority]} of the plan: RED on a lossless queue drops packets that "
                 "are not ECN-capable",

@@ -9,10 +9,13 @@ than systemd runs, nothing survives a reboot, and verify and push say so.
 from mltswitch.targets.base import Session
 from mltswitch.targets.linux.answers import IDENTITY_QUERY
 from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
+from mltswitch.targets.linux.dead_man import TIMER
 from mltswitch.targets.linux.diff import change_between
 from mltswitch.targets.linux.parse import PORT_NAME, read_files
 from mltswitch.targets.linux.read import identify, queries_for, read_answers
 from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
+from mltswitch.targets.linux.restore import restoring_change
+from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -29,6 +32,10 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    restore=restoring_change,
+    timer=TIMER,
     identity_queries=(IDENTITY_QUERY,),
     identify=identify,
+    neighbour_query="lldpctl -f json0 2>/dev/null || true",
+    neighbours=lldpd_neighbours,
 )

@@ -18,7 +18,7 @@ IDENTITY_QUERY: Final = (
     "|| true"
 )
 """Each line that there is, behind the name of its file and a colon."""
-FORWARDING_QUERY: Final = "cat /proc/sys/net/ipv6/conf/all/forwarding || true"
+FORWARDING_QUERY: Final = "grep -s . /proc/sys/net/ipv6/conf/*/forwarding || true"
 INGRESS_PARENT: Final = "ffff:fff1"
 """Where ingress and clsact stand, and stay when the root is replaced (linux pkt_sched.h, TC_H_INGRESS)."""
 CLSACT: Final = "clsact"

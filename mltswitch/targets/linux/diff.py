@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import unified_diff
+from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
@@ -15,6 +16,7 @@ from mltswitch.targets.linux.answers import (
     QDISC_QUERY,
     Qdisc,
 )
+from mltswitch.targets.linux.qdiscs import words_of
 from mltswitch.targets.linux.read import NOT_FORWARDING, forwards, obstacles, standing_qdiscs
 from mltswitch.targets.linux.render import (
     CLSACT_LINES,
@@ -27,6 +29,8 @@ from mltswitch.targets.linux.render import (
 from mltswitch.targets.linux.save import save_steps
 from mltswitch.targets.linux.tree import Band, Tree, trees
 from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
+
+_FOR_GOOD: Final = ", which has no way back"
 
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
@@ -45,7 +49,7 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     sent: list[str] = []
     shown: list[str] = []
     for name, tree in new.items():
-        _check_ingress(name, obstacles(running.answers, wanted, name))
+        check_ingress(name, obstacles(running.answers, wanted, name))
         lines, text = _port_change(name, old.get(name), tree, standing_qdiscs(running.answers, name))
         sent += lines
         shown += text
@@ -60,7 +64,8 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     return Change(steps=tuple(steps), save=save, text="".join(f"{line}\n" for line in shown + text))
 
 
-def _check_ingress(name: str, found: Sequence[str]) -> None:
+def check_ingress(name: str, found: Sequence[str]) -> None:
+    """Refuse to change what arrives at a port past what somebody else made there; raises DeviceError."""
     for obstacle in found:
         kind = INGRESS if obstacle == INGRESS else CLSACT
         raise DeviceError(
@@ -97,7 +102,7 @@ def _port_change(
     if old is not None and replace(old, rewriting=new.rewriting) == new:
         present, wanted = present[: _ingress_lines(old)], wanted[: _ingress_lines(new)]
         return wanted, [f"# {name}: what arrives there", *_marked(present, wanted)]
-    if old is not None and _same_but_numbers(old, new):
+    if old is not None and same_but_numbers(old, new):
         pairs = [pair for pair in zip(present, wanted, strict=True) if pair[0] != pair[1]]
         shown = [f"# {name}: packets that wait in the changed queues are dropped"]
         for before, after in pairs:
@@ -105,9 +110,10 @@ def _port_change(
         return [after for _, after in pairs], shown
     shown = [f"# {name}: built anew; all packets that wait in its queues are dropped"]
     if old is None:
-        shown += [f"# {name}: removes {qdisc}" for qdisc in standing if qdisc.parent != INGRESS_PARENT]
+        removed = [qdisc for qdisc in standing if qdisc.parent != INGRESS_PARENT]
+        shown += [f"# {name}: removes {qdisc}{'' if words_of(qdisc) else _FOR_GOOD}" for qdisc in removed]
     else:
-        shown += [f"# {name}: found {fault}" for fault in old.unexpected]
+        shown += [f"# {name}: found {fault}{_FOR_GOOD}" for fault in old.unexpected]
     return wanted, [*shown, *_marked(present, wanted)]
 
 
@@ -116,7 +122,7 @@ def _ingress_lines(tree: Tree) -> int:
     return CLSACT_LINES + len(tree.rewriting.marks)
 
 
-def _same_but_numbers(old: Tree, new: Tree) -> bool:
+def same_but_numbers(old: Tree, new: Tree) -> bool:
     """Whether the trees differ in nothing but thresholds, limits and caps of queues of the same kind.
 
     Setting tbf again keeps what waits below it, and gives that queue the limit in tbf's own line (tbf_change

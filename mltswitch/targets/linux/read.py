@@ -1,7 +1,8 @@
 """What a host answers, as state: ports, routes and what stands on its disk."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
@@ -25,7 +26,13 @@ from mltswitch.targets.linux.answers import (
     sections,
 )
 from mltswitch.targets.linux.layout import LEVELS
-from mltswitch.targets.linux.read_port import filters_in, foreign_filters, rewriting_in, tree_of
+from mltswitch.targets.linux.read_port import (
+    FoundRewriting,
+    filters_in,
+    foreign_filters,
+    rewriting_in,
+    tree_of,
+)
 from mltswitch.targets.linux.read_routes import alias_routes, segment_routing
 from mltswitch.targets.linux.save import SAVED_QUERY, read_saved, save_notes
 from mltswitch.targets.linux.tree import Tree, switch_state
@@ -70,20 +77,12 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of `wanted`'s ports, without those that lack our tree; raises DeviceError if unreadable."""
     del capabilities
-    qdiscs = load(QDISCS, answers, QDISC_QUERY)
+    on_ports = port_answers(answers, wanted)
     found: dict[str, Tree] = {}
-    if wanted.ports:
-        filters = sections(answers, filter_query(wanted))
-        classes = sections(answers, class_query(wanted))
-        for port in wanted.ports:
-            tree = tree_of(
-                [entry for entry in qdiscs if entry.dev == port.name],
-                {handle: filters_in(filters, port.name, handle) for handle in LEVELS},
-                classes.get(port.name, ""),
-                rewriting_in(filters, port.name),
-            )
-            if tree is not None:
-                found[port.name] = tree
+    for port in wanted.ports:
+        tree = on_ports.tree(port.name, rewriting_in(on_ports.filters, port.name))
+        if tree is not None:
+            found[port.name] = tree
     entries = load(ROUTES, answers, ROUTE_QUERY)
     routes = alias_routes(entries, OwnPrefixes(wanted.routes))
     six = load(ROUTES, answers, SEGMENT_QUERY)
@@ -95,9 +94,47 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     return RunningState(state, dict(answers), notes)
 
 
+@dataclass(frozen=True, slots=True)
+class PortAnswers:
+    """What a host answers of its ports."""
+
+    qdiscs: Sequence[Qdisc]
+    filters: Mapping[str, str]
+    """Port and handle, or port and side of clsact → what tc printed."""
+    classes: Mapping[str, str]
+
+    def of(self, port: str) -> list[Qdisc]:
+        """The qdiscs of a port."""
+        return [entry for entry in self.qdiscs if entry.dev == port]
+
+    def tree(self, port: str, rewriting: FoundRewriting) -> Tree | None:
+        """A port's tree; None where it is not ours from the top."""
+        return tree_of(
+            self.of(port),
+            {handle: filters_in(self.filters, port, handle) for handle in LEVELS},
+            self.classes.get(port, ""),
+            rewriting,
+        )
+
+
+def port_answers(answers: Mapping[str, str], wanted: SwitchState) -> PortAnswers:
+    """The answers of `wanted`'s ports; raises DeviceError if unreadable."""
+    qdiscs = load(QDISCS, answers, QDISC_QUERY)
+    if not wanted.ports:
+        return PortAnswers(qdiscs, {}, {})
+    return PortAnswers(
+        qdiscs, sections(answers, filter_query(wanted)), sections(answers, class_query(wanted))
+    )
+
+
+def forwarding_interfaces(answered: str) -> list[str]:
+    """Whose IPv6 packets are forwarded by the answer to `FORWARDING_QUERY`: `all`, `default` and ports."""
+    return re.findall(r"^/proc/sys/net/ipv6/conf/(.+)/forwarding:1$", answered, re.MULTILINE)
+
+
 def forwards(answered: str) -> bool:
     """Whether the answer to `FORWARDING_QUERY` says that IPv6 is forwarded."""
-    return answered.strip() == "1"
+    return "all" in forwarding_interfaces(answered)
 
 
 def _not_forwarding(state: SwitchState) -> SwitchState:

@@ -40,10 +40,19 @@ def filters_in(sections: Mapping[str, str], port: str, handle: str) -> frozenset
     return frozenset(_filter(handle, entry, entry.options) for entry in entries if entry.options is not None)
 
 
-def rewriting_in(sections: Mapping[str, str], port: str) -> tuple[Rewriting, tuple[str, ...]]:
-    """What a port rewrites, and what of its filters no plan asks for."""
-    marks = [mark_of(entry) for entry in _ingress_filters(sections, port, INGRESS)]
-    return rewriting_of(mark for mark in marks if mark is not None)
+FoundRewriting = tuple[Rewriting, tuple[str, ...]]
+"""What a port rewrites, and what of its filters no plan asks for."""
+
+
+def rewriting_in(sections: Mapping[str, str], port: str) -> FoundRewriting:
+    """What stands in a port's clsact."""
+    return rewriting_of(marks_in(sections, port))
+
+
+def marks_in(sections: Mapping[str, str], port: str) -> tuple[str, ...]:
+    """A port's filters that rewrite code points as ours do, as lines."""
+    marks = (mark_of(entry) for entry in _ingress_filters(sections, port, INGRESS))
+    return tuple(mark for mark in marks if mark is not None)
 
 
 def foreign_filters(sections: Mapping[str, str], port: str) -> tuple[str, ...]:
@@ -85,7 +94,7 @@ def tree_of(
     qdiscs: Sequence[Qdisc],
     filters: Mapping[str, frozenset[Filter]],
     classes: str,
-    rewriting: tuple[Rewriting, tuple[str, ...]],
+    rewriting: FoundRewriting,
 ) -> Tree | None:
     """The port's tree; None where it is not ours from the top."""
     found = _Found(

@@ -12,6 +12,7 @@ from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Step
+from mltswitch.targets.common import NOT_SAVED
 from mltswitch.targets.linux.render import FORWARDING, QDISC_FILE, ROUTE_FILE, render_files
 from mltswitch.targets.state import SwitchState
 
@@ -33,7 +34,9 @@ SAVED_QUERY: Final = (
 _NOT_PERSISTENT: Final = (
     "not persistent: this host does not run systemd, so a reboot loses queues and routes until the next push"
 )
-_NOT_SAVED: Final = "not saved as the plan has it: a reboot brings something else; a push saves it"
+_SAVED_ANEW: Final = (
+    f"# {FOLDER}: what was saved before cannot be written again; the way back saves what ran before\n"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def save_notes(saved: Saved, wanted: SwitchState) -> tuple[str, ...]:
     """What the operator has to know about the next reboot."""
     if not saved.has_systemd:
         return (_NOT_PERSISTENT,)
-    return () if _is_current(saved, saved_files(wanted)) else (_NOT_SAVED,)
+    return () if _is_current(saved, saved_files(wanted)) else (NOT_SAVED,)
 
 
 def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, ...]:
@@ -83,6 +86,49 @@ def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, .
     files = saved_files(wanted)
     if not saved.has_systemd or _is_current(saved, files):
         return ()
+    return _writing(saved, files, is_enabled=True)
+
+
+def restoring_saves(
+    before: Mapping[str, str], running: Mapping[str, str], state: SwitchState
+) -> tuple[tuple[Step, ...], str]:
+    """(what brings back to the disk what stood there before, what the operator has to know of it).
+
+    The files themselves are not on record, only their digests: they are rendered from the state that ran
+    before. Where that does not give the same text, because they held other ports or another version wrote
+    them, it is saved all the same: a reboot brings what runs after the way back.
+    """
+    if SAVED_QUERY not in running:
+        return (), ""
+    was, now = read_saved(before[SAVED_QUERY]), read_saved(running[SAVED_QUERY])
+    if not now.has_systemd or was == now:
+        return (), ""
+    if not was.digests:
+        _check_ours(now)
+        files = " ".join([*_FILES, *map(_beside, _FILES)])
+        disable = f"if test -e {_UNIT_FILE}; then systemctl --quiet disable {UNIT}; fi"
+        return (
+            Step(f"{disable} && rm -f {files} && systemctl daemon-reload"),
+            Step(f"rmdir {FOLDER} || true"),  # others may have files there
+        ), ""
+    texts = saved_files(state)
+    steps = _writing(now, texts, is_enabled=was.is_enabled)
+    return steps, "" if _digests(texts) == was.digests else _SAVED_ANEW
+
+
+def _writing(saved: Saved, files: Mapping[str, str], *, is_enabled: bool) -> tuple[Step, ...]:
+    _check_ours(saved)
+    places = {file: _beside(file) for file in files}
+    moves = " && ".join(f"mv -f {new} {file}" for file, new in places.items())
+    enable = "enable" if is_enabled else "disable"
+    return (
+        Step(f"mkdir -p -m 755 {FOLDER}"),
+        *(Step(f"umask 022 && cat >{places[file]}", text) for file, text in files.items()),
+        Step(f"sync && {moves} && systemctl daemon-reload && systemctl --quiet {enable} {UNIT}"),
+    )
+
+
+def _check_ours(saved: Saved) -> None:
     if saved.foreign:
         file = saved.foreign[0]
         raise DeviceError(
@@ -90,13 +136,6 @@ def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, .
             where=file,
             hint=f"look at it, then: rm {file}",
         )
-    places = {file: _beside(file) for file in files}
-    moves = " && ".join(f"mv -f {new} {file}" for file, new in places.items())
-    return (
-        Step(f"mkdir -p -m 755 {FOLDER}"),
-        *(Step(f"umask 022 && cat >{places[file]}", text) for file, text in files.items()),
-        Step(f"sync && {moves} && systemctl daemon-reload && systemctl --quiet enable {UNIT}"),
-    )
 
 
 def _beside(file: str) -> str:
@@ -105,8 +144,11 @@ def _beside(file: str) -> str:
 
 
 def _is_current(saved: Saved, files: Mapping[str, str]) -> bool:
-    digests = {file: hashlib.sha256(text.encode()).hexdigest() for file, text in files.items()}
-    return saved.is_enabled and digests == saved.digests
+    return saved.is_enabled and _digests(files) == saved.digests
+
+
+def _digests(files: Mapping[str, str]) -> dict[str, str]:
+    return {file: hashlib.sha256(text.encode()).hexdigest() for file, text in files.items()}
 
 
 def saved_files(state: SwitchState) -> dict[str, str]:

@@ -7,8 +7,11 @@ the whole switch, and stay so (`grammar.PREAMBLE`). The way back gives the same 
 switch showed before; only prefix modes stay off, for no show command tells whether they were on.
 """
 
-from mltswitch.targets.base import Session
-from mltswitch.targets.common import NO_PORT, without_route_ports
+import re
+
+from mltswitch.targets.base import Release, Session
+from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
+from mltswitch.targets.lldp import onyx_neighbours
 from mltswitch.targets.onyx.capabilities import HARDWARE
 from mltswitch.targets.onyx.diff import change_between, restoring_change
 from mltswitch.targets.onyx.grammar import PORT_NAME
@@ -38,5 +41,16 @@ TARGET = Target(
         VERSION,
     ),
     identify=identify,
+    neighbour_query="show lldp interfaces ethernet remote | json-print",
+    neighbours=onyx_neighbours,
+    hardware_of=spectrum_hardware,
+    releases=(
+        Release(
+            "3.6 to 3.10",
+            re.compile(r"3\.(?:[6-9]|10)\."),
+            "NVIDIA Onyx user manual 3.10 (QoS commands); Ansible collection mellanox.onyx, fixtures of 3.6; "
+            "public configurations of 3.7 to 3.9",
+        ),
+    ),
     restore=restoring_change,
 )

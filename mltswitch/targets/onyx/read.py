@@ -16,9 +16,9 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, RunningState
-from mltswitch.targets.common import known_form, static_route
+from mltswitch.targets.common import NOT_SAVED, known_form, static_route
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
 from mltswitch.targets.onyx.grammar import PORT_NAME
 from mltswitch.targets.onyx.settings import (
@@ -39,6 +39,9 @@ INVENTORY: Final = "show inventory"
 _CHASSIS: Final = re.compile(r"(?:CHASSIS|SYSTEM)\s+(\S+)\s+(\S+)", re.IGNORECASE)
 """Module, part number and serial number of the whole box."""
 RUNNING_CONFIG: Final = "show running-config"
+FILES: Final = "show configuration files"
+_UNSAVED: Final = re.compile(r"^\s*Unsaved changes\s*:\s*yes\b", re.MULTILINE)
+"""Below the files (HPE's docs-csm, network pages for the SN2100)."""
 _QOS: Final = "show qos interface ethernet {} | json-print"
 _SCHEDULING: Final = "show dcb ets interface ethernet {} | json-print"
 _CONGESTION: Final = "show interfaces ethernet {} congestion-control | json-print"
@@ -96,12 +99,13 @@ def identify(answers: Mapping[str, str]) -> Identity:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """Three shows for each port, one for PFC, and the running configuration for the routes."""
+    """Three shows for each port, one for PFC, the running configuration for the routes, and what is saved."""
     shows = (_QOS, _SCHEDULING, _CONGESTION)
     return (
         *(show.format(port.name) for port in wanted.ports for show in shows),
         _FLOW_CONTROL,
         RUNNING_CONFIG,
+        FILES,
     )
 
 
@@ -126,7 +130,8 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     )
     lines = tuple(_foreign_lines(answers[RUNNING_CONFIG]))
     found = tuple(_with_foreign_lines(port, lines) for port in ports)
-    return RunningState(SwitchState(found, read_routes(answers, wanted)), answers)
+    notes = (NOT_SAVED,) if _UNSAVED.search(answers[FILES]) else ()
+    return RunningState(SwitchState(found, read_routes(answers, wanted)), answers, notes)
 
 
 class _ForeignLine(NamedTuple):
@@ -178,7 +183,7 @@ def _check_members(config: str, wanted: SwitchState) -> None:
             continue
         for port in wanted.ports:
             if _foreign_line(line, match, None).concerns(port.name):
-                raise DeviceError(
+                raise HazardError(
                     f"is a member of a LAG, {match[3]}: queues and maps are those of the port-channel, which "
                     "the plan cannot name",
                     where=f"port {port.name}",
@@ -242,7 +247,7 @@ def _check_flow_control(
                 use = f"which leads to traffic class {traffic_class} of the plan"
             else:
                 continue
-            raise DeviceError(
+            raise HazardError(
                 f"PFC is on for switch-priority {priority}, {use}: RED on a lossless queue drops "
                 "packets that are not ECN-capable",
                 where=f"port {port.name}",

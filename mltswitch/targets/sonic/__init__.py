@@ -8,8 +8,9 @@ run those before, never after.
 import re
 
 from mltswitch.targets.base import Session
+from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.sonic.capabilities import HARDWARE
-from mltswitch.targets.sonic.diff import change_between, restoring_change
+from mltswitch.targets.sonic.diff import TIMER, change_between, restoring_change
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.parse import FILE, read_files, write_files
 from mltswitch.targets.sonic.read import HOSTNAME, SHOW_VERSION, identify, queries_for, read_answers
@@ -31,9 +32,15 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    takes_down=True,
+    timer=TIMER,
     identity_queries=(
         HOSTNAME,
         SHOW_VERSION,
     ),
     identify=identify,
+    neighbour_query="sudo docker exec lldp lldpctl -f json0 || true",
+    neighbours=lldpd_neighbours,
+    # lldpmgrd makes the port's alias its identifier (sonic-buildimage, dockers/docker-lldp).
+    tells_port_names=False,
 )

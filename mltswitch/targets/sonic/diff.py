@@ -6,11 +6,12 @@ What the release's updater refuses is not sent. What nothing refers to any more 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.base import Change, RunningState, Step, Timer
 from mltswitch.targets.sonic.capabilities import model_of
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database
 from mltswitch.targets.sonic.document import document
@@ -27,6 +28,7 @@ APPLY: Final = "cat | sudo config apply-patch /dev/stdin"
 APPLY_SECONDS: Final = 900.0
 """The updater finds an order of small steps, and waits for services between them."""
 SAVE: Final = (Step("sudo config save -y"),)
+_CHECKPOINT: Final = "sudo config checkpoint"
 _PORT_TABLES: Final = (*QUEUE_TABLES, "PORT_QOS_MAP")
 
 
@@ -61,8 +63,30 @@ def _change(before: Database, after: Database, running: RunningState, wanted: Sw
         steps.append(Step(APPLY, json.dumps(patch), APPLY_SECONDS))
     operations = [operation for patch in patches for operation in patch]
     back = " && ".join(f"sudo config rollback {name}" for name in reversed(checkpoints))
-    text = _text(operations, _ports_taken_down(before, after, wanted), back)
-    return Change(tuple(steps), SAVE, text, f"{back} && {SAVE[0].command}")
+    down = _ports_taken_down(before, after, wanted)
+    text = _text(operations, down, back)
+    return Change(tuple(steps), SAVE, text, f"{back} && {SAVE[0].command}", down)
+
+
+def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name: str, seconds: int) -> Change:
+    """The same change, with a unit of systemd that rolls back to its checkpoints, the last one first.
+
+    It counts from before the first patch: what takes longer is rolled back half done.
+    """
+    del before, wanted
+    checkpoints = [step.command for step in change.steps if step.command.startswith(_CHECKPOINT)]
+    back = "; ".join(
+        command.replace("checkpoint", "rollback").removeprefix("sudo ") for command in checkpoints[::-1]
+    )
+    arm = f"sudo systemd-run --on-active={seconds} --unit=mltswitch-{name} sh -c '{back}'"
+    return replace(change, steps=(change.steps[0], Step(arm), *change.steps[1:]))
+
+
+def _kept(name: str) -> tuple[Step, ...]:
+    return (Step(f"sudo systemctl stop mltswitch-{name}.timer"),)
+
+
+TIMER: Final = Timer(_timed, _kept)
 
 
 def _check(before: Database, wanted: SwitchState) -> None:
@@ -100,7 +124,7 @@ def _accepted(patches: list[list[Operation]], before: Database, build: str) -> l
 
 
 def _checkpoint(name: str) -> Step:
-    return Step(f"sudo config checkpoint {name}")
+    return Step(f"{_CHECKPOINT} {name}")
 
 
 def checkpoint_of(*databases: Database) -> str:
@@ -109,7 +133,7 @@ def checkpoint_of(*databases: Database) -> str:
     return f"mltswitch-{hashlib.sha256(contents).hexdigest()[:8]}"
 
 
-def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) -> list[str]:
+def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) -> tuple[str, ...]:
     """Ports whose queues or maps change: the updater sets them down meanwhile (patch_sorter.py)."""
     changed = {
         name
@@ -118,10 +142,10 @@ def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) ->
         if before.get(table, {}).get(key) != after.get(table, {}).get(key)
         for name in key.partition("|")[0].split(",")
     }
-    return [port.name for port in wanted.ports if port.name in changed]
+    return tuple(port.name for port in wanted.ports if port.name in changed)
 
 
-def _text(operations: list[Operation], ports: list[str], back: str) -> str:
+def _text(operations: list[Operation], ports: tuple[str, ...], back: str) -> str:
     lines = [f"# back to the state before: {back}"]
     lines += [json.dumps(operation) for operation in operations]
     if ports:

@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, RunningState
+from mltswitch.targets.common import NOT_SAVED
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.sonic.capabilities import MODELS, POOL, model_of
 from mltswitch.targets.sonic.database import Database, load
@@ -28,6 +29,8 @@ QUERY: Final = "show runningconfiguration all"
 HOSTNAME: Final = "hostname"
 SHOW_VERSION: Final = "show version"
 VERSION: Final = "cat /etc/sonic/sonic_version.yml"
+SAVED: Final = "sudo cat /etc/sonic/config_db.json || true"
+"""With which it starts (`config save`); where it is not there, nothing tells."""
 _FIELD: Final = re.compile(r"^([A-Za-z][A-Za-z ]*?): *(\S.*?)\s*$", re.MULTILINE)
 
 
@@ -66,7 +69,7 @@ def identify(answers: Mapping[str, str]) -> Identity:
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     """The commands whose answers `read_answers` and `change_between` need."""
     del wanted
-    return (QUERY, VERSION)
+    return (QUERY, VERSION, SAVED)
 
 
 def running_build(answers: Mapping[str, str]) -> str:
@@ -86,6 +89,27 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     if wanted.ports:
         _check_hardware(database, capabilities.hardware)
     _check_flow_control(database, wanted)
+    state, notes = _state_of(database, wanted), []
+    build = running_build(answers)
+    if release_of(build) is None:
+        notes.append(
+            f"SONiC build {build} is none of the public releases that are known: what its updater lets "
+            "change is taken to be what SONiC's master lets"
+        )
+    if answers[SAVED].strip() and _saved_state(answers[SAVED], wanted) != state:
+        notes.append(NOT_SAVED)
+    return RunningState(state, answers, tuple(notes))
+
+
+def _saved_state(text: str, wanted: SwitchState) -> SwitchState | None:
+    """What a start would bring of the wanted ports and routes; None for what no switch would start with."""
+    try:
+        return _state_of(load(text, skip_text=True), wanted)
+    except (ValueError, RecursionError, DeviceError):
+        return None
+
+
+def _state_of(database: Database, wanted: SwitchState) -> SwitchState:
     reader = PortReader(database)
     ports = tuple(
         reader.port_state(port.name, [queue.queue for queue in port.queues])
@@ -106,20 +130,14 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         locator_of(database), segments_in_order_of(wanted.segment_routing, segment_routes)
     )
     is_used = wanted.segment_routing is not None or routing != SegmentRouting(None, ())
-    build = running_build(answers)
-    notes = (
-        f"SONiC build {build} is none of the public releases that are known: what its updater lets change is "
-        "taken to be what SONiC's master lets",
-    )
-    state = SwitchState(ports, routes, routing if is_used else None)
-    return RunningState(state, answers, () if release_of(build) is not None else notes)
+    return SwitchState(ports, routes, routing if is_used else None)
 
 
 def _check_hardware(database: Database, hardware: str) -> None:
     """The predicted losses hold for one model and pool; the dynamic buffer model leaves the size out."""
     pool = database.get("BUFFER_POOL", {}).get(POOL, {})
     if pool.get("mode") != "dynamic":
-        raise DeviceError(
+        raise HazardError(
             f"buffer pool {POOL} is {pool.get('mode', 'missing')}",
             expected="dynamic",
             hint="load the vendor's buffers with `config qos reload`, before mltswitch",
@@ -135,7 +153,7 @@ def _check_hardware(database: Database, hardware: str) -> None:
             hint=f"give the device hardware {model.capabilities.hardware} in the fabric file",
         )
     if "size" in pool and pool["size"] != str(planned.pool_size_bytes):
-        raise DeviceError(
+        raise HazardError(
             f"buffer pool {POOL} has {pool['size']} B, so the plan's limits and predicted losses do not hold",
             expected=f"{planned.pool_size_bytes} B",
             hint="load the buffers of a top-of-rack switch, before mltswitch",
@@ -165,14 +183,14 @@ def _check_flow_control(database: Database, wanted: SwitchState) -> None:
             if queue.is_lossless:
                 continue
             if queue.queue in lossless and is_asymmetric(database, port.name):
-                raise DeviceError(
+                raise HazardError(
                     f"asymmetric PFC heeds pause frames of every priority, for queue {queue.queue}, too, "
                     "which the plan uses: whoever sends them stops it",
                     where=f"port {port.name}",
                     hint=f"switch it off first: `sudo pfc config asymmetric off {port.name}`",
                 )
             if queue.queue in lossless:
-                raise DeviceError(
+                raise HazardError(
                     f"PFC is on for queue {queue.queue}, which the plan uses: WRED on a lossless queue drops "
                     "packets that are not ECN-capable",
                     where=f"port {port.name}",

@@ -25,7 +25,6 @@ FOREIGN = (
 
 
 def way_back(switch: Switch, before: Switch, wanted: SwitchState) -> Change:
-    assert TARGET.restore is not None
     return TARGET.restore(before.answers(), read(switch, wanted), wanted, CAPABILITIES)
 
 

@@ -64,7 +64,6 @@ def test_the_way_back_leads_to_what_ran(
         assert session.enter(step.command).text == ""
 
     def way_back() -> Change:
-        assert TARGET.restore is not None
         return TARGET.restore(before, read(device, wanted), wanted, CAPABILITIES)
 
     apply(device, way_back())
@@ -85,7 +84,6 @@ def test_no_queue_drops_earlier_on_the_way_back_than_at_both_ends(
         assert device.configure(*lines) == ""
     before = read(device, wanted)
     apply(device, TARGET.diff(before, wanted, CAPABILITIES))
-    assert TARGET.restore is not None
     change = TARGET.restore(before.answers, read(device, wanted), wanted, CAPABILITIES)
     names = [port.name for port in wanted.ports]
     queues = frozenset(queue.queue for port in wanted.ports for queue in port.queues if not queue.is_lossless)

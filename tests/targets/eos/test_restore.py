@@ -99,7 +99,6 @@ def test_the_way_back_leads_to_what_ran(data: st.DataObject, former: Plan, plan:
     send(device, sent[: data.draw(everything | st.integers(0, len(sent)))])
 
     def way_back() -> Change:
-        assert TARGET.restore is not None
         return TARGET.restore(before, read(device, wanted), wanted, CAPABILITIES)
 
     apply(device, way_back())

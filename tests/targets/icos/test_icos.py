@@ -806,50 +806,15 @@ def test_routes_change_one_by_one_and_are_added_first() -> None:
     serving(STATE, device)
 
 
-def test_another_model_is_refused() -> None:
+def test_a_model_tells_the_scale_of_its_percents() -> None:
     for model in ("N4032F", "N4064"):
         assert read(IcosDevice(model=model), STATE).notes == ()
+        assert TARGET.hardware_of(model) == ("n4000",)
     for model in ("N3048ET-ON", "N2024P", "N3132PX-ON", "N2128PX-ON"):
-        with pytest.raises(DeviceError, match=f"^{model} is the model n3000.* 2954 B there, not 6667 B"):
-            read(IcosDevice(model=model), STATE)
+        assert TARGET.hardware_of(model) == ("n3000",)
     for model in ("N1548", "AS7712", "N3248TE-ON"):
         [note] = read(IcosDevice(model=model), STATE).notes
         assert note.startswith(
             f"whether {model} is the model n4000, for which the plan was made, is not known"
         )
     assert read(IcosDevice(model="N3048"), replace(STATE, ports=()), N3000).notes == ()
-    answers = read(IcosDevice(), STATE).answers
-    other = "Machine Type........... Dell Networking\nMachine Model.......... N3048\n"
-    with pytest.raises(DeviceError, match="N3048 is the model n3000"):
-        TARGET.read({**answers, "show version": other}, STATE, CAPABILITIES)
-
-
-def test_pause_frames_are_found() -> None:
-    device = pushed()
-    device.configure(*on_port("te1/0/2", "storm-control flowcontrol"))
-    device.configure(*on_port("te1/0/3", "storm-control flowcontrol"))
-    assert found(device) == {f"{EXPECTED}storm-control flowcontrol"}
-    device.configure("flowcontrol")
-    assert {f"{EXPECTED}flowcontrol", f"{EXPECTED.replace('0/2', '0/1')}flowcontrol"} <= found(device)
-    assert commands(device) == []
-
-
-def test_answers_in_other_words() -> None:
-    device = pushed()
-    answers = {
-        query: text.replace(
-            "Queue Id   Min. Bandwidth   Scheduler", "Queue Id   Min. Bandwidth  Max. Bandwidth   Scheduler"
-        )
-        .replace("0                Strict", "0      0      Strict")
-        .replace("Trust Mode: IP DSCP", "Trust Mode.......... IP DSCP")
-        .replace("Interface Shaping Rate......................... 0", "Interface Shaping Rate.... 0 kbps")
-        .replace("3/  3", "3/3")
-        for query, text in read(device, STATE).answers.items()
-    }
-    assert TARGET.read(answers, STATE, CAPABILITIES).state == STATE
-
-
-@pytest.mark.parametrize("answer", ["", "% Invalid input detected at '^' marker.", "0 1", "1 2 3/4/5/6"])
-def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
-    with pytest.raises(DeviceError, match="another form"):
-        TARGET.read(dict.fromkeys(TARGET.queries(STATE), answer), STATE, CAPABILITIES)

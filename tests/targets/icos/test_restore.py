@@ -85,7 +85,6 @@ def test_the_way_back_is_exact_from_every_step(
     data: st.DataObject, former: list[Plan], plan: Plan, over: Plan | None
 ) -> None:
     """From every step of a push, and of the push of a plan with the same settings over it."""
-    assert TARGET.restore is not None
     device = IcosDevice()
     for old in former:
         planned(device, state_of(data, old))
@@ -125,7 +124,6 @@ def owned_settings(port: PortState) -> tuple[set[tuple[int, bool]], set[int], st
 def test_no_step_back_drops_what_neither_end_drops(
     data: st.DataObject, former: Plan | None, plan: Plan
 ) -> None:
-    assert TARGET.restore is not None
     device = IcosDevice()
     if former is not None:
         planned(device, state_of(data, former))
@@ -144,7 +142,6 @@ def test_no_step_back_drops_what_neither_end_drops(
 
 
 def test_the_systems_queue_is_named_before_the_push() -> None:
-    assert TARGET.restore is not None
     text = Path(__file__).with_name("example.txt").read_text()
     device, wanted = IcosDevice(), TARGET.parse({"mltswitch.txt": text}, CAPABILITIES)
     running = read(device, wanted)

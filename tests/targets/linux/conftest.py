@@ -1,4 +1,7 @@
-"""One small plan of known numbers."""
+"""One small plan of known numbers, and a Linux to run it on."""
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,7 @@ from mltswitch.plan import (
 )
 from mltswitch.targets import SwitchState
 from mltswitch.targets.linux import TARGET
+from tests.targets.linux.uml import Machine, NoMachineError, machine
 
 FABRIC = {
     "schema": "mltswitch/fabric/v1",
@@ -112,3 +116,13 @@ def plain_state(small_plan: Plan) -> SwitchState:
 @pytest.fixture(scope="session")
 def state(small_plan: Plan) -> SwitchState:
     return TARGET.quantise(small_plan, "leaf1").state
+
+
+@pytest.fixture(scope="module")
+def linux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+    folder: Path = tmp_path_factory.mktemp("linux")
+    try:
+        with machine(folder) as instance:
+            yield instance
+    except NoMachineError as error:
+        pytest.skip(str(error))

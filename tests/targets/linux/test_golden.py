@@ -159,7 +159,10 @@ def test_queues_of_somebody_else_are_shown_before_they_go(state: SwitchState) ->
     ]
     found = TARGET.read(answers() | {"tc -j -d qdisc show": json.dumps(entries)}, state, CAPABILITIES)
     shown = [line for line in TARGET.diff(found, state, CAPABILITIES).text.splitlines() if "removes" in line]
-    assert shown == ["# eth1: removes root htb 1:", "# eth1: removes fq_codel 8002: below 1:10"]
+    assert shown == [
+        "# eth1: removes root htb 1:, which has no way back",
+        "# eth1: removes fq_codel 8002: below 1:10",
+    ]
 
 
 @pytest.mark.parametrize("stands", ["[]", answers()["tc -j -d qdisc show"]])

@@ -3,9 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,22 +17,12 @@ from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.render import CLSACT_LINES
 from mltswitch.targets.state import differences
 from tests.measuring import measured
-from tests.targets.linux.uml import Machine, NoMachineError, machine
+from tests.targets.linux.uml import Machine
 from tests.targets.strategies import plans
 
 CAPABILITIES = TARGET.hardware(None)
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture(scope="module")
-def linux(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    folder: Path = tmp_path_factory.mktemp("linux")
-    try:
-        with machine(folder) as instance:
-            yield instance
-    except NoMachineError as error:
-        pytest.skip(str(error))
 
 
 def do(linux: Machine, command: str, stdin: str = "") -> str:
@@ -401,7 +389,8 @@ def test_queues_of_somebody_else_are_shown_before_they_go(
     do(linux, "tc qdisc add dev eth1 root handle 77: htb")
     change = TARGET.diff(read(linux, state), state, CAPABILITIES)
     assert change.text.startswith(
-        "# eth1: built anew; all packets that wait in its queues are dropped\n# eth1: removes root htb 77:\n"
+        "# eth1: built anew; all packets that wait in its queues are dropped\n"
+        "# eth1: removes root htb 77:, which has no way back\n"
     )
     assert "# eth2: removes" not in change.text
     apply(linux, change)

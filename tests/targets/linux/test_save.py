@@ -17,6 +17,7 @@ from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.save import (
     SAVED_QUERY,
     read_saved,
+    restoring_saves,
     save_notes,
     save_steps,
     saved_files,
@@ -29,8 +30,9 @@ CAPABILITIES = TARGET.hardware(None)
 SYSTEMCTL = """#!/bin/sh
 case "$*" in
     "is-enabled mltswitch.service") test -e /run/enabled && echo enabled ;;
-    "daemon-reload") test -e /etc/systemd/system/mltswitch.service && : >/run/reloaded ;;
+    "daemon-reload") if test -e /etc/systemd/system/mltswitch.service; then : >/run/reloaded; fi ;;
     "--quiet enable mltswitch.service") test -e /run/reloaded && : >/run/enabled ;;
+    "--quiet disable mltswitch.service") rm -f /run/enabled ;;
     *) echo "unexpected: $*" >&2; exit 1 ;;
 esac
 """
@@ -123,6 +125,38 @@ def test_a_file_of_somebody_else_is_left_alone(root: Path, shell: Shell, state: 
         TARGET.diff(RunningState(state, ask(shell)), state, CAPABILITIES)
     assert caught.value.where == "/etc/systemd/system/mltswitch.service"
     assert unit.read_text().startswith("[Unit]")
+
+
+@pytest.mark.parametrize("start", ["nothing", "the plan", "the plan, disabled", "a file less"])
+def test_the_way_back_brings_back_what_was_saved(
+    root: Path, shell: Shell, state: SwitchState, start: str
+) -> None:
+    """What cannot be written again is said."""
+
+    def disk() -> dict[str, str]:
+        files = (path for path in root.rglob("etc/**/*") if path.is_file())
+        return {path.name: path.read_text() for path in (*files, *root.glob("run/enabled"))}
+
+    if start != "nothing":
+        save(shell, state)
+    if start == "the plan, disabled":
+        (root / "run/enabled").unlink()
+    if start == "a file less":
+        (root / "etc/mltswitch/routes.ip").unlink()
+    at_start, before = disk(), ask(shell)
+    save(shell, SwitchState(state.ports, ()))
+    assert disk() != at_start
+    steps, note = restoring_saves(before, ask(shell), state)
+    for step in steps:
+        done = shell(step.command, step.stdin)
+        assert done.returncode == 0, done.stderr
+    assert restoring_saves(before, before, state) == ((), "")
+    if start == "a file less":
+        assert "cannot be written again" in note
+        assert save_steps(ask(shell), state) == ()
+    else:
+        assert (disk(), note) == (at_start, "")
+        assert restoring_saves(before, ask(shell), state) == ((), "")
 
 
 def test_until_the_last_step_stays_what_was_saved(root: Path, shell: Shell, state: SwitchState) -> None:

@@ -160,6 +160,36 @@ def test_a_change_and_back_on_a_real_kernel(rack: Rack) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.parametrize("sent", [0, 1, 2, 3, None])
+@pytest.mark.parametrize("blind", [True, False])
+@pytest.mark.parametrize("start", ["empty", "another segment"])
+def test_the_way_back_leads_to_what_ran(rack: Rack, start: str, sent: int | None, blind: bool) -> None:
+    """Forwarding, too: setting it for all interfaces had set it for each."""
+    show = "ip -j -N -6 route show proto 173; grep . /proc/sys/net/ipv6/conf/*/forwarding"
+    wanted = rack.state(SPINE)
+    assert wanted.segment_routing is not None
+    rack.do(SPINE, "sysctl -q -w net.ipv6.conf.eth2.forwarding=1")
+    if start != "empty":
+        way = wanted.segment_routing.routes[0]
+        rack.do(
+            SPINE,
+            f"ip -6 route add {way.prefix} dev {way.port} proto 173; ip -6 route add "
+            f"{wanted.segment_routing.segment} encap seg6local action End dev eth2 proto 173",
+        )
+    at_start, before = rack.do(SPINE, show), rack.read(SPINE, wanted)
+    forwarding, routes = TARGET.diff(before, wanted, CAPABILITIES).steps
+    if sent != 0:
+        rack.do(SPINE, forwarding.command)
+        lines = routes.stdin.splitlines(keepends=True)
+        rack.do(SPINE, routes.command, "".join(lines[: len(lines) if sent is None else sent - 1]))
+    now = RunningState(wanted, {}) if blind else rack.read(SPINE, wanted)
+    for step in TARGET.restore(before.answers, now, wanted, CAPABILITIES).steps:
+        rack.do(SPINE, step.command, step.stdin)
+    assert rack.do(SPINE, show) == at_start
+    assert TARGET.restore(before.answers, rack.read(SPINE, wanted), wanted, CAPABILITIES).is_empty
+
+
+@pytest.mark.root
 def test_a_route_of_somebody_else_within_the_plans_prefixes_is_reported(rack: Rack) -> None:
     rack.push("leaf1")
     wanted = rack.state("leaf1")
@@ -180,11 +210,14 @@ ANSWERS = [
 """What iproute2 6.1 on Linux 6.18 answered, without the fields that all of them share."""
 
 
-def answered(wanted: SwitchState, changes: dict[str, object], *, forwarding: str = "1\n") -> dict[str, str]:
+FORWARDS = "/proc/sys/net/ipv6/conf/all/forwarding:1\n"
+
+
+def answered(wanted: SwitchState, changes: dict[str, object]) -> dict[str, str]:
     entries = [entry | {"protocol": "173", "metric": 1024, "pref": "medium"} for entry in ANSWERS]
     entries[0] |= changes
     answers = dict.fromkeys(TARGET.queries(wanted), "")
-    return answers | {SEGMENT_QUERY: json.dumps(entries), FORWARDING_QUERY: forwarding, ROUTE_QUERY: "[]"}
+    return answers | {SEGMENT_QUERY: json.dumps(entries), FORWARDING_QUERY: FORWARDS, ROUTE_QUERY: "[]"}
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ MODULES = (
     "act_gact",
     "cls_matchall",
     "sch_netem",
+    "sch_fq",
+    "sch_fq_codel",
     "dummy",
     "veth",
 )

@@ -73,7 +73,6 @@ def test_the_way_back_is_exact_from_every_step(
     data: st.DataObject, former: list[Plan], plan: Plan, over: Plan | None
 ) -> None:
     """From every step of a push, and of the push of a plan with the same settings over it."""
-    assert TARGET.restore is not None
     device = OnyxDevice()
     for old in former:
         state = TARGET.quantise(old, data.draw(switch_names(old))).state
@@ -115,7 +114,6 @@ def owned_settings(port: PortState) -> tuple[list[tuple[int, bool]], set[int]]:
 def test_no_step_back_drops_what_neither_end_drops(
     data: st.DataObject, former: Plan | None, plan: Plan, trust: str
 ) -> None:
-    assert TARGET.restore is not None
     device = delivered(trust)
     if former is not None:
         state = TARGET.quantise(former, data.draw(switch_names(former))).state
@@ -133,7 +131,6 @@ def test_no_step_back_drops_what_neither_end_drops(
 
 def test_a_value_without_a_command_is_named_before_the_push() -> None:
     """`dwrr` is a word that no source of ours has."""
-    assert TARGET.restore is not None
     wanted = TARGET.parse({"mltswitch.txt": PLAN}, CAPABILITIES)
     running = read(OnyxDevice(), wanted)
     answers = {query: answer.replace("WRR", "DWRR") for query, answer in running.answers.items()}

@@ -1,0 +1,60 @@
+"""`mltswitch export`: a plan for sites that deploy with tools of their own."""
+
+from pathlib import Path
+
+import click
+
+from mltswitch.cli.output import json_option, print_json, progress
+from mltswitch.cli.render import inventory_options, print_doubts, print_shortfalls, render_device
+from mltswitch.documents import write_together
+from mltswitch.errors import UserInputError
+from mltswitch.export import ansible_files
+from mltswitch.inventory import load_inventory
+from mltswitch.plan import load_plan
+
+
+@click.group()
+def export() -> None:
+    """Write a plan for a tool that deploys it without mltswitch."""
+
+
+@export.command(
+    epilog="\b\nExample:\n  mltswitch export ansible plan.yaml -i inventories/mixed -o playbook\n"
+    "  cd playbook && ansible-playbook -i inventory.yaml playbook.yaml --check"
+)
+@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
+@inventory_options
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
+@json_option
+def ansible(
+    plan_file: Path, inventory_paths: tuple[Path, ...], output: Path, limit: str | None, as_json: bool
+) -> None:
+    """Write a playbook, its inventory and the switches' configurations below OUTPUT.
+
+    No secret is written. The README there says which collections the playbook needs, and what `push` does
+    beside it. P4Runtime switches (BMv2) are left out, by name.
+    """
+    plan = load_plan(plan_file)
+    devices = load_inventory(*inventory_paths).select(limit)
+    fitted = {device.name: render_device(plan, device) for device in devices}
+    folder = ansible_files(devices, plan, {name: files for name, (_, files) in fitted.items()})
+    if folder.left_out:
+        progress(f"warning: not written, Ansible does not speak P4Runtime: {', '.join(folder.left_out)}")
+    if not folder.files:
+        raise UserInputError("no device is left that Ansible reaches", where=", ".join(folder.left_out))
+    paths = sorted(output / name for name in folder.files)
+    write_together(((output / name, text) for name, text in folder.files.items()), within=output)
+    print_doubts(plan)
+    shortfalls = {name: quantised.shortfalls for name, (quantised, _) in fitted.items()}
+    if as_json:
+        print_json(
+            {
+                "files": [str(path) for path in paths],
+                "left_out": folder.left_out,
+                "shortfalls": {name: texts for name, texts in shortfalls.items() if texts},
+            }
+        )
+        return
+    print_shortfalls(shortfalls)
+    for path in paths:
+        click.echo(path)

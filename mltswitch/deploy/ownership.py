@@ -1,0 +1,85 @@
+"""What earlier changes put on a device, by the journal: what of it a plan leaves behind, and how it goes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from mltswitch.deploy import journal as journals
+from mltswitch.deploy.journal import UNDOABLE, Journal, State
+from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.results import PUSH, DeviceDifference
+from mltswitch.deploy.transaction import Undoing
+from mltswitch.inventory import Device, Inventory
+from mltswitch.plan import Plan
+
+
+def addresses(devices: Iterable[Device]) -> dict[str, str]:
+    """What a process has to itself: several P4Runtime devices may stand behind one endpoint."""
+    return {device.name: f"{device.endpoint} {device.device_id}" for device in devices}
+
+
+def undoable(past: Iterable[Journal], devices: Iterable[Device]) -> dict[str, list[Journal]]:
+    """Device → the changes that it can be taken back from, in the order of `past`; asked for by name and
+    address."""
+    found: dict[str, list[Journal]] = {}
+    reached = addresses(devices)
+    for each in past:
+        for name, address in each.header.work.devices.items():
+            if reached.get(name) == address and each.last[name] in UNDOABLE:
+                found.setdefault(name, []).append(each)
+    return found
+
+
+def undoings(stacks: Mapping[str, Sequence[Journal]], inventory: Inventory) -> dict[str, Undoing]:
+    """Device → each of its changes with what it made the device run, the latest first."""
+    concerned: dict[str, tuple[Journal, list[str]]] = {}
+    for name, stack in stacks.items():
+        for each in stack:
+            concerned.setdefault(each.identifier, (each, []))[1].append(name)
+    found: dict[str, list[tuple[Journal, Job]]] = {}
+    for _, (journal, names) in sorted(concerned.items(), reverse=True):
+        for job in prepare(journal.plan(), inventory, ",".join(names))[0]:
+            found.setdefault(job.device.name, []).append((journal, job))
+    return dict(found)
+
+
+def left_behind(plan: Plan, devices: Iterable[Device], inventory: Inventory) -> dict[str, Undoing]:
+    """Device → its changes down to the first that concerns ports which the plan does not have.
+
+    Where one of them is unfinished, there is nothing: a push takes that over, or refuses to.
+    """
+    by_name = {device.name: device for device in devices}
+    plans: dict[str, Plan] = {}
+    stacks: dict[str, Sequence[Journal]] = {}
+    for name, stack in undoable(journals.changes(), by_name.values()).items():
+        switch, depth = by_name[name].switch, 0
+        for place, each in enumerate(stack, start=1):
+            digest = each.header.plan_sha256
+            if digest not in plans:
+                plans[digest] = each.plan()
+            if not _ports(plan, switch) >= _ports(plans[digest], switch):
+                depth = place
+        if depth and all(each.state(name) is State.CONFIRMED for each in stack[:depth]):
+            stacks[name] = stack[:depth]
+    return undoings(stacks, inventory)
+
+
+def _ports(plan: Plan, switch: str) -> set[str]:
+    found = plan.topology.by_name.get(switch)
+    return set() if found is None else {port.name for port in found.ports}
+
+
+def strays(
+    plan: Plan, devices: Iterable[Device], inventory: Inventory
+) -> dict[str, tuple[DeviceDifference, ...]]:
+    """Device → ports on which an earlier change still is, and which the plan does not have any more."""
+    found: dict[str, tuple[DeviceDifference, ...]] = {}
+    for name, undoing in left_behind(plan, devices, inventory).items():
+        own = _ports(plan, undoing[0][1].device.switch)
+        changes = {
+            port.name: journal.identifier for journal, job in undoing for port in job.quantised.state.ports
+        }
+        found[name] = tuple(
+            DeviceDifference(name, port, None, None, PUSH, "nothing of ours", f"that of change {change}")
+            for port, change in changes.items()
+            if port not in own
+        )
+    return found

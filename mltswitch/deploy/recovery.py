@@ -1,0 +1,180 @@
+"""After a push: what its devices run, and how a change is finished, kept or taken back."""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from mltswitch.deploy import journal as journals
+from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State, counted, working
+from mltswitch.deploy.ownership import addresses, undoable, undoings
+from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.results import DeviceReport, FleetReport, Status
+from mltswitch.deploy.rollout import Fleet, Rollout, in_waves, taken_back
+from mltswitch.deploy.transaction import Transaction, undo, where_it_stands
+from mltswitch.errors import UserInputError
+from mltswitch.inventory import Inventory
+from mltswitch.inventory.patterns import matching
+
+_GOES_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})
+_ALONE: Final = Fleet()
+
+
+def status(
+    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+) -> FleetReport:
+    """What the devices of a change run now, by their own answers; sends nothing."""
+    jobs, warnings = _jobs(journal, inventory, limit, set(State))
+    work = partial(where_it_stands, fleet.session, journal)
+    return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
+
+
+def resume(
+    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+) -> FleetReport:
+    """Finish a change: back where it went back, forward where it went forward, in the waves of the push.
+
+    A device on which nothing was begun and a later change has worked is left alone. Raises UserInputError
+    where some devices of an atomic change went back, for then the others have to.
+    """
+    unfinished = {*OPEN, State.PLANNED}
+    jobs, warnings = _jobs(journal, inventory, limit, unfinished)
+    with working(f"resume {journal.identifier}", addresses(job.device for job in jobs)) as own:
+        journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
+        header = journal.header
+        _drop_overtaken(journal, own.devices)
+        rollout = Rollout(header.serial, header.max_fail_percentage, header.atomic, header.confirm_seconds)
+        transaction = Transaction(fleet.session, journal)
+        goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
+        forward = [
+            job for job in jobs if job not in goes_back and journal.state(job.device.name) in unfinished
+        ]
+        if header.atomic and forward and _GOES_BACK & set(journal.last.values()):
+            raise UserInputError(
+                "devices of it went back, and it is atomic",
+                where=f"change {journal.identifier}",
+                hint=f"`mltswitch rollback {journal.identifier}` takes the others back, too",
+            )
+        reports = fleet.run(goes_back, transaction.back)
+        reports += in_waves(transaction, rollout.waves(forward), rollout, fleet)
+    return FleetReport(reports, warnings, journal.identifier)
+
+
+def _drop_overtaken(journal: Journal, addresses: Mapping[str, str]) -> None:
+    """What a later change has reached is not for this one to begin."""
+    later = [each for each in journals.changes() if each.identifier > journal.identifier]
+    for name, address in addresses.items():
+        touched = any(
+            each.header.work.devices.get(name) == address
+            and each.last[name] not in {State.PLANNED, State.DROPPED}
+            for each in later
+        )
+        if touched and journal.state(name) is State.PLANNED:
+            journal.record(name, State.DROPPED, "a later change has worked on it")
+
+
+def rollback(
+    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+) -> FleetReport:
+    """Take the devices of a change back to what they ran before it.
+
+    Later changes of a device are taken back before it, the latest first: they began from what this one left.
+    """
+    jobs, warnings = _jobs(journal, inventory, limit, UNDOABLE)
+    with working(f"rollback {journal.identifier}", addresses(job.device for job in jobs)):
+        later = [each for each in journals.changes() if each.identifier > journal.identifier]
+        journal = journals.change(journal.identifier)
+        stacks = undoable(later, (job.device for job in jobs))
+        for job in jobs:  # its own devices may have another address by now
+            if journal.state(job.device.name) in UNDOABLE:
+                stacks.setdefault(job.device.name, []).append(journal)
+        reports = _taken_from(stacks, inventory, fleet)
+    return FleetReport(reports, warnings, journal.identifier)
+
+
+def confirm(
+    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+) -> FleetReport:
+    """Keep a change that was pushed with a timer: save the devices that run it, each read once more.
+
+    Of an atomic change all devices are saved, or all taken back. Raises UserInputError where one of them was
+    not verified.
+    """
+    jobs, warnings = _jobs(journal, inventory, limit, OPEN)
+    with working(f"confirm {journal.identifier}", addresses(job.device for job in jobs)):
+        journal = journals.change(journal.identifier)
+        for job in jobs:
+            state = journal.state(job.device.name)
+            if state is not State.VERIFIED:
+                raise UserInputError(
+                    f"is {state}, so it cannot be confirmed",
+                    where=f"change {journal.identifier}: {job.device.name}",
+                    hint=f"`mltswitch resume {journal.identifier}` or `rollback` finishes it",
+                )
+        transaction = Transaction(fleet.session, journal)
+        reports = fleet.run(jobs, transaction.confirm)
+        if journal.header.atomic and any(report.status is Status.FAILED for report in reports):
+            reports = taken_back(transaction, jobs, reports, fleet)
+    return FleetReport(reports, warnings, journal.identifier)
+
+
+def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE) -> FleetReport:
+    """Take the devices back to what they ran before the first change on record, the latest change first.
+
+    Raises UserInputError where no change of any of them is on record.
+    """
+    devices = inventory.select(limit)
+    with working("remove", addresses(devices)):
+        stacks = undoable(journals.changes(), devices)
+        none = [device.name for device in devices if device.name not in stacks]
+        if not stacks:
+            raise UserInputError(
+                f"no change of {', '.join(none)} is on record, or all were taken back",
+                where=str(journals.state_directory()),
+                hint="the record is with the user and on the machine that pushed",
+            )
+        reports = _taken_from(stacks, inventory, fleet)
+    return FleetReport(reports, tuple(f"no change of {name} is on record" for name in none))
+
+
+def _taken_from(
+    stacks: Mapping[str, Sequence[Journal]], inventory: Inventory, fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    """Take each device back from all of its changes."""
+    found = undoings(stacks, inventory)
+    jobs = [undoing[0][1] for undoing in found.values()]
+    return fleet.run(jobs, lambda job: undo(fleet.session, found[job.device.name]))
+
+
+def abandon(journal: Journal, limit: str | None = None) -> None:
+    """Record that nobody will finish the change on these devices, and look at none of them.
+
+    `limit` selects from the change's own names: a device that is gone is in no inventory.
+    """
+    addresses = journal.header.work.devices
+    chosen = addresses.keys() if limit is None else matching(limit, dict.fromkeys(addresses, ()))
+    names = {name: address for name, address in addresses.items() if name in chosen}
+    with working(f"abandon {journal.identifier}", names):
+        journal = journals.change(journal.identifier)
+        for name in names:
+            if journal.state(name) in OPEN:
+                journal.record(name, State.ABANDONED)
+
+
+def _jobs(
+    journal: Journal, inventory: Inventory, limit: str | None, states: Collection[State]
+) -> tuple[tuple[Job, ...], tuple[str, ...]]:
+    """The change's devices that stand in one of these states; raises UserInputError where none does."""
+    selected = {device.name for device in inventory.select(limit)}
+    gone = [name for name in journal.last if name not in {device.name for device in inventory.devices}]
+    if gone and limit is None:
+        raise UserInputError(
+            f"device {gone[0]} of change {journal.identifier} is not in it",
+            where=str(inventory.path),
+            hint="`--limit` leaves it out; where it is no more, `mltswitch rollback --abandon` closes it",
+        )
+    names = [name for name, state in journal.last.items() if name in selected and state in states]
+    if not names:
+        raise UserInputError(
+            "there is nothing to do: " + counted(journal.last.values()), where=f"change {journal.identifier}"
+        )
+    return prepare(journal.plan(), inventory, ",".join(names))

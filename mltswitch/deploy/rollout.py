@@ -1,0 +1,147 @@
+"""Devices in waves: how many at once, in which order, and what becomes of all when some fail."""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Final
+
+from mltswitch.deploy.conversation import Connector, Conversation, place
+from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, Work, failed, run_fleet
+from mltswitch.deploy.journal import OPEN, UNDOABLE
+from mltswitch.deploy.prepare import Job
+from mltswitch.deploy.results import DeviceReport, Status
+from mltswitch.deploy.ssh import bounded, connect
+from mltswitch.deploy.transaction import Transaction
+from mltswitch.errors import DeviceError, UserInputError
+from mltswitch.inventory import Device
+from mltswitch.targets import Target
+
+_WAVE: Final = re.compile(r"([1-9][0-9]*)(%?)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How devices are worked on."""
+
+    concurrency: int = DEFAULT_CONCURRENCY
+    """At once."""
+    progress: Progress | None = None
+    """Hears of each device as it ends."""
+    connector: Connector = connect
+    device_seconds: float | None = None
+    """How long one connection may stand: a device that takes longer is hung up on, and has failed."""
+    deadline: float | None = None
+    """Of the monotonic clock; work on no device begins after it."""
+
+    def run(self, jobs: Sequence[Job], work: Work) -> tuple[DeviceReport, ...]:
+        """A report per job, in order."""
+        return run_fleet(jobs, self._in_time(work), self.concurrency, self.progress)
+
+    def _in_time(self, work: Work) -> Work:
+        def begin(job: Job) -> DeviceReport:
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                raise DeviceError("is not begun: the deadline has passed", where=place(job.device))
+            return work(job)
+
+        return begin
+
+    @contextmanager
+    def session(self, device: Device, target: Target) -> Iterator[Conversation]:
+        """A session that ends in time; raises DeviceError."""
+        with self.connector(device, target) as session:
+            if self.device_seconds is None:
+                yield session
+                return
+            late = DeviceError(f"takes longer than {self.device_seconds:g} s", where=place(device))
+            with bounded(self.device_seconds, session.hang_up, late):
+                yield session
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """In which order a push takes the devices, and when it stops, in Ansible's words."""
+
+    serial: str = "100%"
+    """Sizes of the waves, in devices or per cent of all of them: `1,10%,50%`; the last one repeats."""
+    max_fail_percentage: float = 0.0
+    """Of a wave's devices; where more fail, no further wave begins."""
+    atomic: bool = False
+    """One failure takes all devices back, and none is saved before all of them run the plan."""
+    confirm_seconds: int | None = None
+    """After which the devices go back by themselves unless `confirm` saves them; None: they are saved."""
+
+    def waves(self, jobs: Sequence[Job]) -> list[Sequence[Job]]:
+        """The jobs, wave by wave; raises UserInputError."""
+        sizes = []
+        for word in self.serial.split(","):
+            match = _WAVE.fullmatch(word.strip())
+            if match is None:
+                raise UserInputError(
+                    f"{word.strip()!r} is no size of a wave", where="serial", expected="such as 1,10%,50%"
+                )
+            number = int(match[1])
+            sizes.append(max(1, len(jobs) * min(number, 100) // 100) if match[2] else number)
+        waves: list[Sequence[Job]] = []
+        begin = 0
+        while begin < len(jobs):
+            size = sizes[min(len(waves), len(sizes) - 1)]
+            waves.append(jobs[begin : begin + size])
+            begin += size
+        return waves
+
+    def is_failure(self, reports: Sequence[DeviceReport]) -> bool:
+        """Whether a wave went so badly that no other one begins."""
+        bad = sum(report.status is Status.FAILED for report in reports)
+        return bad > 0 if self.atomic else 100 * bad > self.max_fail_percentage * len(reports)
+
+
+def in_waves(
+    transaction: Transaction, waves: Sequence[Sequence[Job]], rollout: Rollout, fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    """Go forward wave by wave, and stop behind one that went badly; a report per job, in order."""
+    reports: list[DeviceReport] = []
+    jobs = [job for wave in waves for job in wave]
+    for wave in waves:
+        reports += fleet.run(wave, transaction.forward)
+        if rollout.is_failure(reports[-len(wave) :]):
+            break
+    else:
+        saves = rollout.atomic and rollout.confirm_seconds is None
+        return _saved(transaction, jobs, reports, fleet) if saves else tuple(reports)
+    if rollout.atomic:
+        reports = [*taken_back(transaction, jobs[: len(reports)], reports, fleet)]
+    untouched = (failed(job, "", 0.0) for job in jobs[len(reports) :])
+    return (*reports, *(replace(report, status=Status.NOT_BEGUN) for report in untouched))
+
+
+def _saved(
+    transaction: Transaction, jobs: Sequence[Job], reports: Sequence[DeviceReport], fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    """Every device runs the plan: save them all, or take all back where one of them does not save it."""
+    waiting = [job for job in jobs if transaction.journal.state(job.device.name) in OPEN]
+    ends = {end.device: end for end in run_fleet(waiting, transaction.confirm, fleet.concurrency, None)}
+    saved = tuple(_ended(report, ends.get(report.device)) for report in reports)
+    if any(end.status is Status.FAILED for end in ends.values()):
+        return taken_back(transaction, jobs, saved, fleet)
+    return saved
+
+
+def taken_back(
+    transaction: Transaction, jobs: Sequence[Job], reports: Sequence[DeviceReport], fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    """One device failed: take all that were changed back."""
+    changed = [job for job in jobs if transaction.journal.state(job.device.name) in UNDOABLE]
+    ends = {end.device: end for end in run_fleet(changed, transaction.back, fleet.concurrency, None)}
+    return tuple(_ended(report, ends.get(report.device)) for report in reports)
+
+
+def _ended(report: DeviceReport, end: DeviceReport | None) -> DeviceReport:
+    if end is None:
+        return report
+    seconds = report.seconds + end.seconds
+    if report.status is Status.FAILED:
+        then = f"Then: {end.error}" if end.error else "It runs again what it ran before"
+        return replace(report, error=f"{report.error}. {then}", seconds=seconds)
+    return replace(report, status=end.status, error=end.error, seconds=seconds)

@@ -1,0 +1,5 @@
+"""A plan for sites that deploy with tools of their own."""
+
+from mltswitch.export.ansible import Export, ansible_files
+
+__all__ = ["Export", "ansible_files"]

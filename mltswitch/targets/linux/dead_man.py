@@ -1,0 +1,43 @@
+"""A job on the host itself that takes a push back, unless somebody takes the job away in time.
+
+    /run/mltswitch/NAME.sh      the way back; it is removed to keep the push
+    /run/mltswitch/NAME         the same, while it runs
+
+It counts from before the first line of the push. A reboot ends it, and the push with it, which is not saved.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from shlex import quote
+from typing import Final
+
+from mltswitch.targets.base import Change, RunningState, Step, Timer
+from mltswitch.targets.linux.capabilities import HARDWARE
+from mltswitch.targets.linux.restore import restoring_change
+from mltswitch.targets.state import SwitchState
+
+_FOLDER: Final = "/run/mltswitch"
+_END: Final = "END-OF-THE-WAY-BACK"
+
+
+def _armed(change: Change, before: Mapping[str, str], wanted: SwitchState, name: str, seconds: int) -> Change:
+    """The same change behind a job that undoes it; raises DeviceError for what cannot return."""
+    back = restoring_change(before, RunningState(wanted, {}), wanted, next(iter(HARDWARE.values())))
+    path = quote(f"{_FOLDER}/{name}")
+    wait = f"sleep {seconds}; mv {path}.sh {path} && sh {path}; rm -f {path}"
+    command = (
+        f"mkdir -p -m 700 {_FOLDER} && cat > {path}.sh && "
+        f"{{ setsid nohup sh -c {quote(wait)} > /dev/null 2>&1 < /dev/null & }}"
+    )
+    return replace(change, steps=(Step(command, _script(back.steps)), *change.steps))
+
+
+def _script(steps: Iterable[Step]) -> str:
+    return "".join(f"{{ {step.command}; }} <<'{_END}'\n{step.stdin}{_END}\n" for step in steps)
+
+
+def _kept(name: str) -> tuple[Step, ...]:
+    return (Step(f"rm {quote(f'{_FOLDER}/{name}.sh')}"),)
+
+
+TIMER: Final = Timer(_armed, _kept)

@@ -1,0 +1,76 @@
+"""What switches tell of their neighbours (IEEE 802.1AB), each OS in its own form.
+
+Sources: lldpd's `json0` is the form whose structure does not depend on how many entries there are
+(lldpctl(8); sonic-gnmi reads it for `show lldp`); EOS as Arista's AVD and public clients of its API read it;
+Onyx as HPE's CANU reads and records it; the tables of NVUE (NVUE reference, `nv show interface lldp`) and of
+FASTPATH (Dell N-series and NETGEAR command references, `show lldp remote-device all`).
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mltswitch.targets.base import Neighbour
+
+_ONYX_PORT: Final = re.compile(r"Eth([0-9/]+)")
+_RULE: Final = re.compile(r"-{2,}[- ]*")
+
+
+def lldpd_neighbours(answer: str) -> Iterator[Neighbour]:
+    """`lldpctl -f json0`; nothing where the daemon is not there."""
+    shown = json.loads(answer) if answer.strip() else {}
+    for part in shown.get("lldp", ()):
+        for entry in part.get("interface", ()):
+            system = _values(entry, "chassis", "name")
+            ports = (*_values(entry, "port", "id"), *_values(entry, "port", "descr"))
+            if system:
+                yield Neighbour(str(entry["name"]), system[0], ports)
+
+
+def _values(entry: Any, group: str, name: str) -> tuple[str, ...]:
+    return tuple(str(each["value"]) for part in entry.get(group, ()) for each in part.get(name, ()))
+
+
+def eos_neighbours(answer: str) -> Iterator[Neighbour]:
+    """`show lldp neighbors | json`."""
+    shown, _ = json.JSONDecoder().raw_decode(answer, answer.index("{"))
+    for entry in shown["lldpNeighbors"]:
+        yield Neighbour(str(entry["port"]), str(entry["neighborDevice"]), (str(entry["neighborPort"]),))
+
+
+def onyx_neighbours(answer: str) -> Iterator[Neighbour]:
+    """`show lldp interfaces ethernet remote | json-print`: a port is `Eth1/1`, or `Eth1/1 (Po1)` in a LAG."""
+    shown, _ = json.JSONDecoder().raw_decode(answer, answer.index("["))
+    for part in shown:
+        for name, entries in part.items():
+            if (port := _ONYX_PORT.match(name)) is None:
+                continue  # `Lines`, where no neighbour is known
+            for entry in entries:
+                ports = (str(entry.get(f"Remote {word}", "")) for word in ("port-id", "port description"))
+                yield Neighbour(port[1], str(entry.get("Remote system name", "")), tuple(ports))
+
+
+def nvue_neighbours(answer: str) -> Iterator[Neighbour]:
+    """`nv show interface lldp`: Interface, Speed, Type, Remote Host, Remote Port."""
+    return (Neighbour(row[0], row[3], (row[4],)) for row in _rows(answer))
+
+
+def fastpath_neighbours(answer: str) -> Iterator[Neighbour]:
+    """`show lldp remote-device all`: Interface, RemID, Chassis ID, Port ID, System Name.
+
+    A name too long for its column ends in dots, so it is no switch's.
+    """
+    return (Neighbour(row[0], row[4], (row[3],)) for row in _rows(answer))
+
+
+def _rows(answer: str) -> Iterator[list[str]]:
+    """Rows below the rule of a table whose five columns the rule's dashes mark, with a first cell."""
+    starts: list[int] = []
+    for line in answer.splitlines():
+        if _RULE.fullmatch(line.strip()):
+            starts = [match.start() for match in re.finditer("-+", line)]
+        elif len(starts) == 5:
+            cells = [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)]
+            if cells[0]:
+                yield cells

@@ -1,0 +1,177 @@
+"""A push that the switch takes back by itself, and what leaves a switch again: strays, and all of ours."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from mltswitch.documents import dump_yaml
+from mltswitch.errors import UnsupportedPlanError
+from mltswitch.lab.emulators import (
+    CumulusDevice,
+    EmulatorServer,
+    EosDevice,
+    Faults,
+    OnyxDevice,
+    SonicDevice,
+    load_authorized_keys,
+    load_host_key,
+)
+from mltswitch.lab.emulators.device import EmulatedDevice
+from mltswitch.lab.emulators.faults import Fault
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import hardware_capabilities
+from tests.cli.test_changes import run
+from tests.deploy.sshd import make_key
+from tests.plan.examples import SMALL
+from tests.targets.eos.test_restore import configured
+
+TIMED: Final = ("eos", "cumulus", "sonic")
+MADE: Final[dict[str, Callable[[], EmulatedDevice]]] = {
+    "eos": lambda: EosDevice(name="leaf1"),
+    "cumulus": lambda: CumulusDevice(name="leaf1"),
+    "sonic": lambda: SonicDevice(name="leaf1"),
+    "onyx": lambda: OnyxDevice(name="leaf1"),
+}
+RUNS: Final[dict[str, Callable[[Any], object]]] = {
+    "eos": configured,
+    "cumulus": lambda switch: switch.applied,
+    "sonic": lambda switch: switch.config_db,
+}
+"""What the emulated switch runs."""
+SAVED: Final[dict[str, Callable[[Any], object]]] = {
+    "eos": lambda switch: switch.startup,
+    "cumulus": lambda switch: switch.saved,
+    "sonic": lambda switch: switch.files.read("/etc/sonic/config_db.json"),
+}
+PATIENCE_SECONDS: Final = 30.0
+
+
+class Slow(Faults):
+    """A switch that thinks long about one question."""
+
+    def on_line(self, number: int, line: str) -> Fault | None:
+        """Answer late."""
+        del number
+        time.sleep(5 if line == "show running-config" else 0)
+        return None
+
+
+def small_plan(platform: str, hosts: int) -> Plan:
+    """One spine, and one leaf with a port to it and one for each host."""
+    group = {"count": 1, "platform": platform}
+    document = SMALL | {
+        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": hosts}},
+        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
+        "ports": {"rate": "10Gbps", "buffer": "1MB"},
+    }
+    fabric = Fabric.model_validate(document)
+    return build_plan(resolve_profile("resnet50"), fabric, hardware_capabilities, "paper")
+
+
+@contextmanager
+def rack(platform: str, folder: Path, faults: Faults | None = None) -> Iterator[tuple[Any, tuple[str, ...]]]:
+    """An emulated leaf and the words that name its plan and inventory."""
+    host_key = make_key(folder / "host")
+    make_key(folder / "id")
+    keys = load_authorized_keys(folder / "id.pub")
+    switch = MADE[platform]()
+    host = load_host_key(folder / "host")
+    with EmulatorServer(switch, host_key=host, authorized_keys=keys, faults=faults) as server:
+        (folder / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {host_key}\n")
+        leaf = {
+            "ansible_host": "127.0.0.1",
+            "ansible_port": server.port,
+            "ansible_user": "admin",
+            "ansible_network_os": platform,
+            "ansible_ssh_private_key_file": str(folder / "id"),
+            "mltswitch_known_hosts_file": str(folder / "known_hosts"),
+        }
+        (folder / "rack.yaml").write_text(yaml.safe_dump({"all": {"hosts": {"leaf1": leaf}}}))
+        (folder / "plan.yaml").write_text(dump_yaml(small_plan(platform, hosts=2)))
+        yield switch, (str(folder / "plan.yaml"), "-i", str(folder / "rack.yaml"))
+
+
+@pytest.mark.parametrize("platform", TIMED)
+def test_who_confirms_in_time_keeps_the_change(platform: str, tmp_path: Path) -> None:
+    with rack(platform, tmp_path) as (switch, words):
+        saved = SAVED[platform](switch)
+        shown = run("push", *words, "--accept", "--yes", "--confirm", "600")
+        assert "`mltswitch confirm" in shown
+        assert "1 verified" in run("history")
+        assert "1 verified" in run("resume")
+        pushed = RUNS[platform](switch)
+        assert "1 confirmed" in run("confirm")
+        assert RUNS[platform](switch) == pushed
+        assert SAVED[platform](switch) != saved
+        assert "1 ok" in run("verify", *words)
+        assert not getattr(switch, "timers", {})
+
+
+@pytest.mark.parametrize("platform", TIMED)
+def test_where_the_operator_vanishes_the_switch_goes_back(platform: str, tmp_path: Path) -> None:
+    with rack(platform, tmp_path) as (switch, words):
+        start, saved = RUNS[platform](switch), SAVED[platform](switch)
+        run("push", *words, "--accept", "--yes", "--confirm", "3")
+        assert RUNS[platform](switch) != start
+        end = time.monotonic() + PATIENCE_SECONDS
+        while RUNS[platform](switch) != start and time.monotonic() < end:
+            time.sleep(0.1)
+        assert RUNS[platform](switch) == start
+        assert SAVED[platform](switch) == saved
+        assert "runs-what-ran-before" in run("status")
+        assert "went back by itself" in run("confirm", code=4)
+        assert "1 rolled-back" in run("history")
+
+
+@pytest.mark.parametrize("platform", TIMED)
+def test_a_timed_change_is_taken_back_at_once(platform: str, tmp_path: Path) -> None:
+    with rack(platform, tmp_path) as (switch, words):
+        start = RUNS[platform](switch)
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        assert "1 rolled-back" in run("rollback")
+        assert RUNS[platform](switch) == start
+        assert not getattr(switch, "timers", {})
+
+
+def test_what_has_no_timer_is_refused(tmp_path: Path) -> None:
+    with rack("onyx", tmp_path) as (_, words), pytest.raises(UnsupportedPlanError, match="has no timer"):
+        run("push", *words, "--accept", "--confirm", "600")
+
+
+@pytest.mark.parametrize("platform", TIMED)
+def test_ports_that_leave_the_plan_become_what_they_were(platform: str, tmp_path: Path) -> None:
+    with rack(platform, tmp_path) as (switch, words):
+        start = RUNS[platform](switch)
+        run("push", *words, "--accept", "--yes")
+        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan(platform, hosts=1)))
+        found = run("verify", *words, code=5)
+        assert "expected nothing of ours, found that of change " in found
+        assert "1 changed" in run("push", *words, "--accept", "--yes")
+        assert "1 ok" in run("verify", *words)
+        assert "1 rolled-back" in run("history")
+        assert "1 rolled-back" in run("remove", *words[1:])
+        assert RUNS[platform](switch) == start
+
+
+def test_ports_go_down_only_where_they_may(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        start = switch.config_db
+        refused = run("push", *words, "--accept", code=4)
+        assert "takes down ports for a while: Ethernet" in refused
+        assert "Nothing was sent" in refused
+        assert switch.config_db == start
+
+
+def test_a_switch_that_takes_too_long_is_hung_up_on(tmp_path: Path) -> None:
+    with rack("onyx", tmp_path, Slow()) as (_, words):
+        late = run("push", *words, "--accept", "--device-timeout", "2", code=4)
+        assert "takes longer than 2 s" in late
+        assert "Nothing was sent" in late
+        assert "the deadline has passed" in run("push", *words, "--accept", "--deadline", "0", code=4)
