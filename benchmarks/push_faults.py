@@ -25,7 +25,7 @@ see it again: `--seed S --first RUN --runs 1`. Kills after a time do not fall on
 
     kill_time, kill_line, kill_journal
                      kill -9 after a time, as a switch gets a line, after a line of the journal
-    hang             a switch does not answer a line, and the operator kills the push, or waits for its limit
+    hang             a switch does not answer a line: kill -9, or `--device-timeout`
     refuse           a line is refused, once or until the fault is lifted
     space            nothing can be saved for want of space
     drop, unplug     the connection breaks at a line; the switch stays away until the fault is lifted
@@ -75,7 +75,7 @@ from mltswitch.targets import Change, Session, Step, Target, hardware_capabiliti
 
 RUNS: Final = 500
 QUICK_RUNS: Final = 20
-AT_ONCE: Final = 4
+AT_ONCE: Final = 8
 KINDS_OF_FAULT: Final = (
     *("kill_time", "kill_line", "kill_line", "kill_journal", "hang", "refuse", "space", "drop", "unplug"),
     *("reboot", "deaf", "wrong_box"),
@@ -199,7 +199,7 @@ def _comparable(configuration: Any, platform: str) -> str:
     if platform != "eos":
         return "\n".join(sorted(_facts(configuration, "")))
     block, lines = "", []
-    for line in running_config("", "tx-queue", configuration).splitlines():
+    for line in running_config("", "", "tx-queue", configuration).splitlines():
         block = line if line[:1].strip() else block
         lines.append(f"{block} / {line}")
     return "\n".join(sorted(lines))
@@ -316,6 +316,8 @@ class Run:
         self.kind = random.choice(KINDS_OF_FAULT)
         self.is_atomic = random.random() < 0.4
         self.options = ("--atomic",) * self.is_atomic + ("--serial", "1") * (random.random() < 0.3)
+        if self.kind == "hang" and random.random() < 0.5:
+            self.options += ("--device-timeout", "3")
         leaves = random.randint(2, 4)
         platforms = tuple(sorted(random.sample(sorted(KINDS), random.randint(1, leaves))))
         with _planning:
@@ -357,7 +359,7 @@ class Run:
                 stack.callback(box.server.stop)
             self._rack.write({box.name: box.server.port for box in self.boxes})
             plan = str(self._folder / "plan.json")
-            words = ("push", plan, "-i", str(self._rack.inventory), "--accept", *self.options)
+            words = ("push", plan, "-i", str(self._rack.inventory), "--accept", "--yes", *self.options)
             self._disturbed(self.kind, words)
             self._compare(is_final=False)
             if self._random.random() < 0.3:
@@ -408,7 +410,7 @@ class Run:
         trouble.at = 1 if kind == "space" else random.randint(1, max(1, len(lines)))
         trouble.repeats = kind == "space" or (kind == "refuse" and random.random() < 0.5)
         is_run = random.random() < 0.5
-        waits = random.random() < 0.15 and box.target.session is Session.CLI
+        waits = "--device-timeout" in self.options
         self.details.append(f"{box.name} line {trouble.at} of {len(lines)}, {trouble.repeats=} {waits=}")
 
         def act() -> Fault | None:
@@ -420,7 +422,7 @@ class Run:
                     if not waits:
                         threading.Timer(HANG_SECONDS, self._kill).start()
                     self._lifted.wait(LONGEST_SECONDS)
-                    # What waits for the limit is the switch's line of a session that is closed by then.
+                    # A switch that woke up in a session which the push has closed would do no more.
                     return None if is_run and not waits else Drop()
                 case "unplug":
                     threading.Thread(target=box.server.stop).start()
