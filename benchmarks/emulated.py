@@ -15,7 +15,8 @@ from typing import Final
 import yaml
 
 from mltswitch.inventory import Device
-from mltswitch.lab.emulators import KINDS, EmulatorServer, load_authorized_keys, load_host_key
+from mltswitch.lab.emulators import KINDS, EmulatorServer, Faults, load_authorized_keys, load_host_key
+from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.keys import create_key
 
 PORTS: Final = 16
@@ -63,12 +64,15 @@ class Rack:
         text = yaml.safe_dump({"all": {"hosts": hosts, "vars": everywhere}})
         self.inventory.write_text(text, encoding="utf-8")
 
-    def server(self, name: str) -> EmulatorServer:
-        """A switch as it comes from the factory, not started yet."""
+    def server(
+        self, name: str, switch: EmulatedDevice | None = None, faults: Faults | None = None
+    ) -> EmulatorServer:
+        """A switch, where none is given as it comes from the factory, not started yet."""
         return EmulatorServer(
-            KINDS[self.platforms[name]](name, PORTS),
+            switch or KINDS[self.platforms[name]](name, PORTS),
             host_key=load_host_key(self.folder / "hosts" / name),
             authorized_keys=load_authorized_keys(self.folder / "id.pub"),
+            faults=faults,
         )
 
     @contextmanager

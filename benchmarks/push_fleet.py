@@ -89,7 +89,7 @@ def measure(folder: Path, devices: int) -> dict[str, float]:
     """One push to all of them."""
     site = Site(folder, devices, tuple(KINDS))
     with site.rack.served() as emulator_mb:
-        push = site.mltswitch("push", "--accept")
+        push = site.mltswitch("push", "--accept", "--yes")
         if push.code:
             print(push.errors, push.output[:2000], file=sys.stderr)
         else:
@@ -120,7 +120,7 @@ def compare(folder: Path, devices: int, program: str) -> dict[str, float]:
             raise RuntimeError(f"ansible-playbook failed: {ansible.errors}{ansible.output[-2000:]}")
         site.verified()
     with site.rack.served():
-        push = site.mltswitch("push", "--accept")
+        push = site.mltswitch("push", "--accept", "--yes")
         site.verified()
     return {
         "compared_devices": float(devices),

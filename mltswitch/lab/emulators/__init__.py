@@ -16,7 +16,7 @@ from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
 from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.faults import Drop, DropBeforeLine, Faults, Refuse, RefuseLine
+from mltswitch.lab.emulators.faults import Accept, Drop, DropBeforeLine, Faults, Reboot, Refuse, RefuseLine
 from mltswitch.lab.emulators.icos import IcosDevice
 from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
@@ -37,6 +37,7 @@ KINDS: Final[Mapping[str, Callable[..., EmulatedDevice]]] = MappingProxyType(
 
 __all__ = [
     "KINDS",
+    "Accept",
     "CumulusDevice",
     "DellSonicDevice",
     "Drop",
@@ -46,6 +47,7 @@ __all__ = [
     "Faults",
     "IcosDevice",
     "OnyxDevice",
+    "Reboot",
     "Refuse",
     "RefuseLine",
     "SonicDevice",

@@ -20,7 +20,7 @@ from paramiko.common import (
 )
 
 from mltswitch.lab.emulators.device import Answer, CommandLine, CommandResult
-from mltswitch.lab.emulators.faults import Drop, Refuse
+from mltswitch.lab.emulators.faults import Accept, Drop, Reboot, Refuse
 from mltswitch.lab.emulators.shell import Echo, EndOfInput, Line, LineEditor
 
 if TYPE_CHECKING:
@@ -241,30 +241,36 @@ class Connection(paramiko.ServerInterface):
         channel.send_exit_status(0)
 
     def _deliver(self, session: CommandLine, line: str) -> Answer:
-        refusal = self._fault(line)
-        return session.enter(line) if refusal is None else Answer(refusal)
+        fault = self._fault(line)
+        return session.enter(line) if fault is None else Answer(fault.stderr.decode())
 
     def _serve_command(self, channel: paramiko.Channel, command: str) -> None:
-        refusal = self._fault(command)
-        if refusal is None:
+        result = self._fault(command)
+        if result is None:
             result = self._server.device.execute(self._username, command, lambda: _read_all(channel))
-        else:
-            result = CommandResult(stderr=refusal.encode(), status=1)
         if result is None:
             result = CommandResult(stderr=b"This switch runs no remote commands [emulator]\n", status=1)
         channel.sendall(result.stdout)
         channel.sendall_stderr(result.stderr)
         channel.send_exit_status(result.status)
 
-    def _fault(self, line: str) -> str | None:
-        """Text of an injected refusal; an injected drop ends the connection by OSError."""
+    def _fault(self, line: str) -> CommandResult | None:
+        """What an injected fault answers; one that ends the connection raises OSError."""
         with self._lock:
             self._lines += 1
             fault = self._server.faults.on_line(self._lines, line)
-        if isinstance(fault, Drop):
-            self.close()
-            raise ConnectionResetError("dropped by a fault that a test injected")
-        return fault.text.rstrip("\n") + "\n" if isinstance(fault, Refuse) else None
+        match fault:
+            case None:
+                return None
+            case Accept():
+                return CommandResult()
+            case Drop():
+                self.close()
+            case Reboot():
+                self._server.reboot()
+            case Refuse(text):
+                return CommandResult(stderr=f"{text.rstrip()}\n".encode(), status=1)
+        raise ConnectionResetError("ended by a fault that a test injected")
 
 
 def _read_all(channel: paramiko.Channel) -> bytes:

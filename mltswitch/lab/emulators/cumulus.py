@@ -58,6 +58,11 @@ class CumulusDevice:
         """The configuration with which it starts."""
         return self.revisions.saved
 
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        with self._lock:
+            self.revisions.apply(self.saved)
+
     def open_session(self, username: str) -> "CumulusSession":
         """A login shell."""
         return CumulusSession(self, username)

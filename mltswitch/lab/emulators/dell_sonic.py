@@ -61,6 +61,11 @@ class DellSonicDevice(NamedDevice):
         """Name → port, as it runs."""
         return MappingProxyType(dict(self.configuration.ports))
 
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        with self._lock:
+            self.configuration = self.saved
+
     def open_session(self, username: str) -> "DellSonicSession":
         """A session in the Linux shell."""
         return DellSonicSession(self, username)

@@ -56,6 +56,10 @@ class EmulatedDevice(Protocol):
         """Run `ssh host command`; None where the switch offers no such thing."""
         ...
 
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        ...
+
 
 def serial_number(name: str) -> str:
     """Serial number of an emulated switch: different for each name, the same at each start."""

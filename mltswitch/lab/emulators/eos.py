@@ -74,6 +74,7 @@ class EosDevice(NamedDevice):
         self.model = model
         self.release = eos_show.RELEASE
         self.startup = default_configuration(ports)
+        self._clock = clock
         self.sessions = ConfigSessions(self.startup, clock)
 
     @property
@@ -86,6 +87,11 @@ class EosDevice(NamedDevice):
     def configuration(self, configuration: EosConfiguration) -> None:
         with self._lock:
             self.sessions.running = configuration
+
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        with self._lock:
+            self.sessions = ConfigSessions(self.startup, self._clock)
 
     def open_session(self, username: str) -> "EosSession":
         """A session in user mode, whoever it is."""

@@ -16,7 +16,17 @@ class Refuse:
     text: str
 
 
-Fault = Drop | Refuse
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Answer as if all were well; the device never sees the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reboot:
+    """The device starts anew, with what was saved; all connections close."""
+
+
+Fault = Drop | Refuse | Accept | Reboot
 
 
 class Faults:

@@ -63,6 +63,11 @@ class IcosDevice(NamedDevice):
         """Name → port, as it runs."""
         return MappingProxyType(dict(self.configuration.ports))
 
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        with self._lock:
+            self.configuration = self.saved
+
     def open_session(self, username: str) -> "IcosSession":
         """A session in user mode, whoever it is."""
         del username

@@ -37,6 +37,11 @@ class OnyxDevice(NamedDevice):
         """`1/1` → port, as it runs."""
         return MappingProxyType(dict(self.configuration.ports))
 
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        with self._lock:
+            self.configuration = self.files[ACTIVE_FILE]
+
     def open_session(self, username: str) -> "OnyxSession":
         """A session in user mode, whoever it is."""
         del username

@@ -84,6 +84,11 @@ class SonicDevice:
         running = json.loads(self.print_data()) | {"bgpraw": _BGP.format(self._name)}
         return json.dumps(running, indent=4) + "\n"
 
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        with self._lock:
+            self.config_db = json.loads(self.files.read(CONFIG_FILE))
+
     def open_session(self, username: str) -> "SonicSession":
         """A login shell."""
         return SonicSession(self, username, has_terminal=True)

@@ -90,6 +90,19 @@ class EmulatorServer:
         for connection in connections:
             connection.join(STOP_SECONDS)
 
+    def reboot(self) -> None:
+        """Start the device anew, with what was saved; every connection closes."""
+        self.device.reboot()
+        with self._lock:
+            connections = list(self._connections)
+        for connection in connections:
+            connection.close()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody can connect, and all connections have ended."""
+        return self._acceptor is None and not self.connection_count
+
     @property
     def connection_count(self) -> int:
         """Connections open now."""

@@ -1,0 +1,616 @@
+"""Pushes that are disturbed, and what one `mltswitch resume` or `rollback` makes of them.
+
+    python -m benchmarks.push_faults [--quick] [--json] [--runs N] [--seed N] [--first N]
+
+Each run draws two to four emulated switches, fresh from the factory or with an earlier plan (at times the
+same one), `--atomic`, `--serial 1` and a fault. They are real SSH servers, and `mltswitch push` is a process
+that can be killed; it is forked with its modules loaded, and reads the inventory as where ansible-core is not
+installed, which saves two seconds a command. Then the fault is lifted, and the operator runs `status`, and
+`resume` or `rollback`; three in ten of those are disturbed, too. Where a switch is not settled then, the
+operator runs the same again, or `rollback` where `resume` says so. Nothing else.
+
+After that each switch's whole configuration, running and saved, must be what it was, or what the undisturbed
+push makes of a twin, as its state in the journal says; of an atomic push, on all of them alike.
+
+    runs                     each with a fault, by kind in `runs_KIND`
+    devices                  in all runs
+    devices_half_configured  neither the old nor the new configuration
+    journal_disagreements    the journal or `status` says one, and the switch runs the other
+    wrong_box_accepted       something changed on a box that is not the one of the inventory
+    human_needed             a switch is not settled after two commands, or a command ended by a bug
+    atomic_mixed             an atomic push is in effect on some switches only
+
+All of these but the first two have to be 0. What is not, is told on standard error, with all that it takes to
+see it again: `--seed S --first RUN --runs 1`. Kills after a time do not fall on the same line each time.
+
+    kill_time, kill_line, kill_journal
+                     kill -9 after a time, as a switch gets a line, after a line of the journal
+    hang             a switch does not answer a line: kill -9, or `--device-timeout`
+    refuse           a line is refused, once or until the fault is lifted
+    space            nothing can be saved for want of space
+    drop, unplug     the connection breaks at a line; the switch stays away until the fault is lifted
+    reboot           at a line, so that what is not saved is lost
+    deaf             a line is answered as if all were well, and ignored; none that saves, which no read shows
+    wrong_box        another box answers at a switch's address
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, is_dataclass
+from difflib import unified_diff
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+from unittest.mock import patch
+
+import click
+
+from benchmarks.emulated import Rack
+from benchmarks.figures import print_figures
+from benchmarks.fleet import one_plan
+from mltswitch.deploy.command_line import REFUSAL
+from mltswitch.deploy.journal import OPEN, Entry, State
+from mltswitch.inventory import Device
+from mltswitch.lab.emulators import KINDS, Accept, Drop, EmulatorServer, EosDevice, Faults, Reboot, Refuse
+from mltswitch.lab.emulators.device import EmulatedDevice
+from mltswitch.lab.emulators.eos_show import running_config
+from mltswitch.lab.emulators.faults import Fault
+from mltswitch.lab.emulators.sonic_config import CONFIG_FILE
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import Change, Session, Step, Target, hardware_capabilities, target_for
+
+RUNS: Final = 500
+QUICK_RUNS: Final = 20
+AT_ONCE: Final = 8
+KINDS_OF_FAULT: Final = (
+    *("kill_time", "kill_line", "kill_line", "kill_journal", "hang", "refuse", "space", "drop", "unplug"),
+    *("reboot", "deaf", "wrong_box"),
+)
+PORTS: Final = 4
+PLAN_PORTS: Final = 3
+"""One of them to the spine."""
+SECOND_FAULTS: Final = ("kill_line", "drop", "reboot", "refuse", "wrong_box")
+SECOND_FAULT_SHARE: Final = 0.3
+LONGEST_SECONDS: Final = 300.0
+"""For one command; shells get two minutes for a command of theirs."""
+HANG_SECONDS: Final = 0.5
+"""After which the operator kills the push."""
+OPERATOR_LATE_SECONDS: Final = 3600.0
+"""EOS undoes by itself what nobody has confirmed after ten minutes."""
+UNORDERED: Final = frozenset({".routes"})
+ORDERED: Final = ".diffserv.policies."
+"""The classes of an ICOS policy."""
+NO_TRACE: Final = ".maps"
+"""On Dell SONiC, a kind of map of which none is left is as one that never was."""
+UNSHOWN: Final = ".prefix_modes"
+"""Which no show of Onyx tells."""
+SHOWN_LINES: Final = 12
+ATOMIC_HINT: Final = "takes the others back, too"
+"""What `resume` says where devices of an atomic change went back."""
+SIMPLE: Final[Mapping[str, Fault]] = {
+    "deaf": Accept(),
+    "drop": Drop(),
+    "reboot": Reboot(),
+    "refuse": Refuse("% Refused [emulator]"),
+    "space": Refuse("% Error: No space left on device"),
+}
+SETTLED: Final[Mapping[State, str]] = {
+    **dict.fromkeys((State.CONFIRMED, State.UNCHANGED), "new"),
+    **dict.fromkeys((State.ROLLED_BACK, State.DROPPED, State.PLANNED), "old"),
+}
+"""What a switch must run and have saved."""
+VIOLATIONS: Final = (
+    "devices_half_configured",
+    "journal_disagreements",
+    "wrong_box_accepted",
+    "human_needed",
+    "atomic_mixed",
+)
+_CONFIGURE: Final = {
+    "dell-sonic": ("sonic-cli", "configure terminal"),
+    "eos": ("enable", "configure terminal"),
+    "icos": ("enable", "configure"),
+    "onyx": ("enable", "configure terminal"),
+}
+"""How one comes to the mode of shows, and then to that of configuration lines."""
+_PRELOADED: Final = (
+    *(
+        "benchmarks.emulated",
+        "benchmarks.fleet",
+        "mltswitch.planning",
+        "mltswitch.cli",
+        "mltswitch.cli.deploy",
+        "mltswitch.cli.changes",
+    ),
+    *("netmiko", "nornir.core", "nornir.plugins.runners", "mltswitch.deploy.shell", "mltswitch.deploy.trust"),
+)
+
+
+def ask(switch: EmulatedDevice, target: Target, query: str) -> str:
+    """What a switch answers, without SSH."""
+    if target.session is Session.SHELL:
+        result = switch.execute("admin", query, lambda: b"")
+        assert result is not None  # noqa: S101  (a shell)
+        return result.stdout.decode()
+    session = switch.open_session("admin")
+    session.enter(_CONFIGURE[target.platform][0])
+    return session.enter(query).text
+
+
+def send(switch: EmulatedDevice, target: Target, steps: tuple[Step, ...]) -> None:
+    """Enter lines, without SSH; raises RuntimeError where one is refused."""
+    session = None if target.session is Session.SHELL else switch.open_session("admin")
+    for line in _CONFIGURE.get(target.platform, ()):
+        assert session is not None  # noqa: S101  (no shell)
+        session.enter(line)
+    for step in steps:
+        if session is not None:
+            is_refused = REFUSAL.search(session.enter(step.command).text) is not None
+        else:
+            result = switch.execute("admin", step.command, step.stdin.encode)
+            is_refused = result is None or result.status != 0
+        if is_refused:
+            raise RuntimeError(f"{target.platform} refuses {step.command!r}")
+
+
+def configured(switch: EmulatedDevice, target: Target, plan: Plan) -> Change:
+    """Make a switch run a plan, undisturbed; what was sent."""
+    wanted = target.quantise(plan, switch.name)
+    answers = {query: ask(switch, target, query) for query in target.queries(wanted.state)}
+    running = target.read(answers, wanted.state, wanted.capabilities)
+    change = target.diff(running, wanted.state, wanted.capabilities)
+    send(switch, target, change.steps)
+    send(switch, target, change.save)
+    return change
+
+
+def snapshot(switch: Any, platform: str) -> tuple[str, str]:
+    """The whole configuration that runs, and the one that is saved, in a form without an order of its own."""
+    match platform:
+        case "cumulus":
+            both = switch.applied, switch.saved
+        case "sonic":
+            both = switch.config_db, json.loads(switch.files.read(CONFIG_FILE))
+        case "onyx":
+            both = switch.configuration, switch.files["initial"]
+        case "eos":
+            both = switch.configuration, switch.startup
+        case _:
+            both = switch.configuration, switch.saved
+    running, saved = (_comparable(each, platform) for each in both)
+    return running, saved
+
+
+def _comparable(configuration: Any, platform: str) -> str:
+    if platform != "eos":
+        return "\n".join(sorted(_facts(configuration, "")))
+    block, lines = "", []
+    for line in running_config("", "", "tx-queue", configuration).splitlines():
+        block = line if line[:1].strip() else block
+        lines.append(f"{block} / {line}")
+    return "\n".join(sorted(lines))
+
+
+def _facts(value: Any, path: str) -> Iterator[str]:
+    """A configuration as lines without an order, one for each value in it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    if path in UNORDERED:
+        yield from (f"{path}: {each}" for each in value)
+    elif isinstance(value, Mapping):
+        is_ordered = path.startswith(ORDERED)
+        for number, (key, entry) in enumerate(value.items()):
+            place = f"{path}.{number} {key}" if is_ordered else f"{path}.{key}"
+            if path != NO_TRACE:
+                yield place
+            if place != UNSHOWN:
+                yield from _facts(entry, place)
+    elif isinstance(value, list | tuple):
+        for number, entry in enumerate(value):
+            yield from _facts(entry, f"{path}.{number}")
+    elif isinstance(value, frozenset):
+        yield from (f"{path}: {entry}" for entry in value)
+    else:
+        yield f"{path}: {value}"
+
+
+@cache
+def fabric_plans(leaves: int, platforms: tuple[str, ...]) -> tuple[Plan, Plan, tuple[Device, ...]]:
+    """(the plan, an earlier plan for the same fabric, its leaves)."""
+    drawn, devices = one_plan(leaves, platforms, ports=PLAN_PORTS, spines=1)
+    document = drawn.fabric.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["traffic"]["load"] = 0.7
+    document["classes"] |= {"control": {"dscp": [40]}, "gradients": {"dscp": [10, 18]}}
+    fabrics = drawn.fabric, Fabric.model_validate(document)
+    profile = resolve_profile("resnet50")
+    new, old = (build_plan(profile, fabric, hardware_capabilities, "paper") for fabric in fabrics)
+    return new, old, devices
+
+
+_planning: Final = threading.Lock()
+
+
+@dataclass
+class Trouble(Faults):
+    """Does something as a switch gets a line of a change, the `at`-th from 1, until it is lifted."""
+
+    lines: frozenset[str] = frozenset()
+    at: int = 0
+    act: Callable[[], Fault | None] = lambda: None
+    repeats: bool = False
+    """At the same line again."""
+    count: int = 0
+    victim: str | None = None
+
+    def on_line(self, number: int, line: str) -> Fault | None:
+        """The fault, at its line."""
+        del number
+        if line not in self.lines or not self.at:
+            return None
+        self.count += 1
+        if self.count == self.at:
+            self.victim = line
+            return self.act()
+        return self.act() if self.repeats and line == self.victim else None
+
+
+@dataclass
+class Box:
+    """One switch of a run."""
+
+    name: str
+    target: Target
+    server: EmulatorServer
+    trouble: Trouble
+    change: tuple[str, ...]
+    save: tuple[str, ...]
+    old: tuple[str, str]
+    new: tuple[str, str]
+
+    def now(self) -> tuple[str, str]:
+        """Running and saved."""
+        return snapshot(self.server.device, self.target.platform)
+
+
+@dataclass
+class Ended:
+    """One command of the operator's."""
+
+    words: tuple[str, ...]
+    code: int | None
+    output: str
+
+    def __str__(self) -> str:
+        shown = self.output if "--json" not in self.words or self.code not in {0, 5} else "...\n"
+        return f"$ mltswitch {' '.join(self.words)}\n{shown}[{self.code}]"
+
+
+class Run:
+    """One disturbed push."""
+
+    def __init__(self, seed: int, number: int, folder: Path) -> None:
+        self.name = f"seed {seed}, run {number}"
+        self._random = random = Random(f"{seed}-{number}")  # noqa: S311  (no secret)
+        self._folder = folder
+        self._late_seconds = 0.0
+        self._lifting: list[Callable[[], object]] = []
+        self._lifted = threading.Event()
+        self._pid = 0
+        self.commands: list[Ended] = []
+        self.violations: Counter[str] = Counter()
+        self.details: list[str] = []
+        self.kind = random.choice(KINDS_OF_FAULT)
+        self.is_atomic = random.random() < 0.4
+        self.options = ("--atomic",) * self.is_atomic + ("--serial", "1") * (random.random() < 0.3)
+        if self.kind == "hang" and random.random() < 0.5:
+            self.options += ("--device-timeout", "3")
+        leaves = random.randint(2, 4)
+        platforms = tuple(sorted(random.sample(sorted(KINDS), random.randint(1, leaves))))
+        with _planning:
+            plan, former, devices = fabric_plans(leaves, platforms)
+        self._rack = Rack(folder, devices)
+        (folder / "plan.json").write_text(plan.model_dump_json(by_alias=True), encoding="utf-8")
+        self.boxes = [self._box(device, plan, former) for device in devices]
+
+    def _box(self, leaf: Device, plan: Plan, former: Plan) -> Box:
+        target = target_for(leaf.platform)
+        start = self._random.choice((None, None, former, former, plan))
+        switch, twin = (self._switch(leaf.name, leaf.platform) for _ in range(2))
+        for each in (switch, twin):
+            if start is not None:
+                configured(each, target, start)
+        change = configured(twin, target, plan)
+        trouble = Trouble()
+        return Box(
+            leaf.name,
+            target,
+            self._rack.server(leaf.name, switch, trouble),
+            trouble,
+            tuple(step.command for step in change.steps),
+            tuple(step.command for step in change.save),
+            snapshot(switch, leaf.platform),
+            snapshot(twin, leaf.platform),
+        )
+
+    def _switch(self, name: str, platform: str) -> EmulatedDevice:
+        if platform == "eos":
+            return EosDevice(name, PORTS, clock=lambda: time.monotonic() + self._late_seconds)
+        return KINDS[platform](name, PORTS)
+
+    def carry_out(self) -> None:
+        """Push, disturbed; then what the operator does; then compare."""
+        with ExitStack() as stack:
+            for box in self.boxes:
+                box.server.start()
+                stack.callback(box.server.stop)
+            self._rack.write({box.name: box.server.port for box in self.boxes})
+            plan = str(self._folder / "plan.json")
+            words = ("push", plan, "-i", str(self._rack.inventory), "--accept", "--yes", *self.options)
+            self._disturbed(self.kind, words)
+            self._compare(is_final=False)
+            if self._random.random() < 0.3:
+                self._late_seconds = OPERATOR_LATE_SECONDS
+            if self._journal() is not None:
+                self._operate()
+            self._compare(is_final=True)
+
+    def _operate(self) -> None:
+        self._check_status(self._command("status", "--json"))
+        word = self._random.choice(("resume", "rollback"))
+        second = self._random.choice(SECOND_FAULTS) if self._random.random() < SECOND_FAULT_SHARE else ""
+        first = self._disturbed(second, (word,)) if second else self._command(word)
+        if any(state in OPEN for state in self._states().values()):
+            self._command("rollback" if ATOMIC_HINT in first.output else word)
+
+    def _disturbed(self, kind: str, words: tuple[str, ...]) -> Ended:
+        """A command with a fault, which is lifted afterwards."""
+        self._lifted.clear()
+        self.details.append(f"{words[0]}: {kind}")
+        box = self._random.choice(self.boxes)
+        if kind == "wrong_box":
+            self._swap(box)
+        elif kind == "kill_time":
+            timer = threading.Timer(self._random.uniform(0.02, 1.5), self._kill)
+            timer.start()
+            self._lifting.append(timer.cancel)
+        elif kind == "kill_journal":
+            lines = self._random.randint(1, 3 * len(self.boxes))
+            threading.Thread(target=self._kill_after_journal, args=(lines,), daemon=True).start()
+        else:
+            self._trouble(kind, box)
+        try:
+            return self._command(*words)
+        finally:
+            self._lifted.set()
+            for lift in self._lifting:
+                lift()
+            self._lifting.clear()
+            for each in self.boxes:
+                each.trouble.at = 0
+                self._silent(each)
+
+    def _trouble(self, kind: str, box: Box) -> None:
+        trouble, random = box.trouble, self._random
+        lines = box.save if kind == "space" else box.change if kind == "deaf" else (*box.change, *box.save)
+        trouble.lines, trouble.count = frozenset(lines), 0
+        trouble.at = 1 if kind == "space" else random.randint(1, max(1, len(lines)))
+        trouble.repeats = kind == "space" or (kind == "refuse" and random.random() < 0.5)
+        is_run = random.random() < 0.5
+        waits = "--device-timeout" in self.options
+        self.details.append(f"{box.name} line {trouble.at} of {len(lines)}, {trouble.repeats=} {waits=}")
+
+        def act() -> Fault | None:
+            match kind:
+                case "kill_line":
+                    self._kill()
+                    return None if is_run else Drop()
+                case "hang":
+                    if not waits:
+                        threading.Timer(HANG_SECONDS, self._kill).start()
+                    self._lifted.wait(LONGEST_SECONDS)
+                    # A switch that woke up in a session which the push has closed would do no more.
+                    return None if is_run and not waits else Drop()
+                case "unplug":
+                    threading.Thread(target=box.server.stop).start()
+                    self._lifting.append(lambda: self._plug_in(box))
+                    return Drop()
+                case _:
+                    return SIMPLE[kind]
+
+        trouble.act = act
+
+    def _plug_in(self, box: Box) -> None:
+        self._wait(lambda: box.server.is_stopped)
+        box.server.start()
+
+    def _swap(self, box: Box) -> None:
+        """Another box at the switch's address; no fault where its platform does not say its name."""
+        if box.target.identify is None:
+            return
+        original, platform = box.server.device, box.target.platform
+        stranger = self._switch("elsewhere", platform)
+        before, box.server.device = snapshot(stranger, platform), stranger
+
+        def back() -> None:
+            self._silent(box)
+            box.server.device = original
+            if snapshot(stranger, platform) != before:
+                self._violated("wrong_box_accepted", box.name)
+
+        self._lifting.append(back)
+
+    def _kill(self) -> None:
+        if self._pid and not self._lifted.is_set():
+            os.kill(self._pid, signal.SIGKILL)
+
+    def _kill_after_journal(self, lines: int) -> None:
+        while not self._lifted.is_set():
+            journal = self._journal()
+            if journal is not None and journal.is_file() and journal.read_bytes().count(b"\n") >= lines:
+                self._kill()
+                return
+            time.sleep(0.001)
+
+    def _command(self, *words: str) -> Ended:
+        output = self._folder / f"output-{len(self.commands)}"
+        environment = {"MLTSWITCH_STATE": str(self._folder / "state")}
+        context = multiprocessing.get_context("forkserver")
+        process = context.Process(target=_mltswitch, args=(words, environment, str(output)), daemon=True)
+        process.start()
+        self._pid = process.pid or 0
+        process.join(LONGEST_SECONDS)
+        self._pid = 0
+        if process.is_alive():
+            process.kill()
+            self._violated("human_needed", f"{words[0]} has not ended after {LONGEST_SECONDS:g} s")
+            process.join()
+        text = output.read_text(encoding="utf-8", errors="replace") if output.is_file() else ""
+        ended = Ended(words, process.exitcode, text)
+        self.commands.append(ended)
+        if "Traceback" in text or "a bug in mltswitch" in text:
+            self._violated("human_needed", f"{words[0]} ended by a bug")
+        return ended
+
+    def _journal(self) -> Path | None:
+        folder = self._folder / "state" / "changes"
+        changes = [path for path in folder.glob("*") if (path / "change.json").is_file()]
+        return changes[0] / "journal.jsonl" if changes else None
+
+    def _states(self) -> dict[str, State]:
+        states = dict.fromkeys((box.name for box in self.boxes), State.PLANNED)
+        path = self._journal()
+        if path is not None and path.is_file():
+            for line in path.read_bytes().split(b"\n")[:-1]:
+                entry = Entry.model_validate_json(line)
+                states[entry.device] = entry.state
+        return states
+
+    def _compare(self, *, is_final: bool) -> None:
+        """Each switch with its state in the journal; at the end, none may be open."""
+        states = self._states()
+        ends: set[str] = set()
+        for box in self.boxes:
+            state, now = states[box.name], box.now()
+            runs = "old" if now == box.old else "new" if now == box.new else "neither"
+            if now == box.new and SETTLED.get(state) == "new":
+                runs = "new"  # the old and the new one may be the same
+            self.details.append(f"{box.name} ({box.target.platform}): {state}, runs the {runs} one")
+            if box.old != box.new:
+                ends.add(runs)
+            if is_final and state in OPEN:
+                self._violated("human_needed", f"{box.name} is {state}")
+            if is_final and runs == "neither":
+                self._violated("devices_half_configured", self._difference(box, now))
+            elif state in SETTLED and runs != SETTLED[state] and box.old != box.new:
+                self._violated("journal_disagreements", f"{self._difference(box, now)}: {state}, runs {runs}")
+        if is_final and self.is_atomic and len(ends) > 1:
+            self._violated("atomic_mixed", str(states))
+
+    @staticmethod
+    def _difference(box: Box, now: tuple[str, str]) -> str:
+        text = box.name
+        for name, other in (("old", box.old), ("new", box.new)):
+            for place, ours, theirs in zip(("running", "saved"), now, other, strict=True):
+                lines = list(unified_diff(theirs.splitlines(), ours.splitlines(), lineterm="", n=1))[2:]
+                text += f"\n  {place} one against the {name} one: {len(lines)} lines differ"
+                text += "".join(f"\n    {line}" for line in lines[:SHOWN_LINES])
+        return text
+
+    def _check_status(self, status: Ended) -> None:
+        if status.code not in {0, 4, 5}:
+            self._violated("human_needed", f"status ended with {status.code}")
+            return
+        begin = status.output.find("{")
+        for report in json.JSONDecoder().raw_decode(status.output, begin)[0]["devices"]:
+            [box] = [box for box in self.boxes if box.name == report["device"]]
+            said = {"runs-the-plan": box.new, "runs-what-ran-before": box.old}.get(report["status"])
+            if said is not None and said[0] != box.now()[0]:
+                self._violated("journal_disagreements", f"{box.name}: status says {report['status']}")
+
+    def _violated(self, what: str, detail: str) -> None:
+        self.violations[what] += 1
+        self.details.append(f"VIOLATED {what}: {detail}")
+
+    def _silent(self, box: Box) -> None:
+        """Wait until its last connection has ended."""
+        self._wait(lambda: box.server.connection_count == 0)
+
+    @staticmethod
+    def _wait(is_so: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 10
+        while not is_so() and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def __str__(self) -> str:
+        head = f"=== {self.name}: {self.kind}, push {' '.join(self.options)}"
+        return "\n".join((head, *self.details, *map(str, self.commands)))
+
+
+def _mltswitch(words: tuple[str, ...], environment: Mapping[str, str], output: str) -> None:
+    """The command, in a process of its own."""
+    from mltswitch.__main__ import main as command  # noqa: PLC0415
+
+    os.environ.update(environment)
+    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for number in (1, 2):
+        os.dup2(file, number)
+    sys.argv = ["mltswitch", *words]
+    with patch("mltswitch.inventory.load.ansible_program", return_value=None):
+        command()
+
+
+def campaign(seed: int, first: int, runs: int) -> dict[str, float]:
+    """So many runs, some at once; what is violated goes to standard error."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*_PRELOADED])
+    found: Counter[str] = Counter(dict.fromkeys(("runs", "devices", *VIOLATIONS), 0))
+
+    def work(number: int) -> None:
+        with tempfile.TemporaryDirectory(prefix="mltswitch-push-faults-") as name:
+            run = Run(seed, number, Path(name) / "run")
+            try:
+                run.carry_out()
+            except Exception:  # noqa: BLE001  (a bug of the benchmark must not pass for a run that went well)
+                run.details.append(traceback.format_exc())
+                run.violations["human_needed"] += 1
+        found.update({"runs": 1, "devices": len(run.boxes), f"runs_{run.kind}": 1, **run.violations})
+        if run.violations:
+            print(run, file=sys.stderr, flush=True)
+
+    started = time.perf_counter()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(work, range(first, first + runs)))
+    return {**found, "seconds": time.perf_counter() - started}
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="20 runs.")
+@click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
+@click.option("--runs", default=RUNS, show_default=True, type=click.IntRange(1), help="How many.")
+@click.option("--seed", default=0, show_default=True, help="Other runs.")
+@click.option(
+    "--first", default=0, show_default=True, type=click.IntRange(0), help="Number of the first run."
+)
+def main(quick: bool, as_json: bool, runs: int, seed: int, first: int) -> None:
+    """Disturb pushes, let the operator finish them, and print the figures."""
+    found = campaign(seed, first, QUICK_RUNS if quick else runs)
+    print_figures(found, as_json=as_json)
+    if any(found[name] for name in VIOLATIONS):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
