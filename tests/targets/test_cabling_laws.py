@@ -213,6 +213,9 @@ def test_any_answer_is_neighbours_or_a_note(platform: str, answer: str) -> None:
         def apply(self, steps: object) -> None:
             raise AssertionError(steps)
 
+        def hang_up(self) -> None:
+            raise AssertionError
+
     job = job_of("eos")
     found, notes = cabling_differences(dataclasses.replace(job, target=target_for(platform)), Answers())
     assert not found

@@ -150,6 +150,9 @@ class Typed:
         """Nothing that is tested here may change a device."""
         raise AssertionError(steps)
 
+    def hang_up(self) -> None:
+        """Nobody waits."""
+
 
 def meant(platform: str, **said: str) -> Device:
     """The device leaf1 of an inventory that nobody connects to."""
