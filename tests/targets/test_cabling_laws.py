@@ -26,7 +26,7 @@ from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Quantised, Target, hardware_capabilities, target_for, targets
 from tests.plan.examples import SMALL
-from tests.targets.test_identity_laws import Typed, meant, reached
+from tests.targets.test_identity_laws import Queries, Typed, meant, reached
 
 KINDS: dict[str, Callable[[str], EmulatedDevice]] = {
     "cumulus": CumulusDevice,
@@ -205,16 +205,10 @@ def test_a_hazard_set_by_hand_is_a_difference_and_stops_a_push(
     answer=st.text(max_size=60) | st.sampled_from(("[]", "{}", "null", '{"lldp": 3}', "-- -- -- -- --\na"))
 )
 def test_any_answer_is_neighbours_or_a_note(platform: str, answer: str) -> None:
-    class Answers:
+    class Answers(Queries):
         def ask(self, command: str) -> str:
             del command
             return answer
-
-        def apply(self, steps: object) -> None:
-            raise AssertionError(steps)
-
-        def hang_up(self) -> None:
-            raise AssertionError
 
     job = job_of("eos")
     found, notes = cabling_differences(dataclasses.replace(job, target=target_for(platform)), Answers())

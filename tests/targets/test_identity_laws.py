@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import given
@@ -133,7 +134,22 @@ def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path
         assert not unknown
 
 
-class Typed:
+class Queries(Protocol):
+    """A conversation in which nothing may change a device."""
+
+    def ask(self, command: str) -> str:
+        """What the command prints."""
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Nothing that is tested here comes to this."""
+        raise AssertionError(steps)
+
+    def hang_up(self) -> None:
+        """Nor to this."""
+        raise AssertionError
+
+
+class Typed(Queries):
     """A conversation with an emulated switch by its own command line, without SSH."""
 
     def __init__(self, emulated: EmulatedDevice) -> None:
@@ -145,13 +161,6 @@ class Typed:
         """What the command prints."""
         result = self._emulated.execute("admin", command, bytes)
         return self._session.enter(command).text if result is None else result.stdout.decode()
-
-    def apply(self, steps: Sequence[Step]) -> None:
-        """Nothing that is tested here may change a device."""
-        raise AssertionError(steps)
-
-    def hang_up(self) -> None:
-        """Nobody waits."""
 
 
 def meant(platform: str, **said: str) -> Device:
@@ -248,19 +257,12 @@ def test_what_runs_and_is_not_saved_is_a_note_until_it_is_saved(
     assert NOT_SAVED not in notes()
 
 
-class ThisMachine:
+class ThisMachine(Queries):
     """A conversation with the machine on which the tests run."""
 
     def ask(self, command: str) -> str:
         """What the command prints."""
         return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
-
-    def apply(self, steps: Sequence[Step]) -> None:
-        """Nothing that is tested here may change it."""
-        raise AssertionError(steps)
-
-    def hang_up(self) -> None:
-        """Nobody waits."""
 
 
 def test_a_linux_host_is_known_by_its_host_name_and_machine_id() -> None:
