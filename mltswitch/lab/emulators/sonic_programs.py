@@ -4,6 +4,7 @@ import fnmatch
 import json
 import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -50,7 +51,7 @@ def _queue_counters(process: Process, table: str) -> dict[str, object]:
         "wredcounters": ("wreddroppacket", "wreddropbytes", "ecnmarkedpacket", "ecnmarkedbytes"),
     }[table]
     queues = {f"UC{number}": dict.fromkeys(fields, "0") for number in range(UNICAST_QUEUES)}
-    time = {"time": "2026-01-01T00:00:00.000000"}
+    time = {"time": datetime.now(UTC).isoformat()}
     return dict.fromkeys(process.device.config_db.get("PORT", {}), time | queues)
 
 

@@ -26,18 +26,18 @@ def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCount
         ports = json_in(answers[QUEUES])
         marks = json_in(answers[MARKS]) if "{" in answers[MARKS] else {}
         for port in wanted.ports:
+            both = ports[port.name], marks.get(port.name, {})
             for queue in port.queues:
-                names = [f"{kind}{queue.queue}" for kind in TYPES]
-                found = next((ports[port.name][name] for name in names if name in ports[port.name]), None)
-                if found is None:
-                    continue
-                marked = next(
-                    (marks[port.name][name] for name in names if name in marks.get(port.name, {})), {}
+                found, marked = (
+                    next(
+                        (each[f"{kind}{queue.queue}"] for kind in TYPES if f"{kind}{queue.queue}" in each), {}
+                    )
+                    for each in both
                 )
                 counters[port.name, queue.queue] = EgressCounters(
-                    sent_bytes=count_in(found["totalbytes"]),
-                    sent_packets=count_in(found["totalpacket"]),
-                    dropped_packets=count_in(found["droppacket"]),
+                    sent_bytes=count_in(found.get("totalbytes")),
+                    sent_packets=count_in(found.get("totalpacket")),
+                    dropped_packets=count_in(found.get("droppacket")),
                     ce_marked_packets=count_in(marked.get("ecnmarkedpacket")),
                 )
     return counters
