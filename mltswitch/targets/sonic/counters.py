@@ -26,18 +26,18 @@ def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCount
         ports = json_in(answers[QUEUES])
         marks = json_in(answers[MARKS]) if "{" in answers[MARKS] else {}
         for port in wanted.ports:
-            both = ports[port.name], marks.get(port.name, {})
             for queue in port.queues:
-                found, marked = (
-                    next(
-                        (each[f"{kind}{queue.queue}"] for kind in TYPES if f"{kind}{queue.queue}" in each), {}
-                    )
-                    for each in both
-                )
+                found = _of(ports[port.name], queue.queue)
                 counters[port.name, queue.queue] = EgressCounters(
                     sent_bytes=count_in(found.get("totalbytes")),
                     sent_packets=count_in(found.get("totalpacket")),
                     dropped_packets=count_in(found.get("droppacket")),
-                    ce_marked_packets=count_in(marked.get("ecnmarkedpacket")),
+                    ce_marked_packets=count_in(
+                        _of(marks.get(port.name, {}), queue.queue).get("ecnmarkedpacket")
+                    ),
                 )
     return counters
+
+
+def _of(port: Mapping[str, Mapping[str, str]], queue: int) -> Mapping[str, str]:
+    return next((port[name] for kind in TYPES if (name := f"{kind}{queue}") in port), {})
