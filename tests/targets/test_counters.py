@@ -16,8 +16,17 @@ RED: Final = {
     "dev": "eth1",
     "parent": "30:1",
     "options": {"limit": 200000, "ecn": True},
-    "bytes": 9084, "packets": 6, "drops": 7, "overlimits": 12, "requeues": 0, "backlog": 3028, "qlen": 2,
-    "marked": 7, "early": 5, "pdrop": 2, "other": 0,
+    "bytes": 9084,
+    "packets": 6,
+    "drops": 7,
+    "overlimits": 12,
+    "requeues": 0,
+    "backlog": 3028,
+    "qlen": 2,
+    "marked": 7,
+    "early": 5,
+    "pdrop": 2,
+    "other": 0,
 }
 PLAIN: Final = {key: value for key, value in RED.items() if key not in ("marked", "early", "pdrop", "other")}
 TBF: Final = PLAIN | {"kind": "tbf", "drops": 70}
