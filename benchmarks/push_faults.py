@@ -167,12 +167,17 @@ def send(switch: EmulatedDevice, target: Target, steps: tuple[Step, ...]) -> Non
             raise RuntimeError(f"{target.platform} refuses {step.command!r}")
 
 
-def configured(switch: EmulatedDevice, target: Target, plan: Plan) -> Change:
-    """Make a switch run a plan, undisturbed; what was sent."""
+def planned(switch: EmulatedDevice, target: Target, plan: Plan) -> Change:
+    """What a push of a plan would send."""
     wanted = target.quantise(plan, switch.name)
     answers = {query: ask(switch, target, query) for query in target.queries(wanted.state)}
     running = target.read(answers, wanted.state, wanted.capabilities)
-    change = target.diff(running, wanted.state, wanted.capabilities)
+    return target.diff(running, wanted.state, wanted.capabilities)
+
+
+def configured(switch: EmulatedDevice, target: Target, plan: Plan) -> Change:
+    """Make a switch run a plan, undisturbed; what was sent."""
+    change = planned(switch, target, plan)
     send(switch, target, change.steps)
     send(switch, target, change.save)
     return change
