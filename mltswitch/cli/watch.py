@@ -20,7 +20,7 @@ from mltswitch.plan import load_plan
 from mltswitch.units import format_bps
 
 COLUMNS = ("device", "port", "class", "waiting [B]", "dropped [1/s]", "CE-marked [1/s]", "sent #", "")
-TABLE_LINES = 5
+TABLE_LINES = 6
 """Of the table beside its rows: title, head and frame."""
 
 

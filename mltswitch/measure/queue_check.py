@@ -38,7 +38,7 @@ Risen = Mapping[tuple[str, str, int], int]
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two hosts, and the ways from one to the other: an address, and the hops of what is sent there."""
+    """Two hosts, and the ways from the one to the other: an address, and the hops of what is sent there."""
 
     sender: Host
     receiver: Host
