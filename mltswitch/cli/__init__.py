@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
+    "watch": ("mltswitch.cli.watch", "watch", "What the queues of the switches do, live."),
     "status": ("mltswitch.cli.changes", "status", "What the switches of a change run now."),
     "resume": ("mltswitch.cli.changes", "resume", "Finish a change that broke off."),
     "confirm": ("mltswitch.cli.changes", "confirm", "Keep a change that has a timer."),

@@ -3,8 +3,10 @@
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -20,9 +22,13 @@ from mltswitch.cli.render import (
     unverified,
 )
 from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport, Rollout, Status
+from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import target_for
+
+if TYPE_CHECKING:
+    from mltswitch.measure.acceptance import TestHost
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT_CONCURRENCY: Final = 20
@@ -165,18 +171,69 @@ def _may_go_down(report: FleetReport) -> bool:
     return bool(stopped)
 
 
-@click.command(epilog="\b\nExample:\n  mltswitch verify plan.yaml -i inventories/lab --json")
+@click.command(
+    epilog="\b\nExamples:\n  mltswitch verify plan.yaml -i inventories/lab --json\n"
+    "  mltswitch verify plan.yaml -i inventories/lab --traffic"
+)
 @_arguments
+@click.option(
+    "--traffic",
+    is_flag=True,
+    help="Send packets of every class through the lab, too: do the switches count them in the right queues?",
+)
 def verify(
-    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+    plan_file: Path,
+    inventory_paths: tuple[Path, ...],
+    limit: str | None,
+    concurrency: int,
+    as_json: bool,
+    traffic: bool,
 ) -> int:
     """Compare what the switches run with PLAN; exit code 5 when something differs."""
     plan, inventory = _load(plan_file, inventory_paths, limit)
+    hosts = _lab_hosts(plan, inventory_paths) if traffic else {}
     with Bar("verifying", len(inventory.select(limit)), concurrency) as bar:
         report = deploy.verify(plan, inventory, limit=limit, fleet=bar.fleet)
+    if traffic:
+        report = _with_traffic(report, plan, inventory, limit, hosts)
     return print_report(
         report, as_json, with_changes=False, untested=unverified(plan, inventory.select(limit))
     )
+
+
+def _lab_hosts(plan: Plan, inventory_paths: Iterable[Path]) -> dict[str, "TestHost"]:
+    """The plan's hosts that the lab of an inventory has; raises MachineError where none is up."""
+    from mltswitch.cli.lab import STATE_FOLDER
+    from mltswitch.lab import Lab
+    from mltswitch.measure.acceptance import TestHost
+
+    folders = [path if path.is_dir() else path.parent for path in inventory_paths]
+    lab = Lab(
+        next((each for path in folders if (each := path / STATE_FOLDER).is_dir()), folders[0] / STATE_FOLDER)
+    )
+    found = {}
+    for host in plan.topology.hosts:
+        with suppress(UserInputError):  # a host on paper alone
+            found[host.name] = TestHost(host.name, tuple(lab.host_namespace(host.name).command(())))
+    return found
+
+
+def _with_traffic(
+    report: FleetReport, plan: Plan, inventory: Inventory, limit: str | None, hosts: Mapping[str, "TestHost"]
+) -> FleetReport:
+    """The report, and in which queues the switches counted the packets that the lab's hosts sent."""
+    from mltswitch.measure.queue_check import check_queues
+
+    if report.with_status(Status.FAILED):
+        return replace(report, warnings=(*report.warnings, "no packets were sent, since a switch failed"))
+    found, notes = check_queues(plan, inventory, hosts, limit=limit)
+    devices = tuple(
+        replace(each, status=Status.DIFFERS, differences=(*each.differences, *found[each.device]))
+        if each.device in found
+        else each
+        for each in report.devices
+    )
+    return replace(report, devices=devices, warnings=(*report.warnings, *notes))
 
 
 def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None) -> tuple[Plan, Inventory]:

@@ -33,7 +33,7 @@ def console() -> Console:
 
 def json_text(value: object) -> str:
     """Documents, dataclasses, named tuples and plain data as JSON."""
-    return json.dumps(_plain(value), indent=2, ensure_ascii=False)
+    return json.dumps(plain(value), indent=2, ensure_ascii=False)
 
 
 def print_json(value: object) -> None:
@@ -41,17 +41,18 @@ def print_json(value: object) -> None:
     click.echo(json_text(value))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """What `json` takes, of documents, dataclasses, named tuples and plain data."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
+        return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(entry) for entry in value]
+        return [plain(entry) for entry in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     return str(value)

@@ -408,7 +408,13 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _load(folder: Path) -> Journal:
-    header = load_document(folder / "change.json", Header)
+    """Raises UserInputError for a damaged record: who pushed it must be asked, and not be forgotten."""
+    hint = f"see what its switches run; then move {folder} elsewhere, and go on without it"
+    try:
+        header = load_document(folder / "change.json", Header)
+    except UserInputError as error:
+        error.hint = hint
+        raise
     entries: list[Entry] = []
     path = folder / "journal.jsonl"
     lines = _read(path).split(b"\n") if path.exists() else []
@@ -417,7 +423,7 @@ def _load(folder: Path) -> Journal:
         try:
             entries.append(Entry.model_validate_json(line))
         except ValidationError:
-            raise UserInputError("is no line of a journal", where=f"{path}:{number}") from None
+            raise UserInputError("is no line of a journal", where=f"{path}:{number}", hint=hint) from None
     return _journal(folder, header, entries)
 
 

@@ -11,6 +11,8 @@ from mltswitch.units import format_bps, format_bytes
 
 PUSH: Final = "push"
 """Field of a difference that no value says: what a push would still do where every value is the plan's."""
+TRAFFIC: Final = "traffic"
+"""Field of a difference: packets of a class that came to a queue, and how many should have."""
 CABLING: Final = "cabling"
 """Field of a difference: where a port leads by LLDP, and by the plan."""
 
@@ -66,6 +68,8 @@ class DeviceDifference:
         """What runs → what the plan has, in words."""
         if self.field == PUSH:
             return f"push expected {self.expected}, found {self.found}"
+        if self.field == TRAFFIC:
+            return f"counted {self.found} where {self.expected} should come"
         if self.field == CABLING:
             return f"leads to {self.found} by LLDP, to {self.expected} by the plan's cabling"
         old, new = (_in_words(self.field, text) for text in (self.found, self.expected))

@@ -32,12 +32,14 @@ _LINE_BY_LINE: Final = {
         "MODULE_SAVE": "MODULE_config: {save: true}",
         "MODULE": "mellanox.onyx.onyx",
         "SHOW": "show running-config",
+        "SOURCE": "file",
         "ABOUT": "mellanox.onyx 1.0.0",
     },
     "icos": {
         "MODULE_SAVE": 'MODULE_command: {commands: ["write memory confirm"]}',
         "MODULE": "dellemc.os6.os6",
         "SHOW": "show running-config",
+        "SOURCE": "file",
         "ABOUT": "dellemc.os6 1.0.7, made for another FASTPATH system: no collection names ICOS, and nobody "
         "tried this one there",
     },
@@ -45,7 +47,12 @@ _LINE_BY_LINE: Final = {
         "MODULE_SAVE": "MODULE_config: {save: true}",
         "MODULE": "dellemc.enterprise_sonic.sonic",
         "SHOW": "show running-configuration",
-        "ABOUT": "dellemc.enterprise_sonic 2.5.1",
+        # Unlike the others, its action plugin reads no file: the module takes the path for a command.
+        # A switch refuses to bind a policy that a port has: such lines go where all are bound already.
+        "SOURCE": "lookup('ansible.builtin.file', file) | regex_replace('(?m)^ *service-policy .*$', '') if "
+        "before.stdout[0] | regex_findall(bound) | sort == lookup('ansible.builtin.file', file) | "
+        "regex_findall(bound) | sort else lookup('ansible.builtin.file', file)",
+        "ABOUT": "dellemc.enterprise_sonic 3.2.0",
     },
 }
 """Platform → what stands in `plays/cli.yaml` for it; ABOUT: the collection whose documentation was read."""

@@ -94,6 +94,23 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class EgressCounters:
+    """What the hardware queue of one port holds and has counted; None where the device does not tell."""
+
+    depth_bytes: int | None = None
+    """Waiting now."""
+    sent_bytes: int | None = None
+    sent_packets: int | None = None
+    dropped_packets: int | None = None
+    """At the threshold and at the limit."""
+    ce_marked_packets: int | None = None
+
+
+QueueCounters = Mapping[tuple[str, int], EgressCounters]
+"""Port and hardware queue → its counters, for the queues of which the device tells something."""
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """Who is at the other end of a port's cable, as it says by LLDP: untrusted text."""
 

@@ -1,5 +1,6 @@
 """What several targets do in the same way: lines of a file, answers of a device, routes."""
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -107,6 +108,18 @@ def known_form(query: str) -> Iterator[None]:
         raise DeviceError(
             f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
         ) from None
+
+
+def json_in(answer: str) -> Any:
+    """The document in an answer; some command lines print words before and behind it. Raises ValueError."""
+    begin = min((answer.index(bracket) for bracket in "[{" if bracket in answer), default=0)
+    return json.JSONDecoder().raw_decode(answer, begin)[0]
+
+
+def count_in(text: object) -> int | None:
+    """A number with thousands commas; None where the device writes a dash or N/A instead, or nothing."""
+    digits = str(text).replace(",", "")
+    return int(digits) if digits.isdecimal() else None
 
 
 def static_route(line: str, where: str, prefix: str, target: str, others: str) -> RouteState:

@@ -15,6 +15,7 @@ from mltswitch.targets.base import (
     LineError,
     Neighbour,
     Quantised,
+    QueueCounters,
     Release,
     RunningState,
     Session,
@@ -87,6 +88,10 @@ class Target:
     """Those in its answer; what it does with an answer of another form raises what `known_form` takes."""
     tells_port_names: bool = True
     """Whether its neighbours hear its own port names by LLDP, and not aliases of them."""
+    counter_queries: Callable[[SwitchState], tuple[str, ...]] | None = None
+    """Commands whose answers `read_counters` needs; they change nothing. None: no counters are read."""
+    read_counters: Callable[[Mapping[str, str], SwitchState], QueueCounters] | None = None
+    """Counters of the wanted ports' queues; raises DeviceError for answers that it cannot read."""
     hardware_of: Callable[[str], Collection[str]] = _knows_no_model
     """Model in the vendor's words → the hardware that it is in plans; empty for one that no source names."""
     releases: tuple[Release, ...] = ()

@@ -40,9 +40,9 @@ MODULES = {
     "ansible.builtin.file": {"path", "state", "mode"},
     "ansible.builtin.copy": {"src", "dest", "mode"},
     "ansible.builtin.systemd_service": {"name", "enabled", "daemon_reload"},
-    # github.com/ansible-collections/ansible.netcommon, plugins/modules/cli_config.py; 5.3.0
+    # github.com/ansible-collections/ansible.netcommon, plugins/modules/cli_config.py; 8.2.0
     "ansible.netcommon.cli_config": {"config", "replace", "diff_match", "backup", "commit"},
-    # github.com/ansible-collections/arista.eos, plugins/modules/eos_config.py; 6.2.2
+    # github.com/ansible-collections/arista.eos, plugins/modules/eos_config.py; 12.0.0
     "arista.eos.eos_config": {"src", "lines", "save_when", "match", "replace"},
     # github.com/ansible-collections/mellanox.onyx, plugins/modules/onyx_{config,command}.py; 1.0.0
     "mellanox.onyx.onyx_config": {"src", "lines", "match", "save"},
@@ -50,7 +50,7 @@ MODULES = {
     # github.com/ansible-collections/dellemc.os6, plugins/modules/os6_{config,command}.py; 1.0.7
     "dellemc.os6.os6_config": {"src", "lines", "match", "save"},
     "dellemc.os6.os6_command": {"commands"},
-    # github.com/ansible-collections/dellemc.enterprise_sonic, plugins/modules/sonic_*.py; 2.5.1
+    # github.com/ansible-collections/dellemc.enterprise_sonic, plugins/modules/sonic_*.py; 3.2.0
     "dellemc.enterprise_sonic.sonic_config": {"src", "lines", "match", "save"},
     "dellemc.enterprise_sonic.sonic_command": {"commands"},
 }

@@ -10,6 +10,8 @@ import yaml
 
 from mltswitch import deploy
 from mltswitch.cli import main
+from mltswitch.cli.lab import STATE_FOLDER
+from mltswitch.deploy.watch import watch
 from mltswitch.documents import dump_yaml
 from mltswitch.inventory import load_inventory
 from mltswitch.lab import lab_bottleneck
@@ -33,6 +35,7 @@ class Rack:
         self.plan.write_text(dump_yaml(plan))
         self.inventory = folder / "inventory"
         self.inventory.mkdir()
+        (self.inventory / STATE_FOLDER).symlink_to(running.lab.paths.root)  # where commands look for the lab
         self.write()
 
     def write(self, **changes: dict[str, object]) -> None:
@@ -118,6 +121,58 @@ def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) 
     assert run("verify", "--limit", "leaf2")[0] == 0
 
 
+def test_traffic_shows_a_class_in_the_wrong_queue(run: Run, rack: Rack, lab_plan: Plan) -> None:
+    """Configuration and counters agree; then a filter by hand sends one gradient to the queue of the next."""
+    switches = ("--limit", "spine1,spine2,leaf1,leaf2")
+    run("push", "--accept", *switches)
+    code, report, error = run("verify", "--traffic", *switches)
+    assert (code, report["summary"]["ok"]) == (0, 4), (report, error)
+
+    first, second = lab_plan.gradient_classes[:2]
+    queues = {name: number for number, name in enumerate((entry.name for entry in lab_plan.classes), 1)}
+    tos = f"ip_tos 0x{first.dscp[0] << 2:02x}/0xfc"
+    add = f"tc filter add dev eth1 parent 30: protocol ip pref 1 flower {tos} classid 30:2"
+    done = rack.running.ssh("leaf2", add)
+    assert done.returncode == 0, done.stderr
+    try:
+        code, report, _ = run("verify", "--traffic", *switches)
+    finally:
+        rack.running.ssh("leaf2", "tc filter del dev eth1 parent 30: protocol ip pref 1")
+    assert code == 5
+    counted = [
+        found
+        for device in report["devices"]
+        for found in device["differences"]
+        if found["field"] == "traffic"
+    ]
+    places = {(found["device"], found["port"], found["queue"], found["traffic_class"]) for found in counted}
+    assert places == {("leaf2", "eth1", queues[entry.name], entry.name) for entry in (first, second)}
+
+
+def test_watch_sees_packets_and_a_queue_built_anew(rack: Rack, lab_plan: Plan) -> None:
+    inventory, queues = load_inventory(rack.inventory), {}
+    _, readings = watch(lab_plan, inventory, limit="leaf2", interval_seconds=0.1, count=3)
+    for number, reading in enumerate(readings):
+        queues[number] = {(each.port, each.queue): each for each in reading.devices[0].queues}
+        last = len(lab_plan.classes)
+        if number == 0:
+            target = lab_plan.topology.hosts[2].address
+            assert (
+                rack.running.on_host("host4", ["ping", "-c", "5", "-i", "0.2", str(target)]).returncode == 0
+            )
+        elif number == 1:
+            rebuild = f"tc qdisc replace dev eth1 parent 20:2 handle 1{last:02x}: pfifo"
+            done = rack.running.ssh("leaf2", rebuild)
+            assert done.returncode == 0, done.stderr
+    moved, anew = queues[1]["eth1", last], queues[2]["eth1", last]
+    assert moved.counters.sent_packets is not None
+    assert moved.counters.sent_packets >= 5
+    assert moved.sent_bps is not None
+    assert moved.sent_bps > 0
+    assert (anew.restarted, anew.sent_bps) == (True, None)
+    assert deploy.push(lab_plan, inventory, limit="leaf2").exit_code == 0
+
+
 def test_an_unreachable_device_does_not_stop_the_others(run: Run, rack: Rack) -> None:
     rack.write(spine2={"ansible_port": 2})
     code, report, _ = run("push", "--accept", "--limit", "spine2,leaf1,onyx1,sonic1")
@@ -155,6 +210,28 @@ def test_a_device_that_refuses_a_line_is_reported(run: Run, rack: Rack) -> None:
     assert code == 4
     assert report["devices"][0]["status"] == "failed"
     assert "eth3" in report["devices"][0]["error"]
+
+
+def test_a_linux_switch_is_taken_back(run: Run, rack: Rack, lab_plan: Plan) -> None:
+    """After a push that breaks off in its routes, and after another switch has failed."""
+    band = next(n for n, entry in enumerate(lab_plan.classes, 1) if entry.kind is ClassKind.GRADIENT) + 2
+    red = "red limit 200000 min 30280 max 30280 avpkt 1000 burst 31 bandwidth 10gbit probability 1 ecn"
+    assert rack.running.ssh("leaf2", _by_hand(lab_plan, band, red)).returncode == 0
+    show = "tc -j -d qdisc show; ip -j -N route show proto 173"
+    address = rack.running.ssh("leaf2", "ip -4 -o addr show dev eth3").stdout.split()[3]
+    assert rack.running.ssh("leaf2", "ip addr flush dev eth3").returncode == 0
+    before = rack.running.ssh("leaf2", show).stdout
+    try:
+        code, report, _ = run("push", "--limit", "leaf2")
+        assert (code, rack.running.ssh("leaf2", show).stdout) == (4, before)
+        assert "It runs again what it ran before" in report["devices"][0]["error"]
+    finally:
+        rack.running.ssh("leaf2", f"ip addr add {address} dev eth3")
+    rack.write(spine2={"ansible_port": 2})
+    code, report, _ = run("push", "--accept", "--atomic", "--limit", "leaf2,spine2")
+    assert (code, rack.running.ssh("leaf2", show).stdout) == (4, before)
+    assert {entry["device"]: entry["status"] for entry in report["devices"]}["leaf2"] == "rolled-back"
+    assert run("push", "--limit", "leaf2")[0] == 0
 
 
 def test_the_probe_sees_the_plan_and_a_sabotaged_one(run: Run, rack: Rack, lab_plan: Plan) -> None:

@@ -26,7 +26,7 @@ from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Quantised, Target, hardware_capabilities, target_for, targets
 from tests.plan.examples import SMALL
-from tests.targets.test_identity_laws import Typed, meant, reached
+from tests.targets.test_identity_laws import Queries, Typed, meant, reached
 
 KINDS: dict[str, Callable[[str], EmulatedDevice]] = {
     "cumulus": CumulusDevice,
@@ -192,12 +192,12 @@ def test_a_hazard_set_by_hand_is_a_difference_and_stops_a_push(
 
     for line in by_hand:
         typed.ask(line)
-    report = Verify(connected)(job)
+    report = Verify(connected, {})(job)
     assert report.status is Status.DIFFERS
     [difference] = report.differences
     assert "a refusal: " in difference.found
     with pytest.raises(HazardError):
-        Diff(connected)(job)
+        Diff(connected, {})(job)
 
 
 @pytest.mark.parametrize("platform", [name for name, target in targets().items() if target.neighbours])
@@ -205,13 +205,10 @@ def test_a_hazard_set_by_hand_is_a_difference_and_stops_a_push(
     answer=st.text(max_size=60) | st.sampled_from(("[]", "{}", "null", '{"lldp": 3}', "-- -- -- -- --\na"))
 )
 def test_any_answer_is_neighbours_or_a_note(platform: str, answer: str) -> None:
-    class Answers:
+    class Answers(Queries):
         def ask(self, command: str) -> str:
             del command
             return answer
-
-        def apply(self, steps: object) -> None:
-            raise AssertionError(steps)
 
     job = job_of("eos")
     found, notes = cabling_differences(dataclasses.replace(job, target=target_for(platform)), Answers())

@@ -1,9 +1,11 @@
 """A device is held against the inventory and the plan before anything is sent, by what it says of itself."""
 
 import dataclasses
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from hypothesis import given
@@ -29,7 +31,7 @@ from mltswitch.lab.emulators.faults import Fault
 from mltswitch.targets import Identity, PortState, Step, SwitchState, target_for, targets
 from mltswitch.targets.common import NOT_SAVED
 from tests.deploy.doubles import device
-from tests.deploy.sshd import Sshd, make_key
+from tests.deploy.sshd import make_key
 
 KINDS: dict[str, Callable[[str], EmulatedDevice]] = {
     "cumulus": CumulusDevice,
@@ -132,7 +134,22 @@ def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path
         assert not unknown
 
 
-class Typed:
+class Queries(Protocol):
+    """A conversation in which nothing may change a device."""
+
+    def ask(self, command: str) -> str:
+        """What the command prints."""
+
+    def apply(self, steps: Sequence[Step]) -> None:
+        """Nothing that is tested here comes to this."""
+        raise AssertionError(steps)
+
+    def hang_up(self) -> None:
+        """Nor to this."""
+        raise AssertionError
+
+
+class Typed(Queries):
     """A conversation with an emulated switch by its own command line, without SSH."""
 
     def __init__(self, emulated: EmulatedDevice) -> None:
@@ -144,10 +161,6 @@ class Typed:
         """What the command prints."""
         result = self._emulated.execute("admin", command, bytes)
         return self._session.enter(command).text if result is None else result.stdout.decode()
-
-    def apply(self, steps: Sequence[Step]) -> None:
-        """Nothing that is tested here may change a device."""
-        raise AssertionError(steps)
 
 
 def meant(platform: str, **said: str) -> Device:
@@ -244,16 +257,24 @@ def test_what_runs_and_is_not_saved_is_a_note_until_it_is_saved(
     assert NOT_SAVED not in notes()
 
 
-def test_a_linux_host_is_known_by_its_host_name_and_machine_id(sshd: Sshd) -> None:
+class ThisMachine(Queries):
+    """A conversation with the machine on which the tests run."""
+
+    def ask(self, command: str) -> str:
+        """What the command prints."""
+        return subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+
+
+def test_a_linux_host_is_known_by_its_host_name_and_machine_id() -> None:
     here = Path("/proc/sys/kernel/hostname").read_text().strip()
-    identity = asked(sshd.device("leaf1", platform="linux", hostname=here))
+    identity = check_identity(meant("linux", hostname=here), target_for("linux"), ThisMachine())
     assert identity is not None
     assert identity.hostname == here
     machine_id = Path("/etc/machine-id")
     if machine_id.is_file():
         assert identity.serial == machine_id.read_text().strip()
     with pytest.raises(DeviceError, match="says that it is"):
-        asked(sshd.device("leaf1", platform="linux"))
+        check_identity(meant("linux", hostname="another"), target_for("linux"), ThisMachine())
 
 
 @pytest.mark.parametrize("platform", READERS)

@@ -4,6 +4,7 @@ import fnmatch
 import json
 import threading
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -23,6 +24,8 @@ ASIC Count: 1
 Serial Number: {serial}
 """
 
+UNICAST_QUEUES: Final = 8
+
 
 def _show(process: Process) -> CommandResult:
     match list(process.arguments):
@@ -34,9 +37,22 @@ def _show(process: Process) -> CommandResult:
             names = {name: metadata.get(name) for name in ("platform", "hwsku")}
             serial = serial_number(process.device.name)
             return output(_VERSION.format(build=process.device.build, asic=asic, serial=serial, **names))
+        case ["queue", "counters" | "wredcounters" as table, "--json"]:
+            return output(json.dumps(_queue_counters(process, table), indent=4, sort_keys=True) + "\n")
         case arguments:
             usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)
+
+
+def _queue_counters(process: Process, table: str) -> dict[str, object]:
+    """As queuestat and wredstat print them, in text; the emulator carries no packet, so all are 0."""
+    fields = {
+        "counters": ("totalpacket", "totalbytes", "droppacket", "dropbytes"),
+        "wredcounters": ("wreddroppacket", "wreddropbytes", "ecnmarkedpacket", "ecnmarkedbytes"),
+    }[table]
+    queues = {f"UC{number}": dict.fromkeys(fields, "0") for number in range(UNICAST_QUEUES)}
+    time = {"time": datetime.now(UTC).isoformat()}
+    return dict.fromkeys(process.device.config_db.get("PORT", {}), time | queues)
 
 
 def _hostname(process: Process) -> CommandResult:

@@ -3,10 +3,9 @@
 The counters of a platform without a reader here are not read, and the check says so.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from mltswitch.errors import DeviceError
 from mltswitch.measure.acceptance.checks import Check, ExpectedQueue, Question
 from mltswitch.measure.acceptance.observe import Trace
 from mltswitch.plan import trailing_number
+from mltswitch.targets.common import count_in, json_in
 from mltswitch.targets.p4runtime import COUNTERS
 
 COUNTER_SHARE: Final = 0.03
@@ -61,7 +61,7 @@ def _linux(ask: Ask, port: str, queue: int) -> QueueCounters:
     `early` are drops at the threshold, `pdrop` drops at the limit, which is tested after the mark is set.
     """
     # A queue's qdisc is 1NN: (2NN: below a rate cap), NN its number, wherever it hangs.
-    for qdisc in _json(ask(f"tc -s -j qdisc show dev {port}")):
+    for qdisc in json_in(ask(f"tc -s -j qdisc show dev {port}")):
         if qdisc["kind"] == "red" and qdisc["handle"] in (f"1{queue:02x}:", f"2{queue:02x}:"):
             return QueueCounters(qdisc["marked"], qdisc["early"], qdisc["pdrop"])
     raise DeviceError(f"queue {queue} has no RED counters", where=f"port {port}")
@@ -69,31 +69,33 @@ def _linux(ask: Ask, port: str, queue: int) -> QueueCounters:
 
 def _onyx(ask: Ask, port: str, queue: int) -> QueueCounters:
     """CE marks are those of the whole port, on which the class under test is the one that queues."""
-    whole, *classes = _json(ask(f"show interfaces ethernet {port} congestion-control | json-print"))
-    return QueueCounters(_count(whole["ECN marked packets"]), _count(classes[queue]["RED dropped packets"]))
+    whole, *classes = json_in(ask(f"show interfaces ethernet {port} congestion-control | json-print"))
+    return QueueCounters(
+        count_in(whole["ECN marked packets"]), count_in(classes[queue]["RED dropped packets"])
+    )
 
 
 def _cumulus(ask: Ask, port: str, queue: int) -> QueueCounters:
     """CE marks by queue are counted by newer releases, from Spectrum-3 on."""
-    found = _json(ask(f"nv show interface {port} counters qos -o json"))["egress-queue-stats"][str(queue)]
-    return QueueCounters(_count(found.get("ecn-marked-frames")), _count(found["wred-discards"]))
+    found = json_in(ask(f"nv show interface {port} counters qos -o json"))["egress-queue-stats"][str(queue)]
+    return QueueCounters(count_in(found.get("ecn-marked-frames")), count_in(found["wred-discards"]))
 
 
 def _sonic(ask: Ask, port: str, queue: int) -> QueueCounters:
     """By sonic-utilities' wredstat; `N/A` where the chip cannot count."""
-    found = _json(ask(f"show queue wredcounters --json {port}"))[port][f"UC{queue}"]
-    return QueueCounters(_count(found["ecnmarkedpacket"]), _count(found["wreddroppacket"]))
+    found = json_in(ask(f"show queue wredcounters --json {port}"))[port][f"UC{queue}"]
+    return QueueCounters(count_in(found["ecnmarkedpacket"]), count_in(found["wreddroppacket"]))
 
 
 def _eos(ask: Ask, port: str, queue: int) -> QueueCounters:
     """CE marks alone, `-` where the chip does not count them; drops by queue are in no public source."""
-    found = _json(ask("show qos interfaces ecn counters queue | json"))["intfQueueCounters"]
-    return QueueCounters(_count(found[port]["queueCounters"][str(queue)]))
+    found = json_in(ask("show qos interfaces ecn counters queue | json"))["intfQueueCounters"]
+    return QueueCounters(count_in(found[port]["queueCounters"][str(queue)]))
 
 
 def _bmv2(ask: Ask, port: str, queue: int) -> QueueCounters:
     """The counters of mltswitch's own program: docs/p4.md."""
-    found = _json(ask(COUNTERS))[f"{trailing_number(port)} {queue}"]
+    found = json_in(ask(COUNTERS))[f"{trailing_number(port)} {queue}"]
     return QueueCounters(found["forwarded_marked"], found["dropped_unimportant"], found["dropped_limit"])
 
 
@@ -127,18 +129,6 @@ READERS: Final[Mapping[str, CounterReader]] = {
     "eos": CounterReader(_eos),
 }
 """Platform → reader."""
-
-
-def _json(answer: str) -> Any:
-    """The document in an answer; some command lines print words before and behind it."""
-    begin = min((answer.index(bracket) for bracket in "[{" if bracket in answer), default=0)
-    return json.JSONDecoder().raw_decode(answer, begin)[0]
-
-
-def _count(text: Any) -> int | None:
-    """A number with thousands commas; None where the device writes a dash or N/A instead."""
-    digits = str(text).replace(",", "")
-    return int(digits) if digits.isdecimal() else None
 
 
 def judge_counters(

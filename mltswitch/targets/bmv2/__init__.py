@@ -9,6 +9,7 @@ from mltswitch.targets.base import Session
 from mltswitch.targets.bmv2.adapt import as_programmed
 from mltswitch.targets.bmv2.capabilities import HARDWARE, PLATFORM
 from mltswitch.targets.bmv2.contents import contents_of
+from mltswitch.targets.bmv2.counters import counter_queries, read_counters
 from mltswitch.targets.bmv2.diff import change_between, restoring_change
 from mltswitch.targets.bmv2.parse import read_files
 from mltswitch.targets.bmv2.ports import STATE_NAME
@@ -31,4 +32,6 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    counter_queries=counter_queries,
+    read_counters=read_counters,
 )

@@ -11,6 +11,7 @@ from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.cumulus.capabilities import HARDWARE
 from mltswitch.targets.cumulus.commands import PORT_NAME
+from mltswitch.targets.cumulus.counters import counter_queries, read_counters
 from mltswitch.targets.cumulus.diff import TIMER, change_between, restoring_change
 from mltswitch.targets.cumulus.document import check_expressible
 from mltswitch.targets.cumulus.parse import read_files
@@ -36,6 +37,8 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    counter_queries=counter_queries,
+    read_counters=read_counters,
     timer=TIMER,
     identity_queries=(
         PLATFORM,

@@ -9,6 +9,7 @@ than systemd runs, nothing survives a reboot, and verify and push say so.
 from mltswitch.targets.base import Session
 from mltswitch.targets.linux.answers import IDENTITY_QUERY
 from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
+from mltswitch.targets.linux.counters import counter_queries, read_counters
 from mltswitch.targets.linux.dead_man import TIMER
 from mltswitch.targets.linux.diff import change_between
 from mltswitch.targets.linux.parse import PORT_NAME, read_files
@@ -33,6 +34,8 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    counter_queries=counter_queries,
+    read_counters=read_counters,
     timer=TIMER,
     identity_queries=(IDENTITY_QUERY,),
     identify=identify,

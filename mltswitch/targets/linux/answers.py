@@ -90,18 +90,35 @@ _Entries = TypeVar("_Entries")
 
 
 def filter_query(wanted: SwitchState) -> str:
-    """All filters of all ports: what follows each line `# port handle`, or `# port ingress` and `egress`."""
+    """All filters of all ports, by one process: a line for each place of each port, in this order.
+
+    In a batch with -j, tc prints an array for each command, on a line of its own, also where it is empty
+    (iproute2 4.18 to 7.1, tc_filter_list), and it ends at the first that fails.
+    """
+    places = " ".join(f'"{place}"' if " " in place else place for place in _PLACES)
     return (
-        f"for port in {_names(wanted)}; do for handle in {' '.join(LEVELS)}; do "
-        'echo "# $port $handle"; tc -j filter show dev $port parent $handle || exit; done; '
-        f"for side in {INGRESS} {EGRESS}; do "
-        'echo "# $port $side"; tc -j filter show dev $port $side || exit; done; done'
+        f"for port in {_names(wanted)}; do for place in {places}; do "
+        "echo filter show dev $port $place; done; done | tc -j -batch -"
     )
+
+
+_PLACES: Final = (*(f"parent {handle}" for handle in LEVELS), INGRESS, EGRESS)
+
+
+def filter_sections(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, str]:
+    """Port and handle, or port and side of clsact → its line of the answer to `filter_query`."""
+    query = filter_query(wanted)
+    places = [f"{port.name} {place.removeprefix('parent ')}" for port in wanted.ports for place in _PLACES]
+    lines = answer(answers, query).splitlines()
+    if len(lines) != len(places):
+        raise DeviceError(f"answered {len(lines)} lines, not {len(places)}", where=query)
+    return dict(zip(places, lines, strict=True))
 
 
 def class_query(wanted: SwitchState) -> str:
     """All classes of all ports: what follows each line `# port`."""
-    # Not -j: tc prints classes as text then, too (iproute2 6.1).
+    # A process for each port: of classes tc says neither the port nor where a command's answer ends. Not -j:
+    # it prints classes as text then, too (iproute2 6.1).
     return (
         f'for port in {_names(wanted)}; do echo "# $port"; tc class show dev $port parent 20: || exit; done'
     )
@@ -111,11 +128,11 @@ def _names(wanted: SwitchState) -> str:
     return " ".join(port.name for port in wanted.ports)
 
 
-def sections(answers: Mapping[str, str], query: str) -> dict[str, str]:
-    """What follows each line `# …` of an answer."""
+def class_sections(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, str]:
+    """Port → its lines of the answer to `class_query`."""
     sections: dict[str, list[str]] = {}
     current: list[str] = []
-    for line in answer(answers, query).split("\n"):
+    for line in answer(answers, class_query(wanted)).split("\n"):
         if line.startswith("# "):
             current = sections.setdefault(line.removeprefix("# "), [])
         else:

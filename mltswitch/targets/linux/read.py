@@ -21,9 +21,10 @@ from mltswitch.targets.linux.answers import (
     Qdisc,
     answer,
     class_query,
+    class_sections,
     filter_query,
+    filter_sections,
     load,
-    sections,
 )
 from mltswitch.targets.linux.layout import LEVELS
 from mltswitch.targets.linux.read_port import (
@@ -122,9 +123,7 @@ def port_answers(answers: Mapping[str, str], wanted: SwitchState) -> PortAnswers
     qdiscs = load(QDISCS, answers, QDISC_QUERY)
     if not wanted.ports:
         return PortAnswers(qdiscs, {}, {})
-    return PortAnswers(
-        qdiscs, sections(answers, filter_query(wanted)), sections(answers, class_query(wanted))
-    )
+    return PortAnswers(qdiscs, filter_sections(answers, wanted), class_sections(answers, wanted))
 
 
 def forwarding_interfaces(answered: str) -> list[str]:
@@ -150,8 +149,7 @@ def _not_forwarding(state: SwitchState) -> SwitchState:
 def obstacles(answers: Mapping[str, str], wanted: SwitchState, port: str) -> tuple[str, ...]:
     """What somebody else made that sees packets beside the plan's queues, and stays when these change."""
     found = [entry for entry in standing_qdiscs(answers, port) if entry.parent == INGRESS_PARENT]
-    query = filter_query(wanted)
-    filters = sections(answers, query) if found and query in answers else {}
+    filters = filter_sections(answers, wanted) if found and filter_query(wanted) in answers else {}
     return (
         *(entry.kind for entry in found if entry.kind != CLSACT),
         *foreign_filters(filters, port),

@@ -10,6 +10,7 @@ import re
 from mltswitch.targets.base import Session
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.sonic.capabilities import HARDWARE
+from mltswitch.targets.sonic.counters import counter_queries, read_counters
 from mltswitch.targets.sonic.diff import TIMER, change_between, restoring_change
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.parse import FILE, read_files, write_files
@@ -32,6 +33,8 @@ TARGET = Target(
     read=read_answers,
     diff=change_between,
     restore=restoring_change,
+    counter_queries=counter_queries,
+    read_counters=read_counters,
     takes_down=True,
     timer=TIMER,
     identity_queries=(

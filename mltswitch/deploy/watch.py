@@ -1,0 +1,200 @@
+"""What queues hold, send, mark and drop, read again and again over sessions that stay open."""
+
+import itertools
+import threading
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from typing import Final
+
+from mltswitch.deploy.comparison import reached
+from mltswitch.deploy.conversation import Conversation, explained
+from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.rollout import Fleet
+from mltswitch.errors import DeviceError, MltswitchError, UnsupportedPlanError
+from mltswitch.inventory import Inventory
+from mltswitch.plan import Plan
+from mltswitch.targets import Target
+from mltswitch.targets.base import EgressCounters, QueueCounters
+
+PATIENCE_SECONDS: Final = 15.0
+"""A device that has not answered by then is shown as late, and no reading waits for it again until it has."""
+_DEPTH: Final = "depth_bytes"
+"""The one value that rises and falls."""
+_ALONE: Final = Fleet()
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReading:
+    """One queue of one port; rates are means since the reading before, None where nothing tells them."""
+
+    port: str
+    queue: int
+    """The hardware's number."""
+    traffic_class: str | None
+    """The plan's class in that queue."""
+    counters: EgressCounters
+    sent_bps: float | None = None
+    dropped_per_second: float | None = None
+    ce_marked_per_second: float | None = None
+    restarted: bool = False
+    """A counter fell: the device was started anew, its queue was built anew, or somebody cleared it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """One device at one time."""
+
+    device: str
+    error: str = ""
+    """One line, where there is no answer; then `queues` is empty."""
+    queues: tuple[QueueReading, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """All devices, read at the same time."""
+
+    at: str
+    """UTC, ISO 8601."""
+    devices: tuple[DeviceReading, ...]
+
+
+class _Watched:
+    """One device, its session, and what it told last; each reading is a thread of its own."""
+
+    def __init__(self, job: Job, fleet: Fleet) -> None:
+        self._job = job
+        self._fleet = fleet
+        self._stack = ExitStack()
+        self._session: Conversation | None = None
+        self._before: tuple[float, QueueCounters] | None = None
+        self._thread = threading.Thread()
+        self._is_late = False
+        self._latest = DeviceReading(job.device.name)
+
+    def begin(self) -> None:
+        """Ask the device, unless it still owes an answer."""
+        if not self._thread.is_alive():
+            self._is_late = False
+            self._thread = threading.Thread(target=self._read, daemon=True)
+            self._thread.start()
+
+    def reading(self, deadline: float) -> DeviceReading:
+        """The answer; an error where there is none by then (monotonic clock)."""
+        self._thread.join(0.0 if self._is_late else max(0.0, deadline - time.monotonic()))
+        self._is_late = self._thread.is_alive()
+        return DeviceReading(self._job.device.name, "has not answered yet") if self._is_late else self._latest
+
+    def close(self) -> None:
+        """Hang up at once; whoever waits for the device fails."""
+        if self._session is not None:
+            with suppress(MltswitchError, OSError):
+                self._session.hang_up()
+
+    def _read(self) -> None:
+        job = self._job
+        try:
+            if self._session is None:
+                self._session = self._stack.enter_context(reached(self._fleet.session, job))
+            counted = read_counters(self._session, job)
+        except Exception as error:  # noqa: BLE001 (a bug of ours concerns this device alone)
+            self._latest = DeviceReading(job.device.name, explained(job.device, error))
+            self._session = None
+            with suppress(Exception):  # the session is broken, and so may its end be
+                self._stack.close()
+            return
+        now, before = time.monotonic(), self._before
+        self._before = now, counted
+        names = {queue: name for name, queue in job.quantised.class_queues.items()}
+        self._latest = DeviceReading(
+            job.device.name,
+            queues=tuple(
+                _queue_reading(
+                    place,
+                    names.get(place[1]),
+                    found,
+                    before[1].get(place) if before else None,
+                    now - before[0] if before else 0.0,
+                )
+                for place, found in counted.items()
+            ),
+        )
+
+
+def read_counters(session: Conversation, job: Job) -> QueueCounters:
+    """The counters of a device's planned ports; raises DeviceError."""
+    target, wanted = job.target, job.quantised.state
+    if target.counter_queries is None or target.read_counters is None:
+        raise DeviceError(silence(target), where=job.device.name)
+    return target.read_counters({each: session.ask(each) for each in target.counter_queries(wanted)}, wanted)
+
+
+def silence(target: Target) -> str:
+    """What is said of a platform whose counters we do not read."""
+    return f"platform {target.platform} does not tell counters of its queues in a form that we know"
+
+
+def _queue_reading(
+    place: tuple[str, int],
+    name: str | None,
+    now: EgressCounters,
+    before: EgressCounters | None,
+    seconds: float,
+) -> QueueReading:
+    if before is None:
+        return QueueReading(*place, name, now)
+    risen: dict[str, int | None] = {}
+    for field in fields(now):
+        values = getattr(before, field.name), getattr(now, field.name)
+        risen[field.name] = None if None in values else values[1] - values[0]
+    if any((rise or 0) < 0 for field, rise in risen.items() if field != _DEPTH):
+        return QueueReading(*place, name, now, restarted=True)
+    sent, dropped, marked = (
+        None if (rise := risen[field]) is None else rise / seconds
+        for field in ("sent_bytes", "dropped_packets", "ce_marked_packets")
+    )
+    return QueueReading(*place, name, now, None if sent is None else 8 * sent, dropped, marked)
+
+
+def watch(
+    plan: Plan,
+    inventory: Inventory,
+    *,
+    limit: str | None = None,
+    interval_seconds: float = 2.0,
+    count: int | None = None,
+    fleet: Fleet = _ALONE,
+) -> tuple[tuple[str, ...], Generator[Reading, None, None]]:
+    """(which platforms are left out and why, a line each, one reading after the other).
+
+    Each device has one session over the whole time, opened again at the next reading after it broke. Nothing
+    is sent that changes a device. Raises what `prepare` raises, and UnsupportedPlanError where no device is
+    left; a device's failure is its reading.
+    """
+    jobs, _ = prepare(plan, inventory, limit)
+    told = [job for job in jobs if job.target.counter_queries is not None]
+    left_out = tuple(dict.fromkeys(silence(job.target) for job in jobs if job.target.counter_queries is None))
+    if not told:
+        raise UnsupportedPlanError("; ".join(left_out) or "no device is selected", where="--limit")
+    return left_out, _readings([_Watched(job, fleet) for job in told], interval_seconds, count)
+
+
+def _readings(
+    devices: list[_Watched], interval_seconds: float, count: int | None
+) -> Generator[Reading, None, None]:
+    try:
+        for number in itertools.count(1):
+            started = time.monotonic()
+            for device in devices:
+                device.begin()
+            at = datetime.now(UTC).isoformat(timespec="milliseconds")
+            yield Reading(at, tuple(device.reading(started + PATIENCE_SECONDS) for device in devices))
+            if number == count:
+                return
+            time.sleep(max(0.0, started + interval_seconds - time.monotonic()))
+    finally:
+        for device in devices:
+            device.close()

@@ -1,0 +1,187 @@
+"""Does each class land in its queue? Marked packets through the fabric, and the counters of its switches."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address
+from typing import Final
+
+from mltswitch.deploy import Fleet
+from mltswitch.deploy.comparison import reached
+from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.results import TRAFFIC, DeviceDifference
+from mltswitch.deploy.watch import read_counters, silence
+from mltswitch.errors import UserInputError
+from mltswitch.inventory import Inventory
+from mltswitch.measure.acceptance.schedule import Flow
+from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts, TestHost, open_hosts
+from mltswitch.plan import Host, Plan, TrafficClass
+from mltswitch.plan.trust import background_dscp, forbidden_dscps
+from mltswitch.targets import hardware_capabilities
+from mltswitch.wire.tos import Ecn
+
+PACKETS: Final = 100
+"""Of each class, on each path."""
+NOISE_PACKETS: Final = 10
+"""Of others, such as ARP and neighbour discovery, that a queue may send meanwhile."""
+GAP_SECONDS: Final = 0.005
+PAYLOAD_BYTES: Final = 64
+"""Together 0.2 Mbit/s on the wire: less than any rate cap, so that nothing waits and nothing is dropped."""
+TRIES: Final = 3
+_ALONE: Final = Fleet()
+Hop = tuple[str, str, str]
+"""Switch, the port by which packets come, empty where nobody knows it, and the port by which they go."""
+Risen = Mapping[tuple[str, str, int], int]
+"""Switch, port and hardware queue → packets that came to the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Two hosts, and the ways from the one to the other: an address, and the hops of what is sent there."""
+
+    sender: Host
+    receiver: Host
+    ways: tuple[tuple[IPv4Address, tuple[Hop, ...]], ...]
+
+
+def check_queues(
+    plan: Plan,
+    inventory: Inventory,
+    hosts: Mapping[str, TestHost],
+    *,
+    limit: str | None = None,
+    fleet: Fleet = _ALONE,
+) -> tuple[dict[str, tuple[DeviceDifference, ...]], tuple[str, ...]]:
+    """(device → queues that counted other packets than the plan says, what was not checked, a line each).
+
+    Each leaf's first host sends `PACKETS` datagrams of each class, ECT(0), on each path to the next leaf's.
+    On each port of the way the class's queue must have taken as many, and the others none. Raises
+    UserInputError where no two hosts can send, DeviceError where a switch cannot be asked, MachineError where
+    a host cannot send.
+    """
+    pairs = tuple(_pairs(plan, hosts))
+    jobs, _ = prepare(plan, inventory, limit)
+    on_path = {switch for pair in pairs for _, hops in pair.ways for switch, _, _ in hops}
+    crossed = [job for job in jobs if job.device.switch in on_path]
+    asked = {job.device.switch: job for job in crossed if job.target.counter_queries is not None}
+    notes = (f"{job.device.name}: {silence(job.target)}" for job in crossed if job not in asked.values())
+    found: dict[str, tuple[DeviceDifference, ...]] = {}
+    with ExitStack() as stack:
+        sessions = {name: stack.enter_context(reached(fleet.session, job)) for name, job in asked.items()}
+
+        def arrived() -> Risen:
+            return {
+                (name, *place): (counters.sent_packets or 0) + (counters.dropped_packets or 0)
+                for name, job in asked.items()
+                for place, counters in read_counters(sessions[name], job).items()
+            }
+
+        opened = [
+            stack.enter_context(
+                open_hosts(
+                    hosts[pair.receiver.name],
+                    [replace(hosts[pair.sender.name], destinations=tuple(to for to, _ in pair.ways))],
+                    PAYLOAD_BYTES,
+                )
+            )
+            for pair in pairs
+        ]
+        for index, entry in enumerate(plan.classes):
+            risen = _send(pairs, opened, index, entry, arrived)
+            expected = _expected(plan, asked, pairs, entry)
+            for name, job in asked.items():
+                more = tuple(_differences(job, name, entry, expected, risen))
+                found[job.device.name] = (*found.get(job.device.name, ()), *more)
+    return {name: each for name, each in found.items() if each}, tuple(notes)
+
+
+def _pairs(plan: Plan, hosts: Mapping[str, TestHost]) -> Iterator[_Pair]:
+    """A ring over the leaves; where all hosts stand at one leaf, its first two."""
+    there = [host for host in plan.topology.hosts if host.name in hosts]
+    ring = list({host.leaf: host for host in reversed(there)}.values())[::-1]
+    ring = ring if len(ring) > 1 else there[:2]
+    if len(ring) == 1 or not ring:
+        raise UserInputError("needs two hosts that can send packets", where="--traffic")
+    for sender, receiver in zip(ring, ring[1:] + ring[:1], strict=True):
+        yield _Pair(sender, receiver, tuple(_ways(plan, sender, receiver)))
+
+
+def _ways(plan: Plan, sender: Host, receiver: Host) -> Iterator[tuple[IPv4Address, tuple[Hop, ...]]]:
+    """Every path that has an address; else the last port, which all packets take."""
+    topology, aliases = plan.topology, dict(receiver.aliases)
+    is_near = sender.leaf == receiver.leaf
+    for path in topology.paths_between(sender, receiver):
+        if is_near or path.name not in aliases:
+            break
+        hops, comes = [], sender.leaf_port
+        for switch, port in topology.walk(sender, receiver, path):
+            hops.append((switch, comes, port.name))
+            comes = port.peer_port
+        yield aliases[path.name], tuple(hops)
+    if is_near or not aliases:
+        yield receiver.address, ((receiver.leaf, sender.leaf_port if is_near else "", receiver.leaf_port),)
+
+
+def _send(
+    pairs: Sequence[_Pair],
+    opened: Sequence[Hosts],
+    index: int,
+    entry: TrafficClass,
+    arrived: Callable[[], Risen],
+) -> Risen:
+    """What the counters say of one class's packets; again where a host did not send as it was asked to."""
+    attempt = 1
+    while True:
+        before = arrived()
+        try:
+            for pair, hosts in zip(pairs, opened, strict=True):
+                count = PACKETS * len(pair.ways)
+                flow = Flow("", index, entry.dscp[0], (Ecn.ECT_0,), 0.0, GAP_SECONDS, count)
+                hosts.exchange(((flow,),))
+        except DisturbedRunError:
+            if attempt == TRIES:
+                raise
+            attempt += 1
+        else:
+            return {place: now - before.get(place, 0) for place, now in arrived().items()}
+
+
+def _expected(
+    plan: Plan, jobs: Mapping[str, Job], pairs: Iterable[_Pair], entry: TrafficClass
+) -> Counter[tuple[str, str, int]]:
+    """How many packets of a class the plan sends to each queue; 0 for the others of the ports on the way."""
+    expected: Counter[tuple[str, str, int]] = Counter()
+    for pair in pairs:
+        for _, hops in pair.ways:
+            dscp = entry.dscp[0]
+            for name, comes, goes in hops:
+                switch = plan.topology.switch(name)
+                capabilities = hardware_capabilities(switch.platform, switch.hardware)
+                forbidden = forbidden_dscps(plan.classes, switch.port(comes)) if comes else ()
+                if dscp in forbidden and capabilities.rewrites_code_points:
+                    dscp = background_dscp(plan.classes)
+                if name in jobs:
+                    ports = zip(switch.ports, jobs[name].quantised.state.ports, strict=True)
+                    state = next(state for port, state in ports if port.name == goes)
+                    for queue in state.queues:
+                        expected[name, state.name, queue.queue] += PACKETS * (dscp in queue.dscps)
+    return expected
+
+
+def _differences(
+    job: Job, switch: str, entry: TrafficClass, expected: Mapping[tuple[str, str, int], int], risen: Risen
+) -> Iterator[DeviceDifference]:
+    class_of = {queue: name for name, queue in job.quantised.class_queues.items()}
+    for (name, port, queue), packets in expected.items():
+        counted = risen.get((name, port, queue), 0)
+        if name == switch and (counted < packets or (not packets and counted > NOISE_PACKETS)):
+            yield DeviceDifference(
+                job.device.name,
+                port,
+                queue,
+                class_of.get(queue),
+                TRAFFIC,
+                f"{packets} packets of {entry.name}",
+                str(counted),
+            )
