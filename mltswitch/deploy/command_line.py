@@ -38,6 +38,8 @@ REFUSAL: Final = re.compile(
 """How command lines begin a refusal: `% Invalid input`, `Error: ...`, `Command not found / ...`."""
 PROMPT_CHARACTERS: Final = 16
 """Of the host name and what surrounds it: in configuration modes, some platforms shorten longer ones."""
+_OPENS_PORT: Final = re.compile(r"interface \S+")
+"""Where a switch ignored it, FASTPATH would take the lines behind it for all its ports."""
 MAXIMUM_MODES: Final = 12
 """Modes inside one another; `exit` leaves one."""
 
@@ -81,9 +83,12 @@ class CommandLineConversation:
             if steps:
                 self._enter_configuration()
             for index, step in enumerate(steps):
+                prompt = self._prompt
                 answer = self._send(step.command, LINE_SECONDS if step.seconds is None else step.seconds)
                 if REFUSAL.search(answer):
                     raise refusal(self._device, steps, index, quoted(answer))
+                if _OPENS_PORT.fullmatch(step.command) and self._prompt == prompt:
+                    raise refusal(self._device, steps, index, f"still in the mode of {prompt.strip()!r}")
 
     def hang_up(self) -> None:
         """Close the connection under whatever runs."""

@@ -1,10 +1,25 @@
 """The campaign of disturbed pushes: what it compares, what the emulators do, and two of its runs."""
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.push_faults import VIOLATIONS, campaign, configured, fabric_plans, planned, send, snapshot
-from mltswitch.lab.emulators import KINDS
-from mltswitch.targets import target_for
+from benchmarks.emulated import Rack
+from benchmarks.push_faults import (
+    VIOLATIONS,
+    Trouble,
+    campaign,
+    configured,
+    fabric_plans,
+    planned,
+    send,
+    snapshot,
+)
+from mltswitch.deploy import connect
+from mltswitch.errors import DeviceError
+from mltswitch.inventory import load_inventory
+from mltswitch.lab.emulators import KINDS, Accept
+from mltswitch.targets import Step, target_for
 
 
 @pytest.mark.parametrize("platform", sorted(KINDS))
@@ -26,6 +41,26 @@ def test_half_a_change_is_seen_and_a_reboot_loses_it(platform: str) -> None:
     assert snapshot(switch, platform) == old
     send(switch, target, planned(switch, target, plan).steps)
     assert snapshot(switch, platform) == (new[0], old[1])
+
+
+@pytest.mark.parametrize("platform", ["dell-sonic", "eos", "icos"])
+def test_lines_for_a_port_that_did_not_open_are_not_sent(platform: str, tmp_path: Path) -> None:
+    """FASTPATH would take them for all its ports, those outside the plan too."""
+    plan, _, (leaf,) = fabric_plans(1, (platform,))
+    port = plan.topology.by_name[leaf.switch].ports[0].name
+    line = f"interface {port}"
+    switch = KINDS[platform](leaf.name, 4)
+    before = snapshot(switch, platform)
+    rack = Rack(tmp_path / "rack", [leaf])
+    with rack.server(leaf.name, switch, Trouble(lines=frozenset({line}), at=1, act=Accept)) as server:
+        rack.write({leaf.name: server.port})
+        [device] = load_inventory(rack.inventory).devices
+        with (
+            connect(device, target_for(platform)) as session,
+            pytest.raises(DeviceError, match=f"step 1 of 2, '{line}': still in the mode of"),
+        ):
+            session.apply([Step(line), Step("cos-queue strict 2")])
+    assert snapshot(switch, platform) == before
 
 
 def test_disturbed_pushes_leave_nothing_half_done() -> None:
