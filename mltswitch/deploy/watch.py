@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -21,8 +21,8 @@ from mltswitch.targets.base import EgressCounters, QueueCounters
 
 PATIENCE_SECONDS: Final = 15.0
 """A device that has not answered by then is shown as late, and no reading waits for it again until it has."""
-_DEPTH: Final = "depth_bytes"
-"""The one value that rises and falls."""
+_RISING: Final = ("sent_bytes", "dropped_packets", "ce_marked_packets", "sent_packets")
+"""Counters that fall only where they begin anew."""
 _ALONE: Final = Fleet()
 
 
@@ -144,18 +144,11 @@ def _queue_reading(
     before: EgressCounters | None,
     seconds: float,
 ) -> QueueReading:
-    if before is None:
-        return QueueReading(*place, name, now)
-    risen: dict[str, int | None] = {}
-    for field in fields(now):
-        values = getattr(before, field.name), getattr(now, field.name)
-        risen[field.name] = None if None in values else values[1] - values[0]
-    if any((rise or 0) < 0 for field, rise in risen.items() if field != _DEPTH):
+    pairs = ((getattr(before, field, None), getattr(now, field)) for field in _RISING)
+    risen = [None if None in pair else pair[1] - pair[0] for pair in pairs]
+    if any(rise is not None and rise < 0 for rise in risen):
         return QueueReading(*place, name, now, restarted=True)
-    sent, dropped, marked = (
-        None if (rise := risen[field]) is None else rise / seconds
-        for field in ("sent_bytes", "dropped_packets", "ce_marked_packets")
-    )
+    sent, dropped, marked, _ = (None if rise is None else rise / seconds for rise in risen)
     return QueueReading(*place, name, now, None if sent is None else 8 * sent, dropped, marked)
 
 
