@@ -89,7 +89,7 @@ def check_queues(
         ]
         for index, entry in enumerate(plan.classes):
             expected = _expected(plan, asked, pairs, entry)
-            for _ in range(TRIES):
+            for attempt in range(1, TRIES + 1):
                 risen, disturbed = _send(pairs, opened, index, entry, arrived)
                 more = {
                     job.device.name: tuple(_differences(job, name, entry, expected, risen))
@@ -97,8 +97,8 @@ def check_queues(
                 }
                 if disturbed is None or not any(more.values()):  # all packets came, late ones too
                     break
-            else:
-                raise disturbed
+                if attempt == TRIES:
+                    raise disturbed
             for name, each in more.items():
                 found[name] = (*found.get(name, ()), *each)
     return {name: each for name, each in found.items() if each}, tuple(notes)
