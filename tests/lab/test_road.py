@@ -161,7 +161,10 @@ def test_watch_sees_packets_and_a_queue_built_anew(rack: Rack, lab_plan: Plan) -
                 rack.running.on_host("host4", ["ping", "-c", "5", "-i", "0.2", str(target)]).returncode == 0
             )
         elif number == 1:
-            rebuild = f"tc qdisc replace dev eth1 parent 20:2 handle 1{last:02x}: pfifo"
+            rebuild = (
+                "tc qdisc del dev eth1 parent 20:2 && "
+                f"tc qdisc add dev eth1 parent 20:2 handle 1{last:02x}: bfifo limit 50000"
+            )
             done = rack.running.ssh("leaf2", rebuild)
             assert done.returncode == 0, done.stderr
     moved, anew = queues[1]["eth1", last], queues[2]["eth1", last]
