@@ -109,7 +109,7 @@ def _number(value: float | None) -> str:
 
 
 def _errors(reading: Reading) -> Iterator[str]:
-    return (f"{each.device}: {each.error}" for each in reading.devices if each.error)
+    return (each.error for each in reading.devices if each.error)
 
 
 def _picture(reading: Reading, screen: Console) -> RenderableType:

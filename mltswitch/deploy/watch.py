@@ -5,12 +5,12 @@ import threading
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from mltswitch.deploy.comparison import reached
-from mltswitch.deploy.conversation import Conversation, explained
+from mltswitch.deploy.conversation import Conversation, explained, place
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.rollout import Fleet
 from mltswitch.errors import DeviceError, MltswitchError, UnsupportedPlanError
@@ -21,8 +21,8 @@ from mltswitch.targets.base import EgressCounters, QueueCounters
 
 PATIENCE_SECONDS: Final = 15.0
 """A device that has not answered by then is shown as late, and no reading waits for it again until it has."""
-_DEPTH: Final = "depth_bytes"
-"""The one value that rises and falls."""
+_RISING: Final = ("sent_bytes", "dropped_packets", "ce_marked_packets", "sent_packets")
+"""Counters that fall only where they begin anew."""
 _ALONE: Final = Fleet()
 
 
@@ -86,7 +86,10 @@ class _Watched:
         """The answer; an error where there is none by then (monotonic clock)."""
         self._thread.join(0.0 if self._is_late else max(0.0, deadline - time.monotonic()))
         self._is_late = self._thread.is_alive()
-        return DeviceReading(self._job.device.name, "has not answered yet") if self._is_late else self._latest
+        if not self._is_late:
+            return self._latest
+        late = DeviceError("has not answered yet", where=place(self._job.device))
+        return DeviceReading(self._job.device.name, str(late))
 
     def close(self) -> None:
         """Hang up at once; whoever waits for the device fails."""
@@ -113,13 +116,13 @@ class _Watched:
             job.device.name,
             queues=tuple(
                 _queue_reading(
-                    place,
-                    names.get(place[1]),
+                    spot,
+                    names.get(spot[1]),
                     found,
-                    before[1].get(place) if before else None,
+                    before[1].get(spot) if before else None,
                     now - before[0] if before else 0.0,
                 )
-                for place, found in counted.items()
+                for spot, found in counted.items()
             ),
         )
 
@@ -138,25 +141,18 @@ def silence(target: Target) -> str:
 
 
 def _queue_reading(
-    place: tuple[str, int],
+    spot: tuple[str, int],
     name: str | None,
     now: EgressCounters,
     before: EgressCounters | None,
     seconds: float,
 ) -> QueueReading:
-    if before is None:
-        return QueueReading(*place, name, now)
-    risen: dict[str, int | None] = {}
-    for field in fields(now):
-        values = getattr(before, field.name), getattr(now, field.name)
-        risen[field.name] = None if None in values else values[1] - values[0]
-    if any((rise or 0) < 0 for field, rise in risen.items() if field != _DEPTH):
-        return QueueReading(*place, name, now, restarted=True)
-    sent, dropped, marked = (
-        None if (rise := risen[field]) is None else rise / seconds
-        for field in ("sent_bytes", "dropped_packets", "ce_marked_packets")
-    )
-    return QueueReading(*place, name, now, None if sent is None else 8 * sent, dropped, marked)
+    pairs = ((getattr(before, field, None), getattr(now, field)) for field in _RISING)
+    risen = [None if None in pair else pair[1] - pair[0] for pair in pairs]
+    if any(rise is not None and rise < 0 for rise in risen):
+        return QueueReading(*spot, name, now, restarted=True)
+    sent, dropped, marked, _ = (None if rise is None else rise / seconds for rise in risen)
+    return QueueReading(*spot, name, now, None if sent is None else 8 * sent, dropped, marked)
 
 
 def watch(

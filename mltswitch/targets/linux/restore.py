@@ -1,7 +1,6 @@
 """What takes a host back to the queues, routes and files that it had before a push."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from shlex import join
 from typing import Final
 
@@ -42,7 +41,7 @@ from mltswitch.targets.linux.render import (
     segment_text,
 )
 from mltswitch.targets.linux.save import restoring_saves
-from mltswitch.targets.linux.tree import Tree, switch_state, trees
+from mltswitch.targets.linux.tree import Tree, switch_state
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.state import SegmentRouting, SwitchState
 
@@ -55,10 +54,10 @@ def restoring_change(
 ) -> Change:
     """Routes first, so that no traffic is led to queues that go; then forwarding, queues and what arrives.
 
-    Where `running` has no answers, nobody has looked: `RunningState(wanted, {})` gives the way back from a
-    complete push of the wanted state, before anything of it is sent. It leads back from any point of that
-    push as well, for the push builds anew whatever it takes back as a whole, and what is not there yet cannot
-    fail to go: its batches go on past errors, and succeed. Its `save` is empty, for nothing was saved.
+    Where `running` has no answers, nobody has looked: `RunningState(wanted, {})` gives the way back before
+    anything is sent. It builds every port anew, sets every route, and deletes what may not be there, so it
+    leads back from any point of a push of `wanted`, also of one that goes on with an unfinished change. Its
+    batches go on past errors and always succeed. Its `save` is empty: nothing was saved.
 
     Raises DeviceError for queues that no command brings back exactly, such as classes and filters of others.
     """
@@ -66,10 +65,12 @@ def restoring_change(
     now = port_answers(running.answers, wanted) if running.answers else None
     queues = [
         line
-        for name, pushed in trees(wanted).items()
-        for line in (*_queue_lines(name, was, now, pushed), *_arrival_lines(name, was, now, pushed))
+        for name in (port.name for port in wanted.ports)
+        for line in (*_queue_lines(name, was, now), *_arrival_lines(name, was, now))
     ]
-    routes = _route_lines(_routes(before), _routes(running.answers) if now else _rendered_routes(wanted))
+    former = _routes(before)
+    present = _routes(running.answers) if now else dict.fromkeys([*former, *_prefixes(wanted)])
+    routes = _route_lines(former, present)
     forwarding = _forwarding(before, running, wanted)
     batch = _STRICT if now else _FROM_ANYWHERE
     steps = [Step(batch.format("ip"), _lines(routes))] if routes else []
@@ -83,36 +84,28 @@ def _lines(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrivals:
-    """What clsact does with packets that arrive at a port."""
-
-    has_clsact: bool
-    marks: tuple[str, ...]
-
-
-def _arrival_lines(name: str, was: PortAnswers, now: PortAnswers | None, pushed: Tree) -> list[str]:
-    goal = _arrivals(name, was)
-    present = _Arrivals(True, pushed.rewriting.marks) if now is None else _arrivals(name, now)
-    if (goal.has_clsact, {*goal.marks}) == (present.has_clsact, {*present.marks}):
-        return []
+def _arrival_lines(name: str, was: PortAnswers, now: PortAnswers | None) -> list[str]:
+    has_clsact, marks = _arrivals(name, was)
     if now is not None:
-        check_ingress(name, foreign_filters(now.filters, name))
-    if not goal.has_clsact:
+        present, found = _arrivals(name, now)
+        if (present, {*found}) == (has_clsact, {*marks}):
+            return []
+    check_ingress(name, foreign_filters((now or was).filters, name))
+    if not has_clsact:
         return [f"qdisc del dev {name} {CLSACT}"]
     return [
         f"qdisc replace dev {name} {CLSACT}",
         f"filter del dev {name} ingress",
-        *(f"filter add dev {name} ingress {mark}" for mark in goal.marks),
+        *(f"filter add dev {name} ingress {mark}" for mark in marks),
     ]
 
 
-def _arrivals(name: str, answers: PortAnswers) -> _Arrivals:
-    has_clsact = any(entry.kind == CLSACT for entry in answers.of(name))
-    return _Arrivals(has_clsact, marks_in(answers.filters, name))
+def _arrivals(name: str, answers: PortAnswers) -> tuple[bool, tuple[str, ...]]:
+    """Whether the port has a clsact, and which code points it rewrites there."""
+    return any(entry.kind == CLSACT for entry in answers.of(name)), marks_in(answers.filters, name)
 
 
-def _queue_lines(name: str, was: PortAnswers, now: PortAnswers | None, pushed: Tree) -> list[str]:
+def _queue_lines(name: str, was: PortAnswers, now: PortAnswers | None) -> list[str]:
     if now is not None and _said_of_queues(name, was) == _said_of_queues(name, now):
         return []
     goal = _tree(name, was)
@@ -122,7 +115,7 @@ def _queue_lines(name: str, was: PortAnswers, now: PortAnswers | None, pushed: T
     if port.unexpected:
         raise _no_way_back(name, port.unexpected[0], QDISC_QUERY)
     lines = port_text(name, goal).splitlines()[CLSACT_LINES:]
-    present = replace(pushed, rewriting=NO_REWRITING) if now is None else _tree(name, now)
+    present = None if now is None else _tree(name, now)
     if present is None or not same_but_numbers(present, goal):
         return lines
     found = port_text(name, present).splitlines()[CLSACT_LINES:]
@@ -161,8 +154,8 @@ def _no_way_back(place: str, what: str, query: str) -> DeviceError:
     return DeviceError(f"{place} had {what}, which no command brings back exactly", where=query)
 
 
-def _route_lines(was: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What goes goes last, so that no prefix is without a route."""
+def _route_lines(was: Mapping[str, str], now: Mapping[str, str] | Mapping[str, None]) -> list[str]:
+    """What goes goes last, so that no prefix is without a route; None: nobody has looked at it."""
     changed = {prefix: text for prefix, text in was.items() if now.get(prefix) != text}
     for prefix, text in changed.items():
         if not text:
@@ -187,11 +180,10 @@ def _routes(answers: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _rendered_routes(state: SwitchState) -> dict[str, str]:
-    found = {network_text(route.prefix): route_text(route) for route in state.routes}
+def _prefixes(state: SwitchState) -> Iterator[str]:
+    yield from (network_text(route.prefix) for route in state.routes)
     if state.segment_routing is not None:
-        found |= _segment_routes(state.segment_routing, state.segment_routing.routes[0].port)
-    return found
+        yield from _segment_routes(state.segment_routing, "")
 
 
 def _segment_routes(segments: SegmentRouting, port: str) -> dict[str, str]:

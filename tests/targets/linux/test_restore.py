@@ -100,7 +100,7 @@ def lines_in(change: Change) -> int:
 
 @pytest.mark.lab
 @pytest.mark.parametrize("start", [*STARTS, "the plan", "trust"])
-@settings(deadline=None, max_examples=2, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=1, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_way_back_leads_to_what_ran(
     data: st.DataObject, linux: Machine, small_plan: Plan, state: SwitchState, start: str
