@@ -5,16 +5,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.emulated import Rack
-from benchmarks.push_faults import (
-    VIOLATIONS,
-    Trouble,
-    campaign,
-    configured,
-    fabric_plans,
-    planned,
-    send,
-    snapshot,
-)
+from benchmarks.push_faults import VIOLATIONS, Trouble, campaign
+from benchmarks.twins import configured, fabric_plans, planned, send, snapshot
 from mltswitch.deploy import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import load_inventory

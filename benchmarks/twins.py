@@ -1,0 +1,141 @@
+"""Emulated switches without SSH: made to run a plan undisturbed, and compared value by value."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from typing import Any, Final
+
+from benchmarks.fleet import one_plan
+from mltswitch.deploy.command_line import REFUSAL
+from mltswitch.inventory import Device
+from mltswitch.lab.emulators.device import EmulatedDevice
+from mltswitch.lab.emulators.eos_show import running_config
+from mltswitch.lab.emulators.sonic_config import CONFIG_FILE
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import Change, Session, Step, Target, hardware_capabilities
+
+PLAN_PORTS: Final = 3
+"""One of them to the spine."""
+UNORDERED: Final = frozenset({".routes"})
+ORDERED: Final = ".diffserv.policies."
+"""The classes of an ICOS policy."""
+NO_TRACE: Final = ".maps"
+"""On Dell SONiC, a kind of map of which none is left is as one that never was."""
+UNSHOWN: Final = ".prefix_modes"
+"""Which no show of Onyx tells."""
+_CONFIGURE: Final = {
+    "dell-sonic": ("sonic-cli", "configure terminal"),
+    "eos": ("enable", "configure terminal"),
+    "icos": ("enable", "configure"),
+    "onyx": ("enable", "configure terminal"),
+}
+"""How one comes to the mode of shows, and then to that of configuration lines."""
+
+
+def ask(switch: EmulatedDevice, target: Target, query: str) -> str:
+    """What a switch answers, without SSH."""
+    if target.session is Session.SHELL:
+        result = switch.execute("admin", query, lambda: b"")
+        assert result is not None  # noqa: S101  (a shell)
+        return result.stdout.decode()
+    session = switch.open_session("admin")
+    session.enter(_CONFIGURE[target.platform][0])
+    return session.enter(query).text
+
+
+def send(switch: EmulatedDevice, target: Target, steps: tuple[Step, ...]) -> None:
+    """Enter lines, without SSH; raises RuntimeError where one is refused."""
+    session = None if target.session is Session.SHELL else switch.open_session("admin")
+    for line in _CONFIGURE.get(target.platform, ()):
+        assert session is not None  # noqa: S101  (no shell)
+        session.enter(line)
+    for step in steps:
+        if session is not None:
+            is_refused = REFUSAL.search(session.enter(step.command).text) is not None
+        else:
+            result = switch.execute("admin", step.command, step.stdin.encode)
+            is_refused = result is None or result.status != 0
+        if is_refused:
+            raise RuntimeError(f"{target.platform} refuses {step.command!r}")
+
+
+def planned(switch: EmulatedDevice, target: Target, plan: Plan) -> Change:
+    """What a push of a plan would send."""
+    wanted = target.quantise(plan, switch.name)
+    answers = {query: ask(switch, target, query) for query in target.queries(wanted.state)}
+    running = target.read(answers, wanted.state, wanted.capabilities)
+    return target.diff(running, wanted.state, wanted.capabilities)
+
+
+def configured(switch: EmulatedDevice, target: Target, plan: Plan) -> Change:
+    """Make a switch run a plan, undisturbed; what was sent."""
+    change = planned(switch, target, plan)
+    send(switch, target, change.steps)
+    send(switch, target, change.save)
+    return change
+
+
+def snapshot(switch: Any, platform: str) -> tuple[str, str]:
+    """The whole configuration that runs, and the one that is saved, in a form without an order of its own."""
+    match platform:
+        case "cumulus":
+            both = switch.applied, switch.saved
+        case "sonic":
+            both = switch.config_db, json.loads(switch.files.read(CONFIG_FILE))
+        case "onyx":
+            both = switch.configuration, switch.files["initial"]
+        case "eos":
+            both = switch.configuration, switch.startup
+        case _:
+            both = switch.configuration, switch.saved
+    running, saved = (_comparable(each, platform) for each in both)
+    return running, saved
+
+
+def _comparable(configuration: Any, platform: str) -> str:
+    if platform != "eos":
+        return "\n".join(sorted(_facts(configuration, "")))
+    block, lines = "", []
+    for line in running_config("", "", "tx-queue", configuration).splitlines():
+        block = line if line[:1].strip() else block
+        lines.append(f"{block} / {line}")
+    return "\n".join(sorted(lines))
+
+
+def _facts(value: Any, path: str) -> Iterator[str]:
+    """A configuration as lines without an order, one for each value in it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
+    if path in UNORDERED:
+        yield from (f"{path}: {each}" for each in value)
+    elif isinstance(value, Mapping):
+        is_ordered = path.startswith(ORDERED)
+        for number, (key, entry) in enumerate(value.items()):
+            place = f"{path}.{number} {key}" if is_ordered else f"{path}.{key}"
+            if path != NO_TRACE:
+                yield place
+            if place != UNSHOWN:
+                yield from _facts(entry, place)
+    elif isinstance(value, list | tuple):
+        for number, entry in enumerate(value):
+            yield from _facts(entry, f"{path}.{number}")
+    elif isinstance(value, frozenset):
+        yield from (f"{path}: {entry}" for entry in value)
+    else:
+        yield f"{path}: {value}"
+
+
+@cache
+def fabric_plans(leaves: int, platforms: tuple[str, ...]) -> tuple[Plan, Plan, tuple[Device, ...]]:
+    """(the plan, an earlier plan for the same fabric, its leaves)."""
+    drawn, devices = one_plan(leaves, platforms, ports=PLAN_PORTS, spines=1)
+    document = drawn.fabric.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["traffic"]["load"] = 0.7
+    document["classes"] |= {"control": {"dscp": [40]}, "gradients": {"dscp": [10, 18]}}
+    fabrics = drawn.fabric, Fabric.model_validate(document)
+    profile = resolve_profile("resnet50")
+    new, old = (build_plan(profile, fabric, hardware_capabilities, "paper") for fabric in fabrics)
+    return new, old, devices
