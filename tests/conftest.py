@@ -37,6 +37,14 @@ def _small_inventory_loader(request: pytest.FixtureRequest, monkeypatch: pytest.
         monkeypatch.setattr("mltswitch.inventory.load.ansible_program", lambda: None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _journal_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a whole run shares, such as a lab to which a plan was pushed, begins without one, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLTSWITCH_STATE", str(tmp_path_factory.getbasetemp() / "state" / "session"))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _own_journal(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,9 @@ from mltswitch.inventory import load_inventory
 from mltswitch.plan import load_plan
 
 
-@click.group()
+@click.group(
+    epilog="\b\nExample:\n  mltswitch export ansible plan.yaml -i inventories/mixed -o playbook"
+)
 def export() -> None:
     """Write a plan for a tool that deploys it without mltswitch."""
 
