@@ -1,6 +1,7 @@
 """Fixtures that several rooms share."""
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
