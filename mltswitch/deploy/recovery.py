@@ -6,7 +6,7 @@ from typing import Final
 
 from mltswitch.deploy import journal as journals
 from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State, counted, working
-from mltswitch.deploy.ownership import addresses, undoable, undoings
+from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.deploy.rollout import Fleet, Rollout, in_waves, taken_back
@@ -33,8 +33,9 @@ def resume(
 ) -> FleetReport:
     """Finish a change: back where it went back, forward where it went forward, in the waves of the push.
 
-    A device on which nothing was begun and a later change has worked is left alone. Raises UserInputError
-    where some devices of an atomic change went back, for then the others have to.
+    A device on which nothing was begun and a later change has worked is left alone; one on which something
+    was begun raises UserInputError then. So do devices of an atomic change that went back, for then the
+    others have to.
     """
     unfinished = {*OPEN, State.PLANNED}
     jobs, warnings = _jobs(journal, inventory, limit, unfinished)
@@ -43,7 +44,11 @@ def resume(
         header = journal.header
         _drop_overtaken(journal, own.devices)
         rollout = Rollout(header.serial, header.max_fail_percentage, header.atomic, header.confirm_seconds)
-        transaction = Transaction(fleet.session, journal)
+        planned = [job.device for job in jobs if journal.state(job.device.name) is State.PLANNED]
+        past = [each for each in journals.changes() if each.identifier < journal.identifier]
+        earlier = journals.open_changes(own.devices, past)
+        left = left_behind(journal.plan(), planned, inventory)
+        transaction = Transaction(fleet.session, journal, earlier, left)
         goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
         forward = [
             job for job in jobs if job not in goes_back and journal.state(job.device.name) in unfinished
@@ -68,6 +73,12 @@ def _drop_overtaken(journal: Journal, addresses: Mapping[str, str]) -> None:
             and each.last[name] not in {State.PLANNED, State.DROPPED}
             for each in later
         )
+        if touched and journal.state(name) in OPEN:
+            raise UserInputError(
+                "a later change has worked on it",
+                where=f"change {journal.identifier}: {name}",
+                hint=f"`mltswitch rollback {journal.identifier}` takes both back; `--limit` leaves it out",
+            )
         if touched and journal.state(name) is State.PLANNED:
             journal.record(name, State.DROPPED, "a later change has worked on it")
 

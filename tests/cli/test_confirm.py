@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from mltswitch import deploy
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.lab.emulators import (
@@ -50,6 +51,12 @@ SAVED: Final[dict[str, Callable[[Any], object]]] = {
     "cumulus": lambda switch: switch.saved,
     "sonic": lambda switch: switch.files.read("/etc/sonic/config_db.json"),
 }
+KEPT: Final = {
+    "eos": "",
+    "cumulus": "nv config apply --confirm-yes",
+    "sonic": "sudo systemctl stop mltswitch-{}-leaf1.timer",
+}
+"""What keeps a change on the switch itself."""
 PATIENCE_SECONDS: Final = 30.0
 
 
@@ -175,3 +182,38 @@ def test_a_switch_that_takes_too_long_is_hung_up_on(tmp_path: Path) -> None:
         assert "takes longer than 2 s" in late
         assert "Nothing was sent" in late
         assert "the deadline has passed" in run("push", *words, "--accept", "--deadline", "0", code=4)
+
+
+def test_strays_stay_where_the_push_would_be_refused(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--yes")
+        pushed = switch.config_db
+        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("sonic", hosts=1)))
+        refused = run("push", *words, "--accept", code=4)
+        assert "takes down ports for a while: Ethernet" in refused
+        assert switch.config_db == pushed
+        assert "1 confirmed" in run("history")
+
+
+def test_what_a_resumed_push_finds_unfinished_is_taken_over(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        start = switch.config_db
+        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("sonic", hosts=1)))
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("sonic", hosts=2)))
+        run("push", *words, "--accept", "--yes", "--deadline", "0", code=4)
+        assert "1 confirmed" in run("resume")
+        assert not switch.timers
+        assert "1 continued" in run("history")
+        run("rollback")
+        assert switch.config_db == start
+
+
+@pytest.mark.parametrize("platform", TIMED)
+def test_a_confirmation_that_broke_off_is_repeated(platform: str, tmp_path: Path) -> None:
+    with rack(platform, tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        name = deploy.change(None).identifier
+        for line in KEPT[platform].format(name).splitlines():
+            assert switch.execute("admin", line).status == 0
+        assert "1 confirmed" in run("confirm")

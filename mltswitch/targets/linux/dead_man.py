@@ -37,7 +37,8 @@ def _script(steps: Iterable[Step]) -> str:
 
 
 def _kept(name: str) -> tuple[Step, ...]:
-    return (Step(f"rm {quote(f'{_FOLDER}/{name}.sh')}"),)
+    path = quote(f"{_FOLDER}/{name}")
+    return (Step(f"rm -f {path}.sh && test ! -e {path}"),)
 
 
 TIMER: Final = Timer(_armed, _kept)
