@@ -75,9 +75,13 @@ def push(
         left = left_behind(plan, (job.device for job in jobs), inventory)
         _check_rollout(rollout, jobs, earlier, left)
         journal = journals.begin(work, plan, inventory.sources, **asdict(rollout))
-        transaction = Transaction(fleet.session, journal, earlier, left, takes_down)
+        abandoned = journals.open_changes(work.devices, journals.changes(), {State.ABANDONED})
+        transaction = Transaction(
+            fleet.session, journal, earlier, left, takes_down, abandoned, fleet.connector
+        )
         reports = in_waves(transaction, waves, rollout, fleet)
-        _drop(journal, reports)
+        if not fleet.is_late:  # else `resume` begins with those that were not begun
+            _drop(journal, reports)
     return FleetReport(reports, warnings, journal.identifier)
 
 

@@ -42,6 +42,10 @@ class Transaction:
     """Device → the finished changes that are taken back first: they concern ports that this one does not."""
     takes_down: bool = True
     """Whether ports may stop forwarding for it."""
+    abandoned: Mapping[str, Sequence[Journal]] = field(default_factory=dict)
+    """Device → changes that nobody finishes, and whose timers would undo this one."""
+    patient: Connector | None = None
+    """Reaches devices for the way back, which no limit of time may cut off in the middle."""
 
     @property
     def saves(self) -> bool:
@@ -54,7 +58,7 @@ class Transaction:
         try:
             if undoing := self.left.get(job.device.name):
                 self._check_undoing(job, undoing)
-                progress.cleared = undo(self.connector, undoing).change
+                progress.cleared = undo(self.patient or self.connector, undoing).change
             with reached(self.connector, job) as session:
                 self._change(session, job, progress)
         except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
@@ -100,6 +104,8 @@ class Transaction:
     def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
         name = job.device.name
         check_cabling(job, session)
+        for each in self.abandoned.get(name, ()):
+            _stop_timer(session, each, job)
         running, change = self._compare(session, job, progress)
         earlier = [each for each in self.earlier.get(name, ()) if each.state(name) in OPEN]
         if not change.is_empty or earlier:
@@ -107,7 +113,8 @@ class Transaction:
             for each in earlier:
                 answers = _inherited(each, job)
             may_be_saved = any(each.may_be_saved(name) for each in earlier)
-            if any([_stop_timer(session, each, job) for each in earlier]):
+            told = [_stop_timer(session, each, job) for each in earlier]
+            if any(told):
                 _, change = self._compare(session, job, progress)  # one may have run out meanwhile
             if not change.is_empty:
                 change = self._timed(session, job, answers, change)
@@ -156,7 +163,7 @@ class Transaction:
             return "runs something else than the plan by now"
         why = "was not confirmed in time, and went back by itself to what it ran before"
         self.journal.record(name, State.ROLLING_BACK, why)
-        _stop_timer(session, self.journal, job)  # where somebody else took it back, it would undo a later push
+        _stop_timer(session, self.journal, job)  # somebody else may have taken it back before its time
         self.journal.record(name, State.ROLLED_BACK, why)
         return why
 
@@ -165,7 +172,7 @@ class Transaction:
         saved; raises MltswitchError."""
         started, name = time.monotonic(), job.device.name
         backup, sent = self.journal.backup(name), ""
-        with reached(self.connector, job) as session:
+        with reached(self.patient or self.connector, job) as session:
             if self.journal.header.confirm_seconds and self.journal.state(name) is not State.CONFIRMED:
                 self.journal.record(name, State.ROLLING_BACK)  # without its timer, nothing else takes it back
                 _stop_timer(session, self.journal, job)
