@@ -6,7 +6,7 @@ there: they read what the device runs first, so they do not depend on how far th
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -40,8 +40,8 @@ class Transaction:
     """Device → the changes that are unfinished on it, which this one takes over."""
     left: Mapping[str, "Undoing"] = field(default_factory=dict)
     """Device → the finished changes that are taken back first: they concern ports that this one does not."""
-    takes_down: bool = True
-    """Whether ports may stop forwarding for it."""
+    may_go_down: Mapping[str, Collection[str]] | None = None
+    """Device → ports that may stop forwarding for it; None: all."""
     abandoned: Mapping[str, Sequence[Journal]] = field(default_factory=dict)
     """Device → changes that nobody finishes, and whose timers would undo this one."""
     patient: Connector | None = None
@@ -77,16 +77,20 @@ class Transaction:
 
     def _check_undoing(self, job: Job, undoing: "Undoing") -> None:
         """What would be refused after earlier changes are taken back is refused before."""
-        if not self.takes_down and job.target.takes_down:
+        if self.may_go_down is not None and job.target.takes_down:
             ports = [port.name for _, undone in undoing for port in undone.quantised.state.ports]
-            self._check_ports(job, tuple(dict.fromkeys(ports)))
+            self._check_ports(job, dict.fromkeys(ports))
         with reached(self.connector, job) as session:
             check_cabling(job, session)
 
-    def _check_ports(self, job: Job, takes_down: Sequence[str]) -> None:
-        if takes_down and not self.takes_down:
+    def _check_ports(self, job: Job, takes_down: Iterable[str]) -> None:
+        if self.may_go_down is None:
+            return
+        agreed = self.may_go_down.get(job.device.name, ())
+        others = [port for port in takes_down if port not in agreed]
+        if others:
             raise DeviceError(
-                f"takes down ports for a while: {', '.join(takes_down)}",
+                f"takes down ports for a while: {', '.join(others)}",
                 where=place(job.device),
                 hint="`--yes` says that they may go down",
             )

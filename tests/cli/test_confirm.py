@@ -1,6 +1,7 @@
 """A push that the switch takes back by itself, and what leaves a switch again: strays, and all of ours."""
 
 import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from mltswitch import deploy
 from mltswitch.deploy import Conversation, Fleet, Rollout
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.inventory import Device, Inventory
+from mltswitch.inventory import Device, Inventory, load_inventory
 from mltswitch.lab.emulators import (
     CumulusDevice,
     EmulatorServer,
@@ -28,11 +29,12 @@ from mltswitch.lab.emulators import (
 )
 from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.emulators.faults import Fault
-from mltswitch.plan import Fabric, Plan
+from mltswitch.plan import Fabric, Plan, load_plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
-from mltswitch.targets import Step, Target, hardware_capabilities
+from mltswitch.targets import Change, Step, SwitchState, Target, hardware_capabilities
 from mltswitch.targets.base import Timer
+from mltswitch.targets.linux import dead_man
 from tests.cli.test_changes import run
 from tests.deploy.doubles import FileTarget, ScriptedSwitches, inventory
 from tests.deploy.doubles import small_plan as doubled_plan
@@ -334,3 +336,25 @@ def test_a_timed_change_that_goes_on_returns_to_what_ran_before_its_first_try(tm
         [timer] = switch.timers.values()
         timer.function()
         assert switch.config_db == start
+
+
+def test_a_yes_holds_for_the_ports_that_were_named(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        plan, inventory = load_plan(Path(words[0])), load_inventory(Path(words[2]))
+        start = switch.config_db
+        [told] = deploy.diff(plan, inventory).devices
+        first, *others = told.takes_down
+        [report] = deploy.push(plan, inventory, accept=True, may_go_down={"leaf1": [first]}).devices
+        assert f"takes down ports for a while: {', '.join(others)}" in report.error
+        assert switch.config_db == start
+        agreed = {"leaf1": told.takes_down}
+        assert deploy.push(plan, inventory, accept=True, may_go_down=agreed).exit_code == 0
+
+
+def test_a_host_that_cannot_run_a_job_is_not_pushed_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_man, "restoring_change", lambda *_: Change(()))
+    [arm] = dead_man.TIMER.arm(Change(()), {}, SwitchState((), ()), "push", 60).steps
+    ended = subprocess.run(["/bin/sh", "-c", arm.command], env={"PATH": str(tmp_path)}, check=False)
+    assert ended.returncode != 0
