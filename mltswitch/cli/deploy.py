@@ -149,11 +149,17 @@ def push(
         with Bar("comparing", len(devices), concurrency, device_timeout) as bar:
             report = deploy.diff(plan, inventory, limit=limit, fleet=bar.fleet)
     if not check:
-        yes = yes or (asks and _may_go_down(report))
+        agreed = None if yes else _agreed(report) if asks else {}
         ends = None if deadline is None else time.monotonic() + deadline
         with Bar("pushing", len(devices), concurrency, device_timeout, ends) as bar:
             report = deploy.push(
-                plan, inventory, limit=limit, accept=accept, takes_down=yes, rollout=rollout, fleet=bar.fleet
+                plan,
+                inventory,
+                limit=limit,
+                accept=accept,
+                may_go_down=agreed,
+                rollout=rollout,
+                fleet=bar.fleet,
             )
     untested = unverified(plan, devices)
     code = print_report(report, as_json, with_changes=check or with_changes, untested=untested)
@@ -162,13 +168,14 @@ def push(
     return code
 
 
-def _may_go_down(report: FleetReport) -> bool:
-    """Ask about the ports that a push takes down; ends the command where they may not."""
-    stopped = [f"{each.device} {', '.join(each.takes_down)}" for each in report.devices if each.takes_down]
+def _agreed(report: FleetReport) -> dict[str, tuple[str, ...]]:
+    """Ask about the ports that a push takes down, and return them; ends the command where they may not."""
+    stopped = {each.device: each.takes_down for each in report.devices if each.takes_down}
     if stopped:
-        click.echo(f"These ports stop forwarding for a while: {'; '.join(stopped)}", err=True)
+        named = "; ".join(f"{device} {', '.join(ports)}" for device, ports in stopped.items())
+        click.echo(f"These ports stop forwarding for a while: {named}", err=True)
         click.confirm("Push all the same?", abort=True, err=True)
-    return bool(stopped)
+    return stopped
 
 
 @click.command(

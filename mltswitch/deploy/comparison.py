@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -83,8 +83,14 @@ class Diff:
             change=change.text,
             differences=found,
             notes=running.notes,
-            takes_down=change.takes_down,
+            takes_down=_all_ports(job, left) if left and job.target.takes_down else change.takes_down,
         )
+
+
+def _all_ports(job: Job, left: Iterable[DeviceDifference]) -> tuple[str, ...]:
+    """What earlier changes put there goes from all of them first."""
+    names = (*(port.name for port in job.quantised.state.ports), *(each.port for each in left))
+    return tuple(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import platform
 import secrets
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -331,12 +331,14 @@ def counted(states: Iterable[State]) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
 
 
-def open_changes(devices: Mapping[str, str], journals: Iterable[Journal]) -> dict[str, list[Journal]]:
+def open_changes(
+    devices: Mapping[str, str], journals: Iterable[Journal], states: Collection[State] = OPEN
+) -> dict[str, list[Journal]]:
     """Device → the changes that are unfinished on it, the latest first; asked for by name and address."""
     found: dict[str, list[Journal]] = {}
     for journal in journals:
         for name, address in journal.header.work.devices.items():
-            if devices.get(name) == address and journal.last[name] in OPEN:
+            if devices.get(name) == address and journal.last[name] in states:
                 found.setdefault(name, []).append(journal)
     return found
 

@@ -1,6 +1,6 @@
 """What is done with a plan and a whole inventory: compare, and push."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Final
 
@@ -52,7 +52,7 @@ def push(
     *,
     limit: str | None = None,
     accept: bool = False,
-    takes_down: bool = True,
+    may_go_down: Mapping[str, Collection[str]] | None = None,
     rollout: Rollout = _AT_ONCE,
     fleet: Fleet = _ALONE,
 ) -> FleetReport:
@@ -60,7 +60,7 @@ def push(
 
     Nothing is sent to any device before the plan was rendered for all of them, nor, unless `accept` is true,
     where one of them cannot rewrite code points that its ports may not use. A device that fails is taken back
-    to what it ran before; so does one whose ports would go down, unless `takes_down` is true. One that
+    to what it ran before; so does one whose ports would go down that are not in `may_go_down`. One that
     already runs the plan is only told to save it. Where an earlier change is unfinished, this one takes it
     over; where one concerns ports that this one does not, it is taken back first. Every step is in the
     journal before it is begun. Raises what `prepare` raises, and MachineError where the journal cannot be
@@ -75,9 +75,13 @@ def push(
         left = left_behind(plan, (job.device for job in jobs), inventory)
         _check_rollout(rollout, jobs, earlier, left)
         journal = journals.begin(work, plan, inventory.sources, **asdict(rollout))
-        transaction = Transaction(fleet.session, journal, earlier, left, takes_down)
+        abandoned = journals.open_changes(work.devices, journals.changes(), {State.ABANDONED})
+        transaction = Transaction(
+            fleet.session, journal, earlier, left, may_go_down, abandoned, fleet.connector
+        )
         reports = in_waves(transaction, waves, rollout, fleet)
-        _drop(journal, reports)
+        if not fleet.is_late:  # else `resume` begins with those that were not begun
+            _drop(journal, reports)
     return FleetReport(reports, warnings, journal.identifier)
 
 

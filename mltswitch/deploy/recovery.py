@@ -6,7 +6,7 @@ from typing import Final
 
 from mltswitch.deploy import journal as journals
 from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State, counted, working
-from mltswitch.deploy.ownership import addresses, undoable, undoings
+from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.deploy.rollout import Fleet, Rollout, in_waves, taken_back
@@ -16,6 +16,7 @@ from mltswitch.inventory import Inventory
 from mltswitch.inventory.patterns import matching
 
 _GOES_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})
+_DONE: Final = frozenset({State.CONFIRMED, State.UNCHANGED})
 _ALONE: Final = Fleet()
 
 
@@ -33,17 +34,24 @@ def resume(
 ) -> FleetReport:
     """Finish a change: back where it went back, forward where it went forward, in the waves of the push.
 
-    A device on which nothing was begun and a later change has worked is left alone. Raises UserInputError
-    where some devices of an atomic change went back, for then the others have to.
+    A device on which nothing was begun and a later change has worked is left alone; one on which something
+    was begun raises UserInputError then. So do devices of an atomic change that went back, for then the
+    others have to.
     """
     unfinished = {*OPEN, State.PLANNED}
     jobs, warnings = _jobs(journal, inventory, limit, unfinished)
-    with working(f"resume {journal.identifier}", addresses(job.device for job in jobs)) as own:
+    saved = _saved_before(journal, inventory)
+    with working(f"resume {journal.identifier}", addresses(job.device for job in (*jobs, *saved))) as own:
         journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
         header = journal.header
         _drop_overtaken(journal, own.devices)
         rollout = Rollout(header.serial, header.max_fail_percentage, header.atomic, header.confirm_seconds)
-        transaction = Transaction(fleet.session, journal)
+        planned = [job.device for job in jobs if journal.state(job.device.name) is State.PLANNED]
+        past = [each for each in journals.changes() if each.identifier < journal.identifier]
+        earlier = journals.open_changes(own.devices, past)
+        left = left_behind(journal.plan(), planned, inventory)
+        abandoned = journals.open_changes(own.devices, past, {State.ABANDONED})
+        transaction = Transaction(fleet.session, journal, earlier, left, abandoned=abandoned)
         goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
         forward = [
             job for job in jobs if job not in goes_back and journal.state(job.device.name) in unfinished
@@ -56,20 +64,50 @@ def resume(
             )
         reports = fleet.run(goes_back, transaction.back)
         reports += in_waves(transaction, rollout.waves(forward), rollout, fleet)
+        reports += _with_the_others(transaction, saved, reports, fleet)
     return FleetReport(reports, warnings, journal.identifier)
 
 
 def _drop_overtaken(journal: Journal, addresses: Mapping[str, str]) -> None:
     """What a later change has reached is not for this one to begin."""
+    for name in _overtaken(journal, addresses):
+        if journal.state(name) in OPEN:
+            raise UserInputError(
+                "a later change has worked on it",
+                where=f"change {journal.identifier}: {name}",
+                hint=f"`mltswitch rollback {journal.identifier}` takes both back; `--limit` leaves it out",
+            )
+        if journal.state(name) is State.PLANNED:
+            journal.record(name, State.DROPPED, "a later change has worked on it")
+
+
+def _overtaken(journal: Journal, addresses: Mapping[str, str]) -> list[str]:
+    """Devices on which a later change has done something."""
     later = [each for each in journals.changes() if each.identifier > journal.identifier]
-    for name, address in addresses.items():
-        touched = any(
+    return [
+        name
+        for name, address in addresses.items()
+        if any(
             each.header.work.devices.get(name) == address
             and each.last[name] not in {State.PLANNED, State.DROPPED}
             for each in later
         )
-        if touched and journal.state(name) is State.PLANNED:
-            journal.record(name, State.DROPPED, "a later change has worked on it")
+    ]
+
+
+def _saved_before(journal: Journal, inventory: Inventory) -> tuple[Job, ...]:
+    """Devices of an atomic change that are saved already, and go back where another one fails."""
+    devices = addresses(device for device in inventory.devices if device.name in journal.last)
+    overtaken = _overtaken(journal, devices)
+    names = [name for name in devices if journal.state(name) is State.CONFIRMED and name not in overtaken]
+    return prepare(journal.plan(), inventory, ",".join(names))[0] if journal.header.atomic and names else ()
+
+
+def _with_the_others(
+    transaction: Transaction, saved: Sequence[Job], reports: Sequence[DeviceReport], fleet: Fleet
+) -> tuple[DeviceReport, ...]:
+    failed = any(report.status is Status.FAILED for report in reports)
+    return fleet.run(saved, transaction.back) if saved and failed else ()
 
 
 def rollback(
@@ -96,24 +134,28 @@ def confirm(
 ) -> FleetReport:
     """Keep a change that was pushed with a timer: save the devices that run it, each read once more.
 
-    Of an atomic change all devices are saved, or all taken back. Raises UserInputError where one of them was
-    not verified.
+    Of an atomic change all devices are saved, or all taken back, also those that `limit` leaves out. Raises
+    UserInputError where one of them was not verified.
     """
     jobs, warnings = _jobs(journal, inventory, limit, OPEN)
-    with working(f"confirm {journal.identifier}", addresses(job.device for job in jobs)):
+    saved = _saved_before(journal, inventory)
+    with working(f"confirm {journal.identifier}", addresses(job.device for job in (*jobs, *saved))):
         journal = journals.change(journal.identifier)
-        for job in jobs:
-            state = journal.state(job.device.name)
-            if state is not State.VERIFIED:
+        atomic = journal.header.atomic
+        fit = {State.VERIFIED, *(_DONE if atomic else ())}
+        for name in journal.last if atomic else [job.device.name for job in jobs]:
+            state = journal.state(name)
+            if state not in fit:
                 raise UserInputError(
                     f"is {state}, so it cannot be confirmed",
-                    where=f"change {journal.identifier}: {job.device.name}",
+                    where=f"change {journal.identifier}: {name}",
                     hint=f"`mltswitch resume {journal.identifier}` or `rollback` finishes it",
                 )
         transaction = Transaction(fleet.session, journal)
         reports = fleet.run(jobs, transaction.confirm)
-        if journal.header.atomic and any(report.status is Status.FAILED for report in reports):
+        if atomic and any(report.status is Status.FAILED for report in reports):
             reports = taken_back(transaction, jobs, reports, fleet)
+            reports += _with_the_others(transaction, saved, reports, fleet)
     return FleetReport(reports, warnings, journal.identifier)
 
 

@@ -35,13 +35,18 @@ class Fleet:
     deadline: float | None = None
     """Of the monotonic clock; work on no device begins after it."""
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the deadline has passed."""
+        return self.deadline is not None and time.monotonic() > self.deadline
+
     def run(self, jobs: Sequence[Job], work: Work) -> tuple[DeviceReport, ...]:
         """A report per job, in order."""
         return run_fleet(jobs, self._in_time(work), self.concurrency, self.progress)
 
     def _in_time(self, work: Work) -> Work:
         def begin(job: Job) -> DeviceReport:
-            if self.deadline is not None and time.monotonic() > self.deadline:
+            if self.is_late:
                 raise DeviceError("is not begun: the deadline has passed", where=place(job.device))
             return work(job)
 

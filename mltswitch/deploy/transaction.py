@@ -6,8 +6,7 @@ there: they read what the device runs first, so they do not depend on how far th
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -41,8 +40,12 @@ class Transaction:
     """Device → the changes that are unfinished on it, which this one takes over."""
     left: Mapping[str, "Undoing"] = field(default_factory=dict)
     """Device → the finished changes that are taken back first: they concern ports that this one does not."""
-    takes_down: bool = True
-    """Whether ports may stop forwarding for it."""
+    may_go_down: Mapping[str, Collection[str]] | None = None
+    """Device → ports that may stop forwarding for it; None: all."""
+    abandoned: Mapping[str, Sequence[Journal]] = field(default_factory=dict)
+    """Device → changes that nobody finishes, and whose timers would undo this one."""
+    patient: Connector | None = None
+    """Reaches devices for the way back, which no limit of time may cut off in the middle."""
 
     @property
     def saves(self) -> bool:
@@ -54,7 +57,8 @@ class Transaction:
         progress = _Progress(time.monotonic())
         try:
             if undoing := self.left.get(job.device.name):
-                progress.cleared = undo(self.connector, undoing).change
+                self._check_undoing(job, undoing)
+                progress.cleared = undo(self.patient or self.connector, undoing).change
             with reached(self.connector, job) as session:
                 self._change(session, job, progress)
         except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
@@ -71,28 +75,51 @@ class Transaction:
             way_back="" if change.is_empty else change.way_back,
         )
 
-    def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
-        name = job.device.name
-        check_cabling(job, session)
+    def _check_undoing(self, job: Job, undoing: "Undoing") -> None:
+        """What would be refused after earlier changes are taken back is refused before."""
+        if self.may_go_down is not None and job.target.takes_down:
+            ports = [port.name for _, undone in undoing for port in undone.quantised.state.ports]
+            self._check_ports(job, dict.fromkeys(ports))
+        with reached(self.connector, job) as session:
+            check_cabling(job, session)
+
+    def _check_ports(self, job: Job, takes_down: Iterable[str]) -> None:
+        if self.may_go_down is None:
+            return
+        agreed = self.may_go_down.get(job.device.name, ())
+        others = [port for port in takes_down if port not in agreed]
+        if others:
+            raise DeviceError(
+                f"takes down ports for a while: {', '.join(others)}",
+                where=place(job.device),
+                hint="`--yes` says that they may go down",
+            )
+
+    def _compare(self, session: Conversation, job: Job, progress: "_Progress") -> tuple[RunningState, Change]:
+        """What runs, and what is to be sent, which may be sent."""
         running = read(session, job)
         progress.notes = running.notes
         progress.before = progress.left = value_differences(job, running)
         progress.change = change = remaining(job, running)
         _check_steps((*change.steps, *change.save))
-        if change.takes_down and not self.takes_down:
-            raise DeviceError(
-                f"takes down ports for a while: {', '.join(change.takes_down)}",
-                where=place(job.device),
-                hint="`--yes` says that they may go down",
-            )
+        self._check_ports(job, change.takes_down)
+        return running, change
+
+    def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
+        name = job.device.name
+        check_cabling(job, session)
+        for each in self.abandoned.get(name, ()):
+            _stop_timer(session, each, job)
+        running, change = self._compare(session, job, progress)
         earlier = [each for each in self.earlier.get(name, ()) if each.state(name) in OPEN]
         if not change.is_empty or earlier:
             answers = running.answers
             for each in earlier:
                 answers = _inherited(each, job)
             may_be_saved = any(each.may_be_saved(name) for each in earlier)
-            for each in earlier:
-                _stop_timer(session, each, job)
+            told = [_stop_timer(session, each, job) for each in earlier]
+            if any(told):
+                _, change = self._compare(session, job, progress)  # one may have run out meanwhile
             if not change.is_empty:
                 change = self._timed(session, job, answers, change)
                 _check_steps(change.steps)
@@ -124,21 +151,23 @@ class Transaction:
         with reached(self.connector, job) as session:
             running = read(session, job)
             left = all_differences(job, running)
+            if not left and _stop_timer(session, self.journal, job):
+                running = read(session, job)  # its time may have run out before it heard
+                left = all_differences(job, running)
             if left:
-                error = f"{place(job.device)}: {self._gone(job, running)}. Nothing is saved"
+                error = f"{place(job.device)}: {self._gone(session, job, running)}. Nothing is saved"
                 return report(job, Status.FAILED, started, differences=left, error=error)
-            if self.journal.header.confirm_seconds and job.target.timer:
-                session.apply(job.target.timer.keep(_timer_name(self.journal, job)))
             self._confirm(session, job.device.name, remaining(job, running))
         return report(job, Status.CHANGED, started)
 
-    def _gone(self, job: Job, running: RunningState) -> str:
+    def _gone(self, session: Conversation, job: Job, running: RunningState) -> str:
         name = job.device.name
         answers = self.journal.backup(name).answers
         if not self.journal.header.confirm_seconds or not _way_back(job, answers, running).is_empty:
             return "runs something else than the plan by now"
         why = "was not confirmed in time, and went back by itself to what it ran before"
         self.journal.record(name, State.ROLLING_BACK, why)
+        _stop_timer(session, self.journal, job)  # somebody else may have taken it back before its time
         self.journal.record(name, State.ROLLED_BACK, why)
         return why
 
@@ -147,8 +176,9 @@ class Transaction:
         saved; raises MltswitchError."""
         started, name = time.monotonic(), job.device.name
         backup, sent = self.journal.backup(name), ""
-        with reached(self.connector, job) as session:
-            if self.journal.state(name) is not State.CONFIRMED:
+        with reached(self.patient or self.connector, job) as session:
+            if self.journal.header.confirm_seconds and self.journal.state(name) is not State.CONFIRMED:
+                self.journal.record(name, State.ROLLING_BACK)  # without its timer, nothing else takes it back
                 _stop_timer(session, self.journal, job)
             change = _way_back(job, backup.answers, read(session, job))
             for _ in range(_ROUNDS):
@@ -208,6 +238,8 @@ class Transaction:
         if state is State.PLANNED:
             self.journal.record(name, State.DROPPED, why)
         if state not in OPEN:
+            if state is State.CONFIRMED:
+                return "It runs the plan, and has saved it"
             cleared = " of it. What is taken back are the changes before it that concern other ports"
             return f"Nothing was sent{cleared if progress.cleared else ''}"
         if state is State.VERIFIED:
@@ -265,11 +297,20 @@ def _timer_name(journal: Journal, job: Job) -> str:
     return f"{journal.identifier}-{job.device.name}"
 
 
-def _stop_timer(session: Conversation, journal: Journal, job: Job) -> None:
-    """What follows must not be undone; a device that refuses has gone back already, and is read again."""
-    if journal.header.confirm_seconds and job.target.timer:
-        with suppress(DeviceError):
-            session.apply(job.target.timer.keep(_timer_name(journal, job)))
+def _stop_timer(session: Conversation, journal: Journal, job: Job) -> bool:
+    """What follows must not be undone: whether the device was told so, and has to be read again.
+
+    It may have gone back before. Raises DeviceError where it is on its way.
+    """
+    if not journal.header.confirm_seconds or job.target.timer is None:
+        return False
+    steps = job.target.timer.keep(_timer_name(journal, job))
+    try:
+        session.apply(steps)
+    except DeviceError as error:
+        error.hint = error.hint or "it may be on its way back by itself: wait for it, and try again"
+        raise
+    return bool(steps)
 
 
 def _inherited(earlier: Journal, job: Job) -> dict[str, str]:

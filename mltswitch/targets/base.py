@@ -65,7 +65,8 @@ class Timer:
     """A change, what the device answered before it, the wanted state, a name that nothing else has, seconds →
     the same change, which the device undoes after that time."""
     keep: Callable[[str], tuple[Step, ...]]
-    """What keeps the change of this name; the device refuses it where it has begun to go back."""
+    """What keeps the change of this name, also a second time; the device refuses it while it goes back, and
+    where it has gone back, nothing happens."""
 
 
 @dataclass(frozen=True, slots=True)

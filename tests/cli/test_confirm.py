@@ -1,16 +1,22 @@
 """A push that the switch takes back by itself, and what leaves a switch again: strays, and all of ours."""
 
+import json
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
 
+from mltswitch import deploy
+from mltswitch.deploy import Conversation, Fleet, Rollout
 from mltswitch.documents import dump_yaml
-from mltswitch.errors import UnsupportedPlanError
+from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.inventory import Device, Inventory, load_inventory
 from mltswitch.lab.emulators import (
     CumulusDevice,
     EmulatorServer,
@@ -23,11 +29,15 @@ from mltswitch.lab.emulators import (
 )
 from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.emulators.faults import Fault
-from mltswitch.plan import Fabric, Plan
+from mltswitch.plan import Fabric, Plan, load_plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
-from mltswitch.targets import hardware_capabilities
+from mltswitch.targets import Change, Step, SwitchState, Target, hardware_capabilities
+from mltswitch.targets.base import Timer
+from mltswitch.targets.linux import dead_man
 from tests.cli.test_changes import run
+from tests.deploy.doubles import FileTarget, ScriptedSwitches, inventory
+from tests.deploy.doubles import small_plan as doubled_plan
 from tests.deploy.sshd import make_key
 from tests.plan.examples import SMALL
 from tests.targets.eos.test_restore import configured
@@ -50,6 +60,12 @@ SAVED: Final[dict[str, Callable[[Any], object]]] = {
     "cumulus": lambda switch: switch.saved,
     "sonic": lambda switch: switch.files.read("/etc/sonic/config_db.json"),
 }
+KEPT: Final = {
+    "eos": "",
+    "cumulus": "nv config apply --confirm-yes",
+    "sonic": "sudo systemctl stop mltswitch-{}-leaf1.timer",
+}
+"""What keeps a change on the switch itself."""
 PATIENCE_SECONDS: Final = 30.0
 
 
@@ -175,3 +191,170 @@ def test_a_switch_that_takes_too_long_is_hung_up_on(tmp_path: Path) -> None:
         assert "takes longer than 2 s" in late
         assert "Nothing was sent" in late
         assert "the deadline has passed" in run("push", *words, "--accept", "--deadline", "0", code=4)
+
+
+def test_strays_stay_where_the_push_would_be_refused(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--yes")
+        pushed = switch.config_db
+        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("sonic", hosts=1)))
+        [told] = json.loads(run("diff", *words, "--json"))["devices"]
+        assert sorted(told["takes_down"]) == ["Ethernet0", "Ethernet4", "Ethernet8"]
+        refused = run("push", *words, "--accept", code=4)
+        assert "takes down ports for a while: Ethernet" in refused
+        assert switch.config_db == pushed
+        assert "1 confirmed" in run("history")
+
+
+def test_what_a_resumed_push_finds_unfinished_is_taken_over(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        start = switch.config_db
+        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("sonic", hosts=1)))
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("sonic", hosts=2)))
+        run("push", *words, "--accept", "--yes", "--deadline", "0", code=4)
+        assert "1 confirmed" in run("resume")
+        assert not switch.timers
+        assert "1 continued" in run("history")
+        run("rollback")
+        assert switch.config_db == start
+
+
+@pytest.mark.parametrize("platform", TIMED)
+def test_a_confirmation_that_broke_off_is_repeated(platform: str, tmp_path: Path) -> None:
+    with rack(platform, tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        name = deploy.change(None).identifier
+        for line in KEPT[platform].format(name).splitlines():
+            assert switch.execute("admin", line).status == 0
+        assert "1 confirmed" in run("confirm")
+
+
+class Thoughtful(Faults):
+    """A switch that thinks for a while about each reading."""
+
+    def on_line(self, number: int, line: str) -> Fault | None:
+        """Answer late."""
+        del number
+        time.sleep(2 if line == "show running-config" else 0)
+        return None
+
+
+def test_no_time_limit_cuts_the_way_back_off(tmp_path: Path) -> None:
+    with rack("onyx", tmp_path, Thoughtful()) as (_, words):
+        late = run("push", *words, "--accept", "--device-timeout", "3", code=4)
+        assert "takes longer than 3 s" in late
+        assert "It runs again what it ran before" in late
+        assert "1 rolled-back" in run("history")
+
+
+@pytest.fixture
+def scripted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedSwitches:
+    """Two leaves whose platform has a timer."""
+    target = FileTarget(tmp_path)
+    monkeypatch.setattr(target, "timer", Timer(lambda change, *_: change, lambda _: (Step("keep"),)), False)
+    monkeypatch.setattr("mltswitch.deploy.prepare.target_for", lambda platform, where="": target)
+    return ScriptedSwitches({"leaf1": 1, "leaf2": 1})
+
+
+RACK: Final = inventory("leaf1", "leaf2")
+
+
+def states() -> set[str]:
+    """How the devices of the last change stand."""
+    return set(deploy.change(None).last.values())
+
+
+def test_who_was_not_begun_in_time_is_resumed_in_every_wave(scripted: ScriptedSwitches) -> None:
+    late = Fleet(connector=scripted.connect, deadline=0)
+    deploy.push(doubled_plan(), RACK, rollout=Rollout("1"), fleet=late)
+    assert states() == {"planned"}
+    deploy.resume(deploy.change(None), RACK, fleet=Fleet(connector=scripted.connect))
+    assert states() == {"confirmed"}
+
+
+@pytest.mark.parametrize("confirmed", ["leaf1", "leaf2"])
+def test_an_atomic_change_is_confirmed_by_all_or_none(scripted: ScriptedSwitches, confirmed: str) -> None:
+    fleet = Fleet(connector=scripted.connect)
+    deploy.push(doubled_plan(), RACK, rollout=Rollout(atomic=True, confirm_seconds=600), fleet=fleet)
+    deploy.confirm(deploy.change(None), RACK, limit=confirmed, fleet=fleet)
+    [other] = {"leaf1", "leaf2"} - {confirmed}
+    scripted.limits[other] = 1
+    report = deploy.confirm(deploy.change(None), RACK, fleet=fleet)
+    assert {each.device for each in report.devices} == {"leaf1", "leaf2"}
+    assert states() == {"rolled-back"}
+    assert set(scripted.limits.values()) == {1}
+
+
+def test_an_atomic_change_of_which_one_device_went_back_is_not_confirmed(scripted: ScriptedSwitches) -> None:
+    fleet = Fleet(connector=scripted.connect)
+    deploy.push(doubled_plan(), RACK, rollout=Rollout(atomic=True, confirm_seconds=600), fleet=fleet)
+    deploy.rollback(deploy.change(None), RACK, limit="leaf1", fleet=fleet)
+    with pytest.raises(UserInputError, match="is rolled-back, so it cannot be confirmed"):
+        deploy.confirm(deploy.change(None), RACK, fleet=fleet)
+
+
+def test_an_old_change_is_not_resumed_over_a_later_one(scripted: ScriptedSwitches) -> None:
+    fleet = Fleet(connector=scripted.connect)
+    deploy.push(doubled_plan(), RACK, rollout=Rollout(confirm_seconds=600), fleet=fleet)
+    first = deploy.change(None)
+    moved = Inventory(tuple(replace(each, port=2022) for each in RACK.devices), RACK.path)
+    deploy.push(doubled_plan(), moved, fleet=fleet)
+    with pytest.raises(UserInputError, match="a later change has worked on it"):
+        deploy.resume(first, moved, fleet=fleet)
+
+
+def test_who_has_saved_is_not_said_to_have_got_nothing(scripted: ScriptedSwitches) -> None:
+    @contextmanager
+    def breaking(device: Device, target: Target) -> Iterator[Conversation]:
+        with scripted.connect(device, target) as conversation:
+            yield conversation
+        raise DeviceError("hangs up", where=device.name)
+
+    report = deploy.push(doubled_plan(), RACK, fleet=Fleet(connector=breaking))
+    assert states() == {"confirmed"}
+    assert all("It runs the plan, and has saved it" in each.error for each in report.devices)
+
+
+def test_the_timer_of_an_abandoned_change_undoes_no_later_push(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        run("rollback", "--abandon")
+        run("push", *words, "--accept", "--yes")
+        assert not switch.timers
+
+
+def test_a_timed_change_that_goes_on_returns_to_what_ran_before_its_first_try(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        start = switch.config_db
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        maps = {
+            port: entry for port, entry in switch.config_db["PORT_QOS_MAP"].items() if port != "Ethernet4"
+        }
+        switch.config_db = switch.config_db | {"PORT_QOS_MAP": maps}
+        assert "1 verified" in run("resume")
+        [timer] = switch.timers.values()
+        timer.function()
+        assert switch.config_db == start
+
+
+def test_a_yes_holds_for_the_ports_that_were_named(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        plan, inventory = load_plan(Path(words[0])), load_inventory(Path(words[2]))
+        start = switch.config_db
+        [told] = deploy.diff(plan, inventory).devices
+        first, *others = told.takes_down
+        [report] = deploy.push(plan, inventory, accept=True, may_go_down={"leaf1": [first]}).devices
+        assert f"takes down ports for a while: {', '.join(others)}" in report.error
+        assert switch.config_db == start
+        agreed = {"leaf1": told.takes_down}
+        assert deploy.push(plan, inventory, accept=True, may_go_down=agreed).exit_code == 0
+
+
+def test_a_host_that_cannot_run_a_job_is_not_pushed_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dead_man, "restoring_change", lambda *_: Change(()))
+    [arm] = dead_man.TIMER.arm(Change(()), {}, SwitchState((), ()), "push", 60).steps
+    ended = subprocess.run(["/bin/sh", "-c", arm.command], env={"PATH": str(tmp_path)}, check=False)
+    assert ended.returncode != 0

@@ -10,6 +10,7 @@ import posixpath
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -171,6 +172,10 @@ class SonicSession:
     def _run_command(
         self, command: SimpleCommand, read_stdin: Callable[[], bytes], source: str, *, to_terminal: bool
     ) -> CommandResult:
+        if command.words[:1] == ["!"]:
+            inner = replace(command, words=command.words[1:])
+            result = self._run_command(inner, read_stdin, source, to_terminal=to_terminal)
+            return replace(result, status=0 if result.status else 1)
         words, is_root = _without_sudo(command.words, self._is_root)
         shell = Process(self._device, (), read_stdin, self._is_root, has_terminal=False)
         has_terminal = self._has_terminal and to_terminal and command.stdout_path is None

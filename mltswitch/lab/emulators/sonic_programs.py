@@ -188,6 +188,9 @@ def _systemd_run(process: Process) -> CommandResult:
 
 def _systemctl(process: Process) -> CommandResult:
     match list(process.arguments):
+        case ["is-active", "--quiet", *units]:
+            is_active = any(unit.removesuffix(".timer") in process.device.timers for unit in units)
+            return CommandResult(status=0 if is_active else 3)
         case ["stop", unit] if process.is_root:
             timer = process.device.timers.pop(unit.removesuffix(".timer"), None)
             if timer is None:

@@ -1,4 +1,4 @@
-"""The part of bash that switch automation needs: words, quotes, pipes, redirections, `&&`, `||`, `;`.
+"""The part of bash that switch automation needs: words, quotes, pipes, redirections, `!`, `&&`, `||`, `;`.
 
 Of expansions only `$?`. All else that bash would treat specially (variables, globs, subshells, background
 jobs, here-documents) is refused, never passed on as plain text.
@@ -148,7 +148,7 @@ def _word(line: str, position: int) -> tuple[str, int]:
             position += 2
         elif line.startswith("&&", position):
             break
-        elif _SPECIAL.match(character):
+        elif _SPECIAL.match(character) and (text or not line.startswith("! ", position)):
             raise ShellSyntaxError(f"`{character}' is not part of this shell [emulator]")
         else:
             text += character

@@ -26,6 +26,7 @@ def _armed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
     path = quote(f"{_FOLDER}/{name}")
     wait = f"sleep {seconds}; mv {path}.sh {path} && sh {path}; rm -f {path}"
     command = (
+        "command -v setsid > /dev/null && command -v nohup > /dev/null && "  # a job's failure is not seen
         f"mkdir -p -m 700 {_FOLDER} && cat > {path}.sh && "
         f"{{ setsid nohup sh -c {quote(wait)} > /dev/null 2>&1 < /dev/null & }}"
     )
@@ -37,7 +38,8 @@ def _script(steps: Iterable[Step]) -> str:
 
 
 def _kept(name: str) -> tuple[Step, ...]:
-    return (Step(f"rm {quote(f'{_FOLDER}/{name}.sh')}"),)
+    path = quote(f"{_FOLDER}/{name}")
+    return (Step(f"rm -f {path}.sh && test ! -e {path}"),)
 
 
 TIMER: Final = Timer(_armed, _kept)

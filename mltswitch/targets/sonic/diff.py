@@ -73,8 +73,11 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
 
     It counts from before the first patch: what takes longer is rolled back half done.
     """
-    del before, wanted
+    del wanted
     checkpoints = [step.command for step in change.steps if step.command.startswith(_CHECKPOINT)]
+    first = _checkpoint(checkpoint_of(running_database(before))).command
+    if first not in checkpoints:  # a change that goes on where another try broke off has its checkpoint
+        checkpoints.insert(0, first)
     back = "; ".join(
         command.replace("checkpoint", "rollback").removeprefix("sudo ") for command in checkpoints[::-1]
     )
@@ -83,7 +86,10 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
 
 
 def _kept(name: str) -> tuple[Step, ...]:
-    return (Step(f"sudo systemctl stop mltswitch-{name}.timer"),)
+    # A timer that has run out stays loaded while its service rolls back (systemd.timer, RemainAfterElapse).
+    unit = f"mltswitch-{name}"
+    running = f"systemctl is-active --quiet {unit}.timer {unit}.service"
+    return (Step(f"sudo systemctl stop {unit}.timer; ! {running}"),)
 
 
 TIMER: Final = Timer(_timed, _kept)
