@@ -160,7 +160,9 @@ class Transaction:
         name, timer = job.device.name, job.target.timer
         if self.journal.header.confirm_seconds is None or timer is None:
             return change
-        if self.journal.has_backup(name):  # resumed: what runs now is not what the device is to return to
+        if (
+            self.journal.state(name) is not State.PLANNED
+        ):  # resumed: what runs now is not what the device is to return to
             answers = self.journal.backup(name).answers
             _stop_timer(session, self.journal, job)
         seconds = self.journal.header.confirm_seconds

@@ -371,3 +371,15 @@ def test_a_timer_of_somebody_else_undoes_no_push(tmp_path: Path, monkeypatch: py
         [timer] = switch.timers.values()
         timer.function()
         assert "1 changed" in run("push", *words, "--accept", "--yes")
+
+
+def test_what_ran_before_a_try_that_ended_too_early_is_read_anew(scripted: ScriptedSwitches) -> None:
+    fleet = Fleet(connector=scripted.connect)
+    deploy.push(doubled_plan(), RACK, fleet=replace(fleet, deadline=0))
+    first = deploy.change(None)
+    first.stage("leaf1", {}, "")
+    (first.folder / "journal.jsonl").unlink()  # the power went before this was on the disk
+    scripted.limits["leaf1"] = 5
+    deploy.resume(deploy.change(None), RACK, fleet=fleet)
+    deploy.rollback(deploy.change(None), RACK, fleet=fleet)
+    assert scripted.limits == {"leaf1": 5, "leaf2": 1}
