@@ -227,7 +227,8 @@ class Journal:
         self, device: str, answers: Mapping[str, str], change: str, *, may_be_saved: bool = False
     ) -> None:
         """Keep what the device runs, then say that it may run something else from now on."""
-        if not self.has_backup(device):  # a resumed change goes back to what ran before its first try
+        # A resumed change goes back to what ran before its first try, which may have ended before this line.
+        if self.state(device) is State.PLANNED or not self.has_backup(device):
             self._keep(
                 Backup(
                     device=device,

@@ -5,6 +5,7 @@ cannot be reached for that, the journal keeps its state, and `resume`, `rollback
 there: they read what the device runs first, so they do not depend on how far the change came.
 """
 
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,24 @@ class Transaction:
             way_back="" if change.is_empty else change.way_back,
         )
 
+    def _check_timers(self, session: Conversation, job: Job) -> None:
+        """Raise DeviceError where the device would undo this change with one that is not on record here."""
+        if job.target.timer is None or not job.target.timer.armed:
+            return
+        name = job.device.name
+        own = {each.identifier for each in (self.journal, *self.earlier.get(name, ()))}
+        found = re.findall(
+            rf"\b([0-9]{{8}}-[0-9]{{6}}-[0-9]{{6}}a*)-{re.escape(name)}(?:\.\w+)?(?!\S)",
+            session.ask(job.target.timer.armed),
+        )
+        others = [each for each in found if each not in own]
+        if others:
+            raise DeviceError(
+                f"goes back by itself from change {others[0]}, which is on record elsewhere",
+                where=place(job.device),
+                hint="wait until it is back, or confirm that change where it was pushed from",
+            )
+
     def _check_undoing(self, job: Job, undoing: "Undoing") -> None:
         """What would be refused after earlier changes are taken back is refused before."""
         if self.may_go_down is not None and job.target.takes_down:
@@ -82,6 +101,7 @@ class Transaction:
             self._check_ports(job, dict.fromkeys(ports))
         with reached(self.connector, job) as session:
             check_cabling(job, session)
+            self._check_timers(session, job)
 
     def _check_ports(self, job: Job, takes_down: Iterable[str]) -> None:
         if self.may_go_down is None:
@@ -110,6 +130,7 @@ class Transaction:
         check_cabling(job, session)
         for each in self.abandoned.get(name, ()):
             _stop_timer(session, each, job)
+        self._check_timers(session, job)
         running, change = self._compare(session, job, progress)
         earlier = [each for each in self.earlier.get(name, ()) if each.state(name) in OPEN]
         if not change.is_empty or earlier:
@@ -139,7 +160,9 @@ class Transaction:
         name, timer = job.device.name, job.target.timer
         if self.journal.header.confirm_seconds is None or timer is None:
             return change
-        if self.journal.has_backup(name):  # resumed: what runs now is not what the device is to return to
+        if (
+            self.journal.state(name) is not State.PLANNED
+        ):  # resumed: what runs now is not what the device is to return to
             answers = self.journal.backup(name).answers
             _stop_timer(session, self.journal, job)
         seconds = self.journal.header.confirm_seconds

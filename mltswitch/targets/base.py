@@ -67,6 +67,8 @@ class Timer:
     keep: Callable[[str], tuple[Step, ...]]
     """What keeps the change of this name, also a second time; the device refuses it while it goes back, and
     where it has gone back, nothing happens."""
+    armed: str = ""
+    """Query for the names of all that wait or go back now; empty: the device refuses other changes then."""
 
 
 @dataclass(frozen=True, slots=True)

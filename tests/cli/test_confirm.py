@@ -14,6 +14,7 @@ import yaml
 
 from mltswitch import deploy
 from mltswitch.deploy import Conversation, Fleet, Rollout
+from mltswitch.deploy.journal import STATE_VARIABLE
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Device, Inventory, load_inventory
@@ -358,3 +359,27 @@ def test_a_host_that_cannot_run_a_job_is_not_pushed_to(
     [arm] = dead_man.TIMER.arm(Change(()), {}, SwitchState((), ()), "push", 60).steps
     ended = subprocess.run(["/bin/sh", "-c", arm.command], env={"PATH": str(tmp_path)}, check=False)
     assert ended.returncode != 0
+
+
+def test_a_timer_of_somebody_else_undoes_no_push(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "another"))
+        refused = run("push", *words, "--accept", "--yes", code=4)
+        assert "goes back by itself from change " in refused
+        assert "Nothing was sent" in refused
+        [timer] = switch.timers.values()
+        timer.function()
+        assert "1 changed" in run("push", *words, "--accept", "--yes")
+
+
+def test_what_ran_before_a_try_that_ended_too_early_is_read_anew(scripted: ScriptedSwitches) -> None:
+    fleet = Fleet(connector=scripted.connect)
+    deploy.push(doubled_plan(), RACK, fleet=replace(fleet, deadline=0))
+    first = deploy.change(None)
+    first.stage("leaf1", {}, "")
+    (first.folder / "journal.jsonl").unlink()  # the power went before this was on the disk
+    scripted.limits["leaf1"] = 5
+    deploy.resume(deploy.change(None), RACK, fleet=fleet)
+    deploy.rollback(deploy.change(None), RACK, fleet=fleet)
+    assert scripted.limits == {"leaf1": 5, "leaf2": 1}

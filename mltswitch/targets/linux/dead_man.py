@@ -42,4 +42,4 @@ def _kept(name: str) -> tuple[Step, ...]:
     return (Step(f"rm -f {path}.sh && test ! -e {path}"),)
 
 
-TIMER: Final = Timer(_armed, _kept)
+TIMER: Final = Timer(_armed, _kept, f"ls {_FOLDER} 2> /dev/null || true")

@@ -92,7 +92,7 @@ def _kept(name: str) -> tuple[Step, ...]:
     return (Step(f"sudo systemctl stop {unit}.timer; ! {running}"),)
 
 
-TIMER: Final = Timer(_timed, _kept)
+TIMER: Final = Timer(_timed, _kept, "systemctl list-units --plain --no-legend --state=active 'mltswitch-*'")
 
 
 def _check(before: Database, wanted: SwitchState) -> None:
