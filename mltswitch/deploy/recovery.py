@@ -166,7 +166,14 @@ def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _AL
     """
     devices = inventory.select(limit)
     with working("remove", addresses(devices)):
-        stacks = undoable(journals.changes(), devices)
+        past, reached = journals.changes(), addresses(devices)
+        stacks = undoable(past, devices)
+        elsewhere = tuple(
+            f"change {each.identifier} of {name} was made at another address, and stays as it is"
+            for each in past
+            for name, address in each.header.work.devices.items()
+            if each.last[name] in UNDOABLE and reached.get(name, address) != address
+        )
         none = [device.name for device in devices if device.name not in stacks]
         if not stacks:
             raise UserInputError(
@@ -175,7 +182,7 @@ def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _AL
                 hint="the record is with the user and on the machine that pushed",
             )
         reports = _taken_from(stacks, inventory, fleet)
-    return FleetReport(reports, tuple(f"no change of {name} is on record" for name in none))
+    return FleetReport(reports, (*(f"no change of {name} is on record" for name in none), *elsewhere))
 
 
 def _taken_from(

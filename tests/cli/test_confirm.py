@@ -383,3 +383,15 @@ def test_what_ran_before_a_try_that_ended_too_early_is_read_anew(scripted: Scrip
     deploy.resume(deploy.change(None), RACK, fleet=fleet)
     deploy.rollback(deploy.change(None), RACK, fleet=fleet)
     assert scripted.limits == {"leaf1": 5, "leaf2": 1}
+
+
+def test_what_was_made_at_another_address_is_not_said_to_be_removed(scripted: ScriptedSwitches) -> None:
+    fleet = Fleet(connector=scripted.connect)
+    deploy.push(doubled_plan(), RACK, fleet=fleet)
+    first = deploy.change(None)
+    scripted.limits["leaf1"] = 3
+    moved = Inventory(tuple(replace(each, port=2022) for each in RACK.devices), RACK.path)
+    deploy.push(doubled_plan(), moved, fleet=fleet)
+    report = deploy.remove(moved, fleet=fleet)
+    told = f"change {first.identifier} of leaf1 was made at another address, and stays as it is"
+    assert told in report.warnings

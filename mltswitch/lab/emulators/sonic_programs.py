@@ -166,7 +166,7 @@ def _systemd_run(process: Process) -> CommandResult:
     """A command line at a later time, as systemd-run(1) makes a timer for it."""
     device = process.device
     match list(process.arguments):
-        case [after, unit, "sh", "-c", line] if process.is_root:
+        case [after, "--timer-property=AccuracySec=1s", unit, "sh", "-c", line] if process.is_root:
             seconds, name = after.removeprefix("--on-active="), unit.removeprefix("--unit=")
             if seconds == after or not seconds.isdigit() or name == unit:
                 return failure("Failed to parse arguments [emulator]\n")

@@ -81,7 +81,8 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
     back = "; ".join(
         command.replace("checkpoint", "rollback").removeprefix("sudo ") for command in checkpoints[::-1]
     )
-    arm = f"sudo systemd-run --on-active={seconds} --unit=mltswitch-{name} sh -c '{back}'"
+    when = f"--on-active={seconds} --timer-property=AccuracySec=1s"  # else up to a minute later
+    arm = f"sudo systemd-run {when} --unit=mltswitch-{name} sh -c '{back}'"
     return replace(change, steps=(change.steps[0], Step(arm), *change.steps[1:]))
 
 
