@@ -13,9 +13,7 @@ from mltswitch.inventory import load_inventory
 from mltswitch.plan import load_plan
 
 
-@click.group(
-    epilog="\b\nExample:\n  mltswitch export ansible plan.yaml -i inventories/mixed -o playbook"
-)
+@click.group(epilog="\b\nExample:\n  mltswitch export ansible plan.yaml -i inventories/mixed -o playbook")
 def export() -> None:
     """Write a plan for a tool that deploys it without mltswitch."""
 

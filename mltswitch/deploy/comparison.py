@@ -1,6 +1,7 @@
 """What one device runs, held against what it should run; nothing here changes a device."""
 
 import random
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -51,6 +52,15 @@ def read(session: Conversation, job: Job) -> RunningState:
     return job.target.read(answers, wanted, job.quantised.capabilities)
 
 
+def going_back(session: Conversation, job: Job) -> list[str]:
+    """Names of the changes from which the device goes back by itself, in time or now; raises DeviceError."""
+    if job.target.timer is None or not job.target.timer.armed:
+        return []
+    name = re.escape(job.device.name)
+    pattern = rf"\b([0-9]{{8}}-[0-9]{{6}}-[0-9]{{6}}a*)-{name}(?:\.\w+)?(?!\S)"
+    return list(dict.fromkeys(re.findall(pattern, session.ask(job.target.timer.armed))))
+
+
 def remaining(job: Job, running: RunningState) -> Change:
     """What a push would send; raises DeviceError where it would be refused."""
     return job.target.diff(running, job.quantised.state, job.quantised.capabilities)
@@ -72,7 +82,7 @@ class Diff:
             running = read(session, job)
         change = remaining(job, running)
         left = self.strays.get(job.device.name, ())
-        found = (*value_differences(job, running), *_unconfirmed(job, running), *left)
+        found = (*value_differences(job, running), *_unconfirmed(job, running.unconfirmed), *left)
         status = Status.WOULD_CHANGE
         if change.is_empty and not left:
             status = Status.DIFFERS if found else Status.OK
@@ -110,8 +120,13 @@ class Verify:
             except HazardError as error:
                 found = (*cables, _refusal(job, error))
                 return report(job, Status.DIFFERS, started, differences=found, notes=not_told)
+            timed = [
+                f"going back by itself from change {each}, unless `mltswitch confirm {each}` keeps it"
+                for each in going_back(session, job)
+            ]
         left = self.strays.get(job.device.name, ())
-        found = (*cables, *all_differences(job, running), *_unconfirmed(job, running), *left)
+        unconfirmed = _unconfirmed(job, (*running.unconfirmed, *timed))
+        found = (*cables, *all_differences(job, running), *unconfirmed, *left)
         status = Status.DIFFERS if found else Status.OK
         return report(job, status, started, differences=found, notes=(*running.notes, *not_told))
 
@@ -153,12 +168,9 @@ def _unsent(job: Job, found: str) -> DeviceDifference:
     return DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", found)
 
 
-def _unconfirmed(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
+def _unconfirmed(job: Job, texts: Iterable[str]) -> tuple[DeviceDifference, ...]:
     """What the device undoes by itself; a push reads it back before it confirms, so there it is no fault."""
-    return tuple(
-        DeviceDifference(job.device.name, "", None, None, PUSH, "confirmed", text)
-        for text in running.unconfirmed
-    )
+    return tuple(DeviceDifference(job.device.name, "", None, None, PUSH, "confirmed", text) for text in texts)
 
 
 def _shortened(change: Change) -> str:

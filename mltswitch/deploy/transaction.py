@@ -5,7 +5,6 @@ cannot be reached for that, the journal keeps its state, and `resume`, `rollback
 there: they read what the device runs first, so they do not depend on how far the change came.
 """
 
-import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from typing import Final
 from mltswitch.deploy.cabling import check_cabling
 from mltswitch.deploy.comparison import (
     all_differences,
+    going_back,
     reached,
     read,
     remaining,
@@ -78,15 +78,8 @@ class Transaction:
 
     def _check_timers(self, session: Conversation, job: Job) -> None:
         """Raise DeviceError where the device would undo this change with one that is not on record here."""
-        if job.target.timer is None or not job.target.timer.armed:
-            return
-        name = job.device.name
-        own = {each.identifier for each in (self.journal, *self.earlier.get(name, ()))}
-        found = re.findall(
-            rf"\b([0-9]{{8}}-[0-9]{{6}}-[0-9]{{6}}a*)-{re.escape(name)}(?:\.\w+)?(?!\S)",
-            session.ask(job.target.timer.armed),
-        )
-        others = [each for each in found if each not in own]
+        own = {each.identifier for each in (self.journal, *self.earlier.get(job.device.name, ()))}
+        others = [each for each in going_back(session, job) if each not in own]
         if others:
             raise DeviceError(
                 f"goes back by itself from change {others[0]}, which is on record elsewhere",
@@ -160,9 +153,7 @@ class Transaction:
         name, timer = job.device.name, job.target.timer
         if self.journal.header.confirm_seconds is None or timer is None:
             return change
-        if (
-            self.journal.state(name) is not State.PLANNED
-        ):  # resumed: what runs now is not what the device is to return to
+        if self.journal.state(name) is not State.PLANNED:  # resumed: it is to return to what ran before
             answers = self.journal.backup(name).answers
             _stop_timer(session, self.journal, job)
         seconds = self.journal.header.confirm_seconds
