@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mltswitch.deploy.cabling import cabling_differences, check_cabling
@@ -86,10 +86,8 @@ class Diff:
         status = Status.WOULD_CHANGE
         if change.is_empty and not left:
             status = Status.DIFFERS if found else Status.OK
-        return report(
-            job,
-            status,
-            started,
+        return replace(
+            report(job, status, started),
             change=change.text,
             differences=found,
             notes=running.notes,
@@ -119,7 +117,7 @@ class Verify:
                 running = read(session, job)
             except HazardError as error:
                 found = (*cables, _refusal(job, error))
-                return report(job, Status.DIFFERS, started, differences=found, notes=not_told)
+                return replace(report(job, Status.DIFFERS, started), differences=found, notes=not_told)
             timed = [
                 f"going back by itself from change {each}, unless `mltswitch confirm {each}` keeps it"
                 for each in going_back(session, job)
@@ -128,7 +126,7 @@ class Verify:
         unconfirmed = _unconfirmed(job, (*running.unconfirmed, *timed))
         found = (*cables, *all_differences(job, running), *unconfirmed, *left)
         status = Status.DIFFERS if found else Status.OK
-        return report(job, status, started, differences=found, notes=(*running.notes, *not_told))
+        return replace(report(job, status, started), differences=found, notes=(*running.notes, *not_told))
 
 
 def value_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
@@ -181,18 +179,7 @@ def _shortened(change: Change) -> str:
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def report(
-    job: Job,
-    status: Status,
-    started: float,
-    *,
-    change: str = "",
-    differences: tuple[DeviceDifference, ...] = (),
-    error: str = "",
-    notes: tuple[str, ...] = (),
-    way_back: str = "",
-    takes_down: tuple[str, ...] = (),
-) -> DeviceReport:
+def report(job: Job, status: Status, started: float) -> DeviceReport:
     """What came of one device since `started`, of the monotonic clock."""
     return DeviceReport(
         device=job.device.name,
@@ -200,12 +187,6 @@ def report(
         hardware=job.quantised.capabilities.hardware,
         status=status,
         seconds=time.monotonic() - started,
-        change=change,
-        differences=differences,
         roundings=job.quantised.roundings,
-        error=error,
-        notes=notes,
         shortfalls=job.quantised.shortfalls,
-        way_back=way_back,
-        takes_down=takes_down,
     )

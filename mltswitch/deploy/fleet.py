@@ -3,8 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
+from mltswitch.deploy.comparison import report
 from mltswitch.deploy.conversation import explained
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport, Status
@@ -72,17 +74,4 @@ def _guarded(work: Work, job: Job) -> DeviceReport:
     try:
         return work(job)
     except Exception as error:  # noqa: BLE001 (a bug of ours concerns this device alone)
-        return failed(job, explained(job.device, error), time.monotonic() - started)
-
-
-def failed(job: Job, error: str, seconds: float) -> DeviceReport:
-    """Report of a device that failed."""
-    return DeviceReport(
-        job.device.name,
-        job.device.platform,
-        Status.FAILED,
-        seconds,
-        roundings=job.quantised.roundings,
-        error=error,
-        shortfalls=job.quantised.shortfalls,
-    )
+        return replace(report(job, Status.FAILED, started), error=explained(job.device, error))

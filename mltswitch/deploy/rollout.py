@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mltswitch.deploy.comparison import report
 from mltswitch.deploy.conversation import Connector, Conversation, place
-from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, Work, failed, run_fleet
+from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, Work, run_fleet
 from mltswitch.deploy.journal import OPEN, UNDOABLE
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport, Status
@@ -117,8 +118,8 @@ def in_waves(
         return _saved(transaction, jobs, reports, fleet) if saves else tuple(reports)
     if rollout.atomic:
         reports = [*taken_back(transaction, jobs[: len(reports)], reports, fleet)]
-    untouched = (failed(job, "", 0.0) for job in jobs[len(reports) :])
-    return (*reports, *(replace(report, status=Status.NOT_BEGUN) for report in untouched))
+    now = time.monotonic()
+    return (*reports, *(report(job, Status.NOT_BEGUN, now) for job in jobs[len(reports) :]))
 
 
 def _saved(

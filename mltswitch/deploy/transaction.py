@@ -65,10 +65,8 @@ class Transaction:
         except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
             return self._broken_off(job, progress, error)
         change = progress.change
-        return report(
-            job,
-            Status.CHANGED if change.steps or progress.cleared else Status.OK,
-            progress.started,
+        return replace(
+            report(job, Status.CHANGED if change.steps or progress.cleared else Status.OK, progress.started),
             change=progress.cleared + change.text,
             differences=progress.before,
             # What was just saved is what the notes missed; where nothing could be saved, they stand.
@@ -170,7 +168,7 @@ class Transaction:
                 left = all_differences(job, running)
             if left:
                 error = f"{place(job.device)}: {self._gone(session, job, running)}. Nothing is saved"
-                return report(job, Status.FAILED, started, differences=left, error=error)
+                return replace(report(job, Status.FAILED, started), differences=left, error=error)
             self._confirm(session, job.device.name, remaining(job, running))
         return report(job, Status.CHANGED, started)
 
@@ -212,7 +210,7 @@ class Transaction:
             if self.journal.may_be_saved(name):
                 session.apply(change.save)
         self.journal.record(name, State.ROLLED_BACK)
-        return report(job, Status.ROLLED_BACK, started, change=sent)
+        return replace(report(job, Status.ROLLED_BACK, started), change=sent)
 
     def _save(self, session: Conversation, job: Job, change: Change) -> None:
         name = job.device.name
@@ -236,13 +234,12 @@ class Transaction:
     def _broken_off(self, job: Job, progress: "_Progress", error: Exception) -> DeviceReport:
         """The report of a device that failed, after it was taken back where something was sent."""
         why = explained(job.device, error)
-        return report(
-            job,
-            Status.FAILED,
-            progress.started,
+        ending = self._ending(job, why, progress)
+        return replace(
+            report(job, Status.FAILED, progress.started),
             change=progress.change.text,
             differences=progress.left,
-            error=f"{why}. {self._ending(job, why, progress)}",
+            error=f"{why}. {ending}",
         )
 
     def _ending(self, job: Job, why: str, progress: "_Progress") -> str:
@@ -365,7 +362,7 @@ def where_it_stands(connector: Connector, journal: Journal, job: Job) -> DeviceR
         running = read(session, job)
     left = all_differences(job, running)
     if not left:
-        return report(job, Status.RUNS_NEW, started, notes=running.notes)
+        return replace(report(job, Status.RUNS_NEW, started), notes=running.notes)
     status, notes = Status.DIFFERS, running.notes
     if journal.state(name) in {State.PLANNED, State.DROPPED}:
         status = Status.RUNS_OLD
@@ -375,7 +372,7 @@ def where_it_stands(connector: Connector, journal: Journal, job: Job) -> DeviceR
                 status = Status.RUNS_OLD
         except DeviceError as error:
             notes = (*notes, str(error))
-    return report(job, status, started, differences=left, notes=notes)
+    return replace(report(job, status, started), differences=left, notes=notes)
 
 
 def _check_steps(steps: Iterable[Step]) -> None:
