@@ -324,9 +324,11 @@ def print_report(
         if with_changes and device.change:
             click.echo("".join(f"    {line}\n" for line in device.change.splitlines()), nl=False)
     if with_changes:
-        print_roundings(
-            {device.device: (device.platform, device.hardware, device.roundings) for device in report.devices}
-        )
+        told = [device for device in report.devices if not device.error]
+        if any(device.roundings or not device.shortfalls for device in told):
+            print_roundings(
+                {device.device: (device.platform, device.hardware, device.roundings) for device in told}
+            )
     click.echo(
         ", ".join(
             f"{len(report.with_status(status))} {status}" for status in Status if report.with_status(status)

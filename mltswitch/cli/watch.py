@@ -15,6 +15,7 @@ from mltswitch.cli.output import console, plain, progress, table
 from mltswitch.cli.render import inventory_options
 from mltswitch.deploy.watch import QueueReading, Reading
 from mltswitch.deploy.watch import watch as watch_queues
+from mltswitch.errors import DeviceError
 from mltswitch.inventory import load_inventory
 from mltswitch.plan import load_plan
 from mltswitch.units import format_bps
@@ -48,26 +49,36 @@ def watch(
     interval: float,
     count: int | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Show depth, drops, CE marks and rate of every queue of PLAN, the worst first. Ctrl-C ends it.
 
     Rates are those since the reading before, so the first one has none. A device that fails stands in the
-    table with its error and is asked again. Changes nothing.
+    table with its error and is asked again. Changes nothing. Exits with 4 where the last reading has no
+    answer at all.
     """
+    last: list[Reading] = []
+
+    def seen(readings: Iterable[Reading]) -> Iterator[Reading]:
+        for reading in readings:
+            last[:] = [reading]
+            yield reading
+
     plan, inventory = load_plan(plan_file), load_inventory(*inventory_paths)
     left_out, readings = watch_queues(plan, inventory, limit=limit, interval_seconds=interval, count=count)
     for line in left_out:
         progress(f"note: {line}")
     with closing(readings), suppress(KeyboardInterrupt):
         if as_json:
-            for reading in readings:
+            for reading in seen(readings):
                 click.echo(json.dumps(plain(reading), ensure_ascii=False))
         elif sys.stdout.isatty():
-            _show(readings)
+            _show(seen(readings))
         else:
-            for reading in readings:
+            for reading in seen(readings):
                 click.echo("\n".join([*_lines(reading)]))
                 sys.stdout.flush()
+    is_mute = bool(last) and all(device.error for device in last[0].devices)
+    return DeviceError.exit_code if is_mute else 0
 
 
 def _show(readings: Iterable[Reading]) -> None:

@@ -30,7 +30,7 @@ def check_identity(
         ("mltswitch_release", device.release, identity.release),
     ):
         if wanted and given.casefold() != wanted.casefold():
-            raise _stranger(device, identity, f"{variable} {wanted}", f"correct {variable}")
+            raise _stranger(device, identity, "", f"{variable} {wanted}", f"correct {variable}")
     told = target.hardware_of(identity.model)
     if hardware and told and hardware not in told:
         raise DeviceError(
@@ -69,6 +69,7 @@ def _check_hostname(device: Device, identity: Identity) -> None:
         raise _stranger(
             device,
             identity,
+            f", not {device.switch}",
             f"the name {' or '.join(wanted)}",
             "set mltswitch_hostname to what it calls itself" if identity.hostname else "set mltswitch_serial",
         )
@@ -79,12 +80,12 @@ def label(hostname: str) -> str:
     return hostname.partition(".")[0].casefold()
 
 
-def _stranger(device: Device, identity: Identity, expected: str, change: str) -> DeviceError:
+def _stranger(device: Device, identity: Identity, other: str, expected: str, change: str) -> DeviceError:
     parts = (("serial", identity.serial), ("model", identity.model), ("release", identity.release))
     details = ", ".join(f"{word} {quoted(value)}" for word, value in parts if value)
     name = quoted(identity.hostname) or "a box without a name"
     return DeviceError(
-        f"says that it is {name}{f' ({details})' if details else ''}, not {device.switch}; nothing was sent",
+        f"says that it is {name}{f' ({details})' if details else ''}{other}; nothing was sent",
         where=place(device),
         expected=expected,
         hint=f"correct ansible_host and ansible_port if another box answers there; else {change}",

@@ -182,7 +182,9 @@ def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _AL
                 hint="the record is with the user and on the machine that pushed",
             )
         reports = _taken_from(stacks, inventory, fleet)
-    return FleetReport(reports, (*(f"no change of {name} is on record" for name in none), *elsewhere))
+    return FleetReport(
+        reports, (*(f"there is nothing on record to take {name} back from" for name in none), *elsewhere)
+    )
 
 
 def _taken_from(

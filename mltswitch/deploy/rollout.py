@@ -48,7 +48,8 @@ class Fleet:
     def _in_time(self, work: Work) -> Work:
         def begin(job: Job) -> DeviceReport:
             if self.is_late:
-                raise DeviceError("is not begun: the deadline has passed", where=place(job.device))
+                late = "is not begun: the deadline has passed"
+                raise DeviceError(late, where=place(job.device), hint="`mltswitch resume` goes on")
             return work(job)
 
         return begin
@@ -150,4 +151,4 @@ def _ended(report: DeviceReport, end: DeviceReport | None) -> DeviceReport:
     if report.status is Status.FAILED:
         then = f"Then: {end.error}" if end.error else "It runs again what it ran before"
         return replace(report, error=f"{report.error}. {then}", seconds=seconds)
-    return replace(report, status=end.status, error=end.error, seconds=seconds)
+    return replace(report, status=end.status, error=end.error, notes=end.notes, seconds=seconds)

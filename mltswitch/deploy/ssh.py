@@ -326,8 +326,8 @@ def _unknown_host_key(device: Device) -> DeviceError:
         "its host key is not known; nothing was sent",
         where=place(device),
         expected=f"a line for {address} in {device.known_hosts_file}",
-        hint=f"get it with `ssh-keyscan -p {device.port} {device.address}`, compare its fingerprint "
-        "(ssh-keygen -lf) with the one on the switch's console, and add it to that file",
+        hint="compare its fingerprint with the switch's console: `mltswitch trust` shows and adds it; "
+        f"`ssh-keyscan -p {device.port} {device.address}` prints the line",
     )
 
 
