@@ -185,7 +185,7 @@ def _refused(kind: str) -> str:
             model.register_comm_hook(state, mlt_hook)
             dist.barrier()  # who fails while the other still starts ends its start
             model(torch.arange(8)).sum().backward()
-    except UserInputError as error:
+    except (UserInputError, TrainingError, RuntimeError) as error:
         return str(error)
     return ""
 
@@ -200,7 +200,10 @@ def _refused(kind: str) -> str:
 def test_gradients_that_cannot_travel_are_refused(
     ranks: Ranks, tmp_path: Path, kind: str, expected: str
 ) -> None:
-    assert ranks.results(2, _refused, kind, store=tmp_path) == [expected] * 2
+    answers = ranks.results(2, _refused, kind, store=tmp_path)
+    assert expected in answers
+    # Who is told by the other one, before it has looked at its own, hears the same.
+    assert all(answer.endswith(expected) for answer in answers), answers
 
 
 def _differing() -> str:
