@@ -7,11 +7,12 @@ host key and four ports in the plan; all of a phase stand in one process, which 
 pusher. The pusher is the command as one runs it, with a known hosts file and a journal. Afterwards
 `mltswitch verify` must find the plan on every switch, else there are no figures.
 
-Ansible gets switches with a shell, SONiC and Cumulus Linux in turn, without their vendors' collections, as
-most sites do: one `raw` task with the lines of the change, joined by `&&`, and one that saves. That is less
-than a push does: mltswitch also asks who answers, reads before and after, compares, and keeps a journal. Its
-forks are our `--concurrency`, its SSH options (ControlPersist) the default ones. mltswitch pushes to the same
-switches, fresh again, in the same run.
+Ansible gets switches with a shell, SONiC and Cumulus Linux in turn, without their vendors' collections, and
+changes them twice, fresh each time. First by the playbook of `mltswitch export ansible`, which does most of
+what a push does: it reads, changes what differs, reads back, and saves. Then by the least that can be
+written: one `raw` task with the lines of the change, joined by `&&`, and one that saves. Neither asks who
+answers, nor keeps a journal. Its forks are our `--concurrency`, its SSH options (ControlPersist) the default
+ones. mltswitch pushes to the same switches, fresh again, in the same run.
 
     devices, seconds, failures     the push, from the start of the command to its end
     cpu_seconds                    of the pusher: what is missing to twice the seconds is the emulators' work
@@ -21,8 +22,10 @@ switches, fresh again, in the same run.
     compared_devices               that both changed
     compared_seconds               mltswitch, these
     compared_cpu_seconds           of that, the pusher's own work
-    ansible_seconds                ansible-playbook, these
+    ansible_seconds                ansible-playbook with the exported playbook, these
     ratio_to_ansible               ansible_seconds over compared_seconds: above 1, mltswitch is faster
+    ansible_lines_seconds          ansible-playbook with the two tasks, these
+    ratio_to_ansible_lines         the same with them
 """
 
 import json
@@ -54,6 +57,7 @@ QUICK_DEVICES: Final = 50
 QUICK_COMPARED: Final = 10
 CONCURRENCY: Final = 20
 """What `mltswitch push` does without being told."""
+PUSH: Final = ("--accept", "--yes", "--concurrency", str(CONCURRENCY))
 PLAN_PORTS: Final = 4
 SPINES: Final = 2
 SHELLS: Final = ("cumulus", "sonic")
@@ -71,12 +75,12 @@ class Site:
         self._file = folder / "plan.json"
         self._file.write_text(self.plan.model_dump_json(by_alias=True), encoding="utf-8")
 
-    def mltswitch(self, command: str, *options: str) -> Ran:
+    def mltswitch(self, *command: str, options: tuple[str, ...] = ("--concurrency", str(CONCURRENCY))) -> Ran:
         """One command about the plan, with a state directory that lasts as long as the site."""
-        program = (sys.executable, "-m", "mltswitch", command, str(self._file))
+        program = (sys.executable, "-m", "mltswitch", *command, str(self._file))
         environment = os.environ | {"MLTSWITCH_STATE": str(self.rack.folder / "state")}
-        inventory = ("-i", str(self.rack.inventory), "--concurrency", str(CONCURRENCY))
-        return run((*program, *inventory, *options, "--json"), environment, self.rack.folder)
+        words = (*program, "-i", str(self.rack.inventory), *options, "--json")
+        return run(words, environment, self.rack.folder)
 
     def verified(self) -> None:
         """Raise RuntimeError where a switch does not run the plan."""
@@ -89,7 +93,7 @@ def measure(folder: Path, devices: int) -> dict[str, float]:
     """One push to all of them."""
     site = Site(folder, devices, tuple(KINDS))
     with site.rack.served() as emulator_mb:
-        push = site.mltswitch("push", "--accept", "--yes")
+        push = site.mltswitch("push", options=PUSH)
         if push.code:
             print(push.errors, push.output[:2000], file=sys.stderr)
         else:
@@ -112,15 +116,24 @@ def compare(folder: Path, devices: int, program: str) -> dict[str, float]:
     (folder / "playbook.yaml").write_text(yaml.safe_dump([_play()]), encoding="utf-8")
     lines = {leaf.name: _commands(site.plan, leaf) for leaf in site.leaves}
     (folder / "lines.yaml").write_text(yaml.safe_dump({"all": {"hosts": lines}}), encoding="utf-8")
-    words = (program, "-i", str(site.rack.inventory), "-i", "lines.yaml", "-f", str(CONCURRENCY))
     environment = os.environ | {"ANSIBLE_HOME": str(folder / "home"), "LC_ALL": "C.UTF-8"}
-    with site.rack.served():
-        ansible = run((*words, "playbook.yaml"), environment, folder)
-        if ansible.code:
-            raise RuntimeError(f"ansible-playbook failed: {ansible.errors}{ansible.output[-2000:]}")
+
+    def played(*words: str) -> Ran:
+        ran = run((program, "-f", str(CONCURRENCY), *words), environment, folder)
+        if ran.code:
+            raise RuntimeError(f"ansible-playbook failed: {ran.errors}{ran.output[-2000:]}")
         site.verified()
+        return ran
+
     with site.rack.served():
-        push = site.mltswitch("push", "--accept", "--yes")
+        exported = site.mltswitch("export", "ansible", options=("-o", str(folder / "exported")))
+        if exported.code:
+            raise RuntimeError(f"nothing was exported: {exported.errors}")
+        ansible = played("-i", "exported/inventory.yaml", "exported/playbook.yaml")
+    with site.rack.served():
+        ansible_lines = played("-i", str(site.rack.inventory), "-i", "lines.yaml", "playbook.yaml")
+    with site.rack.served():
+        push = site.mltswitch("push", options=PUSH)
         site.verified()
     return {
         "compared_devices": float(devices),
@@ -129,6 +142,8 @@ def compare(folder: Path, devices: int, program: str) -> dict[str, float]:
         "ansible_seconds": ansible.seconds,
         "ansible_cpu_seconds": ansible.cpu_seconds,
         "ratio_to_ansible": ansible.seconds / push.seconds,
+        "ansible_lines_seconds": ansible_lines.seconds,
+        "ratio_to_ansible_lines": ansible_lines.seconds / push.seconds,
     }
 
 

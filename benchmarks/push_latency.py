@@ -149,6 +149,10 @@ class Timed:
         """As the session does."""
         return self.session.ask(command)
 
+    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
+        """As the session does."""
+        return self.session.ask_all(commands)
+
     def hang_up(self) -> None:
         """As the session does."""
         self.session.hang_up()

@@ -77,6 +77,10 @@ class CommandLineConversation:
             raise DeviceError(f"refuses {command!r}: {quoted(first)}", where=place(self._device))
         return answer
 
+    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
+        """Command → answer, one after the other; raises DeviceError."""
+        return {command: self.ask(command) for command in commands}
+
     def apply(self, steps: Sequence[Step]) -> None:
         """Enter configuration lines one by one; raises DeviceError at the first that is refused."""
         with translated(self._device):

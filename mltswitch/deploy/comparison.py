@@ -48,7 +48,7 @@ def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
 def read(session: Conversation, job: Job) -> RunningState:
     """What the device runs of what the plan concerns; raises DeviceError."""
     wanted = job.quantised.state
-    answers = {query: session.ask(query) for query in job.target.queries(wanted)}
+    answers = session.ask_all(job.target.queries(wanted))
     return job.target.read(answers, wanted, job.quantised.capabilities)
 
 

@@ -17,6 +17,9 @@ class Conversation(Protocol):
     def ask(self, command: str) -> str:
         """What the device answers to a command that changes nothing."""
 
+    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
+        """Command → answer, in as few round trips as the session has."""
+
     def apply(self, steps: Sequence[Step]) -> None:
         """Send the steps in order; none is sent after one that the device refuses."""
 

@@ -17,7 +17,7 @@ def check_identity(
     """
     if target.identify is None:
         return None
-    answers = {query: conversation.ask(query) for query in target.identity_queries}
+    answers = conversation.ask_all(target.identity_queries)
     try:
         identity = target.identify(answers)
     except DeviceError as error:

@@ -75,6 +75,10 @@ class P4RuntimeConversation:
                 )
         raise DeviceError(f"has no answer to {command!r}: it speaks P4Runtime", where=place(self._device))
 
+    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
+        """Command → answer, one after the other; raises DeviceError."""
+        return {command: self.ask(command) for command in commands}
+
     def apply(self, steps: Sequence[Step]) -> None:
         """Carry out the steps one by one: of a batch, BMv2 would go on behind an entry that it refuses."""
         if not steps:

@@ -1,10 +1,12 @@
 """A conversation with a POSIX shell: one SSH exec channel per command."""
 
+import secrets
 import select
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 import paramiko
@@ -62,12 +64,40 @@ class ShellConversation:
             raise DeviceError(f"refuses {command!r}: {outcome.complaint}", where=place(self._device))
         return outcome.stdout.decode("utf-8", "replace")
 
+    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
+        """Standard output of each command, all of them in one channel; raises DeviceError where one fails."""
+        mark = secrets.token_hex(8)
+        script = "; ".join(f"{each}; echo {mark} $?" for each in commands)
+        outcome = self.run(script, seconds=COMMAND_SECONDS * max(1, len(commands)))
+        found: dict[str, str] = {}
+        rest = outcome.stdout.decode("utf-8", "replace")
+        for command in commands:
+            answer, _, behind = rest.partition(f"{mark} ")
+            status, _, rest = behind.partition("\n")
+            if status != "0":
+                failed = replace(outcome, stdout=answer.encode(), status=int(status or outcome.status))
+                raise DeviceError(f"refuses {command!r}: {failed.complaint}", where=place(self._device))
+            found[command] = answer
+        return found
+
     def apply(self, steps: Sequence[Step]) -> None:
         """Run the steps in order; raises DeviceError at the first that fails."""
-        for index, step in enumerate(steps):
-            outcome = self.run(step.command, step.stdin.encode(), step.seconds)
-            if outcome.status != 0:
-                raise refusal(self._device, steps, index, outcome.complaint)
+        done = 0
+        for prepares, group in groupby(steps, lambda step: step.prepares):
+            for part in [tuple(group)] if prepares else [(step,) for step in group]:
+                self._apply(steps, done, part)
+                done += len(part)
+
+    def _apply(self, steps: Sequence[Step], done: int, part: Sequence[Step]) -> None:
+        """Run a part of the steps, of which so many are done, in one channel."""
+        mark = secrets.token_hex(8)
+        command = f" && echo {mark} && ".join(step.command for step in part)
+        bounds = [COMMAND_SECONDS if step.seconds is None else step.seconds for step in part]
+        outcome = self.run(command, part[0].stdin.encode(), sum(bounds))
+        if outcome.status != 0:
+            *before, said = outcome.stdout.split(f"{mark}\n".encode())
+            complaint = replace(outcome, stdout=said).complaint
+            raise refusal(self._device, steps, done + len(before), complaint)
 
     def hang_up(self) -> None:
         """Close the connection under whatever runs."""

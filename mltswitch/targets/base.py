@@ -32,6 +32,8 @@ class Step:
     stdin: str = ""
     seconds: float | None = None
     """How long the device may take for it; None: the session's usual bound."""
+    prepares: bool = False
+    """Nothing of it runs before a later step: it and its neighbours may be sent in one round trip."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,6 +254,9 @@ class _ScriptedConversation:
         self.note("asked")
         return f"{self.switches.limits[self.name]}\n"
 
+    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
+        return {command: self.ask(command) for command in commands}
+
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
             refused = self.switches.refusing.get(self.name)

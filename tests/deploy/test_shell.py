@@ -244,3 +244,26 @@ def test_a_missing_key_file_stops_before_anything_is_sent(sshd: Sshd, target: Fi
     rack = Inventory((sshd.device(key_file=Path("/nonexistent/key")),), Path("inventory"))
     with pytest.raises(UserInputError, match="leaf1: /nonexistent/key: the private key cannot be read"):
         push(small_plan(), rack)
+
+
+def test_all_questions_go_in_one_channel(sshd: Sshd) -> None:
+    """Answers with and without a line end, one that ends the shell, and one that fails."""
+    with open_shell(sshd.device()) as session:
+        asked = ("printf 'no end'", "echo a; echo b", "cat /dev/null", "false || true")
+        assert session.ask_all(asked) == dict(zip(asked, ("no end", "a\nb\n", "", ""), strict=True))
+        assert session.ask_all(()) == {}
+        for refused in ("ls /nonexistent", "exit 3", "echo only >&2; false"):
+            with pytest.raises(DeviceError) as caught:
+                session.ask_all(("echo first", refused, "echo last"))
+            assert f"refuses {refused!r}: " in str(caught.value)
+
+
+def test_steps_that_prepare_go_in_one_channel_and_are_refused_one_by_one(sshd: Sshd, tmp_path: Path) -> None:
+    file = tmp_path / "said"
+    steps = [Step(f"echo {number} >> {file}", prepares=True) for number in range(3)]
+    with open_shell(sshd.device()) as session:
+        session.apply([Step(f"cat > {file}", "begin\n"), *steps, Step(f"echo end >> {file}")])
+        assert file.read_text() == "begin\n0\n1\n2\nend\n"
+        with pytest.raises(DeviceError, match=r"refuses step 3 of 4, 'echo out; ls /nonexistent': ls: "):
+            session.apply([*steps[:2], Step("echo out; ls /nonexistent", prepares=True), steps[2]])
+        assert file.read_text() == "begin\n0\n1\n2\nend\n0\n1\n"

@@ -1,7 +1,7 @@
 """An emulated Cumulus Linux switch: NVUE behind a small bash.
 
 Stateful and strict: what the command list does not hold is refused, and a revision that NVUE refuses changes
-nothing. Only `nv`, `cat`, `tee` and `true` run.
+nothing. Only `nv`, `cat`, `echo`, `tee` and `true` run.
 """
 
 import threading
@@ -125,7 +125,7 @@ class CumulusSession:
         program = words[0] if words else ""
         if command.stdin_path is not None or command.stderr_path is not None:
             return _failure("bash: line 1: only > is emulated [emulator]\n", _SYNTAX)
-        if program not in {"nv", "cat", "tee", "true"}:
+        if program not in {"nv", "cat", "echo", "tee", "true"}:
             return _failure(f"bash: line 1: {program}: command not found\n", _NOT_FOUND)
         contents = read_stdin() if program == "tee" or words == ["cat"] else b""
         with self._device.exclusively():
@@ -144,6 +144,8 @@ class CumulusSession:
                 return self._store(paths, CommandResult(contents), shows=True)
             case ["cat"]:
                 return CommandResult(contents)
+            case ["echo", *texts]:
+                return CommandResult(f"{' '.join(texts)}\n".encode())
             case ["cat", *paths]:
                 missing = [path for path in paths if path not in self._device.files]
                 text = "".join(f"cat: {path}: No such file or directory\n" for path in missing)

@@ -54,7 +54,7 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
         return Change((), SAVE)
     if _drops_pending(running.answers, before, after, {port.name for port in wanted.ports}):
         commands.insert(0, DETACH)
-    steps = [Step(command) for command in commands]
+    steps = [Step(command, prepares=True) for command in commands]
     text = [*commands, "# back to the state before:"]
     text += [f"#   {printable(command)}" for command in commands_between(after, before)]
     return Change((*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n", WAY_BACK)
@@ -94,11 +94,11 @@ def restoring_change(
         drops_pending = _drops_pending(running.answers, now, pushed, ports)
     except DeviceError:
         drops_pending = _drops_pending(running.answers, now, after, ports)
-    steps = [Step(command) for command in commands]
+    steps = [Step(command, prepares=True) for command in commands]
     if commands:
         steps.append(Step(APPLY, seconds=APPLY_SECONDS))
     if drops_pending:
-        steps.insert(0, Step(DETACH))
+        steps.insert(0, Step(DETACH, prepares=True))
     return Change(tuple(steps), SAVE, "".join(f"{step.command}\n" for step in steps))
 
 
