@@ -13,10 +13,10 @@ from rich.text import Text
 
 from mltswitch.cli.output import console, plain, progress, table
 from mltswitch.cli.render import inventory_options
-from mltswitch.deploy.watch import QueueReading, Reading
-from mltswitch.deploy.watch import watch as watch_queues
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import load_inventory
+from mltswitch.measure.watch import QueueReading, Reading
+from mltswitch.measure.watch import watch as watch_queues
 from mltswitch.plan import load_plan
 from mltswitch.units import format_bps
 

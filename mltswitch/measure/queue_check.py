@@ -11,11 +11,11 @@ from mltswitch.deploy import Fleet
 from mltswitch.deploy.comparison import reached
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import TRAFFIC, DeviceDifference
-from mltswitch.deploy.watch import read_counters, silence
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.measure.acceptance.schedule import Flow
 from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts, TestHost, open_hosts
+from mltswitch.measure.watch import read_counters, silence
 from mltswitch.plan import Host, Plan, TrafficClass
 from mltswitch.plan.trust import background_dscp, forbidden_dscps
 from mltswitch.targets import hardware_capabilities

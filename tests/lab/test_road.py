@@ -11,11 +11,11 @@ import yaml
 from mltswitch import deploy
 from mltswitch.cli import main
 from mltswitch.cli.lab import STATE_FOLDER
-from mltswitch.deploy.watch import watch
 from mltswitch.documents import dump_yaml
 from mltswitch.inventory import load_inventory
 from mltswitch.lab import lab_bottleneck
 from mltswitch.measure import judge, probe
+from mltswitch.measure.watch import watch
 from mltswitch.plan import ClassKind, Plan
 from tests.lab.conftest import DEVICES, RunningLab, SessionLab
 from tests.measuring import measured
