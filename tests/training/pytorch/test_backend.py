@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -48,6 +50,8 @@ class Ranks:
 
     def __init__(self, count: int, device: str = "cpu") -> None:
         self.device = device
+        self.folder = tempfile.TemporaryDirectory()
+        """Where each rank says what it does when it is asked by a signal."""
         self.pipes: list[Connection] = []
         self.processes: list[Any] = []
         self.jobs = 0
@@ -56,11 +60,15 @@ class Ranks:
 
     def start(self, number: int) -> None:
         ours, theirs = mp.Pipe()
-        process = mp.get_context("spawn").Process(target=_serve, args=(theirs, self.device), daemon=True)
+        arguments = (theirs, self.device, str(self._stacks(number)))
+        process = mp.get_context("spawn").Process(target=_serve, args=arguments, daemon=True)
         process.start()
         theirs.close()
         self.pipes[number : number + 1] = [ours]
         self.processes[number : number + 1] = [process]
+
+    def _stacks(self, number: int) -> Path:
+        return Path(self.folder.name) / f"rank{number}"
 
     def run(self, work: Work, *args: Any, store: Path, jobs: list[dict[str, Any]]) -> list[Any]:
         """What a function answers at each rank: its result, or an exception; None: the process has died."""
@@ -78,11 +86,13 @@ class Ranks:
     def _answer(self, number: int) -> Any:
         if not self.pipes[number].poll(150):  # the first one comes when torch has been loaded
             process = self.processes[number]
-            os.kill(process.pid, signal.SIGUSR1)  # where it hangs, on standard error
+            os.kill(process.pid, signal.SIGUSR1)
             process.join(2)
             process.kill()
+            where = f"rank {number} gives no answer:\n{self._stacks(number).read_text()}"
             self.start(number)  # else the tests behind this one would wait for it, too
-            pytest.fail(f"rank {number} gives no answer")
+            warnings.warn(where, stacklevel=1)  # which a second try that goes well does not hide
+            pytest.fail(where)
         try:
             return self.pipes[number].recv()
         except EOFError:
@@ -94,8 +104,9 @@ def _jobs(world: int, **options: Any) -> list[dict[str, Any]]:
     return [{"rank": rank, "world_size": world, "timeout": PATIENCE} | options for rank in range(world)]
 
 
-def _serve(pipe: Connection, device: str) -> None:
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
+def _serve(pipe: Connection, device: str, stacks: str) -> None:
+    file = os.open(stacks, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    faulthandler.register(signal.SIGUSR1, file, all_threads=True)
     torch.set_num_threads(1)
     torch.set_default_device(device)
     while True:
