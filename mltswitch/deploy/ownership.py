@@ -1,12 +1,14 @@
 """What earlier changes put on a device, by the journal: what of it a plan leaves behind, and how it goes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from mltswitch.deploy import journal as journals
 from mltswitch.deploy.journal import UNDOABLE, Journal, State
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import PUSH, DeviceDifference
 from mltswitch.deploy.transaction import Undoing
+from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
 
@@ -44,7 +46,8 @@ def undoings(stacks: Mapping[str, Sequence[Journal]], inventory: Inventory) -> d
 def left_behind(plan: Plan, devices: Iterable[Device], inventory: Inventory) -> dict[str, Undoing]:
     """Device → its changes down to the first that concerns ports which the plan does not have.
 
-    Where one of them is unfinished, there is nothing: a push takes that over, or refuses to.
+    Where one of them is unfinished, there is nothing: a push takes that over, or refuses to. A plan on record
+    that this version does not read any more is passed over: an old record must not stop a push for ever.
     """
     by_name = {device.name: device for device in devices}
     plans: dict[str, Plan] = {}
@@ -54,16 +57,17 @@ def left_behind(plan: Plan, devices: Iterable[Device], inventory: Inventory) -> 
         for place, each in enumerate(stack, start=1):
             digest = each.header.plan_sha256
             if digest not in plans:
-                plans[digest] = each.plan()
-            if not _ports(plan, switch) >= _ports(plans[digest], switch):
+                with suppress(UserInputError):
+                    plans[digest] = each.plan()
+            if not _ports(plan, switch) >= _ports(plans.get(digest), switch):
                 depth = place
         if depth and all(each.state(name) is State.CONFIRMED for each in stack[:depth]):
             stacks[name] = stack[:depth]
     return undoings(stacks, inventory)
 
 
-def _ports(plan: Plan, switch: str) -> set[str]:
-    found = plan.topology.by_name.get(switch)
+def _ports(plan: Plan | None, switch: str) -> set[str]:
+    found = None if plan is None else plan.topology.by_name.get(switch)
     return set() if found is None else {port.name for port in found.ports}
 
 

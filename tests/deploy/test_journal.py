@@ -333,6 +333,15 @@ def test_what_was_changed_on_the_disk_is_not_sent(target: FileTarget) -> None:
         rollback(journal, rack, fleet=fleet)
 
 
+def test_a_plan_on_record_that_nobody_reads_any_more_stops_no_push(target: FileTarget) -> None:
+    switches = ScriptedSwitches({"leaf1": OLD})
+    rack, fleet = inventory("leaf1"), fleet_of(switches)
+    journal = deploy.change(push(PLAN, rack, fleet=fleet).change)
+    (journal.folder / "plan.json").write_text("{}")
+    assert deploy.verify(PLAN, rack, fleet=fleet).exit_code == 0
+    assert push(PLAN, rack, fleet=fleet).exit_code == 0
+
+
 def test_nobody_else_reads_the_state(
     target: FileTarget, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
