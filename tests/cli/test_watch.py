@@ -53,7 +53,7 @@ def test_a_session_stays_open_and_is_opened_again(
     readings: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     devices = [each for reading in readings for each in reading["devices"]]
     assert [bool(each["error"]) for each in devices] == [number == broken for number in range(1, 5)]
-    assert faults.lines.count("show version") == (2 if broken else 1)
+    assert sum("show version" in line for line in faults.lines) == (2 if broken else 1)
     queue = devices[-1]["queues"][0]
     assert queue["counters"]["sent_packets"] == 0
     assert queue["counters"]["depth_bytes"] is None

@@ -545,7 +545,7 @@ def test_a_late_rank_is_named_at_the_timeout(ranks: Ranks, tmp_path: Path) -> No
     assert slow[2] < 1.5 < late[2] < 10
     assert late[1].startswith("rank 1: not over after 2 s: barrier float32, number 0: ")
     assert is_over
-    assert told[0] == "NodeLostError"
+    assert told[0] in {"NodeLostError", "NodeLateError"}  # told by the other one, or late by its own clock
     assert "not over after 2 s" in told[1]
 
 
