@@ -439,7 +439,7 @@ class Run:
 
 def _mltswitch(words: tuple[str, ...], environment: Mapping[str, str], output: str) -> None:
     """The command, in a process of its own."""
-    from mltswitch.__main__ import main as command  # noqa: PLC0415
+    from mltswitch.__main__ import main as command  # noqa: PLC0415 (in the forked process alone)
 
     os.environ.update(environment)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -16,7 +16,8 @@ from mltswitch.errors import printable
 from mltswitch.inventory import Inventory, load_inventory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_Operation = Callable[[Journal, Inventory, str | None, Fleet], FleetReport]
+_Operation = Callable[..., FleetReport]
+"""Of `mltswitch.deploy`, asked by journal, inventory, limit and fleet."""
 
 
 def _arguments(command: Command) -> Command:
@@ -89,11 +90,7 @@ def status(
     as_json: bool,
 ) -> int:
     """Ask the switches of CHANGE what they run: the plan, what ran before, or neither. Sends nothing."""
-
-    def look(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
-        return deploy.status(journal, inventory, limit=limit, fleet=fleet)
-
-    return _carried_out("looking", look, identifier, inventory_paths, limit, concurrency, as_json)
+    return _carried_out("looking", deploy.status, identifier, inventory_paths, limit, concurrency, as_json)
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch resume 20261126-120501 --limit 'leaf*'")
@@ -106,11 +103,7 @@ def resume(
     as_json: bool,
 ) -> int:
     """Finish CHANGE where it broke off: forward where it went forward, back where it went back."""
-
-    def go_on(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
-        return deploy.resume(journal, inventory, limit=limit, fleet=fleet)
-
-    return _carried_out("resuming", go_on, identifier, inventory_paths, limit, concurrency, as_json)
+    return _carried_out("resuming", deploy.resume, identifier, inventory_paths, limit, concurrency, as_json)
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch rollback 20261126-120501 --limit leaf1")
@@ -128,7 +121,7 @@ def rollback(
 ) -> int:
     """Take the switches of CHANGE back to what they ran before it, and before all later changes of theirs."""
 
-    def undo(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
+    def undo(journal: Journal, inventory: Inventory, *, limit: str | None, fleet: Fleet) -> FleetReport:
         if abandon:
             deploy.abandon(journal, limit)
             return FleetReport((), change=journal.identifier)
@@ -147,11 +140,9 @@ def confirm(
     as_json: bool,
 ) -> int:
     """Keep CHANGE, which was pushed with --confirm: save the switches that still run it."""
-
-    def keep(journal: Journal, inventory: Inventory, limit: str | None, fleet: Fleet) -> FleetReport:
-        return deploy.confirm(journal, inventory, limit=limit, fleet=fleet)
-
-    return _carried_out("confirming", keep, identifier, inventory_paths, limit, concurrency, as_json)
+    return _carried_out(
+        "confirming", deploy.confirm, identifier, inventory_paths, limit, concurrency, as_json
+    )
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch remove -i inventories/rack --limit leaf1")
@@ -178,7 +169,7 @@ def _carried_out(
     journal = deploy.change(identifier)
     inventory = load_inventory(*(inventory_paths or journal.header.inventory_paths))
     with Bar(title, len(journal.header.devices), concurrency) as bar:
-        report = operation(journal, inventory, limit, bar.fleet)
+        report = operation(journal, inventory, limit=limit, fleet=bar.fleet)
     code = print_report(report, as_json, with_changes=False, untested={})
     journal = deploy.change(journal.identifier)
     if not as_json:

@@ -22,6 +22,7 @@ from mltswitch.cli.render import (
     unverified,
 )
 from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport, Rollout, Status
+from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, MAXIMUM_CONCURRENCY
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.plan import Plan, load_plan
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from mltswitch.measure.acceptance import TestHost
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-DEFAULT_CONCURRENCY: Final = 20
-MAXIMUM_CONCURRENCY: Final = 256
 LONGEST_TIMER_SECONDS: Final = 86_399
 """A day, as EOS writes hh:mm:ss."""
 SHOWN_PORTS: Final = 3

@@ -21,7 +21,7 @@ class Job:
     target: Target
     quantised: Quantised
     cabling: Cabling
-    """Of the whole fabric."""
+    """Where each port of the fabric leads, for what the device hears by LLDP."""
 
 
 def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[Job, ...], tuple[str, ...]]:

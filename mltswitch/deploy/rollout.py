@@ -27,7 +27,7 @@ class Fleet:
     """How devices are worked on."""
 
     concurrency: int = DEFAULT_CONCURRENCY
-    """At once."""
+    """How many devices are worked on at the same time."""
     progress: Progress | None = None
     """Hears of each device as it ends."""
     connector: Connector = connect

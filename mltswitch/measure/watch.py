@@ -32,7 +32,7 @@ class QueueReading:
 
     port: str
     queue: int
-    """The hardware's number."""
+    """Number of the hardware queue."""
     traffic_class: str | None
     """The plan's class in that queue."""
     counters: EgressCounters
@@ -58,7 +58,7 @@ class Reading:
     """All devices, read at the same time."""
 
     at: str
-    """UTC, ISO 8601."""
+    """When the devices were asked, in UTC, as ISO 8601 writes it."""
     devices: tuple[DeviceReading, ...]
 
 

@@ -103,7 +103,7 @@ class EgressCounters:
     """What the hardware queue of one port holds and has counted; None where the device does not tell."""
 
     depth_bytes: int | None = None
-    """Waiting now."""
+    """Of the packets that wait in the queue now."""
     sent_bytes: int | None = None
     sent_packets: int | None = None
     dropped_packets: int | None = None

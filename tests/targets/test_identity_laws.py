@@ -195,7 +195,7 @@ def test_a_release_that_nobody_has_read_needs_the_operators_word(
         identity = check_identity(meant(platform, release=release), target, Typed(emulated))
         assert identity is not None
         assert identity.release == release
-    setattr(emulated, "release", known)  # noqa: B010
+    setattr(emulated, "release", known)  # noqa: B010 (each kind of emulator has it)
     assert check_identity(meant(platform), target, Typed(emulated)) is not None
 
 

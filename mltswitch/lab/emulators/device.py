@@ -41,7 +41,7 @@ class EmulatedDevice(Protocol):
     """A switch; its methods are called from several threads."""
 
     neighbours: "Neighbours"
-    """What it hears by LLDP."""
+    """Port → the switch and port that it hears there by LLDP."""
 
     @property
     def name(self) -> str:

@@ -16,7 +16,7 @@ def _query(port: str) -> str:
 
 
 def counter_queries(wanted: SwitchState) -> tuple[str, ...]:
-    """One command a port."""
+    """One `nv show` for each port of the plan."""
     return tuple(_query(port.name) for port in wanted.ports)
 
 

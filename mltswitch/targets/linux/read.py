@@ -105,7 +105,7 @@ class PortAnswers:
     classes: Mapping[str, str]
 
     def of(self, port: str) -> list[Qdisc]:
-        """The qdiscs of a port."""
+        """What `tc qdisc show` lists for one port."""
         return [entry for entry in self.qdiscs if entry.dev == port]
 
     def tree(self, port: str, rewriting: FoundRewriting) -> Tree | None:
