@@ -287,7 +287,7 @@ class Family:
         """The store by a connection of its own: another thread may wait at the other one."""
         atexit.register(self.close)
 
-    def join(self, options: MltOptions, store: Any, ranks: Sequence[int], timeout: timedelta) -> Members:
+    def join(self, options: MltOptions, store: Any, ranks: Sequence[int]) -> Members:
         """A new group, of ranks of this family's; they agree on its number and its options."""
         names = tuple(self._agents.names[rank] for rank in ranks)
         rank = ranks.index(self._rank)
@@ -297,11 +297,8 @@ class Family:
         self._compare_settings(ranks[0], settings, options)
         if number >= MOST_GROUPS:
             raise UserInputError(f"is one more than {MOST_GROUPS}", where="process group")
+        # The first post waits until it is open: a rank that needs nothing of the others may have left by now.
         channel = self._agents.agent.channel(f"torch-{options.transport}", transport=options.transport)
-        try:
-            channel.wait_for_peers([*names[:rank], *names[rank + 1 :]], timeout.total_seconds())
-        except AgentError as error:
-            raise NodeLostError(error.what, where=self.where([error.peer])) from None
         self._groups.add(number)
         return Members(number, rank, names, options, channel)
 

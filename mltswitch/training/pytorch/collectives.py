@@ -74,7 +74,7 @@ def create(options: Any, pg_options: MltOptions | None) -> "MltProcessGroup":
             ranks = list(range(options.group_size))
         if is_default:
             _family = family
-    members = family.join(chosen, options.store, ranks, options.timeout)
+    members = family.join(chosen, options.store, ranks)
     return MltProcessGroup(family, members, options.group_id, options.timeout)
 
 

@@ -504,6 +504,27 @@ def test_ranks_of_a_part_have_the_numbers_of_the_whole(ranks: Ranks, tmp_path: P
     assert str(answers[1]).startswith("rank 2: "), answers
 
 
+def _leaves_at_once() -> float:
+    store, rank = dist.distributed_c10d._get_default_store(), dist.get_rank()
+    if rank > 0:
+        store.wait(["left"])
+    group = dist.new_group([0, 1, 2], pg_options=MltOptions(transport="tcp"))  # a channel that is new
+    if rank == 0:
+        store.set("left", "")
+        return 2.0
+    part = dist.new_group([1, 2], pg_options=MltOptions(transport="tcp"))
+    own = torch.ones(1)
+    dist.all_reduce(own, group=part)
+    del group
+    return float(own)
+
+
+def test_a_rank_that_needs_nothing_of_a_group_may_leave_before_others_join(
+    ranks: Ranks, tmp_path: Path
+) -> None:
+    assert ranks.results(3, _leaves_at_once, store=tmp_path) == [2.0, 2.0, 2.0]
+
+
 def _mismatched(case: str) -> tuple[str, str, float]:
     rank, tensor = dist.get_rank(), torch.ones(30_000)
     if case == "sizes":
