@@ -285,6 +285,7 @@ class Family:
         self._agents.agent.observe(self)
         self._notes: Any = store.clone() if hasattr(store, "clone") else store
         """The store by a connection of its own: another thread may wait at the other one."""
+        self._notes.set(f"met/{rank}", "")
         atexit.register(self.close)
 
     def join(self, options: MltOptions, store: Any, ranks: Sequence[int]) -> Members:
@@ -311,6 +312,10 @@ class Family:
     def close(self) -> None:
         """Say goodbye to all; what is open fails."""
         atexit.unregister(self.close)
+        if self._error is None:
+            with suppress(RuntimeError):  # who has not met all others by now, or cannot, will find this one gone
+                left = max(0.01, self._until - time.monotonic())
+                self._notes.wait([f"met/{rank}" for rank in range(len(self._ranks))], timedelta(seconds=left))
         with self._changed:
             if self._error is None:
                 self._error = NodeLostError("has destroyed the group", where=self._name(self._rank))
