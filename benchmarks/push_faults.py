@@ -247,11 +247,11 @@ class Run:
 
     def _operate(self) -> None:
         self._check_status(self._command("status", "--json"))
-        word = self._random.choice(("resume", "rollback"))
+        words = self._random.choice((("resume", "--yes"), ("rollback",)))
         second = self._random.choice(SECOND_FAULTS) if self._random.random() < SECOND_FAULT_SHARE else ""
-        first = self._disturbed(second, (word,)) if second else self._command(word)
+        first = self._disturbed(second, words) if second else self._command(*words)
         if any(state in OPEN for state in self._states().values()):
-            self._command("rollback" if ATOMIC_HINT in first.output else word)
+            self._command(*(("rollback",) if ATOMIC_HINT in first.output else words))
 
     def _disturbed(self, kind: str, words: tuple[str, ...]) -> Ended:
         """A command with a fault, which is lifted afterwards."""

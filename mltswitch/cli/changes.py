@@ -1,19 +1,21 @@
 """`mltswitch history`, `show`, `status`, `resume`, `confirm`, `rollback`, `remove`: what pushes did."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from mltswitch import deploy
-from mltswitch.cli.deploy import Bar, concurrency_option, print_report
+from mltswitch.cli.deploy import Bar, agreed_ports, concurrency_option, print_report, yes_option
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.cli.render import inventory_options
 from mltswitch.deploy import Fleet, FleetReport, Journal
-from mltswitch.deploy.journal import counted
+from mltswitch.deploy.journal import GOES_FORWARD, counted
 from mltswitch.errors import printable
 from mltswitch.inventory import Inventory, load_inventory
+from mltswitch.targets import target_for
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _Operation = Callable[..., FleetReport]
@@ -95,15 +97,35 @@ def status(
 
 @click.command(epilog="\b\nExample:\n  mltswitch resume 20261126-120501 --limit 'leaf*'")
 @_arguments
+@yes_option
 def resume(
     identifier: str | None,
     inventory_paths: tuple[Path, ...],
     limit: str | None,
     concurrency: int,
     as_json: bool,
+    yes: bool,
 ) -> int:
     """Finish CHANGE where it broke off: forward where it went forward, back where it went back."""
-    return _carried_out("resuming", deploy.resume, identifier, inventory_paths, limit, concurrency, as_json)
+    agreed = None if yes else _agreed_ports(*_opened(identifier, inventory_paths), limit, concurrency)
+    operation = partial(deploy.resume, may_go_down=agreed)
+    return _carried_out("resuming", operation, identifier, inventory_paths, limit, concurrency, as_json)
+
+
+def _agreed_ports(
+    journal: Journal, inventory: Inventory, limit: str | None, concurrency: int
+) -> Mapping[str, Collection[str]]:
+    """Ask about the ports that finishing a change takes down; a change that goes back asks nothing."""
+    devices = [
+        each.name
+        for each in inventory.select(limit)
+        if journal.last.get(each.name) in GOES_FORWARD and target_for(each.platform).takes_down
+    ]
+    if not devices:
+        return {}
+    with Bar("comparing", len(devices), concurrency) as bar:
+        report = deploy.diff(journal.plan(), inventory, limit=",".join(devices), fleet=bar.fleet)
+    return agreed_ports(report, "Resume")
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch rollback 20261126-120501 --limit leaf1")
@@ -166,8 +188,7 @@ def _carried_out(
     concurrency: int,
     as_json: bool,
 ) -> int:
-    journal = deploy.change(identifier)
-    inventory = load_inventory(*(inventory_paths or journal.header.inventory_paths))
+    journal, inventory = _opened(identifier, inventory_paths)
     with Bar(title, len(journal.header.devices), concurrency) as bar:
         report = operation(journal, inventory, limit=limit, fleet=bar.fleet)
     code = print_report(report, as_json, with_changes=False, untested={})
@@ -175,6 +196,11 @@ def _carried_out(
     if not as_json:
         click.echo(f"change {journal.identifier}: {counted(journal.last.values())}")
     return code
+
+
+def _opened(identifier: str | None, inventory_paths: tuple[Path, ...]) -> tuple[Journal, Inventory]:
+    journal = deploy.change(identifier)
+    return journal, load_inventory(*(inventory_paths or journal.header.inventory_paths))
 
 
 def _summary(journal: Journal) -> dict[str, Any]:

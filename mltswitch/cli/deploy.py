@@ -49,6 +49,11 @@ def concurrency_option(command: Command) -> Command:
     )(command)
 
 
+def yes_option(command: Command) -> Command:
+    """`--yes`."""
+    return click.option("--yes", is_flag=True, help="Ports may go down for it: do not ask.")(command)
+
+
 def _arguments(command: Command) -> Command:
     for decorate in (
         json_option,
@@ -109,7 +114,7 @@ def diff(
     metavar="SECONDS",
     help="The switches go back by themselves after this time, unless `mltswitch confirm` keeps the change.",
 )
-@click.option("--yes", is_flag=True, help="Ports may go down for it: do not ask.")
+@yes_option
 @click.option(
     "--device-timeout",
     type=click.FloatRange(1),
@@ -148,7 +153,7 @@ def push(
         with Bar("comparing", len(devices), concurrency, device_timeout) as bar:
             report = deploy.diff(plan, inventory, limit=limit, fleet=bar.fleet)
     if not check:
-        agreed = None if yes else _agreed(report) if asks else {}
+        agreed = None if yes else agreed_ports(report, "Push") if asks else {}
         ends = None if deadline is None else time.monotonic() + deadline
         with Bar("pushing", len(devices), concurrency, device_timeout, ends) as bar:
             report = deploy.push(
@@ -167,13 +172,21 @@ def push(
     return code
 
 
-def _agreed(report: FleetReport) -> dict[str, tuple[str, ...]]:
-    """Ask about the ports that a push takes down, and return them; ends the command where they may not."""
+def agreed_ports(report: FleetReport, verb: str) -> dict[str, tuple[str, ...]]:
+    """Ask about the ports that a change takes down, and return them by device.
+
+    Ends the command where they may not; raises UserInputError where nobody can be asked.
+    """
     stopped = {each.device: each.takes_down for each in report.devices if each.takes_down}
     if stopped:
         named = "; ".join(f"{device} {', '.join(ports)}" for device, ports in stopped.items())
+        if not sys.stdin.isatty():
+            raise UserInputError(
+                f"takes down ports for a while, and nobody can be asked; nothing was sent: {named}",
+                hint="`--yes` says that they may go down",
+            )
         click.echo(f"These ports stop forwarding for a while: {named}", err=True)
-        click.confirm("Push all the same?", abort=True, err=True)
+        click.confirm(f"{verb} all the same?", abort=True, err=True)
     return stopped
 
 

@@ -96,6 +96,9 @@ def state_diagram() -> str:
 OPEN: Final = frozenset({State.STAGED, State.APPLIED, State.VERIFIED, State.ROLLING_BACK})
 """States in which the device may run neither the old nor the new configuration, or has not saved it."""
 
+GOES_FORWARD: Final = (OPEN - {State.ROLLING_BACK}) | {State.PLANNED}
+"""States from which `resume` makes the device run the plan."""
+
 UNDOABLE: Final = OPEN | {State.CONFIRMED}
 """States from which the device can go back to what it ran before."""
 

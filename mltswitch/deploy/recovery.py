@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from mltswitch.deploy import journal as journals
-from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State, counted, working
+from mltswitch.deploy.journal import GOES_FORWARD, OPEN, UNDOABLE, Journal, State, counted, working
 from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
@@ -30,16 +30,20 @@ def status(
 
 
 def resume(
-    journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
+    journal: Journal,
+    inventory: Inventory,
+    *,
+    limit: str | None = None,
+    may_go_down: Mapping[str, Collection[str]] | None = None,
+    fleet: Fleet = _ALONE,
 ) -> FleetReport:
     """Finish a change: back where it went back, forward where it went forward, in the waves of the push.
 
-    A device on which nothing was begun and a later change has worked is left alone; one on which something
-    was begun raises UserInputError then. So do devices of an atomic change that went back, for then the
-    others have to.
+    Nothing is sent forward to a device whose ports would go down that are not in `may_go_down`. A device on
+    which nothing was begun and a later change has worked is left alone; one on which something was begun
+    raises UserInputError then. So do devices of an atomic change that went back, for then the others have to.
     """
-    unfinished = {*OPEN, State.PLANNED}
-    jobs, warnings = _jobs(journal, inventory, limit, unfinished)
+    jobs, warnings = _jobs(journal, inventory, limit, {*OPEN, State.PLANNED})
     saved = _saved_before(journal, inventory)
     with working(f"resume {journal.identifier}", addresses(job.device for job in (*jobs, *saved))) as own:
         journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
@@ -51,11 +55,9 @@ def resume(
         earlier = journals.open_changes(own.devices, past)
         left = left_behind(journal.plan(), planned, inventory)
         abandoned = journals.open_changes(own.devices, past, {State.ABANDONED})
-        transaction = Transaction(fleet.session, journal, earlier, left, abandoned=abandoned)
+        transaction = Transaction(fleet.session, journal, earlier, left, may_go_down, abandoned)
         goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
-        forward = [
-            job for job in jobs if job not in goes_back and journal.state(job.device.name) in unfinished
-        ]
+        forward = [job for job in jobs if journal.state(job.device.name) in GOES_FORWARD]
         if header.atomic and forward and _GOES_BACK & set(journal.last.values()):
             raise UserInputError(
                 "devices of it went back, and it is atomic",

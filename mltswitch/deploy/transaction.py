@@ -100,7 +100,7 @@ class Transaction:
         agreed = self.may_go_down.get(job.device.name, ())
         others = [port for port in takes_down if port not in agreed]
         if others:
-            raise DeviceError(
+            raise _PortsError(
                 f"takes down ports for a while: {', '.join(others)}",
                 where=place(job.device),
                 hint="`--yes` says that they may go down",
@@ -234,7 +234,10 @@ class Transaction:
     def _broken_off(self, job: Job, progress: "_Progress", error: Exception) -> DeviceReport:
         """The report of a device that failed, after it was taken back where something was sent."""
         why = explained(job.device, error)
-        ending = self._ending(job, why, progress)
+        if isinstance(error, _PortsError) and self.journal.state(job.device.name) in OPEN:
+            ending = "Nothing was sent, and it stands as it stood"  # the way back, too, takes ports down
+        else:
+            ending = self._ending(job, why, progress)
         return replace(
             report(job, Status.FAILED, progress.started),
             change=progress.change.text,
@@ -267,6 +270,10 @@ class Transaction:
                 f"`mltswitch resume {identifier}` and `mltswitch rollback {identifier}` finish it"
             )
         return "It runs again what it ran before"
+
+
+class _PortsError(DeviceError):
+    """A port would go down that nobody has agreed to."""
 
 
 @dataclass(slots=True)

@@ -216,7 +216,7 @@ def test_what_a_resumed_push_finds_unfinished_is_taken_over(tmp_path: Path) -> N
         run("push", *words, "--accept", "--yes", "--confirm", "600")
         (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("sonic", hosts=2)))
         run("push", *words, "--accept", "--yes", "--deadline", "0", code=4)
-        assert "1 confirmed" in run("resume")
+        assert "1 confirmed" in run("resume", "--yes")
         assert not switch.timers
         assert "1 continued" in run("history")
         run("rollback")
@@ -335,7 +335,7 @@ def test_a_timed_change_that_goes_on_returns_to_what_ran_before_its_first_try(tm
             port: entry for port, entry in switch.config_db["PORT_QOS_MAP"].items() if port != "Ethernet4"
         }
         switch.config_db = switch.config_db | {"PORT_QOS_MAP": maps}
-        assert "1 verified" in run("resume")
+        assert "1 verified" in run("resume", "--yes")
         [timer] = switch.timers.values()
         timer.function()
         assert switch.config_db == start
@@ -352,6 +352,29 @@ def test_a_yes_holds_for_the_ports_that_were_named(tmp_path: Path) -> None:
         assert switch.config_db == start
         agreed = {"leaf1": told.takes_down}
         assert deploy.push(plan, inventory, accept=True, may_go_down=agreed).exit_code == 0
+
+
+def test_what_is_resumed_asks_for_the_ports_that_go_down(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        start = switch.config_db
+        run("push", *words, "--accept", "--yes", "--deadline", "0", code=4)
+        with pytest.raises(UserInputError, match="nobody can be asked; nothing was sent: leaf1 Ethernet0, "):
+            run("resume")
+        assert switch.config_db == start
+        assert "1 planned" in run("history")
+        assert "1 confirmed" in run("resume", "--yes")
+
+
+def test_a_resumed_change_stands_as_it_stood_where_its_ports_may_not_go_down(tmp_path: Path) -> None:
+    with rack("sonic", tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--yes", "--confirm", "600")
+        drifted = switch.config_db = switch.config_db | {"PORT_QOS_MAP": {}}
+        journal, inventory = deploy.change(None), load_inventory(Path(words[2]))
+        [report] = deploy.resume(journal, inventory, may_go_down={"leaf1": ["Ethernet0"]}).devices
+        assert "takes down ports for a while: Ethernet4" in report.error
+        assert "it stands as it stood" in report.error
+        assert switch.config_db == drifted
+        assert states() == {"verified"}
 
 
 def test_a_host_that_cannot_run_a_job_is_not_pushed_to(

@@ -1,10 +1,12 @@
 """What `mltswitch diff`, `push` and `verify` print of their reports."""
 
+import io
 import json
 
+import click
 import pytest
 
-from mltswitch.cli.deploy import print_report
+from mltswitch.cli.deploy import agreed_ports, print_report
 from mltswitch.cli.render import name_ranges, print_roundings
 from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.targets import Rounding
@@ -84,3 +86,24 @@ def test_a_difference_is_told_in_words_once_for_ports_that_differ_alike(
     assert f"  leaf1 Ethernet0, Ethernet4, Ethernet8 and 2 more ports, {change}" in lines
     assert "  leaf1: route 10.0.0.0/8 absent → via 10.1.0.1" in lines
     assert str(found[0]) == f"leaf1 Ethernet0, {change}"
+
+
+class Terminal(io.StringIO):
+    """Somebody who answers."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_ports_that_go_down_are_named_and_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stopped = DeviceReport("leaf1", "sonic", Status.WOULD_CHANGE, 1.0, takes_down=("Ethernet0", "Ethernet4"))
+    report = FleetReport((stopped, DeviceReport("leaf2", "sonic", Status.OK, 1.0)))
+    monkeypatch.setattr("sys.stdin", Terminal("y\nn\n"))
+    assert agreed_ports(report, "Resume") == {"leaf1": ("Ethernet0", "Ethernet4")}
+    with pytest.raises(click.Abort):
+        agreed_ports(report, "Resume")
+    named, question, *_ = capsys.readouterr().err.splitlines()
+    assert named.endswith("stop forwarding for a while: leaf1 Ethernet0, Ethernet4")
+    assert question.startswith("Resume all the same?")
