@@ -4,6 +4,8 @@
     /run/mltswitch/NAME         the same, while it runs
 
 It counts from before the first line of the push. A reboot ends it, and the push with it, which is not saved.
+Where systemd is the host's init, the job is a scope of its own (`systemctl list-units 'run-*.scope'`), for
+logind may end what a session leaves in that of the session (logind.conf(5), KillUserProcesses).
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,6 +16,7 @@ from typing import Final
 from mltswitch.targets.base import Change, RunningState, Step, Timer
 from mltswitch.targets.linux.capabilities import HARDWARE
 from mltswitch.targets.linux.restore import restoring_change
+from mltswitch.targets.linux.save import IS_SYSTEMD
 from mltswitch.targets.state import SwitchState
 
 _FOLDER: Final = "/run/mltswitch"
@@ -24,11 +27,14 @@ def _armed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
     """The same change behind a job that undoes it; raises DeviceError for what cannot return."""
     back = restoring_change(before, RunningState(wanted, {}), wanted, next(iter(HARDWARE.values())))
     path = quote(f"{_FOLDER}/{name}")
-    wait = f"sleep {seconds}; mv {path}.sh {path} && sh {path}; rm -f {path}"
+    # A job whose script was taken away, and written anew since, is not the one that waits for this push.
+    run = f"mv {path}.sh {path} && {{ sh {path}; rm -f {path}; }}"
+    wait = f"sleep {seconds}; test /proc/self/fd/0 -ef {path}.sh && {run}"
     command = (
+        f"scope=; if {IS_SYSTEMD}; then scope='systemd-run --scope -q' && $scope true; fi && "
         "command -v setsid > /dev/null && command -v nohup > /dev/null && "  # a job's failure is not seen
         f"mkdir -p -m 700 {_FOLDER} && cat > {path}.sh && "
-        f"{{ setsid nohup sh -c {quote(wait)} > /dev/null 2>&1 < /dev/null & }}"
+        f"exec 3< {path}.sh && {{ setsid nohup $scope sh -c {quote(wait)} > /dev/null 2>&1 <&3 & }}"
     )
     return replace(change, steps=(Step(command, _script(back.steps)), *change.steps))
 

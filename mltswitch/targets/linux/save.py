@@ -24,10 +24,10 @@ _QUEUES: Final = f"{FOLDER}/{QDISC_FILE}"
 _ROUTES: Final = f"{FOLDER}/{ROUTE_FILE}"
 _UNIT_FILE: Final = f"/etc/systemd/system/{UNIT}"
 _FILES: Final = (_QUEUES, _ROUTES, _UNIT_FILE)
-_IS_SYSTEMD: Final = "test -d /run/systemd/system"
+IS_SYSTEMD: Final = "test -d /run/systemd/system"
 """How sd_booted(3) tells that systemd is the host's init."""
 SAVED_QUERY: Final = (
-    f"if {_IS_SYSTEMD}; then echo systemd; for file in {' '.join(_FILES)}; do if test -e $file; then "
+    f"if {IS_SYSTEMD}; then echo systemd; for file in {' '.join(_FILES)}; do if test -e $file; then "
     f"sha256sum $file; head -n 1 $file | grep -c '^{SIGN}'; fi; done; "
     f"systemctl is-enabled {UNIT} 2>/dev/null; fi; true"
 )
