@@ -320,15 +320,23 @@ def _stop_timer(session: Conversation, journal: Journal, job: Job) -> bool:
 
     It may have gone back before. Raises DeviceError where it is on its way.
     """
-    if not journal.header.confirm_seconds or job.target.timer is None:
+    timer = job.target.timer
+    if not journal.header.confirm_seconds or timer is None:
         return False
-    steps = job.target.timer.keep(_timer_name(journal, job))
+    if not timer.is_named and not _runs(session, journal, job):
+        return False  # it has gone back, and what waits there is somebody else's
+    steps = timer.keep(_timer_name(journal, job))
     try:
         session.apply(steps)
     except DeviceError as error:
         error.hint = error.hint or "it may be on its way back by itself: wait for it, and try again"
         raise
     return bool(steps)
+
+
+def _runs(session: Conversation, journal: Journal, job: Job) -> bool:
+    pushed = replace(job, quantised=job.target.quantise(journal.plan(), job.device.switch))
+    return not value_differences(pushed, read(session, pushed))
 
 
 def _inherited(earlier: Journal, job: Job) -> dict[str, str]:

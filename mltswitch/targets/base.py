@@ -71,6 +71,8 @@ class Timer:
     where it has gone back, nothing happens."""
     armed: str = ""
     """Query for the names of all that wait or go back now; empty: the device refuses other changes then."""
+    is_named: bool = True
+    """False: `keep` keeps whatever waits, so it is sent only to a device that runs the change."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,21 @@ def test_a_timed_change_is_taken_back_at_once(platform: str, tmp_path: Path) -> 
         assert not getattr(switch, "timers", {})
 
 
+@pytest.mark.parametrize(("word", "code"), [("confirm", 4), ("rollback", 0)])
+def test_what_somebody_else_has_on_trial_stays_on_trial(tmp_path: Path, word: str, code: int) -> None:
+    with rack("cumulus", tmp_path) as (switch, words):
+        run("push", *words, "--accept", "--confirm", "600")
+        for line in (
+            "nv config apply --confirm-no",
+            "nv set interface swp9 link mtu 1500",
+            "nv config apply -y --confirm 600s",
+        ):
+            assert switch.execute("admin", line).status == 0
+        run(word, code=code)
+        assert "1 rolled-back" in run("history")
+        assert switch.revisions.end_trial(keep=False)
+
+
 def test_what_has_no_timer_is_refused(tmp_path: Path) -> None:
     with rack("onyx", tmp_path) as (_, words), pytest.raises(UnsupportedPlanError, match="has no timer"):
         run("push", *words, "--accept", "--confirm", "600")

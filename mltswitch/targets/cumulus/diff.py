@@ -70,7 +70,7 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
     return replace(change, steps=tuple(steps))
 
 
-TIMER: Final = Timer(_timed, lambda _: (Step("nv config apply --confirm-yes || true"),))
+TIMER: Final = Timer(_timed, lambda _: (Step("nv config apply --confirm-yes || true"),), is_named=False)
 """NVUE refuses where nothing waits any more: kept before, or gone back, which the next look tells."""
 
 
