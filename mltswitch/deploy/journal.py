@@ -310,16 +310,15 @@ def begin(
 
 
 def changes() -> list[Journal]:
-    """Every change on record, the latest first."""
+    """Every change on record, the latest first; raises UserInputError where the record cannot be read."""
     folder = state_directory() / "changes"
-    names = sorted((path.name for path in folder.glob("*") if (path / "change.json").is_file()), reverse=True)
-    return [_load(folder / name) for name in names]
+    return [_load(folder / name) for name in reversed(_names(folder))]
 
 
 def change(identifier: str | None) -> Journal:
     """One change by its name or the beginning of it, None: the latest; raises UserInputError."""
     folder = state_directory() / "changes"
-    names = sorted(path.name for path in folder.glob("*") if (path / "change.json").is_file())
+    names = _names(folder)
     matches = [name for name in names if name.startswith(identifier or "")]
     if not names or not matches:
         what = f"there is no change {identifier!r}" if names else "there is no change on record"
@@ -327,6 +326,19 @@ def change(identifier: str | None) -> Journal:
     if identifier is not None and len(matches) > 1 and identifier not in matches:
         raise UserInputError(f"{len(matches)} changes begin with {identifier!r}", where=str(folder))
     return _load(folder / (identifier if identifier in matches else matches[-1]))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(path.name for path in folder.iterdir() if (path / "change.json").is_file())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserInputError(
+            f"the record of changes cannot be read: {error.strerror}",
+            where=str(folder),
+            hint=f"{STATE_VARIABLE} names another folder",
+        ) from None
 
 
 def counted(states: Iterable[State]) -> str:

@@ -369,6 +369,18 @@ def test_changes_are_found_by_the_beginning_of_their_names(target: FileTarget) -
         deploy.change("x")
 
 
+@pytest.mark.parametrize("make", [Path.touch, lambda path: path.symlink_to(path)], ids=["file", "loop"])
+def test_a_record_that_cannot_be_read_is_not_an_empty_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    monkeypatch.setenv("MLTSWITCH_STATE", str(tmp_path / "state"))
+    assert deploy.changes() == []
+    make(tmp_path / "state")
+    for ask in (deploy.changes, lambda: deploy.change(None)):
+        with pytest.raises(UserInputError, match="state/changes: the record of changes cannot be read: "):
+            ask()
+
+
 def test_every_state_can_end() -> None:
     for state in State:
         reached = {state}
