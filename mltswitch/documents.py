@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import resource
 import secrets
 import stat
@@ -11,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
@@ -48,6 +49,8 @@ NO_NAMELESS_FILES: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW: Final = os.O_WRONLY | os.O_CLOEXEC
 
+_KIND: Final = re.compile(r"mltswitch/([a-z-]+)/v[0-9]+")
+"""Schema of a document: its kind, and which version of it."""
 Document = TypeVar("Document", bound=BaseModel)
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -193,7 +196,29 @@ def validate(data: Any, model: type[Document], *, where: str, text: str | None =
         return model.model_validate(data)
     except ValidationError as error:
         wrong = _by_field(error.errors(include_url=False), data)
+    _check_kind(data, model, where)
     raise _refused(where, text, list(wrong), lambda field: _problem(wrong[field], field, data, model))
+
+
+def _check_kind(data: dict[str, Any], model: type[BaseModel], where: str) -> None:
+    """Raise UserInputError, one line, for a document of another kind: all of its fields would be wrong."""
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    if "schema" not in fields:
+        return
+    [schema] = get_args(fields["schema"].annotation)
+    kind, given = _KIND.fullmatch(schema), _KIND.fullmatch(str(data.get("schema")))
+    required = {name for name, field in fields.items() if field.is_required()}
+    if kind and given and kind[1] != given[1]:
+        what = f"is {_document(given[1])}, not {_document(kind[1])}"
+    elif kind and "schema" in required - data.keys() and not required & data.keys():
+        what = f"is not {_document(kind[1])}"
+    else:
+        return
+    raise UserInputError(what, where=where, expected=f"schema: {schema}")
+
+
+def _document(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} document"
 
 
 _Field = tuple[str, ...]

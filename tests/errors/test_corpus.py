@@ -126,6 +126,19 @@ def test_plans(session: Session, plan_file: Path, case: dict[str, Any]) -> None:
     session.is_refused(case["see"], "render", file, "-i", INVENTORY, "-o", session.folder / "out")
 
 
+@pytest.mark.parametrize("command", ["push", "verify", "diff"])
+@pytest.mark.parametrize(
+    ("file", "see"),
+    [
+        (LAB_FABRIC, "is a fabric document, not a plan document"),
+        (INVENTORY / "hosts.yaml", "is not a plan document"),
+    ],
+)
+def test_other_documents_than_a_plan(session: Session, command: str, file: Path, see: str) -> None:
+    code, said = session.run(command, file, "-i", INVENTORY)
+    assert (code, said) == (2, f"mltswitch: {file}: {see} (expected schema: mltswitch/plan/v2)\n")
+
+
 @pytest.mark.parametrize("case", table("problem"))
 def test_problems(session: Session, case: dict[str, Any]) -> None:
     session.is_refused(case["see"], "loss", "--spec", bad_file(session, changed(PROBLEM, case)))
@@ -175,7 +188,7 @@ BYTES: Final = {
     "gzip": (b"\x1f\x8b\x08\x00\x00\x00", "is not UTF-8 text"),
     "50 MB list": (b"- 1\n" * 13_000_000, f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes"),
     "long line": (b"name: " + b"x" * 10**6, "name: String should match pattern"),
-    "long key": (b"x" * 900 + b": 1\n", "Extra inputs are not permitted"),
+    "long key": (b"name: lab\n" + b"x" * 900 + b": 1\n", "Extra inputs are not permitted"),
     "many dashes": (b"- " * 100_000, "more than 100 levels deep"),
 }
 

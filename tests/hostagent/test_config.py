@@ -261,7 +261,8 @@ def test_peers_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "line"),
     [
-        ({"schema": "mltswitch/plan/v2"}, "schema: Input should be 'mltswitch/agent/v1'"),
+        ({"schema": "mltswitch/plan/v2"}, "is a plan document, not an agent document"),
+        ({"schema": "mltswitch/agent/v0"}, "schema: Input should be 'mltswitch/agent/v1'"),
         ({"nome": "x"}, "nome: Extra inputs are not permitted, did you mean name?"),
         ({"expected_peers": 3}, "expected_peers: Extra inputs are not permitted"),
         ({"name": "10.0.0.1"}, "name: '10.0.0.1' is an address"),
