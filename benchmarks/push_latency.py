@@ -36,8 +36,8 @@ from netmiko import ConnectHandler
 from benchmarks.figures import print_figures
 from mltswitch.deploy import Fleet, Status, push
 from mltswitch.deploy.conversation import Conversation
-from mltswitch.deploy.journal import STATE_VARIABLE
 from mltswitch.deploy.ssh import connect
+from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.lab.emulators import (

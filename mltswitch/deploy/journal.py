@@ -6,24 +6,18 @@ A change has a folder of its own in the state directory:
                                    plan.json       what they were to run
                                    journal.jsonl   a line for each step of each device, flushed to the disk
                                    leaf1.json      what leaf1 answered before anything was sent to it
-    running/…                      a file for each process at work, locked as long as it lives
 
 A step is written, and on the disk, before it is begun. So whatever ends the process, the last line of a
 device says the most that can have happened to it.
 """
 
 import errno
-import fcntl
-import getpass
 import hashlib
 import json
 import os
-import platform
-import secrets
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -31,15 +25,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
+from mltswitch.deploy.state_directory import (
+    STATE_VARIABLE,
+    Record,
+    Work,
+    named_errors,
+    state_directory,
+    subfolder,
+    timestamp,
+)
 from mltswitch.documents import load_document, write_together
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.plan import Plan
-
-STATE_VARIABLE: Final = "MLTSWITCH_STATE"
-_OTHERS: Final = 0o007
-"""Permissions that the state directory must not give: a configuration may hold hashes of passwords."""
 
 
 class State(StrEnum):
@@ -103,28 +102,7 @@ UNDOABLE: Final = OPEN | {State.CONFIRMED}
 """States from which the device can go back to what it ran before."""
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Work(_Document):
-    """A process at work on devices: what a second operator is told."""
-
-    command: str
-    user: str
-    host: str
-    process: int
-    since: str
-    """UTC, as ISO 8601 writes it."""
-    devices: dict[str, str]
-    """Name → address and port, in the inventory's order."""
-
-    def __str__(self) -> str:
-        what = f"process {self.process}, `mltswitch {self.command}`, since {self.since}"
-        return f"{self.user} on {self.host} ({what})"
-
-
-class Header(_Document):
+class Header(Record):
     """What a change is, written before anything is sent."""
 
     identifier: str
@@ -144,7 +122,7 @@ class Header(_Document):
         return tuple(self.work.devices)
 
 
-class Entry(_Document):
+class Entry(Record):
     """A line of the journal."""
 
     at: str
@@ -155,7 +133,7 @@ class Entry(_Document):
     """Why, where something went wrong."""
 
 
-class Backup(_Document):
+class Backup(Record):
     """What one device ran before a change, and what the change was to send."""
 
     device: str
@@ -167,14 +145,6 @@ class Backup(_Document):
     """Whether an earlier change, which this one takes over, may have saved something else than this."""
     sha256: str
     """Of the answers: a file that somebody has changed is not sent to a switch."""
-
-
-def state_directory() -> Path:
-    """$MLTSWITCH_STATE, else `mltswitch` in the directory that XDG's specification gives a user's state."""
-    if given := os.environ.get(STATE_VARIABLE):
-        return Path(given).absolute()
-    home = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "mltswitch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +185,7 @@ class Journal:
             return  # taken up again
         if state not in TRANSITIONS[present]:
             raise ValueError(f"{device}: {state} after {present}")
-        entry = Entry(at=_now(), device=device, state=state, note=note)
+        entry = Entry(at=timestamp(), device=device, state=state, note=note)
         line = entry.model_dump_json(exclude_defaults=True) + "\n"
         with self._writing:
             _append(self.folder / "journal.jsonl", line.encode())
@@ -283,10 +253,10 @@ def begin(
 ) -> Journal:
     """A new change, every device of it planned; raises MachineError where it cannot be written."""
     identifier = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
-    latest = max((path.name for path in _folder("changes").iterdir()), default="")
+    latest = max((path.name for path in subfolder("changes").iterdir()), default="")
     if identifier <= latest:  # the clock was set back, and a later change must sort behind
         identifier = f"{latest}a"
-    folder = _folder("changes") / identifier
+    folder = subfolder("changes") / identifier
     text = plan.model_dump_json(by_alias=True, indent=1) + "\n"
     header = Header(
         identifier=identifier,
@@ -299,7 +269,7 @@ def begin(
         confirm_seconds=confirm_seconds,
     )
     files = ((folder / "plan.json", text), (folder / "change.json", header.model_dump_json(indent=1) + "\n"))
-    with _named(folder):
+    with named_errors(folder):
         folder.mkdir(mode=0o700)
     try:
         write_together(files)
@@ -359,72 +329,6 @@ def open_changes(
     return found
 
 
-@contextmanager
-def working(command: str, devices: Mapping[str, str]) -> Iterator[Work]:
-    """Have these devices to oneself as long as the process lives; raises UserInputError naming who has them.
-
-    The lock is the kernel's (flock), so it ends with its process, however that ends.
-    """
-    work = Work(
-        command=command,
-        user=getpass.getuser(),
-        host=platform.node(),
-        process=os.getpid(),
-        since=_now(),
-        devices=dict(devices),
-    )
-    folder = _folder("running")
-    path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
-    with _named(path), _locked(folder / ".lock"):
-        for other in folder.glob("[0-9]*"):
-            _check_free(other, work)
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(file, work.model_dump_json().encode())
-        except OSError:
-            os.close(file)
-            path.unlink()
-            raise
-    try:
-        yield work
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(file)
-
-
-def _check_free(path: Path, work: Work) -> None:
-    """Raise UserInputError where a living process has one of the devices; forget those that have died."""
-    try:
-        file = path.open("r+b")  # NFS locks only what is open for writing
-    except FileNotFoundError:
-        return  # its process has just ended
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            other = Work.model_validate_json(file.read())
-        else:
-            path.unlink(missing_ok=True)
-            return
-    taken = set(other.devices.values())
-    shared = [name for name, address in work.devices.items() if address in taken]
-    if shared:
-        more = f" and {len(shared) - 1} more" if len(shared) > 1 else ""
-        raise UserInputError(
-            f"{other} works on it{more}",
-            where=shared[0],
-            hint="wait for it, or end that process: `mltswitch status` tells then how far it came",
-        )
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _load(folder: Path) -> Journal:
     """Raises UserInputError for a damaged record: who pushed it must be asked, and not be forgotten."""
     hint = f"see what its switches run; then move {folder} elsewhere, and go on without it"
@@ -450,26 +354,12 @@ def _journal(folder: Path, header: Header, entries: list[Entry]) -> Journal:
     return Journal(folder, header, entries, last, threading.Lock())
 
 
-def _folder(name: str) -> Path:
-    folder = state_directory() / name
-    with _named(folder):
-        for path in (folder.parent, folder):
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.parent.stat().st_mode & _OTHERS:
-            raise UserInputError(
-                "others may read or write it, and configurations of switches will lie there",
-                where=str(folder.parent),
-                hint=f"`chmod o-rwx {folder.parent}`, or name another folder in {STATE_VARIABLE}",
-            )
-    return folder
-
-
 def _append(path: Path, line: bytes) -> None:
     """Add the line, whole and flushed to the disk, or leave the file as it is; raises MachineError.
 
     What a power loss left of a line before it, without its end, goes: it would spoil this one.
     """
-    with _named(path), path.open("a+b", buffering=0) as file:
+    with named_errors(path), path.open("a+b", buffering=0) as file:
         path.chmod(0o600)
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - 1, 0))
@@ -493,7 +383,7 @@ def _digest(answers: Mapping[str, str]) -> str:
 
 
 def _read(path: Path) -> bytes:
-    with _named(path):
+    with named_errors(path):
         return path.read_bytes()
 
 
@@ -504,19 +394,3 @@ def _flush(folder: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-@contextmanager
-def _named(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise MachineError(
-            f"cannot be used: {error.strerror}",
-            where=str(path),
-            hint=f"what becomes of switches is written there; {STATE_VARIABLE} names another folder",
-        ) from None
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

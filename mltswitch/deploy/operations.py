@@ -6,11 +6,12 @@ from typing import Final
 
 from mltswitch.deploy import journal as journals
 from mltswitch.deploy.comparison import Diff, Verify
-from mltswitch.deploy.journal import Journal, State, working
+from mltswitch.deploy.journal import Journal, State
 from mltswitch.deploy.ownership import addresses, left_behind, strays
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.deploy.rollout import Fleet, Rollout, in_waves
+from mltswitch.deploy.state_directory import working
 from mltswitch.deploy.transaction import Transaction, Undoing, check_timer
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Inventory

@@ -5,11 +5,12 @@ from functools import partial
 from typing import Final
 
 from mltswitch.deploy import journal as journals
-from mltswitch.deploy.journal import GOES_FORWARD, OPEN, UNDOABLE, Journal, State, counted, working
+from mltswitch.deploy.journal import GOES_FORWARD, OPEN, UNDOABLE, Journal, State, counted
 from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.deploy.rollout import Fleet, Rollout, in_waves, taken_back
+from mltswitch.deploy.state_directory import state_directory, working
 from mltswitch.deploy.transaction import Transaction, undo, where_it_stands
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory
@@ -180,7 +181,7 @@ def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _AL
         if not stacks:
             raise UserInputError(
                 f"no change of {', '.join(none)} is on record, or all were taken back",
-                where=str(journals.state_directory()),
+                where=str(state_directory()),
                 hint="the record is with the user and on the machine that pushed",
             )
         reports = _taken_from(stacks, inventory, fleet)

@@ -13,7 +13,7 @@ import yaml
 
 from mltswitch import deploy
 from mltswitch.deploy import Conversation, Fleet, Rollout
-from mltswitch.deploy.journal import STATE_VARIABLE
+from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Device, Inventory, load_inventory

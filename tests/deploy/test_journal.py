@@ -1,8 +1,6 @@
 """Nothing half done: whatever ends a push, and wherever, the journal tells the truth and leads out of it."""
 
 import json
-import os
-import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +9,11 @@ import pytest
 
 from mltswitch import deploy
 from mltswitch.deploy import Fleet, Journal, Rollout, State, Status, push, resume, rollback, status
-from mltswitch.deploy.journal import OPEN, TRANSITIONS, UNDOABLE, working
+from mltswitch.deploy.journal import OPEN, TRANSITIONS, UNDOABLE
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport
 from mltswitch.deploy.transaction import Transaction
 from mltswitch.errors import DeviceError, MachineError, UserInputError
-from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Quantised
 from tests.deploy.doubles import (
@@ -24,7 +21,6 @@ from tests.deploy.doubles import (
     SWITCHES,
     FileTarget,
     ScriptedSwitches,
-    device,
     inventory,
     small_plan,
     state_of,
@@ -254,38 +250,6 @@ def test_a_useless_wave_is_refused(target: FileTarget, serial: str) -> None:
         push(PLAN, inventory("leaf1"), rollout=Rollout(serial=serial), fleet=fleet_of(ScriptedSwitches({})))
 
 
-def test_two_operators_at_once(target: FileTarget) -> None:
-    switches = ScriptedSwitches(dict.fromkeys(SWITCHES, OLD))
-    refused: list[str] = []
-
-    def second(_: object) -> None:
-        other = device("tor", switch="leaf1", address="127.0.0.1")  # the same address under another name
-        for rack in (inventory(*SWITCHES), Inventory((other,), Path("inventory"))):
-            with pytest.raises(UserInputError) as caught:
-                push(PLAN, rack, fleet=fleet_of(switches))
-            refused.append(str(caught.value))
-
-    fleet = Fleet(connector=switches.connect, progress=second, concurrency=1)
-    try:
-        push(PLAN, inventory("spine1"), fleet=fleet)
-    finally:
-        assert len(refused) == 2
-    for line in refused:
-        assert "`mltswitch push`, since " in line
-        assert f"process {os.getpid()}" in line
-    assert push(PLAN, inventory("spine1"), fleet=fleet_of(switches)).exit_code == 0
-
-
-def test_a_lock_ends_with_its_process(target: FileTarget) -> None:
-    child = os.fork()
-    if child == 0:
-        with working("push", {"leaf1": "127.0.0.1:22 1"}):
-            os._exit(0)
-    os.waitpid(child, 0)
-    with working("push", {"leaf1": "127.0.0.1:22 1"}):
-        pass
-
-
 def test_what_the_disk_does_not_take_is_not_sent(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -340,20 +304,6 @@ def test_a_plan_on_record_that_nobody_reads_any_more_stops_no_push(target: FileT
     (journal.folder / "plan.json").write_text("{}")
     assert deploy.verify(PLAN, rack, fleet=fleet).exit_code == 0
     assert push(PLAN, rack, fleet=fleet).exit_code == 0
-
-
-def test_nobody_else_reads_the_state(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("MLTSWITCH_STATE", str(tmp_path / "state"))
-    push(PLAN, inventory("leaf1"), fleet=fleet_of(ScriptedSwitches({"leaf1": OLD})))
-    for path in (tmp_path / "state").rglob("*"):
-        if path.suffix in {".json", ".jsonl"} and path.name.startswith(("leaf", "journal")):
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
-    (tmp_path / "state").chmod(0o755)
-    with pytest.raises(UserInputError, match="others may read"):
-        push(PLAN, inventory("leaf1"), fleet=fleet_of(ScriptedSwitches({"leaf1": OLD})))
 
 
 def test_changes_are_found_by_the_beginning_of_their_names(target: FileTarget) -> None:
