@@ -14,10 +14,12 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from threadpoolctl import ThreadpoolController
 
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.hostagent import (
@@ -49,6 +51,13 @@ or a digest of the collective (11), the piece (10), and whether it is a result."
 MOST_REASON: Final = 300
 STOP_SECONDS: Final = 5.0
 _ELEMENT_TYPES: Final = {entry.name.lower() for entry in ElementType}
+
+
+@cache
+def _openmp() -> ThreadpoolController:
+    """Torch's; its limit is that of the thread that sets it."""
+    return ThreadpoolController().select(user_api="openmp")
+
 
 _Posts = tuple[list[ReceiveRequest], list[SendRequest]]
 
@@ -153,8 +162,10 @@ class Collective:
         return MltWork(self._what, [self._outcome], tensors)
 
     def _run(self, steps: Callable[[], None]) -> None:
+        torch.get_num_threads()  # sets a new thread's count at its first use: the limit must come behind it
         try:
-            steps()
+            with _openmp().limit(limits=1):  # a team made for one addition spins on cores that ranks need
+                steps()
         except AgentError as error:
             self._outcome.set_exception(self._family.fail(self._blamed(error.peer, error)))
         except Exception as error:  # noqa: BLE001  (whoever waits must hear of it, whatever it is)
@@ -313,7 +324,7 @@ class Family:
         """Say goodbye to all; what is open fails."""
         atexit.unregister(self.close)
         if self._error is None:
-            with suppress(RuntimeError):  # who has not met all others by now, or cannot, will find this one gone
+            with suppress(RuntimeError):  # who has not met all by now, or cannot, will find this one gone
                 left = max(0.01, self._until - time.monotonic())
                 self._notes.wait([f"met/{rank}" for rank in range(len(self._ranks))], timedelta(seconds=left))
         with self._changed:
