@@ -201,7 +201,7 @@ static void decide(struct controller *controller, uint64_t delivered_bytes)
 static void bbr_ack(struct controller *controller, const struct ack *ack)
 {
     struct bbr *bbr = &controller->bbr;
-    bbr->delivered_bytes += ack->delivered_bytes;
+    bbr->delivered_bytes += ack->delivered_bytes + ack->delivered * WIRE_OVERHEAD_BYTES; /* as pacing counts */
     look_at_losses(bbr, ack);
     if (ack->rtt_ns) {
         if (!bbr->base_rtt_ns) /* the rate was the cap until the first round trip is known */

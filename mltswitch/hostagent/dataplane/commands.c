@@ -73,7 +73,7 @@ static bool are_usable(const struct mlt *core, const struct mlt_flow_options *op
     if (count < 1 || count > MLT_MOST_PATHS || options->send_datagram_bytes < MLT_LEAST_DATAGRAM_BYTES
         || options->send_datagram_bytes > MLT_MOST_DATAGRAM_BYTES
         || options->receive_datagram_bytes < MLT_LEAST_DATAGRAM_BYTES
-        || options->receive_datagram_bytes > MLT_MOST_DATAGRAM_BYTES)
+        || options->receive_datagram_bytes > MLT_MOST_DATAGRAM_BYTES || options->repair > MLT_AT_ONCE)
         return false;
     for (int number = 0; number < count; number++) {
         const struct mlt_path *path = &paths[number];
@@ -132,6 +132,9 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
     }
     controller_init(&flow->controller, &options->rate);
     link_init(&flow->sending, NULL);
+    link_init(&flow->critical, NULL);
+    link_init(&flow->lost[NORMAL], NULL);
+    link_init(&flow->lost[CRITICAL], NULL);
     link_init(&flow->early_ends, NULL);
     link_init(&flow->active, flow);
     link_init(&flow->replying, flow);
@@ -140,9 +143,12 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
     timer_init(&flow->pace_timer, TIMER_PACE, flow);
     timer_init(&flow->health_timer, TIMER_HEALTH, flow);
     timer_init(&flow->watch_timer, TIMER_WATCH, flow);
+    timer_init(&flow->tail_timer, TIMER_TAIL, flow);
     flow->inbox.last = &flow->inbox.first;
     flow->user_credit = MLT_USER_CREDIT_BYTES;
-    if (!control_open(flow)) {
+    if (!control_open(flow) || !departures_open(flow)) {
+        departures_free(flow);
+        free(flow->control.memory);
         free(flow);
         return NULL;
     }
@@ -168,6 +174,7 @@ static void flow_free(struct flow *flow)
     timer_cancel(core, &flow->pace_timer);
     timer_cancel(core, &flow->health_timer);
     timer_cancel(core, &flow->watch_timer);
+    timer_cancel(core, &flow->tail_timer);
     if (link_is_in(&flow->active))
         link_remove(&flow->active);
     if (link_is_in(&flow->replying))
@@ -176,6 +183,7 @@ static void flow_free(struct flow *flow)
     messages_free(&flow->inbox);
     entry_table_free(flow);
     free(flow->control.memory);
+    departures_free(flow);
     /* Keys do not stay in memory that others get. */
     memset(flow, 0, sizeof *flow);
     __asm__ volatile("" : : "r"(flow) : "memory");
@@ -372,6 +380,7 @@ static void close_flow(struct mlt *core, struct flow *flow)
 {
     struct shared *shared = &core->shared;
     flow_fail(flow, MLT_FLOW_CLOSED, "the flow was closed");
+    gather_forget(flow);
     batch_forget(core, NULL, flow);
     core->flows[flow->token >> 48] = NULL;
     pthread_mutex_lock(&shared->lock);
@@ -403,7 +412,7 @@ static void change_transfer(struct transfer *transfer, const struct command *com
     if (!transfer->is_open)
         return;
     if (command->kind == COMMAND_FINISH) {
-        completion_end(transfer, OUTCOME_TAKEN);
+        completion_end(transfer, MLT_TAKEN);
     } else if (command->kind == COMMAND_TOS) {
         transfer->send.tos_important = command->tos_important;
         transfer->send.tos_unimportant = command->tos_unimportant;

@@ -2,7 +2,7 @@
  *
  * A bound is permission, not an aim. A patient receive ends early only when the sender has ended its pass (its markers
  * have come on all paths that it used, or stragglers have been waited for) and what is missing is within the bounds, or
- * when its soft time is over. MLT's own rule ends as soon as the bounds are met.
+ * when its soft time is over. MLT's own rule ends as soon as the bounds are met; LTP's is in gather.c.
  */
 #include <stdio.h>
 
@@ -16,7 +16,7 @@ static uint64_t share_of(double bound, uint64_t whole)
     return (uint64_t)(bound * (double)whole + ROUNDING);
 }
 
-static bool is_within_bounds(const struct transfer *transfer)
+bool completion_is_within_bounds(const struct transfer *transfer)
 {
     const struct layout *layout = &transfer->layout;
     const struct mlt_result *result = &transfer->result;
@@ -54,6 +54,10 @@ static void set_timer(struct transfer *transfer)
 void completion_begin(struct transfer *transfer)
 {
     transfer->straggle_ns = NEVER;
+    if (transfer->policy.stop_rule == MLT_GATHERED && !gather_join(transfer)) {
+        transfer_end(transfer, MLT_NO_MEMORY, "no memory for its gather, or too many links in it");
+        return;
+    }
     if (!transfer->entry->is_closing)
         entry_say(transfer->flow, transfer->entry, SAY_READY);
     set_timer(transfer);
@@ -83,12 +87,12 @@ static void cancel_silent(struct transfer *transfer, int status, const char *tex
     entry_say(transfer->flow, entry, SAY_CANCEL);
 }
 
-void completion_end(struct transfer *transfer, uint8_t outcome)
+void completion_end(struct transfer *transfer, enum mlt_ending ending)
 {
     struct flow *flow = transfer->flow;
     struct entry *entry = transfer->entry;
     zero_missing(transfer);
-    transfer->outcome = outcome;
+    transfer->result.ending = (uint8_t)ending;
     entry->says = (uint8_t)(entry->says & ~(SAY_READY | (entry->ended ? 0 : SAY_BITMAP)));
     if (entry->has_announced) {
         bool is_whole = transfer->result.arrived_packets == transfer->layout.packets;
@@ -108,8 +112,8 @@ void completion_end(struct transfer *transfer, uint8_t outcome)
 static void answer(struct transfer *transfer)
 {
     transfer->straggle_ns = NEVER;
-    if (is_within_bounds(transfer)) {
-        completion_end(transfer, OUTCOME_WITHIN_BOUNDS);
+    if (completion_is_within_bounds(transfer)) {
+        completion_end(transfer, MLT_WITHIN_BOUNDS);
         return;
     }
     transfer->bitmap_said = 0;
@@ -121,9 +125,11 @@ static void answer(struct transfer *transfer)
 void completion_arrived(struct transfer *transfer)
 {
     if (transfer->result.arrived_packets == transfer->layout.packets)
-        completion_end(transfer, OUTCOME_COMPLETE);
-    else if ((transfer->policy.stop_rule == MLT_PAPER || transfer->is_soft_over) && is_within_bounds(transfer))
-        completion_end(transfer, OUTCOME_WITHIN_BOUNDS);
+        completion_end(transfer, MLT_COMPLETE);
+    else if ((transfer->policy.stop_rule == MLT_PAPER || transfer->is_soft_over) && completion_is_within_bounds(transfer))
+        completion_end(transfer, MLT_WITHIN_BOUNDS);
+    else if (transfer->gathered_in)
+        gather_arrived(transfer);
     else if (transfer->straggle_ns != NEVER && transfer->marked_paths
              && !(transfer->marked_paths & ~transfer->heard_paths))
         answer(transfer);
@@ -134,6 +140,8 @@ void completion_begun(struct transfer *transfer)
     if (transfer->result.first_ns)
         return;
     transfer->result.first_ns = transfer->flow->core->now_ns;
+    if (transfer->gathered_in)
+        gather_begun(transfer);
     set_timer(transfer);
 }
 
@@ -197,7 +205,9 @@ void transfer_timeout(struct transfer *transfer)
     }
     if (since_ns && policy->hard_ns && now_ns >= since_ns + policy->hard_ns) {
         if (policy->at_hard_time == MLT_TAKE)
-            completion_end(transfer, OUTCOME_TAKEN);
+            completion_end(transfer, MLT_TAKEN);
+        else if (transfer->gathered_in && completion_is_within_bounds(transfer))
+            completion_end(transfer, MLT_AT_DEADLINE);
         else
             fail_at_deadline(transfer);
         return;
@@ -205,8 +215,8 @@ void transfer_timeout(struct transfer *transfer)
     if (since_ns && policy->soft_ns && now_ns >= since_ns + policy->soft_ns)
         transfer->is_soft_over = true;
     set_timer(transfer);
-    if (transfer->is_soft_over && is_within_bounds(transfer))
-        completion_end(transfer, OUTCOME_WITHIN_BOUNDS);
+    if (transfer->is_soft_over && completion_is_within_bounds(transfer))
+        completion_end(transfer, MLT_WITHIN_BOUNDS);
     else if (now_ns >= transfer->straggle_ns)
         answer(transfer);
 }

@@ -139,6 +139,12 @@ static void timer_fire(struct mlt *core, struct timer *timer)
     case TIMER_PACE:
         flow_activate(flow);
         break;
+    case TIMER_TAIL:
+        departures_tail(flow);
+        break;
+    case TIMER_LINK:
+        gather_timeout(timer->owner);
+        break;
     case TIMER_HEALTH:
     case TIMER_WATCH:
         paths_look(flow);
@@ -166,6 +172,7 @@ void core_init(struct mlt *core, const struct mlt_options *options)
     core->token_random = ~core->random | 1;
     link_init(&core->active, NULL);
     link_init(&core->replying, NULL);
+    link_init(&core->gathers, NULL);
     core->shared.slot_count = options->most_transfers ? options->most_transfers : DEFAULT_TRANSFERS;
     core->shared.event_room = options->events ? options->events : DEFAULT_EVENTS + core->shared.slot_count;
 }
@@ -177,7 +184,7 @@ void flow_reply(struct flow *flow)
 
 void flow_activate(struct flow *flow)
 {
-    if (link_is_in(&flow->sending))
+    if (flow_has_data(flow))
         link_append(&flow->core->active, &flow->active);
 }
 
@@ -238,13 +245,20 @@ void transfer_end(struct transfer *transfer, int status, const char *text)
     timer_cancel(core, &transfer->timer);
     if (link_is_in(&transfer->sending))
         link_remove(&transfer->sending);
+    if (transfer->left) {
+        queues_leave(transfer);
+        departures_forget(transfer);
+    }
+    if (transfer->gathered_in)
+        gather_leave(transfer);
+    names_forget(transfer);
     batch_forget(core, transfer, NULL);
     if (--flow->open == 0)
         timer_cancel(core, &flow->watch_timer);
     struct entry *entry = transfer->entry;
     if (entry && entry->transfer == transfer) {
         entry->transfer = NULL;
-        entry->says = (uint8_t)(entry->says & ~(SAY_READY | SAY_STATUS_REQUEST | (entry->ended ? 0 : SAY_BITMAP)));
+        entry->says = (uint8_t)(entry->says & ~(SAY_READY | SAY_STATUS_REQUEST | SAY_REGISTER | (entry->ended ? 0 : SAY_BITMAP)));
     }
     result->arrived = transfer->arrived;
     result->is_partial = result->arrived_packets < result->packets;

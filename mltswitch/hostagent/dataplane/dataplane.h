@@ -75,13 +75,32 @@ enum mlt_importance {
     MLT_NONE_IMPORTANT = 1,
     MLT_BY_MAGNITUDE = 2, /* packets whose mean |element| reaches the median of a sample of packets */
     MLT_BY_BITMAP = 3,    /* the caller's, a bit a packet, least significant first */
+    MLT_EDGES = 4,        /* the first packet and the last one */
 };
+
+enum mlt_lt { MLT_LT_REGISTERED = -1 };
 
 enum mlt_moment { MLT_FROM_POST = 0, MLT_FROM_PEER_READY = 1, MLT_FROM_FIRST_BYTE = 2 };
 
 enum mlt_stop_rule {
     MLT_PATIENT = 0, /* a bound is permission to end when waiting would cost time */
     MLT_PAPER = 1,   /* end as soon as the bounds are met (MLT, section 4.2) */
+    MLT_GATHERED = 2, /* as its gather says (LTP, section IV-C) */
+};
+
+/* How a flow's sender finds what is missing, and sends it again; both ends are told the same. */
+enum mlt_repair {
+    MLT_IN_PASSES = 0, /* MLT: it asks behind each pass over a tensor */
+    MLT_AT_ONCE = 1,   /* LTP: acknowledgements name packets */
+};
+
+/* Why a receive has ended well. */
+enum mlt_ending {
+    MLT_COMPLETE = 0,
+    MLT_WITHIN_BOUNDS = 1,
+    MLT_TAKEN = 2,         /* its time was up, or the caller took what was there */
+    MLT_AT_PERCENTAGE = 3, /* by its gather, between the link's LT and the deadline, */
+    MLT_AT_DEADLINE = 4,   /* and from then on */
 };
 
 enum mlt_at_hard_time { MLT_FAIL = 0, MLT_TAKE = 1 };
@@ -143,9 +162,19 @@ struct mlt_flow_options {
     uint8_t control_tos;
     uint8_t has_keys;
     uint8_t spray_random;  /* the path of each burst by chance, in the weights' ratio; 0: in turn */
+    uint8_t repair;
     uint8_t send_key[MLT_KEY_BYTES], receive_key[MLT_KEY_BYTES];
     uint8_t send_salt[MLT_SALT_BYTES], receive_salt[MLT_SALT_BYTES];
     struct mlt_rate_options rate;
+};
+
+/* When a gather's receives may end early. Those of one flow with one `number` are a link, whose clock starts with its
+ * first packet; all of one number share the deadline, which is the longest LT of its links, and the slack. */
+struct mlt_gather {
+    uint64_t number;     /* 0: the receive is a gather of its own */
+    double percentage;   /* of the link's bytes: enough between its LT and the deadline */
+    int64_t lt_ns;       /* of the link; 0: not known, all is waited for; MLT_LT_REGISTERED: as the sender's numbers say */
+    int64_t slack_ns;
 };
 
 /* The completion policy of a receive; the sender learns it with the receive's announcement. */
@@ -157,6 +186,7 @@ struct mlt_policy {
     uint8_t moment;         /* from which both count; the peer is ready when its first packet, or question, comes */
     uint8_t stop_rule, at_hard_time;
     uint8_t keep_missing;   /* what is missing keeps its memory's content, instead of zeros */
+    struct mlt_gather gather; /* of MLT_GATHERED */
 };
 
 struct mlt_send {
@@ -193,7 +223,10 @@ struct mlt_result {
     uint64_t sent_packets, sent_bytes, resent_packets, received_packets, received_bytes;
     uint64_t duplicate_packets, marked_packets;
     uint32_t passes;                  /* over the tensor, whole or in part */
+    uint32_t needless_packets;        /* sent again though the first one had only been late */
     uint8_t is_send, is_partial;      /* whether something is missing */
+    uint8_t ending;                   /* mlt_ending, where the status is MLT_OK */
+    int64_t lt_ns, deadline_ns;       /* of its link, from the link's first packet; 0: none */
     int64_t posted_ns, ready_ns, first_ns, last_ns, ended_ns; /* 0: not yet; ready_ns: the peer's announcement */
     const uint8_t *arrived;           /* a bit a packet, valid until the release; of a send: once it is done */
     char text[MLT_TEXT_BYTES];        /* of an error */
@@ -225,7 +258,10 @@ struct mlt_flow_statistics {
     int64_t rtt_ns, base_rtt_ns;
     uint64_t in_flight_bytes, control_frames, control_resent;
     uint64_t forged, stale, refused; /* datagrams: a wrong tag; an old stamp; of no open transfer, or malformed */
-    uint64_t open_transfers, timeouts;
+    uint64_t open_transfers, timeouts, needless_packets;
+    double bandwidth_bps; /* of the bottleneck, as BBR has it; 0: not known */
+    int64_t peer_base_rtt_ns; /* as the peer has registered them for what it sends to us; 0: not yet */
+    double peer_bandwidth_bps;
     uint32_t unsaid; /* control frames, and transfers with something to say, that the peer has not acknowledged */
     uint32_t paths;
     struct mlt_path_statistics path[MLT_MOST_PATHS];

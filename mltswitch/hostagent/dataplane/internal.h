@@ -36,6 +36,12 @@ enum limit {
 
     MOST_EARLY_ENDS = 4096, /* of a flow; older ones are forgotten */
 
+    MOST_AT_ONCE = 20,      /* packets of a burst where repairs are made at once (LTP, section III-D) */
+    AT_ONCE_BYTES = 30000,
+    MOST_DEPARTURES = 4096, /* of a path, kept until their packets are named; of more the oldest count as lost */
+    NAMINGS = 64,           /* pieces of bitmaps that a flow's acknowledgements still name */
+    MOST_LINKS = 1024,      /* of a gather */
+
     WATCHES = 4, /* looks at a silent flow before it has failed */
 
     MICROSECOND = 1000,
@@ -49,7 +55,9 @@ struct link {
     void *owner;
 };
 
-enum timer_kind { TIMER_TRANSFER, TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH };
+enum timer_kind {
+    TIMER_TRANSFER, TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH, TIMER_TAIL, TIMER_LINK
+};
 
 struct timer {
     int64_t at_ns;
@@ -152,6 +160,21 @@ struct checkpoint {
     uint64_t packets, bytes; /* sent up to this stamp, included */
 };
 
+/* A burst that has left, until its packets are named or found to be lost. */
+struct departure {
+    int64_t left_ns;
+    struct transfer *transfer; /* null: it is over */
+    uint32_t packets[MOST_AT_ONCE];
+    uint8_t count, named, proofs; /* the last: named ones of which it is certain that this departure brought them */
+    bool is_repair;
+};
+
+struct departures {
+    struct departure *ring; /* number modulo `room`, which is a power of 2 */
+    uint32_t room, next, count, proofs;
+    int64_t news_ns; /* when one of its packets was last named, or all were given up */
+};
+
 struct path {
     int32_t socket;
     socklen_t name_bytes;
@@ -174,6 +197,7 @@ struct path {
     uint64_t period_acknowledged, period_lost; /* as of the last look at the path's health */
     int64_t probe_ns, probe_wait_ns;
     int32_t good_probes;
+    struct departures departures;
     /* Receiving */
     uint32_t received, received_marked, pending, pending_bytes;
     uint64_t newest_stamp;
@@ -210,16 +234,50 @@ enum pending_message {
     SAY_STOP = 8,
     SAY_STOPPED = 16,
     SAY_CANCEL = 32,
+    SAY_REGISTER = 64,
 };
-
-/* In STOP: why the receiver has ended. */
-enum outcome { OUTCOME_COMPLETE = 0, OUTCOME_WITHIN_BOUNDS = 1, OUTCOME_TAKEN = 2 };
 
 /* An end that the other end's post comes too late for, and will hear of: our send failed before the peer's READY, or the
  * peer's receive was over before our send. */
 enum early_end { EARLY_NONE, EARLY_SEND, EARLY_RECEIVE };
 
-enum sender_stage { WAITS_FOR_READY, SENDS, LINGERS, WAITS_FOR_BITMAP };
+enum sender_stage { WAITS_FOR_READY, SENDS, LINGERS, WAITS_FOR_BITMAP, REPAIRS };
+
+/* Packets of a transfer that were found to be lost, in this order: each one's `left` has the next one. */
+struct lost {
+    uint32_t first, last, count;
+    struct link link; /* in the flow's list of transfers with lost packets of this kind */
+};
+
+enum packet_kind { NORMAL = 0, CRITICAL = 1 };
+
+/* The burst that leaves next. */
+struct at_hand {
+    struct transfer *transfer;
+    uint32_t packets[MLT_BURST_PACKETS], count;
+    bool is_important, is_repair;
+};
+
+/* One peer's tensors in a gather. */
+struct gather_link {
+    struct link link; /* in the gather */
+    struct gather *gather;
+    struct flow *flow;
+    struct link members; /* open transfers */
+    uint64_t posted_bytes, arrived_bytes;
+    int64_t began_ns, lt_ns; /* the latter as it was posted */
+    bool is_due, is_enough, is_over; /* its LT has passed; the percentage is there; the deadline has passed */
+    struct timer timer;
+};
+
+struct gather {
+    struct link link; /* in the core */
+    struct link links;
+    uint64_t number;
+    double percentage;
+    int64_t slack_ns;
+    uint32_t open, link_count; /* transfers, and whoever walks through it */
+};
 
 struct transfer {
     struct mlt_result result;
@@ -243,6 +301,11 @@ struct transfer {
     struct pass pass;
     uint32_t bitmap_next; /* byte of the peer's bitmap that comes next */
     bool has_final_bitmap;
+    /* Where repairs are made at once: of each packet where it left last, 6 bits of the path and 26 of the departure's
+     * number (0: it has not), or the next one that is lost; null elsewhere */
+    uint32_t *left;
+    uint8_t *is_lost; /* bits: in one of these: */
+    struct lost lost[2];
     /* Receiving */
     struct mlt_policy policy;
     uint64_t not_before;  /* stamps up to this one are of an earlier transfer */
@@ -250,8 +313,9 @@ struct transfer {
     uint64_t marked_paths, heard_paths, heard_next_paths; /* of this attempt, and of the next */
     int64_t straggle_ns;  /* until when the answer waits; NEVER: nothing to answer */
     bool knows_important, is_soft_over;
-    uint8_t outcome;      /* of STOP */
     uint32_t bitmap_said; /* bytes of the bitmap in frames already */
+    struct gather_link *gathered_in; /* null: its stop rule is another */
+    struct link gathered;
 };
 
 /* What a flow knows of one (tensor, round, direction): a transfer of ours, an offer of the peer's, that the last
@@ -314,6 +378,13 @@ struct control {
     bool says_credit;
 };
 
+/* A piece of a bitmap that acknowledgements name: the next so many of them. */
+struct naming {
+    struct transfer *transfer;
+    uint32_t piece;
+    uint8_t times;
+};
+
 struct flow {
     struct mlt *core;
     uint64_t token, peer_token;
@@ -338,9 +409,17 @@ struct flow {
     uint32_t offers, announced, early_count;
     uint32_t open;            /* transfers */
     struct link sending;      /* sends with something to send, by priority */
+    struct link critical;     /* those with critical packets that have not been sent yet */
+    struct link lost[2];      /* those with lost packets */
+    uint32_t reordering;      /* so many packets from behind are proof of a loss */
+    uint32_t tail_doublings;
+    int64_t told_rtt_ns;      /* in REGISTER */
+    double told_bps;
+    struct naming namings[NAMINGS];
+    uint32_t naming_count;
     struct link active;       /* in core->active: may send now */
     struct link replying;     /* in core->replying: acknowledgements or control to be built */
-    struct timer control_timer, reply_timer, pace_timer, health_timer, watch_timer;
+    struct timer control_timer, reply_timer, pace_timer, health_timer, watch_timer, tail_timer;
     struct mlt_flow_statistics statistics;
     /* Under the lock */
     struct user_queue inbox;
@@ -416,7 +495,7 @@ struct mlt {
     int64_t now_ns;
     uint64_t random;
     struct timers timers;
-    struct link active, replying;
+    struct link active, replying, gathers;
     struct batch batch;
     bool is_blocked; /* the kernel takes no more of the batch for now */
     emit_function emit;
@@ -510,9 +589,47 @@ void send_begin(struct transfer *transfer);
 void send_ready(struct transfer *transfer);
 void send_again(struct transfer *transfer);
 void send_end_pass(struct transfer *transfer);
+void send_join(struct link *list, struct transfer *transfer); /* by priority */
+void send_peek(struct transfer *transfer, struct at_hand *hand);
 int64_t send_flow(struct flow *flow); /* bytes; 0: it may not send now */
 void pass_begin(struct transfer *transfer, uint32_t attempt);
 bool pass_window(struct transfer *transfer); /* the next that has something to send */
+uint32_t burst_packets(const struct transfer *transfer); /* at most */
+
+/* queues.c, departures.c, names.c: repairs at once */
+static inline bool repairs_at_once(const struct flow *flow) { return flow->options.repair == MLT_AT_ONCE; }
+static inline bool flow_has_data(const struct flow *flow)
+{
+    return flow->sending.next != &flow->sending || flow->critical.next != &flow->critical
+        || flow->lost[NORMAL].next != &flow->lost[NORMAL] || flow->lost[CRITICAL].next != &flow->lost[CRITICAL];
+}
+void queues_begin(struct transfer *transfer);
+bool queues_peek(struct flow *flow, struct at_hand *hand);
+void queues_taken(const struct at_hand *hand);
+void queues_lost(struct transfer *transfer, uint32_t packet);
+void queues_leave(struct transfer *transfer);
+void queues_told(struct flow *flow); /* news of the round trip or the bottleneck */
+bool departures_open(struct flow *flow);
+void departures_free(struct flow *flow);
+void departures_add(struct flow *flow, int path, const struct at_hand *hand);
+void departures_named(struct transfer *transfer, uint32_t packet);
+void departures_look(struct flow *flow); /* for losses */
+void departures_tail(struct flow *flow);
+void departures_forget(const struct transfer *transfer);
+bool names_note(struct transfer *transfer, uint32_t packet); /* whether they should be said now */
+bool names_are_new(const struct flow *flow);
+uint32_t names_put(struct flow *flow, uint8_t *at, uint32_t room);
+void names_forget(const struct transfer *transfer);
+bool names_take(struct flow *flow, const uint8_t *at, uint32_t bytes); /* false: nonsense */
+
+/* gather.c */
+bool gather_join(struct transfer *transfer); /* false: no memory, or a limit is reached */
+void gather_begun(const struct transfer *transfer);
+void gather_arrived(struct transfer *transfer);
+void gather_told(const struct flow *flow); /* the peer has registered */
+void gather_timeout(struct gather_link *link);
+void gather_leave(struct transfer *transfer);
+void gather_forget(const struct flow *flow);
 float importance_threshold(const struct transfer *transfer);
 float importance_mean(const struct layout *layout, const uint8_t *memory, uint32_t packet);
 uint8_t element_bytes(uint8_t element_type); /* 0: unknown */
@@ -526,7 +643,8 @@ void completion_begun(struct transfer *transfer); /* its first sign of life has 
 void completion_arrived(struct transfer *transfer);
 bool completion_asked(struct transfer *transfer, uint32_t attempt, uint32_t important, uint64_t paths);
 void completion_marked(struct transfer *transfer, uint32_t attempt, int path);
-void completion_end(struct transfer *transfer, uint8_t outcome);
+void completion_end(struct transfer *transfer, enum mlt_ending ending);
+bool completion_is_within_bounds(const struct transfer *transfer);
 void transfer_timeout(struct transfer *transfer);
 void transfer_cancel(struct transfer *transfer, int status, const char *text);
 
@@ -537,6 +655,7 @@ void path_sent(struct flow *flow, int path, uint64_t stamp, uint32_t packets, ui
 void path_acknowledged(struct flow *flow, int path, const uint8_t *datagram, int64_t arrived_ns);
 void path_probe(struct flow *flow, int path, const struct transfer *transfer, uint32_t attempt, uint8_t tos);
 void paths_look(struct flow *flow); /* at their health */
+void path_write_off(struct flow *flow, struct path *path);
 int64_t flow_rtt(const struct flow *flow);
 void controller_init(struct controller *controller, const struct mlt_rate_options *options);
 void controller_set(struct controller *controller, const struct mlt_rate_options *options);

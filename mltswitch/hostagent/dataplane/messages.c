@@ -10,6 +10,7 @@
  *   STOP             tensor, round, outcome, arrived packets, arrived important packets
  *   STOPPED          tensor, round, packets sent (64)
  *   CANCEL           tensor, round, by whom (enum canceller), reason (8 each), text
+ *   REGISTER         tensor, round, important packets; once both are known: least round trip (ns, 64), bottleneck (bit/s, 64)
  *   USER             bytes
  *   USER_CREDIT      bytes of USER messages that may have been sent in all (64)
  */
@@ -26,6 +27,7 @@ enum {
     CANCEL = 6,
     USER = 7,
     USER_CREDIT = 8,
+    REGISTER = 11,
 
     REQUIRED = 1, /* a flag */
 
@@ -42,6 +44,8 @@ enum {
     STOP_BYTES = 20,
     STOPPED_BYTES = 16,
     CANCEL_BYTES = 10,
+    REGISTER_BYTES = 12,
+    REGISTER_KNOWN_BYTES = REGISTER_BYTES + 16,
     LEAST_BITMAP_PIECE = 32,
     MILLION = 1000000,
 };
@@ -158,7 +162,7 @@ static bool say_stop(struct writer *writer, struct flow *flow, struct entry *ent
     uint8_t *body = put_keyed(writer, STOP, STOP_BYTES, entry);
     if (!body)
         return false;
-    write32(body + 8, transfer->outcome);
+    write32(body + 8, transfer->result.ending);
     write32(body + 12, transfer->result.arrived_packets);
     write32(body + 16, transfer->result.arrived_important);
     entry->ended = NULL;
@@ -175,6 +179,20 @@ static bool say_cancel(struct writer *writer, const struct entry *entry)
     body[8] = entry->is_send ? BY_SENDER : entry->was_silent ? BY_SILENT_RECEIVER : BY_RECEIVER;
     body[9] = entry->reason;
     memcpy(body + CANCEL_BYTES, entry->text, length);
+    return true;
+}
+
+static bool say_register(struct writer *writer, struct flow *flow, const struct entry *entry)
+{
+    bool is_known = flow->told_rtt_ns > 0 && flow->told_bps >= 1;
+    uint8_t *body = put_keyed(writer, REGISTER, is_known ? REGISTER_KNOWN_BYTES : REGISTER_BYTES, entry);
+    if (!body)
+        return false;
+    write32(body + 8, entry->transfer->result.important_packets);
+    if (is_known) {
+        write64(body + REGISTER_BYTES, (uint64_t)flow->told_rtt_ns);
+        write64(body + REGISTER_BYTES + 8, (uint64_t)flow->told_bps);
+    }
     return true;
 }
 
@@ -195,6 +213,8 @@ static bool say(struct writer *writer, struct flow *flow, struct entry *entry, u
         return say_stop(writer, flow, entry);
     case SAY_READY:
         return say_ready(writer, flow, entry);
+    case SAY_REGISTER:
+        return say_register(writer, flow, entry);
     default:
         return say_status_request(writer, entry);
     }
@@ -204,7 +224,8 @@ static bool say(struct writer *writer, struct flow *flow, struct entry *entry, u
 static bool say_all(struct writer *writer, struct flow *flow, struct entry *entry)
 {
     /* What ends the last transfer comes before what begins the next. */
-    static const uint8_t order[] = {SAY_STOPPED, SAY_CANCEL, SAY_BITMAP, SAY_STOP, SAY_READY, SAY_STATUS_REQUEST};
+    static const uint8_t order[] = {SAY_STOPPED, SAY_CANCEL, SAY_BITMAP, SAY_STOP, SAY_READY, SAY_REGISTER,
+                                    SAY_STATUS_REQUEST};
     for (size_t at = 0; at < sizeof order; at++) {
         if (!(entry->says & order[at]))
             continue;
@@ -287,10 +308,41 @@ static bool take_ready(struct flow *flow, const struct body *body)
 
 static bool take_status_request(struct flow *flow, const struct body *body)
 {
+    if (repairs_at_once(flow))
+        return false;
     const struct entry *entry = entry_find(flow, body->tensor, body->round, false);
     if (!entry || !entry->transfer || !entry->has_announced)
         return true; /* over meanwhile */
     return completion_asked(entry->transfer, read32(body->at + 8), read32(body->at + 12), read64(body->at + 16));
+}
+
+/* How many important packets there are, and what the sender knows of the network on its way to us. */
+static bool take_register(struct flow *flow, const struct body *body)
+{
+    bool is_known = body->length >= REGISTER_KNOWN_BYTES;
+    if (!repairs_at_once(flow) || (body->length != REGISTER_BYTES && !is_known))
+        return false;
+    if (is_known) {
+        uint64_t rtt_ns = read64(body->at + REGISTER_BYTES), bps = read64(body->at + REGISTER_BYTES + 8);
+        if (!rtt_ns || rtt_ns > INT64_MAX / 2 || !bps)
+            return false;
+        flow->statistics.peer_base_rtt_ns = (int64_t)rtt_ns;
+        flow->statistics.peer_bandwidth_bps = (double)bps;
+        gather_told(flow);
+    }
+    const struct entry *entry = entry_find(flow, body->tensor, body->round, false);
+    struct transfer *transfer = entry && entry->has_announced ? entry->transfer : NULL;
+    uint32_t important = read32(body->at + 8);
+    if (!transfer)
+        return true; /* over meanwhile */
+    if (important > transfer->layout.packets || important < transfer->result.arrived_important)
+        return false;
+    transfer->knows_important = true;
+    transfer->result.important_packets = important;
+    completion_begun(transfer);
+    if (transfer->is_open)
+        completion_arrived(transfer);
+    return true;
 }
 
 static bool take_bitmap(struct flow *flow, const struct body *body)
@@ -304,6 +356,8 @@ static bool take_bitmap(struct flow *flow, const struct body *body)
     if (attempt == FINAL && offset == 0)
         transfer->bitmap_next = 0;
     if (offset != transfer->bitmap_next || piece > bytes - offset)
+        return false;
+    if (attempt != FINAL && repairs_at_once(flow))
         return false;
     if (attempt != FINAL && (transfer->stage != WAITS_FOR_BITMAP || attempt != transfer->pass.attempt))
         return false;
@@ -338,6 +392,7 @@ static bool take_stop(struct flow *flow, const struct body *body)
     uint32_t arrived = read32(body->at + 12);
     transfer->result.arrived_packets = arrived < transfer->layout.packets ? arrived : transfer->layout.packets;
     transfer->result.arrived_important = read32(body->at + 16);
+    transfer->result.ending = (uint8_t)(read32(body->at + 8) <= MLT_AT_DEADLINE ? read32(body->at + 8) : MLT_WITHIN_BOUNDS);
     transfer_end(transfer, MLT_OK, NULL);
     return true;
 }
@@ -444,6 +499,7 @@ static const struct {
     [CANCEL] = {CANCEL_BYTES, take_cancel},
     [USER] = {1, take_user},
     [USER_CREDIT] = {8, take_user_credit},
+    [REGISTER] = {REGISTER_BYTES, take_register},
 };
 
 bool messages_take(struct flow *flow, const uint8_t *bytes, uint32_t length)

@@ -13,11 +13,13 @@ static uint32_t least(uint32_t one, uint32_t other)
 }
 
 /* Packets of a burst: what was asked for, as far as one message of the kernel can be. */
-static uint32_t burst_packets(const struct transfer *transfer)
+uint32_t burst_packets(const struct transfer *transfer)
 {
     uint32_t datagram_bytes = transfer->layout.full_bytes + HEADER_BYTES + TAG_BYTES;
     uint32_t most = least(MLT_BURST_PACKETS, MLT_BURST_BYTES / datagram_bytes);
     uint32_t wanted = transfer->send.burst_packets ? transfer->send.burst_packets : MLT_BURST_PACKETS;
+    if (transfer->left)
+        most = least(most, least(MOST_AT_ONCE, AT_ONCE_BYTES / datagram_bytes));
     return least(wanted, most ? most : 1);
 }
 
@@ -109,9 +111,12 @@ static void read_ahead(const struct transfer *transfer, uint32_t first, uint32_t
         (void)*(const volatile uint8_t *)at;
 }
 
+/* Where repairs are made at once, a pass has a phase of critical packets and one of the others, as later passes have; its
+ * sender begins the second one. */
 bool pass_window(struct transfer *transfer)
 {
     struct pass *pass = &transfer->pass;
+    bool is_split = pass->attempt > 1 || transfer->left;
     uint32_t burst = burst_packets(transfer);
     for (;;) {
         if (pass->step == pass->windows) {
@@ -126,17 +131,19 @@ bool pass_window(struct transfer *transfer)
         pass->base = window * pass->window_packets;
         uint32_t end = least(pass->base + pass->window_packets, transfer->layout.packets);
         if (pass->attempt == 1) {
-            if (transfer->send.importance != MLT_BY_MAGNITUDE) /* whose sums read all of it, in order */
+            /* The sums of the magnitude read all of it, in order. */
+            if (transfer->left ? pass->phase == 1 : transfer->send.importance != MLT_BY_MAGNITUDE)
                 read_ahead(transfer, pass->base, end);
-            classify(transfer, pass->base, end);
+            if (pass->phase == 0)
+                classify(transfer, pass->base, end);
         }
         pass->burst_count = pass->burst_next = 0;
-        if (pass->attempt == 1 || pass->phase == 0)
+        if (!is_split || pass->phase == 0)
             for (uint32_t packet = pass->base; packet < end; packet++)
                 if (is_wanted(transfer, packet, true))
                     pass->order[count++] = (uint8_t)(packet - pass->base);
         important = count;
-        if (pass->attempt == 1 || pass->phase == 1)
+        if (!is_split || pass->phase == 1)
             for (uint32_t packet = pass->base; packet < end; packet++)
                 if (is_wanted(transfer, packet, false))
                     pass->order[count++] = (uint8_t)(packet - pass->base);

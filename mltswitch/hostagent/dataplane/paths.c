@@ -5,7 +5,8 @@
  */
 #include "internal.h"
 
-static const int64_t LEAST_PATIENCE_NS = 20 * MILLISECOND; /* before silence means anything */
+static const int64_t LEAST_PATIENCE_NS = 20 * MILLISECOND; /* before silence means anything; */
+static const int64_t FIRST_PATIENCE_NS = 200 * MILLISECOND; /* while no round trip is known */
 static const int64_t PATH_PATIENCE_NS = 10 * MILLISECOND;  /* more, for one path of several */
 static const int64_t LOOK_NS = 5 * MILLISECOND;
 static const int64_t FIRST_PROBE_NS = 50 * MILLISECOND;
@@ -90,7 +91,7 @@ int64_t flow_rtt(const struct flow *flow)
 
 static int64_t patience_ns(const struct flow *flow)
 {
-    int64_t round_trips_ns = RTT_PATIENCE * flow_rtt(flow);
+    int64_t round_trips_ns = flow_rtt(flow) ? RTT_PATIENCE * flow_rtt(flow) : FIRST_PATIENCE_NS;
     return round_trips_ns > LEAST_PATIENCE_NS ? round_trips_ns : LEAST_PATIENCE_NS;
 }
 
@@ -164,7 +165,7 @@ static void advance(struct flow *flow, struct path *path, uint64_t stamp)
 }
 
 /* What was sent on a path counts as lost, and not as on its way. */
-static void write_off(struct flow *flow, struct path *path)
+void path_write_off(struct flow *flow, struct path *path)
 {
     uint64_t gone_bytes = path->sent_bytes - path->echoed_bytes;
     flow->in_flight_bytes -= gone_bytes < flow->in_flight_bytes ? gone_bytes : flow->in_flight_bytes;
@@ -226,7 +227,7 @@ void path_acknowledged(struct flow *flow, int number, const uint8_t *datagram, i
     struct ack ack = {.now_ns = flow->core->now_ns, .echoed_ns = (int64_t)echoed,
                       .in_flight_bytes = flow->in_flight_bytes, .delivered = delivered,
                       .lost = newly_lost, .marked = marked > delivered ? delivered : marked,
-                      .is_limited = link_is_in(&flow->sending),
+                      .is_limited = flow_has_data(flow),
                       .delivered_bytes = path->sent_packets ? delivered * path->sent_bytes / path->sent_packets : 0};
     int64_t rtt_ns = arrived_ns - (int64_t)echoed - (int64_t)read32(datagram + HELD_OFFSET);
     if (echoed && rtt_ns > 0) {
@@ -240,6 +241,8 @@ void path_acknowledged(struct flow *flow, int number, const uint8_t *datagram, i
     path->waiting_since_ns = path->sent_packets > path->echoed_packets ? flow->core->now_ns : 0;
     flow->controller.law->on_ack(&flow->controller, &ack);
     tell_sample(flow);
+    if (repairs_at_once(flow))
+        queues_told(flow);
     if (path->state == MLT_PATH_DEAD || (path->state == MLT_PATH_GRAY && ++path->good_probes >= GOOD_PROBES))
         set_state(flow, number, MLT_PATH_USED);
     flow_activate(flow);
@@ -320,7 +323,7 @@ static void look_at_flight(struct flow *flow)
         return;
     }
     for (int number = 0; number < flow->path_count; number++)
-        write_off(flow, &flow->paths[number]);
+        path_write_off(flow, &flow->paths[number]);
     flow->in_flight_bytes = 0;
     flow->statistics.timeouts++;
     flow->controller.law->on_timeout(&flow->controller, now_ns);
@@ -354,7 +357,7 @@ static void probe_unused(struct flow *flow, int number)
     if (flow->core->now_ns < path->probe_ns)
         return;
     path_probe(flow, number, NULL, 0, flow->options.control_tos);
-    write_off(flow, path); /* or its silence would look like that of all paths, and slow the flow */
+    path_write_off(flow, path); /* or its silence would look like that of all paths, and slow the flow */
     path->probe_wait_ns = 2 * path->probe_wait_ns < LAST_PROBE_NS ? 2 * path->probe_wait_ns : LAST_PROBE_NS;
     path->probe_ns = flow->core->now_ns + path->probe_wait_ns;
 }

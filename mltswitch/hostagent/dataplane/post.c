@@ -35,20 +35,24 @@ static int posting_begin(struct posting *posting, int count)
     return posting->command->transfers ? MLT_OK : MLT_NO_MEMORY;
 }
 
-/* How long packets of the flow are, which does not change while it is open; 0: there is no such flow. */
-static uint32_t body_bytes_of(struct mlt *core, uint64_t token, bool is_send)
+/* How long packets of the flow are, and how it repairs, which does not change while it is open; 0: there is no such flow. */
+static uint32_t body_bytes_of(struct mlt *core, uint64_t token, bool is_send, bool *is_repaired)
 {
     pthread_mutex_lock(&core->shared.lock);
     const struct flow *flow = handle_flow(&core->shared, token);
     uint32_t bytes = !flow ? 0 : is_send ? flow->send_body_bytes : flow->receive_body_bytes;
+    *is_repaired = flow && is_send && repairs_at_once(flow);
     pthread_mutex_unlock(&core->shared.lock);
     return bytes;
 }
 
-static struct transfer *transfer_new(const struct layout *layout, uint64_t token, uint32_t tensor, uint32_t round)
+/* With what repairs at once need, for sends of flows that make them. */
+static struct transfer *transfer_new(const struct layout *layout, bool is_repaired, uint64_t token, uint32_t tensor,
+                                     uint32_t round)
 {
     size_t bitmap_bytes = ((size_t)layout->packets + 63) / 64 * 8;
-    struct transfer *transfer = calloc(1, sizeof *transfer + 2 * bitmap_bytes);
+    size_t left_bytes = is_repaired ? (size_t)layout->packets * sizeof(uint32_t) : 0;
+    struct transfer *transfer = calloc(1, sizeof *transfer + (is_repaired ? 3 : 2) * bitmap_bytes + left_bytes);
     if (!transfer)
         return NULL;
     transfer->spare = malloc(sizeof *transfer->spare);
@@ -59,6 +63,13 @@ static struct transfer *transfer_new(const struct layout *layout, uint64_t token
     transfer->layout = *layout;
     transfer->arrived = (uint8_t *)(transfer + 1);
     transfer->important = transfer->arrived + bitmap_bytes;
+    if (is_repaired) {
+        transfer->is_lost = transfer->important + bitmap_bytes;
+        transfer->left = (uint32_t *)(void *)(transfer->is_lost + bitmap_bytes);
+    }
+    for (int kind = NORMAL; kind <= CRITICAL; kind++)
+        link_init(&transfer->lost[kind].link, transfer);
+    link_init(&transfer->gathered, transfer);
     transfer->holders = 2;
     link_init(&transfer->sending, transfer);
     timer_init(&transfer->timer, TIMER_TRANSFER, transfer);
@@ -99,14 +110,15 @@ static int posting_end(struct mlt *core, struct posting *posting, uint64_t *ids)
 static int send_new(struct mlt *core, const struct mlt_send *send, struct transfer **place)
 {
     struct layout layout;
-    uint32_t body_bytes = body_bytes_of(core, send->flow, true);
+    bool is_repaired;
+    uint32_t body_bytes = body_bytes_of(core, send->flow, true, &is_repaired);
     if (!body_bytes)
         return MLT_UNKNOWN;
-    if (!layout_of(&layout, send->element_type, send->element_count, body_bytes) || send->importance > MLT_BY_BITMAP
+    if (!layout_of(&layout, send->element_type, send->element_count, body_bytes) || send->importance > MLT_EDGES
         || (send->importance == MLT_BY_BITMAP && !send->important) || send->moment > MLT_FROM_FIRST_BYTE
         || send->deadline_ns < 0)
         return MLT_INVALID;
-    struct transfer *transfer = *place = transfer_new(&layout, send->flow, send->tensor, send->round);
+    struct transfer *transfer = *place = transfer_new(&layout, is_repaired, send->flow, send->tensor, send->round);
     if (!transfer)
         return MLT_NO_MEMORY;
     transfer->send = *send;
@@ -116,25 +128,37 @@ static int send_new(struct mlt *core, const struct mlt_send *send, struct transf
     transfer->send.important = NULL;
     if (send->importance == MLT_ALL_IMPORTANT)
         memset(transfer->important, 0xFF, ((size_t)layout.packets + 7) / 8);
-    else if (send->importance == MLT_BY_BITMAP)
+    if (send->importance == MLT_EDGES) {
+        bit_set(transfer->important, 0);
+        bit_set(transfer->important, layout.packets - 1);
+    }
+    if (send->importance == MLT_BY_BITMAP)
         memcpy(transfer->important, send->important, ((size_t)layout.packets + 7) / 8);
     return MLT_OK;
+}
+
+static bool is_gather(const struct mlt_policy *policy)
+{
+    const struct mlt_gather *gather = &policy->gather;
+    return policy->stop_rule != MLT_GATHERED
+        || (gather->percentage > 0 && gather->percentage <= 1 && gather->lt_ns >= MLT_LT_REGISTERED && gather->slack_ns >= 0);
 }
 
 static int receive_new(struct mlt *core, const struct mlt_receive *receive, struct transfer **place)
 {
     struct layout layout;
     const struct mlt_policy *policy = &receive->policy;
-    uint32_t body_bytes = body_bytes_of(core, receive->flow, false);
+    bool is_repaired;
+    uint32_t body_bytes = body_bytes_of(core, receive->flow, false, &is_repaired);
     if (!body_bytes)
         return MLT_UNKNOWN;
     if (!layout_of(&layout, receive->element_type, receive->element_count, body_bytes)
         || !(policy->loss_bound >= 0 && policy->loss_bound <= 1)
         || !(policy->important_bound >= 0 && policy->important_bound <= 1) || policy->soft_ns < 0
-        || policy->hard_ns < 0 || policy->moment > MLT_FROM_FIRST_BYTE || policy->stop_rule > MLT_PAPER
-        || policy->at_hard_time > MLT_TAKE)
+        || policy->hard_ns < 0 || policy->moment > MLT_FROM_FIRST_BYTE || policy->stop_rule > MLT_GATHERED
+        || policy->at_hard_time > MLT_TAKE || !is_gather(policy))
         return MLT_INVALID;
-    struct transfer *transfer = *place = transfer_new(&layout, receive->flow, receive->tensor, receive->round);
+    struct transfer *transfer = *place = transfer_new(&layout, is_repaired, receive->flow, receive->tensor, receive->round);
     if (!transfer)
         return MLT_NO_MEMORY;
     transfer->policy = *policy;

@@ -63,6 +63,15 @@ static struct flow *check(struct mlt *core, const uint8_t *bytes, uint32_t lengt
     return flow;
 }
 
+static void reply_now(struct flow *flow, int path)
+{
+    uint64_t bit = (uint64_t)1 << path;
+    if (flow->reply_paths & bit)
+        return;
+    flow->reply_paths |= bit;
+    flow_reply(flow);
+}
+
 /* Counts a packet of a path, and decides when the path is answered. Returns whether there is such a path. */
 static bool count(const struct arrival *arrival, bool must_answer)
 {
@@ -83,14 +92,10 @@ static bool count(const struct arrival *arrival, bool must_answer)
         path->newest_stamp = arrival->stamp;
         path->newest_arrived_ns = arrival->arrived_ns;
     }
-    if (must_answer || path->pending >= flow->options.ack_packets || path->pending_bytes >= REPLY_BYTES) {
-        if (!(flow->reply_paths & bit)) {
-            flow->reply_paths |= bit;
-            flow_reply(flow);
-        }
-    } else if (!flow->pending_paths && flow->reply_timer.at_ns > core->now_ns + flow->options.ack_delay_ns) {
+    if (must_answer || path->pending >= flow->options.ack_packets || path->pending_bytes >= REPLY_BYTES)
+        reply_now(flow, arrival->path);
+    else if (!flow->pending_paths && flow->reply_timer.at_ns > core->now_ns + flow->options.ack_delay_ns)
         timer_set(core, &flow->reply_timer, core->now_ns + flow->options.ack_delay_ns);
-    }
     flow->pending_paths |= bit;
     return true;
 }
@@ -145,6 +150,8 @@ static struct transfer *take_data(const struct arrival *arrival)
     result->received_bytes += arrival->body_bytes;
     result->marked_packets += (arrival->tos & ECN_MASK) == ECN_CE;
     result->by_path[arrival->path]++;
+    if (repairs_at_once(flow) && names_note(transfer, sequence))
+        reply_now(flow, arrival->path);
     if (bit_is_set(transfer->arrived, sequence)) {
         result->duplicate_packets++; /* what is there stays: the sender's memory is the same */
         return transfer;
@@ -153,6 +160,8 @@ static struct transfer *take_data(const struct arrival *arrival)
     result->last_ns = flow->core->now_ns;
     bit_set(transfer->arrived, sequence);
     result->arrived_packets++;
+    if (transfer->gathered_in)
+        transfer->gathered_in->arrived_bytes += arrival->body_bytes;
     if (bytes[FLAGS_OFFSET] & FLAG_IMPORTANT) {
         bit_set(transfer->important, sequence);
         result->arrived_important++;
@@ -165,6 +174,10 @@ static void take_probe(const struct arrival *arrival)
     uint32_t attempt = read32(arrival->bytes + SEQUENCE_OFFSET);
     if (!count(arrival, true) || !attempt)
         return;
+    if (repairs_at_once(arrival->flow)) {
+        arrival->flow->statistics.refused++;
+        return;
+    }
     struct transfer *transfer = transfer_of(arrival);
     if (transfer)
         completion_marked(transfer, attempt, arrival->path);
@@ -173,10 +186,19 @@ static void take_probe(const struct arrival *arrival)
 static void take_acknowledgement(const struct arrival *arrival)
 {
     struct flow *flow = arrival->flow;
-    if (arrival->body_bytes != ACKNOWLEDGEMENT_BYTES - HEADER_BYTES || arrival->path >= flow->path_count)
+    bool is_selective = arrival->bytes[KIND_OFFSET] == KIND_SELECTIVE;
+    uint32_t fixed_bytes = ACKNOWLEDGEMENT_BYTES - HEADER_BYTES;
+    if (arrival->path >= flow->path_count || (is_selective && !repairs_at_once(flow))
+        || (is_selective ? arrival->body_bytes < fixed_bytes : arrival->body_bytes != fixed_bytes)) {
         flow->statistics.refused++;
-    else
-        path_acknowledged(flow, arrival->path, arrival->bytes, arrival->arrived_ns);
+        return;
+    }
+    path_acknowledged(flow, arrival->path, arrival->bytes, arrival->arrived_ns);
+    if (is_selective
+        && !names_take(flow, arrival->bytes + ACKNOWLEDGEMENT_BYTES, arrival->body_bytes - fixed_bytes))
+        flow->statistics.refused++;
+    if (repairs_at_once(flow))
+        departures_look(flow);
 }
 
 static void take_control(const struct arrival *arrival)
@@ -214,7 +236,7 @@ void receive_message(struct mlt *core, const uint8_t *bytes, uint32_t length, ui
             touched = transfer;
         if (kind == KIND_PROBE)
             take_probe(&arrival);
-        else if (kind == KIND_ACKNOWLEDGEMENT)
+        else if (kind == KIND_ACKNOWLEDGEMENT || kind == KIND_SELECTIVE)
             take_acknowledgement(&arrival);
         else if (kind == KIND_CONTROL)
             take_control(&arrival);
@@ -232,7 +254,9 @@ static void answer_path(struct flow *flow, int number)
 {
     struct path *path = &flow->paths[number];
     int64_t now_ns = flow->core->now_ns;
-    uint8_t *header = batch_small(flow, KIND_ACKNOWLEDGEMENT, path_for_control(flow, number), flow->options.control_tos);
+    uint8_t kind = flow->naming_count ? KIND_SELECTIVE : KIND_ACKNOWLEDGEMENT;
+    uint8_t *header = batch_small(flow, kind, path_for_control(flow, number), flow->options.control_tos);
+    uint32_t bytes = ACKNOWLEDGEMENT_BYTES - HEADER_BYTES;
     if (!header)
         return;
     int64_t held_ns = now_ns - path->newest_arrived_ns;
@@ -241,7 +265,8 @@ static void answer_path(struct flow *flow, int number)
     write32(header + HELD_OFFSET, held_ns < 0 ? 0 : held_ns > UINT32_MAX ? UINT32_MAX : (uint32_t)held_ns);
     write32(header + RECEIVED_OFFSET, path->received);
     write32(header + MARKED_OFFSET, path->received_marked);
-    batch_small_done(flow, header, ACKNOWLEDGEMENT_BYTES - HEADER_BYTES);
+    bytes += names_put(flow, header + ACKNOWLEDGEMENT_BYTES, flow->frame_bytes - bytes);
+    batch_small_done(flow, header, bytes);
     path->pending = path->pending_bytes = 0;
 }
 
@@ -250,9 +275,14 @@ void replies_build(struct flow *flow)
     uint64_t due = flow->reply_paths & flow->pending_paths;
     flow->pending_paths &= ~due;
     flow->reply_paths = 0;
+    int last = 0;
     for (int path = 0; due; path++, due >>= 1)
-        if (due & 1)
+        if (due & 1) {
             answer_path(flow, path);
+            last = path;
+        }
+    while (names_are_new(flow) && batch_has_room(flow->core, 1, 0))
+        answer_path(flow, last); /* there were more than one datagram holds */
     if (flow->pending_paths && flow->reply_timer.place < 0)
         timer_set(flow->core, &flow->reply_timer, flow->core->now_ns + flow->options.ack_delay_ns);
 }

@@ -1,7 +1,7 @@
 /* Sends: a tensor's passes, burst by burst, as rate, window and the kernel allow.
  *
  * A send waits for the peer's READY, sends everything once, ends the pass with markers and a STATUS REQUEST, sends what
- * the peer's BITMAP lacks, and so on until STOP.
+ * the peer's BITMAP lacks, and so on until STOP. Where repairs are made at once, queues.c says which burst is the next.
  */
 #include <stdio.h>
 
@@ -17,15 +17,20 @@ enum {
 };
 
 /* Behind all others of its priority, which mostly are the last ones. */
-static void join_sending(struct transfer *transfer)
+void send_join(struct link *list, struct transfer *transfer)
 {
-    struct link *list = &transfer->flow->sending, *before = list->previous;
-    if (before == list && !transfer->flow->in_flight_bytes)
-        transfer->flow->controller.law->on_wake(&transfer->flow->controller, transfer->flow->core->now_ns);
+    struct link *before = list->previous;
     while (before != list && ((struct transfer *)before->owner)->send.priority > transfer->send.priority)
         before = before->previous;
     link_append(before->next, &transfer->sending);
     flow_activate(transfer->flow);
+}
+
+/* Before the first of a flow's sends joins. */
+static void wake(struct flow *flow)
+{
+    if (!flow_has_data(flow) && !flow->in_flight_bytes)
+        flow->controller.law->on_wake(&flow->controller, flow->core->now_ns);
 }
 
 static void set_deadline(struct transfer *transfer, int64_t since_ns)
@@ -61,7 +66,11 @@ void send_ready(struct transfer *transfer)
         set_deadline(transfer, now_ns);
     transfer->stage = SENDS;
     pass_begin(transfer, 1);
-    join_sending(transfer);
+    wake(transfer->flow);
+    if (transfer->left)
+        queues_begin(transfer);
+    else
+        send_join(&transfer->flow->sending, transfer);
 }
 
 /* The peer's bitmap has come. */
@@ -69,7 +78,8 @@ void send_again(struct transfer *transfer)
 {
     transfer->stage = SENDS;
     pass_begin(transfer, transfer->pass.attempt + 1);
-    join_sending(transfer);
+    wake(transfer->flow);
+    send_join(&transfer->flow->sending, transfer);
 }
 
 /* Of a small tensor the STOP mostly comes at once, and then nothing more need be said. */
@@ -98,8 +108,9 @@ void send_end_pass(struct transfer *transfer)
 }
 
 /* Writes a packet's header and tag into the batch; the two parts before the body are the caller's. */
-static void put_packet(struct transfer *transfer, uint32_t packet, int path, bool is_important, bool is_joined)
+static void put_packet(const struct at_hand *hand, uint32_t packet, int path, bool is_joined)
 {
+    const struct transfer *transfer = hand->transfer;
     struct flow *flow = transfer->flow;
     struct batch *batch = &flow->core->batch;
     const struct layout *layout = &transfer->layout;
@@ -108,9 +119,9 @@ static void put_packet(struct transfer *transfer, uint32_t packet, int path, boo
     bool has_keys = flow->options.has_keys;
     header[VERSION_OFFSET] = WIRE_VERSION;
     header[KIND_OFFSET] = KIND_DATA;
-    header[FLAGS_OFFSET] = (uint8_t)((is_important ? FLAG_IMPORTANT : 0)
+    header[FLAGS_OFFSET] = (uint8_t)((hand->is_important ? FLAG_IMPORTANT : 0)
                                      | (packet == layout->packets - 1 ? FLAG_LAST : 0)
-                                     | (transfer->pass.attempt > 1 ? FLAG_RETRANSMISSION : 0)
+                                     | (hand->is_repair ? FLAG_RETRANSMISSION : 0)
                                      | (has_keys ? FLAG_AUTHENTICATED : 0));
     header[ELEMENT_TYPE_OFFSET] = layout->element_type;
     write64(header + TOKEN_OFFSET, flow->peer_token);
@@ -137,20 +148,20 @@ static void put_packet(struct transfer *transfer, uint32_t packet, int path, boo
 }
 
 /* Returns the bytes of the burst on the wire. */
-static int64_t put_burst(struct transfer *transfer, const struct burst *burst)
+static int64_t put_burst(const struct at_hand *hand)
 {
+    struct transfer *transfer = hand->transfer;
     struct flow *flow = transfer->flow;
     struct mlt *core = flow->core;
     struct batch *batch = &core->batch;
-    struct pass *pass = &transfer->pass;
     int path = path_choose(flow);
     uint32_t overhead_bytes = HEADER_BYTES + (flow->options.has_keys ? TAG_BYTES : 0), bytes = 0;
-    uint8_t tos = burst->is_important ? transfer->send.tos_important : transfer->send.tos_unimportant;
+    uint8_t tos = hand->is_important ? transfer->send.tos_important : transfer->send.tos_unimportant;
     struct outgoing *message = NULL;
     if ((uint64_t)core->now_ns > flow->stamp)
         flow->stamp = (uint64_t)core->now_ns;
-    for (uint32_t number = 0; number < burst->count; number++) {
-        uint32_t packet = pass->base + pass->order[burst->first + number];
+    for (uint32_t number = 0; number < hand->count; number++) {
+        uint32_t packet = hand->packets[number];
         bool is_last = packet == transfer->layout.packets - 1;
         uint32_t datagram_bytes = overhead_bytes + (is_last ? transfer->layout.last_bytes : transfer->layout.full_bytes);
         bool is_joined = message && flow->paths[path].segmentation;
@@ -159,45 +170,62 @@ static int64_t put_burst(struct transfer *transfer, const struct burst *burst)
             *message = (struct outgoing){.flow = flow, .owner = transfer, .path = (uint16_t)path, .tos = tos,
                                          .segment_bytes = datagram_bytes, .first_part = batch->part_count};
         }
-        put_packet(transfer, packet, path, burst->is_important, is_joined);
+        put_packet(hand, packet, path, is_joined);
         message->packets++;
         message->bytes += datagram_bytes;
         message->parts = batch->part_count - message->first_part;
         bytes += datagram_bytes;
     }
     batch->bytes += bytes;
-    pass->used_paths |= (uint64_t)1 << path;
-    path_sent(flow, path, flow->stamp, burst->count, bytes);
+    transfer->pass.used_paths |= (uint64_t)1 << path;
+    path_sent(flow, path, flow->stamp, hand->count, bytes);
+    if (transfer->left)
+        departures_add(flow, path, hand);
     struct mlt_result *result = &transfer->result;
     if (!result->first_ns)
         result->first_ns = core->now_ns;
     result->last_ns = core->now_ns;
-    if (transfer->layout.packets > pass->window_packets)
+    if (transfer->layout.packets > transfer->pass.window_packets)
         core->bulk_ns = core->now_ns;
-    result->sent_packets += burst->count;
+    result->sent_packets += hand->count;
     result->sent_bytes += bytes;
-    result->resent_packets += pass->attempt > 1 ? burst->count : 0;
-    result->by_path[path] += burst->count;
-    return bytes + (int64_t)burst->count * WIRE_OVERHEAD_BYTES;
+    result->resent_packets += hand->is_repair ? hand->count : 0;
+    result->by_path[path] += hand->count;
+    return bytes + (int64_t)hand->count * WIRE_OVERHEAD_BYTES;
 }
 
-/* The next burst of the flow's first transfer, ends of passes on the way; null: nothing to send any more. */
-static struct burst *next_burst(struct flow *flow, struct transfer **transfer)
+/* The window's next burst. */
+void send_peek(struct transfer *transfer, struct at_hand *hand)
+{
+    const struct pass *pass = &transfer->pass;
+    const struct burst *burst = &pass->bursts[pass->burst_next];
+    hand->transfer = transfer;
+    hand->count = burst->count;
+    hand->is_important = burst->is_important;
+    hand->is_repair = pass->attempt > 1;
+    for (uint32_t number = 0; number < burst->count; number++)
+        hand->packets[number] = pass->base + pass->order[burst->first + number];
+}
+
+/* The next burst of the flow's first transfer, ends of passes on the way; false: nothing to send any more. */
+static bool peek(struct flow *flow, struct at_hand *hand)
 {
     while (link_is_in(&flow->sending)) {
-        *transfer = flow->sending.next->owner;
-        struct pass *pass = &(*transfer)->pass;
-        if (pass->burst_next < pass->burst_count || pass_window(*transfer))
-            return &pass->bursts[pass->burst_next];
-        if (pass->attempt == 1 && (*transfer)->layout.packets <= SMALL_PACKETS) {
-            end_pass_later(*transfer);
+        struct transfer *transfer = flow->sending.next->owner;
+        const struct pass *pass = &transfer->pass;
+        if (pass->burst_next < pass->burst_count || pass_window(transfer)) {
+            send_peek(transfer, hand);
+            return true;
+        }
+        if (pass->attempt == 1 && transfer->layout.packets <= SMALL_PACKETS) {
+            end_pass_later(transfer);
             continue;
         }
         if (!batch_has_room(flow->core, MLT_MOST_PATHS, 0))
-            return NULL;
-        send_end_pass(*transfer);
+            return false;
+        send_end_pass(transfer);
     }
-    return NULL;
+    return false;
 }
 
 static double lump_bytes(const struct flow *flow)
@@ -211,10 +239,15 @@ static void refill(struct flow *flow)
     int64_t now_ns = flow->core->now_ns;
     flow->credit_bytes += flow->controller.rate_bps / BITS / (double)SECOND * (double)(now_ns - flow->credit_ns);
     double most_bytes = DEPTH_LUMPS * lump_bytes(flow);
-    if (most_bytes < flow->controller.depth_bytes)
-        most_bytes = flow->controller.depth_bytes;
+    double depth_bytes = flow->controller.depth_bytes;
+    if (repairs_at_once(flow) && depth_bytes > AT_ONCE_BYTES)
+        depth_bytes = AT_ONCE_BYTES;
+    if (most_bytes < depth_bytes)
+        most_bytes = depth_bytes;
+    if (most_bytes > MLT_WINDOW_BYTES)
+        most_bytes = MLT_WINDOW_BYTES;
     if (flow->credit_bytes > most_bytes)
-        flow->credit_bytes = most_bytes < MLT_WINDOW_BYTES ? most_bytes : MLT_WINDOW_BYTES;
+        flow->credit_bytes = most_bytes;
     flow->credit_ns = now_ns;
 }
 
@@ -227,26 +260,28 @@ static void wait_for_credit(struct flow *flow)
 
 int64_t send_flow(struct flow *flow)
 {
-    struct transfer *transfer = NULL;
+    struct at_hand hand;
     int64_t sent_bytes = 0;
     refill(flow);
     if (flow->pace_timer.place >= 0)
         return 0;
-    while (sent_bytes < MLT_WINDOW_BYTES && link_is_in(&flow->sending)) {
-        const struct burst *burst = next_burst(flow, &transfer);
-        if (!burst)
-            return sent_bytes + link_is_in(&flow->sending); /* with room for more markers it goes on */
-        uint64_t burst_bytes = (uint64_t)burst->count * transfer->layout.full_bytes;
+    while (sent_bytes < MLT_WINDOW_BYTES && flow_has_data(flow)) {
+        if (!(repairs_at_once(flow) ? queues_peek(flow, &hand) : peek(flow, &hand)))
+            return sent_bytes + flow_has_data(flow); /* with room for more markers it goes on */
+        uint64_t burst_bytes = (uint64_t)hand.count * hand.transfer->layout.full_bytes;
         if (flow->credit_bytes <= 0) {
             wait_for_credit(flow);
             break;
         }
         if (flow->in_flight_bytes && (double)(flow->in_flight_bytes + burst_bytes) > flow->controller.window_bytes)
             break; /* until an acknowledgement, or a timeout of paths.c */
-        if (!batch_has_room(flow->core, burst->count + MLT_MOST_PATHS, burst_bytes))
+        if (!batch_has_room(flow->core, (int)hand.count + MLT_MOST_PATHS, burst_bytes))
             break;
-        transfer->pass.burst_next++;
-        int64_t bytes = put_burst(transfer, burst);
+        if (repairs_at_once(flow))
+            queues_taken(&hand);
+        else
+            hand.transfer->pass.burst_next++;
+        int64_t bytes = put_burst(&hand);
         flow->credit_bytes -= (double)bytes;
         sent_bytes += bytes;
     }

@@ -29,6 +29,14 @@ enum wire {
     MARKED_OFFSET = 56,
     ACKNOWLEDGEMENT_BYTES = 60,
 
+    /* What a selective acknowledgement has behind that: pieces of bitmaps, as many as it is long. */
+    PIECE_TENSOR_OFFSET = 0,
+    PIECE_ROUND_OFFSET = 4,
+    PIECE_NUMBER_OFFSET = 8, /* its first packet is this times PIECE_PACKETS */
+    PIECE_BITS_OFFSET = 12,
+    PIECE_PACKETS = 128,
+    PIECE_BYTES = 28,
+
     TAG_BYTES = 16,
 
     WIRE_VERSION = 2,
@@ -36,6 +44,7 @@ enum wire {
     KIND_ACKNOWLEDGEMENT = 2,
     KIND_PROBE = 3,
     KIND_CONTROL = 4,
+    KIND_SELECTIVE = 5,
 
     FLAG_IMPORTANT = 1,
     FLAG_LAST = 2,

@@ -1,10 +1,12 @@
-/* Two data planes in virtual time, and between them a network that loses, doubles, delays, reorders and corrupts.
+/* A data plane and up to twelve others in virtual time, and between them a network that loses, doubles, delays, reorders
+ * and corrupts, and has a link that all of them share.
  *
  *   campaign FIRST_SEED SCENARIOS
  *
  * Promise: every transfer ends by its deadline, with the right bytes within its bounds, or with a named error; nothing is
  * written outside of a tensor; something is always due while a transfer is open; the same seed makes the same packets.
- * Where the network loses a fifth or less, every transfer succeeds. Prints the seed of what broke a promise, and counts.
+ * Where the network loses a fifth or less, every transfer succeeds. Flows repair in passes or at once, and where at once,
+ * receives may end early in gathers: with all critical packets, and not before their link's LT unless complete. Prints the seed of what broke a promise, and counts.
  */
 #include <netinet/in.h>
 #include <stdbool.h>
@@ -14,7 +16,7 @@
 
 #include "dataplane.h"
 
-enum { MOST_TRANSFERS = 8, MOST_FLYING = 1 << 16, GUARD_BYTES = 64, MOST_BYTES = 1 << 18, PATHS = 4 };
+enum { MOST_TRANSFERS = 16, MOST_PEERS = 12, HUB = 0, MOST_FLYING = 1 << 16, GUARD_BYTES = 64, MOST_BYTES = 1 << 18, PATHS = 4 };
 #define MILLISECOND INT64_C(1000000)
 #define SECOND (1000 * MILLISECOND)
 
@@ -28,7 +30,7 @@ struct flying {
 };
 
 struct exchange {
-    int sender;
+    int pair, ends[2]; /* handles of the sender and of the receiver */
     struct mlt_send send;
     struct mlt_receive receive;
     int64_t send_at_ns, receive_at_ns;
@@ -45,6 +47,10 @@ static int flying_count;
 static uint64_t order, hash;
 static double loss[PATHS], doubled, corrupted;
 static int64_t delay_ns[PATHS], jitter_ns;
+static double link_bps;          /* of all that goes to the hub, or comes from it; 0: no limit */
+static int64_t link_free_ns[2], buffer_ns;
+static uint64_t tokens[MOST_PEERS + 1][2]; /* of each pair: at the hub, at the other end */
+static int pairs;
 static uint64_t seed_now;
 
 static uint64_t draw(void)
@@ -94,7 +100,27 @@ static struct flying *land(void)
     return first;
 }
 
-static void carry(struct mlt *from, int to, int64_t now_ns)
+/* When what leaves now has passed the shared link; -1: its queue is full. */
+static int64_t passed_ns(bool is_to_hub, uint32_t bytes, int64_t now_ns)
+{
+    if (link_bps <= 0)
+        return now_ns;
+    int64_t *free_ns = &link_free_ns[is_to_hub], begin_ns = *free_ns > now_ns ? *free_ns : now_ns;
+    if (begin_ns - now_ns > buffer_ns)
+        return -1;
+    *free_ns = begin_ns + (int64_t)(bytes * 8 * 1e9 / link_bps);
+    return *free_ns;
+}
+
+static int pair_of(uint64_t token)
+{
+    for (int pair = 1; pair <= pairs; pair++)
+        if (tokens[pair][0] == token)
+            return pair;
+    return broken("a packet of no flow"), 0;
+}
+
+static void carry(struct mlt *from, int at_end, int64_t now_ns)
 {
     static uint8_t bytes[1 << 17];
     struct mlt_output output;
@@ -104,10 +130,12 @@ static void carry(struct mlt *from, int to, int64_t now_ns)
             for (uint32_t each = 0; each < size; each += 7)
                 hash = (hash ^ bytes[at + each]) * 0x100000001B3ULL;
             for (int copies = chance(doubled) ? 2 : 1; copies; copies--) {
-                if (chance(loss[output.path]))
+                int to = at_end == HUB ? pair_of(output.flow) : HUB;
+                int64_t out_ns = passed_ns(to == HUB, size, now_ns);
+                if (out_ns < 0 || chance(loss[output.path]))
                     continue;
                 struct flying *packet = malloc(sizeof *packet);
-                *packet = (struct flying){now_ns + delay_ns[output.path] + (int64_t)below((uint64_t)jitter_ns + 1),
+                *packet = (struct flying){out_ns + delay_ns[output.path] + (int64_t)below((uint64_t)jitter_ns + 1),
                                           order++, to, output.tos, size, malloc(size)};
                 memcpy(packet->data, bytes + at, size);
                 if (chance(corrupted))
@@ -117,7 +145,7 @@ static void carry(struct mlt *from, int to, int64_t now_ns)
         }
 }
 
-static void invent(struct exchange *exchange, int number, bool has_mercy)
+static void invent(struct exchange *exchange, int number, bool has_mercy, bool is_at_once)
 {
     static const uint8_t sizes[] = {0, 4, 2, 2, 8, 1, 2, 4, 8, 1};
     static const uint64_t most[] = {3, 2000, 20000, MOST_BYTES};
@@ -129,7 +157,10 @@ static void invent(struct exchange *exchange, int number, bool has_mercy)
     for (size_t at = 0; at < exchange->bytes; at++)
         exchange->source[at] = (uint8_t)(draw() | 1); /* no zeros, which stand for what is missing */
     memset(exchange->target, 0xA5, exchange->bytes + 2 * GUARD_BYTES);
-    exchange->sender = (int)below(2);
+    exchange->pair = 1 + number % pairs;
+    bool is_to_hub = chance(pairs > 1 ? 0.8 : 0.5);
+    exchange->ends[0] = is_to_hub ? exchange->pair : HUB;
+    exchange->ends[1] = is_to_hub ? HUB : exchange->pair;
     exchange->send_at_ns = (int64_t)below(20) * MILLISECOND;
     exchange->receive_at_ns = (int64_t)below(20) * MILLISECOND;
     exchange->send = (struct mlt_send){
@@ -146,6 +177,18 @@ static void invent(struct exchange *exchange, int number, bool has_mercy)
                    .soft_ns = chance(0.3) ? (int64_t)below(100) * MILLISECOND : 0,
                    .hard_ns = has_mercy ? 60 * SECOND : (int64_t)(1 + below(4)) * SECOND,
                    .stop_rule = (uint8_t)below(2), .at_hard_time = has_mercy ? MLT_FAIL : (uint8_t)below(2)}};
+    if (!is_at_once)
+        return;
+    if (chance(0.3))
+        exchange->send.importance = MLT_EDGES;
+    if (chance(0.7)) {
+        struct mlt_policy *policy = &exchange->receive.policy;
+        policy->stop_rule = MLT_GATHERED;
+        policy->important_bound = 0;
+        policy->gather = (struct mlt_gather){.number = below(3), .percentage = 0.9,
+                                             .lt_ns = chance(0.2) ? MLT_LT_REGISTERED : (int64_t)below(30) * MILLISECOND,
+                                             .slack_ns = (int64_t)below(30) * MILLISECOND};
+    }
 }
 
 static void check(const struct exchange *exchange, bool has_mercy)
@@ -182,20 +225,30 @@ static void check(const struct exchange *exchange, bool has_mercy)
     if (missing && policy->important_bound < 1
         && missing_important > policy->important_bound * got->important_packets + 1e-6)
         broken("more important packets are missing than the bound allows");
+    if (policy->stop_rule == MLT_GATHERED && missing && !policy->soft_ns) {
+        bool is_early = got->ending != MLT_AT_PERCENTAGE && got->ending != MLT_AT_DEADLINE;
+        if (is_early)
+            broken("a receive has ended early for no reason");
+        if (!policy->gather.number && (!got->lt_ns || got->ended_ns - got->first_ns < got->lt_ns))
+            broken("a receive has ended before its LT");
+    }
 }
 
 static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
 {
     struct exchange exchanges[MOST_TRANSFERS] = {0};
-    struct mlt *handles[2];
-    uint64_t tokens[2];
+    struct mlt *handles[MOST_PEERS + 1];
     seed_now = seed;
     state = seed * 0x9E3779B97F4A7C15ULL | 1;
     for (int warm = 0; warm < 8; warm++)
         draw();
     hash = 0xCBF29CE484222325ULL;
     flying_count = 0;
-    int paths = 1 + (int)below(PATHS), count = 1 + (int)below(MOST_TRANSFERS);
+    pairs = chance(0.3) ? 2 + (int)below(MOST_PEERS - 1) : 1;
+    int paths = 1 + (int)below(PATHS), count = pairs > 1 ? pairs + (int)below(4) : 1 + (int)below(8);
+    link_bps = chance(0.5) ? 1e8 : 0;
+    buffer_ns = (int64_t)(1 + below(20)) * MILLISECOND;
+    link_free_ns[0] = link_free_ns[1] = 0;
     static const double losses[] = {0, 0, 0.01, 0.05, 0.2, 0.6};
     double base = losses[below(6)];
     bool has_dead_path = paths > 1 && chance(0.2), has_keys = chance(0.6);
@@ -210,30 +263,34 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
     corrupted = has_keys && chance(0.3) ? 0.03 : 0;
     jitter_ns = chance(0.5) ? 0 : (int64_t)below(2000) * 1000;
     uint32_t datagram_bytes = chance(0.5) ? 1472 : (uint32_t)(256 + below(8700));
-    for (int end = 0; end < 2; end++) {
-        struct mlt_options options = {.seed = seed * 2 + (uint64_t)end + 1, .now_ns = SECOND};
-        handles[end] = mlt_create(&options);
-        mlt_reserve(handles[end], &tokens[end]);
+    bool is_at_once = chance(0.5);
+    for (int at = HUB; at <= pairs; at++) {
+        struct mlt_options options = {.seed = seed * (MOST_PEERS + 1) + (uint64_t)at + 1, .now_ns = SECOND};
+        handles[at] = mlt_create(&options);
+        if (at != HUB && (mlt_reserve(handles[HUB], &tokens[at][0]) || mlt_reserve(handles[at], &tokens[at][1])))
+            broken("reserve");
     }
-    for (int end = 0; end < 2; end++) {
+    for (int each = 0; each < 2 * pairs; each++) {
+        int pair = 1 + each / 2, end = each % 2;
         struct mlt_path table[PATHS] = {0};
-        struct mlt_flow_options options = {.peer_token = tokens[1 - end], .send_datagram_bytes = datagram_bytes,
+        struct mlt_flow_options options = {.peer_token = tokens[pair][1 - end], .send_datagram_bytes = datagram_bytes,
                                            .receive_datagram_bytes = datagram_bytes, .has_keys = has_keys,
                                            .spray_random = (uint8_t)(seed & 1),
+                                           .repair = is_at_once ? MLT_AT_ONCE : MLT_IN_PASSES,
                                            .rate = {.cap_bps = chance(0.5) ? 1e9 : 0,
                                                     .kind = chance(0.3) ? MLT_BBR : MLT_TIMELY}};
         memset(options.send_key, 'a' + end, sizeof options.send_key);
         memset(options.receive_key, 'b' - end, sizeof options.receive_key);
         for (int path = 0; path < paths; path++)
             table[path] = (struct mlt_path){.socket = path, .weight = (uint16_t)(1 + below(4))};
-        if (mlt_open(handles[end], tokens[end], &options, table, paths))
+        if (mlt_open(handles[end ? pair : HUB], tokens[pair][end], &options, table, paths))
             broken("open");
     }
     int64_t now_ns = SECOND, end_ns = SECOND + 70 * SECOND;
     for (int each = 0; each < count; each++) {
-        invent(&exchanges[each], each, has_mercy);
-        exchanges[each].send.flow = tokens[exchanges[each].sender];
-        exchanges[each].receive.flow = tokens[1 - exchanges[each].sender];
+        invent(&exchanges[each], each, has_mercy, is_at_once);
+        exchanges[each].send.flow = tokens[exchanges[each].pair][exchanges[each].ends[0] != HUB];
+        exchanges[each].receive.flow = tokens[exchanges[each].pair][exchanges[each].ends[1] != HUB];
     }
     for (int open = 2 * count; open;) {
         int64_t next_ns = INT64_MAX;
@@ -241,7 +298,7 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
             struct exchange *exchange = &exchanges[each];
             for (int side = 0; side < 2; side++) {
                 int64_t at_ns = SECOND + (side ? exchange->receive_at_ns : exchange->send_at_ns);
-                struct mlt *handle = handles[side ? 1 - exchange->sender : exchange->sender];
+                struct mlt *handle = handles[exchange->ends[side]];
                 if (!exchange->is_posted[side] && at_ns <= now_ns) {
                     exchange->is_posted[side] = true;
                     if (side ? mlt_post_receives(handle, &exchange->receive, 1, &exchange->ids[1])
@@ -257,10 +314,10 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
                 }
             }
         }
-        for (int end = 0; end < 2; end++) {
-            mlt_step(handles[end], now_ns);
-            carry(handles[end], 1 - end, now_ns);
-            int64_t timer_ns = mlt_next_timer(handles[end]);
+        for (int at = HUB; at <= pairs; at++) {
+            mlt_step(handles[at], now_ns);
+            carry(handles[at], at, now_ns);
+            int64_t timer_ns = mlt_next_timer(handles[at]);
             if (timer_ns < next_ns)
                 next_ns = timer_ns;
         }
@@ -282,7 +339,7 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
         check(&exchanges[each], has_mercy);
         *succeeded += !exchanges[each].results[1].status;
         for (int side = 0; side < 2; side++)
-            mlt_release(handles[side ? 1 - exchanges[each].sender : exchanges[each].sender], exchanges[each].ids[side]);
+            mlt_release(handles[exchanges[each].ends[side]], exchanges[each].ids[side]);
         free(exchanges[each].source);
         free(exchanges[each].target);
     }
@@ -291,8 +348,8 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
         free(packet->data);
         free(packet);
     }
-    mlt_destroy(handles[0]);
-    mlt_destroy(handles[1]);
+    for (int at = HUB; at <= pairs; at++)
+        mlt_destroy(handles[at]);
     return hash;
 }
 

@@ -66,6 +66,7 @@ class Ends:
         keys: bool = False,
         rate: RateOptions | None = None,
         spray_random: bool = False,
+        repair: int = lib.MLT_IN_PASSES,
     ) -> None:
         self.now_ns = SECOND
         self.delay_ns = 50_000
@@ -88,6 +89,7 @@ class Ends:
                 receive_datagram_bytes=datagram_bytes,
                 rate=rate or RateOptions(),
                 spray_random=spray_random,
+                repair=repair,
                 silence_ns=2 * SECOND,
                 **(secrets if keys else {}),
             )

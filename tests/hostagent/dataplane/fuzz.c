@@ -39,7 +39,7 @@ static void fail(const char *what)
     exit(1);
 }
 
-static void open_ends(struct mlt **ends, uint64_t *tokens, bool has_keys)
+static void open_ends(struct mlt **ends, uint64_t *tokens, bool has_keys, enum mlt_repair repair)
 {
     for (int end = 0; end < 2; end++) {
         struct mlt_options options = {.seed = draw() | 1, .now_ns = now_ns};
@@ -48,7 +48,7 @@ static void open_ends(struct mlt **ends, uint64_t *tokens, bool has_keys)
     }
     for (int end = 0; end < 2; end++) {
         struct mlt_flow_options options = {.peer_token = tokens[1 - end], .send_datagram_bytes = 1472,
-                                           .receive_datagram_bytes = 1472, .has_keys = has_keys};
+                                           .receive_datagram_bytes = 1472, .has_keys = has_keys, .repair = (uint8_t)repair};
         struct mlt_path paths[2] = {{.weight = 1}, {.weight = 1}};
         memset(options.send_key, 'a' + end, sizeof options.send_key);
         memset(options.receive_key, 'b' - end, sizeof options.receive_key);
@@ -66,10 +66,10 @@ static void write_small(uint8_t *at, uint32_t number)
 /* Messages that could be the peer's, but for their numbers. */
 static uint32_t invent_messages(uint8_t *bytes)
 {
-    static const uint8_t lengths[] = {0, 20, 24, 18, 20, 16, 12, 5, 8};
+    static const uint8_t lengths[] = {0, 20, 24, 18, 20, 16, 12, 5, 8, 0, 0, 28};
     uint32_t used = 0;
     for (uint64_t count = draw() % 4; count; count--) {
-        uint8_t *body = bytes + used + 4, type = (uint8_t)(1 + draw() % 8), length = (uint8_t)(lengths[type] + draw() % 3);
+        uint8_t *body = bytes + used + 4, type = (uint8_t)(1 + draw() % 11), length = (uint8_t)(lengths[type] + draw() % 3);
         memset(body - 4, 0, 4u + length);
         body[-4] = type;
         body[-1] = length;
@@ -106,7 +106,7 @@ static uint32_t invent(uint8_t *bytes, uint64_t token)
     for (uint32_t at = 0; at < length || at < 48; at++)
         bytes[at] = (uint8_t)draw();
     bytes[0] = 2;
-    bytes[1] = (uint8_t)(1 + draw() % 4);
+    bytes[1] = (uint8_t)(1 + draw() % 5);
     if (draw() % 2)
         bytes[2] &= 7;
     for (int at = 0; at < 8; at++)
@@ -116,6 +116,15 @@ static uint32_t invent(uint8_t *bytes, uint64_t token)
     write_small(bytes + 20, (uint32_t)(draw() % 2));
     write_small(bytes + 24, frame_guess + (uint32_t)(draw() % 3));
     write_small(bytes + 28, draw() % 2 ? 1 : (uint32_t)(draw() % 8));
+    if (bytes[1] == 5) { /* pieces of the bitmap of the tensor that there is */
+        uint32_t pieces = (uint32_t)(draw() % 4);
+        for (uint32_t piece = 0; piece < pieces; piece++) {
+            write_small(bytes + 60 + 28 * piece, 7);
+            write_small(bytes + 64 + 28 * piece, (uint32_t)(draw() % 3));
+            write_small(bytes + 68 + 28 * piece, (uint32_t)(draw() % 4));
+        }
+        return 60 + 28 * pieces + (draw() % 8 == 0);
+    }
     if (bytes[1] == 4)
         return 40 + invent_messages(bytes + 40);
     return length < 48 ? 48 : length;
@@ -135,14 +144,14 @@ static void exchange(struct mlt *from, struct mlt *to)
     }
 }
 
-static void attack(bool has_keys, int datagrams)
+static void attack(bool has_keys, enum mlt_repair repair, int datagrams)
 {
     static float source[ELEMENTS];
     static uint8_t target[ELEMENTS * sizeof(float) + 2 * GUARD_BYTES];
     struct mlt *ends[2];
     uint64_t tokens[2], transfers[2] = {0};
     struct mlt_result results[2];
-    open_ends(ends, tokens, has_keys);
+    open_ends(ends, tokens, has_keys, repair);
     for (int at = 0; at < ELEMENTS; at++)
         source[at] = (float)(1 + at);
     memset(target, 0xA5, sizeof target);
@@ -154,6 +163,10 @@ static void attack(bool has_keys, int datagrams)
     mlt_post_sends(ends[0], &send, 1, &transfers[0]);
     mlt_post_receives(ends[1], &receive, 1, &transfers[1]);
     receive.policy.loss_bound = 0.2;
+    if (repair == MLT_AT_ONCE) {
+        receive.policy.stop_rule = MLT_GATHERED;
+        receive.policy.gather = (struct mlt_gather){.number = 1, .percentage = 0.9, .lt_ns = MLT_LT_REGISTERED};
+    }
     bool is_done = false;
     for (int number = 0; number < datagrams || (has_keys && !is_done); number++) {
         static uint8_t bytes[1 << 16];
@@ -201,7 +214,7 @@ int main(int count, char **words)
     state = (count > 1 ? strtoull(words[1], NULL, 10) : 1) * 0x9E3779B97F4A7C15ULL | 1;
     long datagrams = count > 2 ? strtol(words[2], NULL, 10) : 100000;
     for (long done = 0; done < datagrams; done += ROUND_DATAGRAMS)
-        attack(done / ROUND_DATAGRAMS % 2, ROUND_DATAGRAMS);
+        attack(done / ROUND_DATAGRAMS % 2, done / ROUND_DATAGRAMS / 2 % 2 ? MLT_AT_ONCE : MLT_IN_PASSES, ROUND_DATAGRAMS);
     printf("%ld datagrams\n", datagrams);
     return 0;
 }

@@ -1,0 +1,132 @@
+/* What a flow that repairs at once sends next (LTP, section IV-B): its critical packets, then the normal ones, each once,
+ * and what was found to be lost.
+ *
+ * A lost critical packet is a critical one again; a lost normal one waits until nothing new is left. Front layers come
+ * first among new packets; lost ones leave in the order in which they were found.
+ */
+#include "internal.h"
+
+static const double TOLD_AGAIN = 0.1; /* a change by such a share */
+
+void queues_begin(struct transfer *transfer)
+{
+    send_join(&transfer->flow->critical, transfer);
+}
+
+/* All of its critical packets, or all packets, have left once. */
+static void end_phase(struct transfer *transfer)
+{
+    struct flow *flow = transfer->flow;
+    link_remove(&transfer->sending);
+    if (transfer->pass.phase == 1) {
+        transfer->stage = REPAIRS;
+        return;
+    }
+    transfer->pass.phase = 1;
+    transfer->pass.step = transfer->pass.burst_count = transfer->pass.burst_next = 0;
+    entry_say(flow, transfer->entry, SAY_REGISTER); /* how many are critical is known now */
+    send_join(&flow->sending, transfer);
+}
+
+/* A burst of the first transfer that has new packets of this kind; false: none has. */
+static bool peek_new(const struct link *list, struct at_hand *hand)
+{
+    while (list->next != list) {
+        struct transfer *transfer = list->next->owner;
+        const struct pass *pass = &transfer->pass;
+        if (pass->burst_next < pass->burst_count || pass_window(transfer)) {
+            send_peek(transfer, hand);
+            return true;
+        }
+        end_phase(transfer);
+    }
+    return false;
+}
+
+static void pop(struct transfer *transfer, enum packet_kind kind)
+{
+    struct lost *lost = &transfer->lost[kind];
+    uint32_t packet = lost->first;
+    transfer->is_lost[packet >> 3] = (uint8_t)(transfer->is_lost[packet >> 3] & ~(1 << (packet & 7)));
+    lost->first = transfer->left[packet];
+    transfer->left[packet] = 0;
+    if (--lost->count == 0)
+        link_remove(&lost->link);
+}
+
+static bool peek_lost(const struct flow *flow, enum packet_kind kind, struct at_hand *hand)
+{
+    const struct link *list = &flow->lost[kind];
+    while (list->next != list) {
+        struct transfer *transfer = list->next->owner;
+        const struct lost *lost = &transfer->lost[kind];
+        if (bit_is_set(transfer->arrived, lost->first)) { /* it was only late */
+            pop(transfer, kind);
+            continue;
+        }
+        uint32_t most = burst_packets(transfer);
+        *hand = (struct at_hand){.transfer = transfer, .is_important = kind == CRITICAL, .is_repair = true};
+        for (uint32_t packet = lost->first; hand->count < most && hand->count < lost->count;
+             packet = transfer->left[packet])
+            hand->packets[hand->count++] = packet;
+        return true;
+    }
+    return false;
+}
+
+bool queues_peek(struct flow *flow, struct at_hand *hand)
+{
+    return peek_new(&flow->critical, hand) || peek_lost(flow, CRITICAL, hand) || peek_new(&flow->sending, hand)
+        || peek_lost(flow, NORMAL, hand);
+}
+
+void queues_taken(const struct at_hand *hand)
+{
+    if (!hand->is_repair) {
+        hand->transfer->pass.burst_next++;
+        return;
+    }
+    for (uint32_t number = 0; number < hand->count; number++)
+        pop(hand->transfer, hand->is_important ? CRITICAL : NORMAL);
+}
+
+void queues_lost(struct transfer *transfer, uint32_t packet)
+{
+    enum packet_kind kind = bit_is_set(transfer->important, packet) ? CRITICAL : NORMAL;
+    struct lost *lost = &transfer->lost[kind];
+    bit_set(transfer->is_lost, packet);
+    transfer->left[packet] = 0;
+    if (lost->count++)
+        transfer->left[lost->last] = packet;
+    else
+        lost->first = packet;
+    lost->last = packet;
+    link_append(&transfer->flow->lost[kind], &lost->link);
+}
+
+void queues_leave(struct transfer *transfer)
+{
+    for (int kind = NORMAL; kind <= CRITICAL; kind++)
+        link_remove(&transfer->lost[kind].link);
+}
+
+static bool has_changed(double now, double told)
+{
+    return now > told * (1 + TOLD_AGAIN) || now < told * (1 - TOLD_AGAIN);
+}
+
+void queues_told(struct flow *flow)
+{
+    const struct controller *controller = &flow->controller;
+    bool is_bbr = controller->options.kind == MLT_BBR;
+    double bps = is_bbr ? controller->bbr.bandwidth_bps : controller->rate_bps;
+    int64_t rtt_ns = controller->base_rtt_ns;
+    flow->statistics.bandwidth_bps = is_bbr ? bps : 0;
+    if (!rtt_ns || bps < 1 || !link_is_in(&flow->sending)
+        || !(has_changed((double)rtt_ns, (double)flow->told_rtt_ns) || has_changed(bps, flow->told_bps)))
+        return;
+    struct transfer *first = flow->sending.next->owner;
+    flow->told_rtt_ns = rtt_ns;
+    flow->told_bps = bps;
+    entry_say(flow, first->entry, SAY_REGISTER);
+}
