@@ -9,6 +9,7 @@ from mltswitch.cli.numbers import SIZE, NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.bench import run_bench
+from mltswitch.hostagent.transport.description import transports
 from mltswitch.units import format_ratio
 
 LEAST_BYTES, MOST_BYTES = 4, 1 << 30
@@ -38,7 +39,7 @@ def bench(seconds: float, size_bytes: int, mtu_bytes: int, as_json: bool) -> Non
     rows = [
         (
             entry.transport,
-            entry.burst_packets or ("-" if entry.transport == "tcp" else "most"),
+            entry.burst_packets or ("most" if transports()[entry.transport].sends_datagrams else "-"),
             "yes" if entry.authenticate else "no",
             entry.tensors,
             f"{entry.goodput_bps / 1e9:.2f}",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.channel import ReceiveRequest as ReceiveRequest
     from mltswitch.hostagent.channel import SendRequest as SendRequest
     from mltswitch.hostagent.config import AgentConfig as AgentConfig
+    from mltswitch.hostagent.early_close import Gather as Gather
     from mltswitch.hostagent.endpoint import Endpoint as Endpoint
     from mltswitch.hostagent.errors import AgentError as AgentError
     from mltswitch.hostagent.errors import CancelledError as CancelledError
@@ -43,6 +44,7 @@ _MODULES: Final = {
     "mltswitch.hostagent.agent": "Agent",
     "mltswitch.hostagent.channel": "Channel ReceiveRequest SendRequest",
     "mltswitch.hostagent.config": "AgentConfig",
+    "mltswitch.hostagent.early_close": "Gather",
     "mltswitch.hostagent.endpoint": "Endpoint",
     "mltswitch.hostagent.errors": "AgentError CancelledError DeadlineExceededError PeerBusyError"
     " PeerRefusedError PeerUnreachableError ProtocolViolationError RanksMissingError"

@@ -21,6 +21,7 @@ from weakref import WeakSet
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.channel import Channel, ReceiveRequest, SendRequest
 from mltswitch.hostagent.config import DEFAULT_CHANNEL, AgentConfig
+from mltswitch.hostagent.early_close import Gather
 from mltswitch.hostagent.elements import check_byte_order
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.engine import STOP_SECONDS, Engine
@@ -158,6 +159,10 @@ class Agent:
     def post_receive(self, peer: str, buffer: object, *, tensor: int, **options: Any) -> Transfer:
         """On the default channel: see `Channel.post_receive`."""
         return self.default.post_receive(peer, buffer, tensor=tensor, **options)
+
+    def gather(self, **options: Any) -> Gather:
+        """On the default channel: see `Channel.gather`."""
+        return self.default.gather(**options)
 
     def post_sends(
         self, peer: str, requests: Sequence[SendRequest], completions: CompletionQueue | None = None

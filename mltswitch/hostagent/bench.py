@@ -20,7 +20,8 @@ IN_FLIGHT: Final = 2
 DEADLINE_SECONDS: Final = 60.0
 BYTES_PER_GB: Final = 1e9
 CASES: Final = (("mlt", 1, False), ("mlt", 4, False), ("mlt", 16, False), ("mlt", None, False),
-                ("mlt", None, True), ("tcp", None, False))  # fmt: skip
+                ("mlt", None, True), ("ltp", 1, False), ("ltp", 16, False), ("ltp", None, False),
+                ("tcp", None, False))  # fmt: skip
 """Transport, packets of a burst (None: as many as the kernel takes), whether each datagram has a tag."""
 
 

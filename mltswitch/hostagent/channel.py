@@ -2,11 +2,13 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.config import MOST_BURST_PACKETS
+from mltswitch.hostagent.early_close import EarlyCloseSettings, Gather, History, checked_settings
 from mltswitch.hostagent.elements import memory_of
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy, policy_named
@@ -21,6 +23,8 @@ from mltswitch.hostagent.transport.description import (
     Receive,
     Send,
     StopRule,
+    transport_named,
+    transports,
 )
 from mltswitch.wire import CS6, CS7, ElementType
 
@@ -80,6 +84,8 @@ class ReceiveRequest:
     """`patient` (a bound is permission) or `paper` (ends as soon as it is met)."""
     keep_missing: bool = False
     """Missing elements keep what the memory holds (parameters); else they become 0."""
+    gather: Gather | None = None
+    """Of the channel's own; over transports that close early a receive without one is a gather alone."""
     element_type: ElementType | str | None = None
 
 
@@ -90,6 +96,8 @@ class Channel:
         self._agent = agent
         self.name: Final = name
         self.transport: Final = transport
+        self._description = transport_named(transport)
+        self._history = History()
         self.examines_paths = False
         """For the doctor: code points of routing protocols are sent, too."""
 
@@ -137,8 +145,64 @@ class Channel:
         self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
     ) -> list[Transfer]:
         """Memory for many tensors in one post: all begin, or none."""
-        checked = [self._receive(request) for request in requests]
-        return self._post(peer, Direction.RECEIVE, checked, completions)
+        checked: list[Receive] = []
+        gathers: list[Gather | None] = []
+        try:
+            for request in requests:
+                receive, gather = self._receive(peer, request)
+                checked.append(receive)
+                gathers.append(gather)
+            transfers = self._post(peer, Direction.RECEIVE, checked, completions)
+        except BaseException:
+            for gather in gathers:
+                if gather is not None:
+                    gather.ended(peer, None)
+            raise
+        for transfer, gather in zip(transfers, gathers, strict=True):
+            if gather is not None:
+                transfer.add_done_callback(partial(_tell, gather, transfer))
+        return transfers
+
+    @property
+    def closes_early(self) -> bool:
+        """Whether its receives may be of a gather."""
+        return self._description.closes_early
+
+    def gather(
+        self,
+        *,
+        percentage: float | None = None,
+        least_percentage: float = 0.0,
+        slack_seconds: float | None = None,
+        estimator: str | None = None,
+        rounds_per_epoch: int | None = None,
+    ) -> Gather:
+        """A round of receives that close early together (LTP, section IV-C), over a transport that can.
+
+        Args:
+            percentage: of each peer's bytes: enough between its LT and the deadline; at least 1 minus the
+                loss bound of every receive in it.
+            least_percentage: where that of the file, or of this call, is less.
+            slack_seconds: from the longest LT of the peers to the deadline.
+            estimator: of LT: `quantile` or `paper`.
+            rounds_per_epoch: after which the estimator of the paper begins anew.
+
+        What is None comes from the transport's section of the agent's file. Raises UserInputError.
+        """
+        settings = self._agent.config.section(self.transport)
+        if not isinstance(settings, EarlyCloseSettings):
+            known = [name for name, entry in transports().items() if entry.closes_early]
+            problem = f"channel {self.name} is over {self.transport}, which closes nothing early"
+            raise UserInputError(problem, where="gather", expected=f"a channel over {', '.join(known)}")
+        given = {
+            "percentage": percentage,
+            "slack_seconds": slack_seconds,
+            "estimator": estimator,
+            "rounds_per_epoch": rounds_per_epoch,
+        }
+        chosen = checked_settings(settings, **given)
+        raised = max(chosen.percentage, _share("least_percentage", least_percentage))
+        return Gather(self._history, chosen.model_copy(update={"percentage": raised}))
 
     def wait_for_peers(self, peers: Sequence[str], timeout_seconds: float = 60.0) -> None:
         """Until the channel is open with all of them; raises AgentError naming one with which it is not."""
@@ -249,6 +313,8 @@ class Channel:
             dscp = self._agent.dscp(layer)
         burst = config.burst if request.burst_packets is None else request.burst_packets
         importance = defaults.importance if request.importance is None else request.importance
+        if request.importance is None and "importance" not in defaults.model_fields_set:
+            importance = self._description.importance or importance
         return Send(
             memory=memory_of(request.data, element_type=request.element_type),
             tensor=_whole("tensor", request.tensor, MOST_NUMBER),
@@ -265,17 +331,20 @@ class Channel:
         default = self._agent.config.defaults.deadline_seconds
         return _nanoseconds("deadline_seconds", default if seconds is None else seconds)
 
-    def _receive(self, request: ReceiveRequest) -> Receive:
+    def _receive(self, peer: str, request: ReceiveRequest) -> tuple[Receive, Gather | None]:
         defaults = self._agent.config.defaults
         loss = defaults.loss_bound if request.loss_bound is None else request.loss_bound
         loss = _share("loss_bound", loss)
         stop = _named("stop", defaults.stop if request.stop is None else request.stop, StopRule)
         important = request.important_loss_bound
-        if important is None and stop is StopRule.PAPER:  # its rule has one bound
+        closes_early = self._description.closes_early
+        if important is None and closes_early:  # critical packets always arrive
+            important = defaults.important_loss_bound or 0.0
+        elif important is None and stop is StopRule.PAPER:  # its rule has one bound
             important = 1.0 if defaults.important_loss_bound is None else defaults.important_loss_bound
         elif important is None:
             important = defaults.important_bound(loss)
-        return Receive(
+        receive = Receive(
             memory=memory_of(request.buffer, writable=True, element_type=request.element_type),
             tensor=_whole("tensor", request.tensor, MOST_NUMBER),
             round_number=_whole("round_number", request.round_number, MOST_NUMBER),
@@ -288,6 +357,25 @@ class Channel:
             stop=stop,
             keep_missing=bool(request.keep_missing),
         )
+        gather = request.gather
+        if gather is not None and not gather.belongs_to(self._history):
+            raise UserInputError(
+                f"is not of channel {self.name} of agent {self._agent.name}",
+                where="gather",
+                expected="one that its `gather` has made",
+            )
+        if gather is None and closes_early and loss > 0:
+            settings = self._agent.config.section(self.transport)
+            gather = Gather(self._history, settings, is_alone=True)
+        if gather is None:
+            return receive, None
+        return replace(receive, closing=gather.rule(peer, receive)), gather
+
+
+def _tell(gather: Gather, transfer: Transfer) -> None:
+    completion = transfer.completion
+    has_failed = completion is None or completion.error is not None
+    gather.ended(transfer.peer, None if has_failed or completion is None else completion.statistics)
 
 
 def _whole(name: str, value: Any, most: int) -> int:

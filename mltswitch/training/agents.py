@@ -26,6 +26,7 @@ from mltswitch.hostagent import (
     Completion,
     CompletionQueue,
     DeadlineExceededError,
+    Gather,
     Group,
     ReceiveRequest,
     SendRequest,
@@ -47,6 +48,8 @@ PATIENCE: Final = 2.0
 MEETING_SECONDS: Final = 60.0
 LEAVING_SECONDS: Final = 10.0
 """For the others to be done, too, when a node leaves."""
+ROUNDS_GATHERED: Final = 8
+"""Of the transport's gathers that may still get posts."""
 MOST_LOSSES: Final = 10_000
 """Kept for `take_losses`, which nobody may call."""
 JOB_TENSOR: Final = (1 << 32) - 1
@@ -86,6 +89,8 @@ class AgentCarrier:
         self.channel: Final[Channel] = agent.channel(CHANNEL, transport=job.transport)
         self.failed: list[Crossing] = []
         """Posts that could not begin."""
+        self._gathers: dict[int, Gather] = {}
+        """Of the last rounds, where the transport closes early."""
 
     def post(self, posts: Sequence[Post]) -> None:
         """One post of the agent for each peer and direction."""
@@ -142,7 +147,19 @@ class AgentCarrier:
             loss_bound=post.loss_bound,
             deadline_seconds=PATIENCE * self._job.deadline_seconds,
             deadline_from="first-byte" if post.is_early else "post",
+            gather=self._gather(post) if post.loss_bound and self.channel.closes_early else None,
         )
+
+    def _gather(self, post: Post) -> Gather:
+        """All that this node receives in a round ends together."""
+        gather = self._gathers.get(post.round_number)
+        if gather is None:
+            gather = self._gathers[post.round_number] = self.channel.gather(
+                least_percentage=1 - post.loss_bound
+            )
+            if len(self._gathers) > ROUNDS_GATHERED:
+                del self._gathers[next(iter(self._gathers))]
+        return gather
 
 
 def share_job(job: Job, group: Group) -> None:

@@ -119,8 +119,8 @@ def losing(agent: Agent, share: float, address: str | None = None) -> Iterator[N
 
 
 def _places(agent: Agent, address: str | None) -> set[tuple[str, int]]:
-    sockets = agent.engine._transports["mlt"]._sockets  # type: ignore[attr-defined]
-    return {(place, port) for _, place, port in sockets if address in {None, place}}
+    planes = [engine.plane for engine in agent.engine._transports.values() if hasattr(engine, "plane")]
+    return {(place, port) for _, place, port in planes[0].sockets if address in {None, place}}
 
 
 def _datagram_sockets() -> Iterator[socket.socket]:

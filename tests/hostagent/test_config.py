@@ -296,7 +296,7 @@ def test_peers_by_name(tmp_path: Path) -> None:
             {"classes": {"control_dscp": 40, "gradient_dscp": [34]}, "two_queues": 1},
             "two_queues: there is one gradient class",
         ),
-        ({"transport": "udp"}, "transport: 'udp' is no transport, write one of mlt, tcp"),
+        ({"transport": "udp"}, "transport: 'udp' is no transport, write one of ltp, mlt, tcp"),
         ({"channels": {"bulk": "udp"}}, "channels.bulk: 'udp' is no transport"),
         ({"channels": {"default": "tcp"}}, "channels: the transport of default is the field transport"),
         ({"tcp": {"streams": 33}}, "tcp.streams: Input should be less than or equal to 32"),

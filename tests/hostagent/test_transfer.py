@@ -511,7 +511,7 @@ def test_a_transfer_that_nobody_waits_for_frees_its_memory_and_its_place(
     pair: tuple[Agent, Agent], is_watched: bool
 ) -> None:
     sender, receiver = pair
-    plane = receiver.default.connection(SENDER).engine.plane  # type: ignore[attr-defined]
+    plane = receiver.default.connection(SENDER).engine.plane.core  # type: ignore[attr-defined]
     held: list[weakref.ref[Any]] = []
     for number in range(20):
         buffer = np.zeros(5000, np.float32)

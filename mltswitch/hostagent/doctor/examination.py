@@ -38,7 +38,7 @@ from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Dscp
 from mltswitch.wire.internet import ip_udp_bytes
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.mlt_flow import MltConnection
+    from mltswitch.hostagent.transport.datagram_flow import DatagramConnection
 
 CHANNEL: Final = "doctor"
 PACKETS: Final = 8
@@ -145,7 +145,7 @@ class Examiner:
     # The sender
 
     def _there(self, points: Sequence[Dscp]) -> tuple[PathReport, ...]:
-        connection, reports = cast("MltConnection", self._channel.connection(self._peer)), []
+        connection, reports = cast("DatagramConnection", self._channel.connection(self._peer)), []
         with closing(Network()) as network:
             for path, remote in enumerate(connection.remotes):
                 local, _ = self._agent.config.path_socket(path)

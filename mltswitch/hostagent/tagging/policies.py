@@ -48,11 +48,13 @@ def packets_of(memory: TensorMemory, elements_per_packet: int) -> int:
 class Compiled:
     """A policy that the data plane has in C."""
 
-    name: Literal["magnitude", "all", "none"]
+    name: Literal["magnitude", "all", "none", "edges"]
 
     def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
         """For transports without it: by magnitude nobody decides there, so all are."""
-        return np.full(packets_of(memory, elements_per_packet), self.name != "none")
+        flags = np.full(packets_of(memory, elements_per_packet), self.name in {"magnitude", "all"})
+        flags[[0, -1]] |= self.name == "edges"
+        return flags
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,7 @@ POLICIES: Final[Mapping[str, ImportancePolicy]] = {
     "all": Compiled("all"),  # for parameters, which are never dropped first (MLT, section 6.1)
     "none": Compiled("none"),
     "position": ByPosition(),
+    "edges": Compiled("edges"),  # the first packet and the last one (LTP, section IV-B)
 }
 
 

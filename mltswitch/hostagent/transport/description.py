@@ -81,6 +81,17 @@ class Send:
     deadline_from: Moment
 
 
+@dataclass(frozen=True, slots=True)
+class ClosingRule:
+    """When a receive may end before all is there (LTP, section IV-C); see `hostagent.early_close`."""
+
+    gather: int
+    """Number of those that end together; 0: this one alone."""
+    percentage: float
+    lt_ns: int
+    slack_ns: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive:
     """Memory for a tensor; checked, and every default filled in."""
@@ -98,6 +109,8 @@ class Receive:
     at_deadline: AtDeadline
     stop: StopRule
     keep_missing: bool
+    closing: ClosingRule | None = None
+    """In the place of `stop`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +134,13 @@ class TransferStatistics:
     important_packets: int | None = None
     important_received: int | None = None
     passes: int = 1
+    packets_needless: int | None = None
+    """Sent again though the first one had only been late."""
+    ending: str | None = None
+    """Of one that did not fail: `complete`, `bounds`, `taken`, `percentage` or `deadline`."""
+    lt_seconds: float | None = None
+    deadline_seconds: float | None = None
+    """Of its gather, from the link's first packet."""
     packets_by_path: tuple[int, ...] = ()
     posted_ns: int = 0
     ready_ns: int = 0
@@ -223,6 +243,10 @@ class ConnectionSnapshot:
     window_bytes: int | None = None
     in_flight_bytes: int | None = None
     round_trip_seconds: float | None = None
+    base_round_trip_seconds: float | None = None
+    bottleneck_bps: float | None = None
+    """RTprop and BtlBw of BBR."""
+    needless_packets: int = 0
     open_transfers: int = 0
     forged_datagrams: int = 0
     stale_datagrams: int = 0
@@ -254,10 +278,10 @@ class RateController(Protocol):
 class Connection(Protocol):
     """One peer on one channel. Any thread may call what posts; the engine calls the rest."""
 
-    def post_sends(self, requests: Sequence[Send]) -> list[Ticket]:
+    def post_sends(self, requests: Sequence[Send]) -> Sequence[Ticket]:
         """All begin, or none; raises AgentError."""
 
-    def post_receives(self, requests: Sequence[Receive]) -> list[Ticket]:
+    def post_receives(self, requests: Sequence[Receive]) -> Sequence[Ticket]:
         """All begin, or none; raises AgentError."""
 
     def send_message(self, message: bytes) -> bool:
@@ -328,15 +352,21 @@ class TransportEngine(Protocol):
         """All connections are closed already. Bounded in time."""
 
 
-class Transport(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
     """The description that is registered."""
 
     name: str
     settings: type[BaseModel]
     """Its section of the agent's file, under its name."""
-
-    def open(self, host: TransportHost) -> TransportEngine:
-        """Sockets and the like, in the engine's thread; raises MachineError, UserInputError."""
+    open: Callable[[TransportHost], TransportEngine]
+    """Sockets and the like, in the engine's thread; raises MachineError, UserInputError."""
+    importance: str | None = None
+    """Policy of sends where neither they nor the file name one; None: that of the file's defaults."""
+    sends_datagrams: bool = False
+    """Whether packets and their bursts are its own."""
+    closes_early: bool = False
+    """Whether its receives may be of a gather; then `settings` are EarlyCloseSettings."""
 
 
 @cache

@@ -18,7 +18,6 @@ from time import monotonic_ns
 from typing import Any, Final, cast
 
 import numpy as np
-from pydantic import BaseModel
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import errors
@@ -50,6 +49,8 @@ _ERRORS: Final = {
 
 class _Connection:
     """One channel with one peer; the peer may connect to it from our offer on, before we know the peer's."""
+
+    chunk_bytes: int
 
     def __init__(self, engine: "_Engine") -> None:
         self.peer = self.channel = ""
@@ -425,12 +426,4 @@ class _Engine:
             connection.incoming.append(Incoming(connection, accepted))
 
 
-class _Transport:
-    name = "tcp"
-    settings: type[BaseModel] = TcpSettings
-
-    def open(self, host: api.TransportHost) -> _Engine:
-        return _Engine(host)
-
-
-TRANSPORT: Final[api.Transport] = _Transport()
+TRANSPORT: Final = api.Transport(name="tcp", settings=TcpSettings, open=_Engine)

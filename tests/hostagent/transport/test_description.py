@@ -14,12 +14,12 @@ from mltswitch.hostagent.transport.description import TransferStatistics, transp
 
 
 def test_those_of_the_package() -> None:
-    assert list(transports()) == sorted(transports()) >= ["mlt", "tcp"]
+    assert list(transports()) == sorted(transports()) >= ["ltp", "mlt", "tcp"]
     for name, entry in transports().items():
         assert entry.name == name
         assert entry.settings().model_dump() is not None
-    with pytest.raises(UserInputError, match=r"unknown transport 'ltp' .*mlt, tcp"):
-        transport_named("ltp")
+    with pytest.raises(UserInputError, match=r"unknown transport 'udp' .*ltp, mlt, tcp"):
+        transport_named("udp")
 
 
 def test_one_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_one_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(description, "entry_points", found)
     transports.cache_clear()
     try:
-        assert list(transports()) == ["mlt", "pigeon", "tcp"]
+        assert list(transports()) == ["ltp", "mlt", "pigeon", "tcp"]
         assert transport_named("pigeon") is pigeon
     finally:
         transports.cache_clear()

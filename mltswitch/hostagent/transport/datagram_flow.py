@@ -1,11 +1,11 @@
-"""One peer on one channel over `mlt`: posts become transfers of the data plane, results the agent's."""
+"""One peer on one channel over datagrams: posts become transfers of the data plane, results the agent's."""
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import astuple, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,10 +39,9 @@ from mltswitch.hostagent.transport.description import (
     StopRule,
     TransferStatistics,
 )
-from mltswitch.hostagent.transport.mlt import NAME
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.mlt_engine import MltEngine
+    from mltswitch.hostagent.transport.datagram_engine import DatagramEngine
 
 ECT: Final = 2
 """ECT(0) in the DSCP/ECN byte: ECN-capable, which is what important means."""
@@ -53,6 +52,7 @@ LONGEST_WAIT_NS: Final = 200_000_000
 _CODES: Final[dict[str, int]] = {
     "all": lib.MLT_ALL_IMPORTANT,
     "none": lib.MLT_NONE_IMPORTANT,
+    "edges": lib.MLT_EDGES,
     "magnitude": lib.MLT_BY_MAGNITUDE,
     Moment.POST: lib.MLT_FROM_POST,
     Moment.PEER_READY: lib.MLT_FROM_PEER_READY,
@@ -64,6 +64,7 @@ _CODES: Final[dict[str, int]] = {
 }
 """Of the data plane, by our words."""
 CONTROL_LAWS: Final = {"timely": lib.MLT_TIMELY, "bbr": lib.MLT_BBR}
+REPAIRS: Final = {"passes": lib.MLT_IN_PASSES, "at-once": lib.MLT_AT_ONCE}
 _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
     lib.MLT_CANCELLED: (CancelledError, "{said}"),
     lib.MLT_PEER_CANCELLED: (CancelledError, "the peer gave it up: {said}"),
@@ -77,18 +78,20 @@ _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
     ),
 }
 """What a status means, where the data plane, or the peer, says more: with that."""
+_ENDINGS: Final = ("complete", "bounds", "taken", "percentage", "deadline")
+"""By `enum mlt_ending`."""
 _TIMES: Final = ("posted_ns", "ready_ns", "first_ns", "last_ns", "ended_ns")
 _PATH_COUNTS: Final = [
     field.name for field in fields(PathSnapshot) if field.type is int and field.name != "path"
 ]
 
 
-class MltConnection:
+class DatagramConnection:
     """One flow."""
 
     def __init__(
         self,
-        engine: "MltEngine",
+        engine: "DatagramEngine",
         peer: str,
         channel: str,
         token: int,
@@ -117,12 +120,14 @@ class MltConnection:
 
     def post_sends(self, requests: Sequence[Send]) -> list["_Ticket"]:
         """See Connection."""
-        return self._posted(self.engine.plane.post_sends, requests, [self._send(entry) for entry in requests])
+        return self._posted(
+            self.engine.plane.core.post_sends, requests, [self._send(entry) for entry in requests]
+        )
 
     def post_receives(self, requests: Sequence[Receive]) -> list["_Ticket"]:
         """See Connection."""
         entries = [self._receive(entry) for entry in requests]
-        return self._posted(self.engine.plane.post_receives, requests, entries)
+        return self._posted(self.engine.plane.core.post_receives, requests, entries)
 
     def _transfer(self, request: Send | Receive) -> Fields:
         """What `struct mlt_send` and `struct mlt_receive` have in common."""
@@ -158,7 +163,7 @@ class MltConnection:
 
     def _receive(self, request: Receive) -> Fields:
         entry = self._transfer(request)
-        entry["policy"] = {
+        policy = entry["policy"] = {
             "loss_bound": request.loss_bound,
             "important_bound": request.important_loss_bound,
             "soft_ns": request.soft_ns,
@@ -168,6 +173,10 @@ class MltConnection:
             "at_hard_time": _CODES[request.at_deadline],
             "keep_missing": request.keep_missing,
         }
+        if request.closing is not None:
+            number, percentage, lt_ns, slack_ns = astuple(request.closing)
+            gather = {"number": number, "percentage": percentage, "lt_ns": lt_ns, "slack_ns": slack_ns}
+            policy |= {"stop_rule": lib.MLT_GATHERED, "gather": gather}
         return entry
 
     def _posted(
@@ -185,13 +194,13 @@ class MltConnection:
             if error.status == lib.MLT_FULL:
                 problem = TooManyTransfersError("more transfers are open than there may be", peer=self.peer)
             raise problem.of_transfer(first.tensor, first.round_number) from None
-        self.engine.posted()
+        self.engine.plane.posted()
         return [_Ticket(self, request, number) for request, number in zip(requests, numbers, strict=True)]
 
     def send_message(self, message: bytes) -> bool:
         """See Connection."""
         try:
-            return self.engine.plane.send_message(self._token, message)
+            return self.engine.plane.core.send_message(self._token, message)
         except DataPlaneError:
             raise self._closed_error() from None
 
@@ -201,7 +210,7 @@ class MltConnection:
             if self._unread:
                 return self._unread.popleft()
             try:
-                return self.engine.plane.take_message(self._token)
+                return self.engine.plane.core.take_message(self._token)
             except DataPlaneError:
                 raise self._closed_error() from None
 
@@ -215,7 +224,7 @@ class MltConnection:
     def is_settled(self) -> bool:
         """See Connection."""
         try:
-            return bool(self.engine.plane.flow_statistics(self._token).unsaid == 0)
+            return bool(self.engine.plane.core.flow_statistics(self._token).unsaid == 0)
         except DataPlaneError:
             return True  # closed
 
@@ -227,7 +236,7 @@ class MltConnection:
         if controller is not None:
             options |= {"kind": lib.MLT_EXTERNAL, "rate_bps": options["cap_bps"], "sample_ns": SAMPLE_NS}
         self._controller, self._rate = controller, options
-        self.engine.plane.set_rate(self._token, options)
+        self.engine.plane.core.set_rate(self._token, options)
 
     def sampled(self, sample: Any) -> None:
         """For the engine: the data plane has heard something, and the user's controller decides."""
@@ -243,22 +252,22 @@ class MltConnection:
         )
         self._rate["rate_bps"] = float(self._controller.rate_bps(heard))
         with suppress(DataPlaneError):  # closed meanwhile
-            self.engine.plane.set_rate(self._token, self._rate)
+            self.engine.plane.core.set_rate(self._token, self._rate)
 
     def set_weights(self, weights: Sequence[int]) -> None:
         """Shares of the paths; 0: not used."""
-        self.engine.plane.set_weights(self._token, weights)
+        self.engine.plane.core.set_weights(self._token, weights)
 
     def frame_received(self, body: dict[str, Any]) -> None:  # noqa: ARG002  (whatever it says)
         """The data plane has a control stream of its own: here nothing is ever said."""
-        raise ProtocolViolationError("speaks of mlt on the control channel", peer=self.peer)
+        raise ProtocolViolationError("speaks of datagrams on the control channel", peer=self.peer)
 
     def close(self, error: AgentError) -> None:
         """See Connection."""
         self.closed_by = error
         with self._taking, suppress(DataPlaneError):  # closed by the data plane
-            self._unread.extend(iter(partial(self.engine.plane.take_message, self._token), None))
-        self.engine.forget(self._token)
+            self._unread.extend(iter(partial(self.engine.plane.core.take_message, self._token), None))
+        self.engine.plane.forget(self._token)
 
     def weigh(self) -> bool:
         """Set the paths' shares; whether something is on its way."""
@@ -266,21 +275,24 @@ class MltConnection:
         shares = path_weights(self.engine.host.config.spraying.policy, snapshot.paths, self._weighed)
         self._weighed = snapshot.paths
         with suppress(DataPlaneError):  # closed meanwhile: it has no paths
-            self.engine.plane.set_weights(self._token, shares)
+            self.engine.plane.core.set_weights(self._token, shares)
         return snapshot.open_transfers > 0
 
     def snapshot(self) -> ConnectionSnapshot:
         """See Connection."""
         try:
-            counts = self.engine.plane.flow_statistics(self._token)
+            counts = self.engine.plane.core.flow_statistics(self._token)
         except DataPlaneError:
-            return ConnectionSnapshot(transport=NAME)
+            return ConnectionSnapshot(transport=self.engine.name)
         return ConnectionSnapshot(
-            transport=NAME,
+            transport=self.engine.name,
             rate_bps=counts.rate_bps,
             window_bytes=int(counts.window_bytes),
             in_flight_bytes=counts.in_flight_bytes,
             round_trip_seconds=_seconds(counts.rtt_ns),
+            base_round_trip_seconds=_seconds(counts.base_rtt_ns),
+            bottleneck_bps=counts.bandwidth_bps or None,
+            needless_packets=counts.needless_packets,
             open_transfers=counts.open_transfers,
             forged_datagrams=counts.forged,
             stale_datagrams=counts.stale,
@@ -305,10 +317,10 @@ class _Ticket:
 
     __slots__ = ("_connection", "_number", "_plane", "request")
 
-    def __init__(self, connection: MltConnection, request: Send | Receive, number: int) -> None:
+    def __init__(self, connection: DatagramConnection, request: Send | Receive, number: int) -> None:
         self.request = request
         self._connection = connection
-        self._plane = connection.engine.plane
+        self._plane = connection.engine.plane.core
         self._number = number
 
     def wait(self, timeout_seconds: float | None) -> bool:
@@ -324,15 +336,15 @@ class _Ticket:
         return True
 
     def notify(self, callback: Callable[[], object]) -> None:
-        engine = self._connection.engine
-        engine.callbacks[self._number] = callback
+        plane = self._connection.engine.plane
+        plane.callbacks[self._number] = callback
         try:
             if self._plane.notify(self._number):
-                engine.host.loop.call_soon_threadsafe(engine.done, self._number)
+                plane.host.loop.call_soon_threadsafe(plane.done, self._number)
         except RuntimeError:  # the agent is closed, and has no thread any more
-            engine.done(self._number)
+            plane.done(self._number)
         except DataPlaneError:  # taken meanwhile; or after a fork, where nothing ends
-            engine.callbacks.pop(self._number, None)
+            plane.callbacks.pop(self._number, None)
 
     def outcome(self) -> Outcome | None:
         try:
@@ -387,6 +399,10 @@ class _Ticket:
             important_packets=_important_packets(result),
             important_received=result.arrived_important,
             passes=result.passes,
+            packets_needless=None if is_receive else result.needless_packets,
+            ending=_ENDINGS[result.ending] if result.status == lib.MLT_OK else None,
+            lt_seconds=_seconds(result.lt_ns),
+            deadline_seconds=_seconds(result.deadline_ns),
             packets_by_path=tuple(result.by_path[0 : len(self._connection.remotes)]),
             **{name: getattr(result, name) for name in _TIMES},
         )

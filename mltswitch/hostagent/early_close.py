@@ -1,0 +1,216 @@
+"""When receives that belong together have waited as long as it pays (LTP, section IV-C), and how to learn it.
+
+A gather is one round: every peer's tensors in it are a link. Until a link's LT all is waited for, then
+a percentage of its bytes is enough, and behind the deadline, the longest LT and the slack, each tensor's own
+loss bound. The data plane keeps these times; here is decided what they are.
+"""
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import ceil
+from types import MappingProxyType
+from typing import Any, ClassVar, Final, Literal, get_args
+
+from pydantic import Field
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent.transport.datagram_settings import DatagramSettings
+from mltswitch.hostagent.transport.description import ClosingRule, Receive, TransferStatistics
+from mltswitch.units import NANOSECONDS
+
+ROUNDS_KEPT: Final = 32
+MOST_LINKS_KEPT: Final = 4096
+"""Of a channel: whose rounds are remembered, by peer and size."""
+QUANTILE: Final = 0.9
+REGISTERED: Final = -1
+"""MLT_LT_REGISTERED: 1.5 round trips and the bytes at the bottleneck's rate, as the sender has said them."""
+LONGEST_SLACK_SECONDS: Final = 86_400.0
+Estimator = Literal["quantile", "paper"]
+_numbers: Final = itertools.count(1)
+
+
+class EarlyCloseSettings(DatagramSettings):
+    """The section `ltp` of an agent's file."""
+
+    most_delay_ns: ClassVar[int] = 500_000
+
+    rate_control: Literal["timely", "bbr"] = "bbr"
+    """`bbr` sends as fast as the network has delivered of late, whatever is lost; `timely` slows down on
+    delay, and on losses that slowing down lessens."""
+    percentage: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
+    """Of a link's bytes: enough from its LT to the deadline. Posts without a gather take 1 - p where that is
+    more."""
+    slack_seconds: float = Field(default=0.03, ge=0, le=LONGEST_SLACK_SECONDS, allow_inf_nan=False)
+    """From the longest LT to the deadline: 0.03 in a data centre, 0.1 over a wide area (LTP, IV-C)."""
+    estimator: Estimator = "quantile"
+    """`quantile`: LT is what nine rounds of ten needed, at their rate, for all; `paper`: the least time that
+    all took, in this epoch."""
+    rounds_per_epoch: int = Field(default=100, ge=1, le=1 << 30, strict=True)
+    """After so many rounds the estimator of the paper begins anew."""
+
+
+@dataclass(slots=True)
+class _Rounds:
+    """What one link's rounds of one size took."""
+
+    count: int = 0
+    needed_ns: deque[float] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
+    """Of each: what everything would have taken at the rate of what came."""
+    least_ns: int | None = None
+    """Of rounds of this epoch in which everything came."""
+
+
+def by_quantile(rounds: _Rounds, settings: EarlyCloseSettings) -> int:
+    """LT in ns; 0: the first round waits for all.
+
+    Fewer rounds than the quantile needs say too little: then it is the longest, and the slack.
+    """
+    count = len(rounds.needed_ns)
+    if not count:
+        return 0
+    rank = ceil(QUANTILE * (count + 1))
+    if rank > count:
+        return round(max(rounds.needed_ns) + settings.slack_seconds * NANOSECONDS)
+    return round(sorted(rounds.needed_ns)[rank - 1])
+
+
+def by_paper(rounds: _Rounds, settings: EarlyCloseSettings) -> int:
+    """LT in ns, or REGISTERED: in an epoch's first round, and until all has come in one."""
+    if rounds.count % settings.rounds_per_epoch == 0:
+        rounds.least_ns = None
+    return REGISTERED if rounds.least_ns is None else rounds.least_ns
+
+
+ESTIMATORS: Final[Mapping[str, Callable[[_Rounds, EarlyCloseSettings], int]]] = MappingProxyType(
+    {"quantile": by_quantile, "paper": by_paper}
+)
+
+
+class History:
+    """Of one channel: what rounds have taken, by peer and bytes."""
+
+    def __init__(self) -> None:
+        self._links: dict[tuple[str, int], _Rounds] = {}
+        self._lock = threading.Lock()
+
+    def lt_ns(self, peer: str, size_bytes: int, settings: EarlyCloseSettings) -> int:
+        """How long everything of a link may take; see ESTIMATORS."""
+        with self._lock:
+            known = self._links.get((peer, size_bytes))
+            return ESTIMATORS[settings.estimator](known or _Rounds(), settings)
+
+    def learn(self, peer: str, size_bytes: int, elapsed_ns: int, share: float) -> None:
+        """A link's round is over: so much of its bytes came in so long."""
+        with self._lock:
+            rounds = self._links.pop((peer, size_bytes), None) or _Rounds()
+            self._links[peer, size_bytes] = rounds
+            if len(self._links) > MOST_LINKS_KEPT:
+                del self._links[next(iter(self._links))]
+            rounds.count += 1
+            if share > 0:
+                rounds.needed_ns.append(elapsed_ns / share)
+            if share >= 1 and (rounds.least_ns is None or elapsed_ns < rounds.least_ns):
+                rounds.least_ns = elapsed_ns
+
+
+@dataclass(slots=True)
+class _Link:
+    """One peer's posts in a gather."""
+
+    size_bytes: int = 0
+    open: int = 0
+    arrived_bytes: float = 0.0
+    first_ns: int = 0
+    ended_ns: int = 0
+    is_whole: bool = True
+    has_failed: bool = False
+
+
+class Gather:
+    """One round of receives from several peers that end together: give it to each of them as `gather`.
+
+    Made by `Channel.gather`, of whose channel its receives are.
+    """
+
+    def __init__(self, history: History, settings: EarlyCloseSettings, *, is_alone: bool = False) -> None:
+        self._history, self._settings = history, settings
+        self._number = 0 if is_alone else next(_numbers)
+        self._links: dict[str, _Link] = {}
+        self._lock = threading.Lock()
+        self._round_number: int | None = None
+        self._posted: set[tuple[str, int]] = set()
+        """Peers and tensors."""
+
+    def belongs_to(self, history: History) -> bool:
+        """For the channel: whether it is one of its own."""
+        return self._history is history
+
+    def rule(self, peer: str, receive: Receive) -> ClosingRule:
+        """For the channel: one receive more; raises UserInputError."""
+        loss_bound, post = receive.loss_bound, (peer, receive.tensor)
+        settings, percentage = self._settings, self._settings.percentage
+        if self._number == 0:
+            percentage = max(percentage, 1 - loss_bound)
+        elif percentage < 1 - loss_bound:
+            raise UserInputError(
+                f"{percentage:g} is below 1 - loss_bound = {1 - loss_bound:g}",
+                where="percentage",
+                expected=f"{1 - loss_bound:g} to 1",
+            )
+        with self._lock:
+            if post in self._posted or self._round_number not in {None, receive.round_number}:
+                problem = f"serves round {self._round_number}, and has tensor {receive.tensor} already"
+                if post not in self._posted:
+                    problem = f"serves round {self._round_number}, and this is {receive.round_number}"
+                raise UserInputError(problem, where="gather", hint="make one for each round")
+            self._round_number = receive.round_number
+            self._posted.add(post)
+            link = self._links.setdefault(peer, _Link())
+            link.size_bytes += len(receive.memory.data)
+            link.open += 1
+        lt_ns = self._history.lt_ns(peer, link.size_bytes, settings)
+        return ClosingRule(self._number, percentage, lt_ns, round(settings.slack_seconds * NANOSECONDS))
+
+    def ended(self, peer: str, statistics: TransferStatistics | None) -> None:
+        """For the channel: one is over; None: it has failed, or never began."""
+        with self._lock:
+            link = self._links[peer]
+            link.open -= 1
+            if statistics is None:
+                link.has_failed = True
+            else:
+                is_whole = statistics.packets_received == statistics.packets
+                link.is_whole &= is_whole
+                link.arrived_bytes += statistics.size_bytes * (1 - statistics.missing_share)
+                link.first_ns = min(link.first_ns or statistics.first_ns, statistics.first_ns)
+                link.ended_ns = max(link.ended_ns, statistics.last_ns if is_whole else statistics.ended_ns)
+            if link.open or link.has_failed:
+                return
+        share = 1.0 if link.is_whole else link.arrived_bytes / link.size_bytes
+        self._history.learn(peer, link.size_bytes, max(1, link.ended_ns - link.first_ns), share)
+
+
+def checked_settings(settings: EarlyCloseSettings, **changes: Any) -> EarlyCloseSettings:
+    """Settings, and what a gather says itself (None: nothing); raises UserInputError: field and range."""
+    given = {name: value for name, value in changes.items() if value is not None}
+    ranges: dict[str, tuple[str, Callable[[Any], bool]]] = {
+        "percentage": ("above 0, up to 1", lambda value: 0 < value <= 1),
+        "slack_seconds": (
+            f"0 to {LONGEST_SLACK_SECONDS:g}",
+            lambda value: 0 <= value <= LONGEST_SLACK_SECONDS,
+        ),
+        "estimator": (" or ".join(get_args(Estimator)), lambda value: value in ESTIMATORS),
+        "rounds_per_epoch": ("1 or more", lambda value: isinstance(value, int) and value >= 1),
+    }
+    for name, value in given.items():
+        expected, is_right = ranges[name]
+        if (
+            isinstance(value, bool)
+            or (name != "estimator" and not isinstance(value, int | float))
+            or not is_right(value)
+        ):
+            raise UserInputError(f"{value!r:.60}", where=name, expected=expected)
+    return settings.model_copy(update=given)
