@@ -25,6 +25,8 @@ IANA assigns it to no service (its neighbour 18516/udp is taken), and it lies be
 hands out by itself. RDMA's perftest listens there on TCP, which does not meet UDP.
 """
 AGENT_VERSION: Final = 2
+PIECE_PACKETS: Final = 128
+"""Of a tensor, that one piece of a bitmap speaks of."""
 AUTHENTICATION_TAG_BYTES: Final = 16
 """AES-128-GMAC (NIST SP 800-38D)."""
 
@@ -36,6 +38,7 @@ class AgentKind(IntEnum):
     ACKNOWLEDGEMENT = 2
     PROBE = 3
     CONTROL = 4
+    SELECTIVE = 5
 
 
 class AgentFlag(IntFlag):
@@ -58,6 +61,7 @@ class ControlMessage(IntEnum):
     CANCEL = 6
     USER = 7
     USER_CREDIT = 8
+    REGISTER = 11
 
 
 class ElementType(IntEnum):
@@ -143,6 +147,7 @@ AGENT: Final = Header(
                     AgentKind.ACKNOWLEDGEMENT: "what has arrived",
                     AgentKind.PROBE: "asks for an answer, to measure a path or to end what was sent on it",
                     AgentKind.CONTROL: "messages about transfers, or what has arrived of them",
+                    AgentKind.SELECTIVE: "what has arrived, and which packets these are",
                 }
             ),
         ),
@@ -184,7 +189,7 @@ AGENT: Final = Header(
 ACKNOWLEDGEMENT: Final = Header(
     name="acknowledgement",
     title="Acknowledgement",
-    meaning="behind the agent header of an acknowledgement, whose `path` is the path that it speaks of",
+    meaning="behind the agent header of an acknowledgement of either kind, whose `path` it speaks of",
     fields=(
         Field(
             "echoed_nanoseconds",
@@ -196,6 +201,19 @@ ACKNOWLEDGEMENT: Final = Header(
             "received_packets", 32, "packets that have arrived on this path since the flow began, modulo 2³²"
         ),
         Field("marked_packets", 32, "those of them that carried CE, modulo 2³²"),
+    ),
+)
+
+PIECE: Final = Header(
+    name="piece",
+    title="Piece of a bitmap",
+    meaning="behind the acknowledgement in a selective one, as many as there are",
+    fields=(
+        Field("tensor", 32, "number of the tensor within the flow"),
+        Field("round", 32, "of the tensor"),
+        Field("number", 32, f"of the piece: its first packet is number · {PIECE_PACKETS}"),
+        Field("first_bits", 64, "a bit for each of its first 64 packets, as in bitmaps", is_hexadecimal=True),
+        Field("last_bits", 64, "the same of its last 64 packets", is_hexadecimal=True),
     ),
 )
 
@@ -218,6 +236,7 @@ MESSAGE: Final = Header(
                     ControlMessage.CANCEL: "either end has given up",
                     ControlMessage.USER: "bytes of the user's",
                     ControlMessage.USER_CREDIT: "how many such bytes may have been sent in all",
+                    ControlMessage.REGISTER: "the count of important packets, and what the network bears",
                 }
             ),
         ),
@@ -232,4 +251,4 @@ MESSAGE: Final = Header(
     ),
 )
 
-HEADERS: Final = (SOURCE_ROUTE, HOP, AGENT, ACKNOWLEDGEMENT, MESSAGE)
+HEADERS: Final = (SOURCE_ROUTE, HOP, AGENT, ACKNOWLEDGEMENT, PIECE, MESSAGE)

@@ -14,6 +14,7 @@ local route_hops = ProtoField.uint8("mlt_route.hops", "Hops", base.DEC)
 local route_hop = ProtoField.none("mlt_route.hop", "Hop")
 local agent_payload = ProtoField.bytes("mlt_agent.payload", "Payload")
 local agent_elements = ProtoField.uint32("mlt_agent.elements", "Elements", base.DEC)
+local agent_piece = ProtoField.none("mlt_agent.piece", "Piece")
 local agent_message = ProtoField.none("mlt_agent.message", "Message")
 local agent_body = ProtoField.bytes("mlt_agent.message.body", "Body")
 local agent_tag = ProtoField.bytes("mlt_agent.tag", "Authentication tag")
@@ -35,8 +36,8 @@ local function declare(protocol, headers, others)
 end
 
 declare(route, { source_route_header, hop_header }, { route_hops, route_hop })
-declare(agent, { agent_header, message_header },
-  { agent_payload, agent_elements, agent_message, agent_body, agent_tag })
+declare(agent, { agent_header, acknowledgement_header, piece_header, message_header },
+  { agent_payload, agent_elements, agent_piece, agent_message, agent_body, agent_tag })
 
 local function notes_of(prefix, endings)
   local notes = {
@@ -170,6 +171,31 @@ local function add_data(tree, buffer, pinfo)
   end
 end
 
+-- Adds the header of an acknowledgement; of a selective one pieces of bitmaps, too.
+local function add_acknowledgement(tree, buffer, pinfo, has_pieces)
+  local size = body_bytes(tree, buffer, pinfo)
+  if not size then return end
+  local offset = agent_header.bytes
+  local finish = offset + size
+  if size >= acknowledgement_header.bytes then
+    add_header(tree, buffer, offset, acknowledgement_header)
+    offset = offset + acknowledgement_header.bytes
+    while has_pieces and offset + piece_header.bytes <= finish do
+      local item = tree:add(agent_piece, buffer(offset, piece_header.bytes))
+      item:set_text(string.format("Piece: tensor %.0f, round %.0f, from packet %.0f",
+        number(buffer, offset, piece_header.tensor), number(buffer, offset, piece_header.round),
+        number(buffer, offset, piece_header.number) * PIECE_PACKETS))
+      add_header(item, buffer, offset, piece_header)
+      offset = offset + piece_header.bytes
+    end
+    if offset == finish then return end
+  end
+  if offset < finish then tree:add(agent_payload, buffer(offset, finish - offset)) end
+  if has_pieces or size < acknowledgement_header.bytes then
+    tree:add_proto_expert_info(agent_notes.short)
+  end
+end
+
 local function add_messages(tree, buffer, pinfo)
   local offset = agent_header.bytes
   local size = body_bytes(tree, buffer, pinfo)
@@ -205,6 +231,8 @@ function agent.dissector(buffer, pinfo, root)
   tree:append_text(", " .. summary)
   if kind == KIND_DATA then
     add_data(tree, buffer, pinfo)
+  elseif kind == KIND_ACKNOWLEDGEMENT or kind == KIND_SELECTIVE then
+    add_acknowledgement(tree, buffer, pinfo, kind == KIND_SELECTIVE)
   elseif kind == KIND_CONTROL then
     add_messages(tree, buffer, pinfo)
   else

@@ -7,10 +7,13 @@ local MAXIMUM_HOPS = 8
 local AGENT_PORT = 18515
 local AGENT_VERSION = 2
 local KIND_DATA = 1
+local KIND_ACKNOWLEDGEMENT = 2
 local KIND_CONTROL = 4
+local KIND_SELECTIVE = 5
+local PIECE_PACKETS = 128
 local TAG_BYTES = 16
 local ELEMENT_BYTES = { [1] = 4, [2] = 2, [3] = 2, [4] = 8, [5] = 1, [6] = 2, [7] = 4, [8] = 8, [9] = 1 }
-local KINDS = { [1] = "data", [2] = "acknowledgement", [3] = "probe", [4] = "control" }
+local KINDS = { [1] = "data", [2] = "acknowledgement", [3] = "probe", [4] = "control", [5] = "selective" }
 
 local source_route_header = {
   bytes = 4,
@@ -43,7 +46,7 @@ local hop_header = {
       flags = {} },
   },
 }
-local MESSAGES = { [1] = "ready", [2] = "status_request", [3] = "bitmap", [4] = "stop", [5] = "stopped", [6] = "cancel", [7] = "user", [8] = "user_credit" }
+local MESSAGES = { [1] = "ready", [2] = "status_request", [3] = "bitmap", [4] = "stop", [5] = "stopped", [6] = "cancel", [7] = "user", [8] = "user_credit", [11] = "register" }
 
 local agent_header = {
   bytes = 40,
@@ -54,7 +57,7 @@ local agent_header = {
       flags = {} },
     { name = "kind", offset = 1, size = 1,
       first_bit = 0, bits = 8,
-      field = ProtoField.uint8("mlt_agent.kind", "Kind", base.DEC, { [1] = "data", [2] = "acknowledgement", [3] = "probe", [4] = "control" }, nil, "what the packet is; receivers drop kinds that they do not know"),
+      field = ProtoField.uint8("mlt_agent.kind", "Kind", base.DEC, { [1] = "data", [2] = "acknowledgement", [3] = "probe", [4] = "control", [5] = "selective" }, nil, "what the packet is; receivers drop kinds that they do not know"),
       flags = {} },
     { name = "flags", offset = 2, size = 1,
       first_bit = 0, bits = 8,
@@ -103,12 +106,60 @@ local agent_header = {
   },
 }
 
+local acknowledgement_header = {
+  bytes = 20,
+  fields = {
+    { name = "echoed_nanoseconds", offset = 0, size = 8,
+      first_bit = 0, bits = 64,
+      field = ProtoField.uint64("mlt_agent.acknowledgement.echoed_nanoseconds", "Echoed nanoseconds", base.DEC, nil, nil, "`sent_nanoseconds` of the packet that was sent last among those that have arrived on this path"),
+      flags = {} },
+    { name = "held_nanoseconds", offset = 8, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.acknowledgement.held_nanoseconds", "Held nanoseconds", base.DEC, nil, nil, "time between that packet's arrival and this acknowledgement"),
+      flags = {} },
+    { name = "received_packets", offset = 12, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.acknowledgement.received_packets", "Received packets", base.DEC, nil, nil, "packets that have arrived on this path since the flow began, modulo 2³²"),
+      flags = {} },
+    { name = "marked_packets", offset = 16, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.acknowledgement.marked_packets", "Marked packets", base.DEC, nil, nil, "those of them that carried CE, modulo 2³²"),
+      flags = {} },
+  },
+}
+
+local piece_header = {
+  bytes = 28,
+  fields = {
+    { name = "tensor", offset = 0, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.piece.tensor", "Tensor", base.DEC, nil, nil, "number of the tensor within the flow"),
+      flags = {} },
+    { name = "round", offset = 4, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.piece.round", "Round", base.DEC, nil, nil, "of the tensor"),
+      flags = {} },
+    { name = "number", offset = 8, size = 4,
+      first_bit = 0, bits = 32,
+      field = ProtoField.uint32("mlt_agent.piece.number", "Number", base.DEC, nil, nil, "of the piece: its first packet is number · 128"),
+      flags = {} },
+    { name = "first_bits", offset = 12, size = 8,
+      first_bit = 0, bits = 64,
+      field = ProtoField.uint64("mlt_agent.piece.first_bits", "First bits", base.HEX, nil, nil, "a bit for each of its first 64 packets, as in bitmaps"),
+      flags = {} },
+    { name = "last_bits", offset = 20, size = 8,
+      first_bit = 0, bits = 64,
+      field = ProtoField.uint64("mlt_agent.piece.last_bits", "Last bits", base.HEX, nil, nil, "the same of its last 64 packets"),
+      flags = {} },
+  },
+}
+
 local message_header = {
   bytes = 4,
   fields = {
     { name = "type", offset = 0, size = 1,
       first_bit = 0, bits = 8,
-      field = ProtoField.uint8("mlt_agent.message.type", "Type", base.DEC, { [1] = "ready", [2] = "status_request", [3] = "bitmap", [4] = "stop", [5] = "stopped", [6] = "cancel", [7] = "user", [8] = "user_credit" }, nil, "what it says"),
+      field = ProtoField.uint8("mlt_agent.message.type", "Type", base.DEC, { [1] = "ready", [2] = "status_request", [3] = "bitmap", [4] = "stop", [5] = "stopped", [6] = "cancel", [7] = "user", [8] = "user_credit", [11] = "register" }, nil, "what it says"),
       flags = {} },
     { name = "flags", offset = 1, size = 1,
       first_bit = 0, bits = 8,
@@ -133,6 +184,7 @@ local route_hops = ProtoField.uint8("mlt_route.hops", "Hops", base.DEC)
 local route_hop = ProtoField.none("mlt_route.hop", "Hop")
 local agent_payload = ProtoField.bytes("mlt_agent.payload", "Payload")
 local agent_elements = ProtoField.uint32("mlt_agent.elements", "Elements", base.DEC)
+local agent_piece = ProtoField.none("mlt_agent.piece", "Piece")
 local agent_message = ProtoField.none("mlt_agent.message", "Message")
 local agent_body = ProtoField.bytes("mlt_agent.message.body", "Body")
 local agent_tag = ProtoField.bytes("mlt_agent.tag", "Authentication tag")
@@ -154,8 +206,8 @@ local function declare(protocol, headers, others)
 end
 
 declare(route, { source_route_header, hop_header }, { route_hops, route_hop })
-declare(agent, { agent_header, message_header },
-  { agent_payload, agent_elements, agent_message, agent_body, agent_tag })
+declare(agent, { agent_header, acknowledgement_header, piece_header, message_header },
+  { agent_payload, agent_elements, agent_piece, agent_message, agent_body, agent_tag })
 
 local function notes_of(prefix, endings)
   local notes = {
@@ -289,6 +341,31 @@ local function add_data(tree, buffer, pinfo)
   end
 end
 
+-- Adds the header of an acknowledgement; of a selective one pieces of bitmaps, too.
+local function add_acknowledgement(tree, buffer, pinfo, has_pieces)
+  local size = body_bytes(tree, buffer, pinfo)
+  if not size then return end
+  local offset = agent_header.bytes
+  local finish = offset + size
+  if size >= acknowledgement_header.bytes then
+    add_header(tree, buffer, offset, acknowledgement_header)
+    offset = offset + acknowledgement_header.bytes
+    while has_pieces and offset + piece_header.bytes <= finish do
+      local item = tree:add(agent_piece, buffer(offset, piece_header.bytes))
+      item:set_text(string.format("Piece: tensor %.0f, round %.0f, from packet %.0f",
+        number(buffer, offset, piece_header.tensor), number(buffer, offset, piece_header.round),
+        number(buffer, offset, piece_header.number) * PIECE_PACKETS))
+      add_header(item, buffer, offset, piece_header)
+      offset = offset + piece_header.bytes
+    end
+    if offset == finish then return end
+  end
+  if offset < finish then tree:add(agent_payload, buffer(offset, finish - offset)) end
+  if has_pieces or size < acknowledgement_header.bytes then
+    tree:add_proto_expert_info(agent_notes.short)
+  end
+end
+
 local function add_messages(tree, buffer, pinfo)
   local offset = agent_header.bytes
   local size = body_bytes(tree, buffer, pinfo)
@@ -324,6 +401,8 @@ function agent.dissector(buffer, pinfo, root)
   tree:append_text(", " .. summary)
   if kind == KIND_DATA then
     add_data(tree, buffer, pinfo)
+  elseif kind == KIND_ACKNOWLEDGEMENT or kind == KIND_SELECTIVE then
+    add_acknowledgement(tree, buffer, pinfo, kind == KIND_SELECTIVE)
   elseif kind == KIND_CONTROL then
     add_messages(tree, buffer, pinfo)
   else

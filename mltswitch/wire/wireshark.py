@@ -1,7 +1,8 @@
 """mltswitch/wire/mltswitch.lua: a Wireshark dissector of our headers, fields and names from their definition.
 
 The functions are those of "Wireshark's Lua API Reference Manual". In display filters the fields are called
-`mlt_route.…`, `mlt_route.hop.…`, `mlt_agent.…` and `mlt_agent.message.…`.
+`mlt_route.…`, `mlt_route.hop.…`, `mlt_agent.…`, `mlt_agent.acknowledgement.…`, `mlt_agent.piece.…` and
+`mlt_agent.message.…`.
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Final
 
 from mltswitch.wire.fields import Field, Header, Value
 from mltswitch.wire.headers import (
+    ACKNOWLEDGEMENT,
     AGENT,
     AGENT_PORT,
     AGENT_VERSION,
@@ -18,6 +20,8 @@ from mltswitch.wire.headers import (
     ETHERTYPE_SOURCE_ROUTE,
     HOP,
     MESSAGE,
+    PIECE,
+    PIECE_PACKETS,
     SOURCE_ROUTE,
     SOURCE_ROUTE_MAXIMUM_HOPS,
     SOURCE_ROUTE_VERSION,
@@ -29,6 +33,8 @@ PREFIXES: Final = {
     SOURCE_ROUTE.name: "mlt_route",
     HOP.name: "mlt_route.hop",
     AGENT.name: "mlt_agent",
+    ACKNOWLEDGEMENT.name: "mlt_agent.acknowledgement",
+    PIECE.name: "mlt_agent.piece",
     MESSAGE.name: "mlt_agent.message",
 }
 """Header → what the names of its fields begin with in a display filter."""
@@ -49,7 +55,10 @@ def dissector_text() -> str:
             f"local AGENT_PORT = {AGENT_PORT}",
             f"local AGENT_VERSION = {AGENT_VERSION}",
             f"local KIND_DATA = {AgentKind.DATA:d}",
+            f"local KIND_ACKNOWLEDGEMENT = {AgentKind.ACKNOWLEDGEMENT:d}",
             f"local KIND_CONTROL = {AgentKind.CONTROL:d}",
+            f"local KIND_SELECTIVE = {AgentKind.SELECTIVE:d}",
+            f"local PIECE_PACKETS = {PIECE_PACKETS}",
             f"local TAG_BYTES = {AUTHENTICATION_TAG_BYTES}",
             f"local ELEMENT_BYTES = {_lua_table(ELEMENT_BYTES.items())}",
             f"local KINDS = {_named(AGENT.field('kind').values)}",
@@ -57,6 +66,8 @@ def dissector_text() -> str:
             *_header_table(HOP),
             f"local MESSAGES = {_named(MESSAGE.field('type').values)}",
             *_header_table(AGENT),
+            *_header_table(ACKNOWLEDGEMENT),
+            *_header_table(PIECE),
             *_header_table(MESSAGE),
             DISSECTOR,
         )

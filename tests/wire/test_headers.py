@@ -1,8 +1,12 @@
 """The definition against what was agreed on, written out a second time."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+import mltswitch.hostagent
 from mltswitch.wire import AgentHeader, ElementType
 from mltswitch.wire.fields import Header
 from mltswitch.wire.headers import (
@@ -10,9 +14,9 @@ from mltswitch.wire.headers import (
     AGENT_PORT,
     AUTHENTICATION_TAG_BYTES,
     ETHERTYPE_SOURCE_ROUTE,
-    HOP,
-    MESSAGE,
-    SOURCE_ROUTE,
+    HEADERS,
+    PIECE,
+    PIECE_PACKETS,
     SOURCE_ROUTE_MAXIMUM_HOPS,
 )
 
@@ -33,13 +37,43 @@ AGREED = {
         ("element_offset", 224, 32),
         ("sent_nanoseconds", 256, 64),
     ],
+    "acknowledgement": [
+        ("echoed_nanoseconds", 0, 64),
+        ("held_nanoseconds", 64, 32),
+        ("received_packets", 96, 32),
+        ("marked_packets", 128, 32),
+    ],
+    "piece": [
+        ("tensor", 0, 32),
+        ("round", 32, 32),
+        ("number", 64, 32),
+        ("first_bits", 96, 64),
+        ("last_bits", 160, 64),
+    ],
     "message": [("type", 0, 8), ("flags", 8, 8), ("length", 16, 16)],
 }
 
 
-@pytest.mark.parametrize("header", [SOURCE_ROUTE, HOP, AGENT, MESSAGE], ids=lambda header: header.name)
+@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header.name)
 def test_every_field_is_where_it_was_agreed(header: Header) -> None:
     assert [(f.name, offset, f.bits) for offset, f in header.with_offsets()] == AGREED[header.name]
+
+
+def test_pieces_are_those_of_the_data_plane() -> None:
+    text = (Path(mltswitch.hostagent.__path__[0]) / "dataplane" / "wire.h").read_text(encoding="utf-8")
+    numbers = {
+        name: int(number) for name, number in re.findall(r"^    PIECE_(\w+) = (\d+),", text, re.MULTILINE)
+    }
+    offsets = {field.name: offset_bits // 8 for offset_bits, field in PIECE.with_offsets()}
+    assert numbers == {
+        "TENSOR_OFFSET": offsets["tensor"],
+        "ROUND_OFFSET": offsets["round"],
+        "NUMBER_OFFSET": offsets["number"],
+        "BITS_OFFSET": offsets["first_bits"],
+        "PACKETS": PIECE_PACKETS,
+        "BYTES": PIECE.size_bytes,
+    }
+    assert PIECE.field("first_bits").bits + PIECE.field("last_bits").bits == PIECE_PACKETS
 
 
 def test_constants() -> None:
@@ -52,7 +86,7 @@ def test_named_numbers() -> None:
         found = AGENT.field(field)
         return {value.number: value.name for value in (*found.values, *found.flags)}
 
-    assert names("kind") == {1: "data", 2: "acknowledgement", 3: "probe", 4: "control"}
+    assert names("kind") == {1: "data", 2: "acknowledgement", 3: "probe", 4: "control", 5: "selective"}
     assert names("flags") == {1: "important", 2: "last", 4: "retransmission", 8: "authenticated"}
     assert names("element_type") == {
         1: "float32",

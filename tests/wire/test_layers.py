@@ -72,3 +72,4 @@ def test_names_of_numbers() -> None:
     shown = Agent(kind=2, flags=9, element_type=5).show(dump=True)
     for name in ("acknowledgement", "important+authenticated", "int8"):
         assert name in str(shown)
+    assert "selective" in str(Agent(kind=5).show(dump=True))

@@ -22,13 +22,14 @@ from mltswitch import wire
 from mltswitch.wire.codec import encode_fields
 from mltswitch.wire.fields import Field, Header
 from mltswitch.wire.headers import (
+    ACKNOWLEDGEMENT,
     AGENT,
     AGENT_PORT,
     AGENT_VERSION,
     ELEMENT_BYTES,
-    HOP,
+    HEADERS,
     MESSAGE,
-    SOURCE_ROUTE,
+    PIECE,
     SOURCE_ROUTE_VERSION,
 )
 from mltswitch.wire.wireshark import PREFIXES, _header_table, dissector_text
@@ -39,7 +40,7 @@ from tests.wire.test_tables import PAGE
 
 ETHERNET_LINK = 1
 SENDER_PORT = 40_000
-FIELDS = [f"{PREFIXES[h.name]}.{f.name}" for h in (SOURCE_ROUTE, HOP, AGENT, MESSAGE) for f in h.fields]
+FIELDS = [f"{PREFIXES[header.name]}.{field.name}" for header in HEADERS for field in header.fields]
 FLAGS = [f"mlt_agent.flags.{flag.name}" for flag in AGENT.field("flags").flags]
 REQUIRED = "mlt_agent.message.flags.required"
 MADE = [
@@ -64,10 +65,11 @@ STARTS = [
     b"\x01",
     b"\x02",
     b"\x02\x04",
+    b"\x02\x05" + bytes(58),
     b"\x01\x00\x08\x00\x80\x01\x45",
     b"\x01\x00\x86\xdd\x80\x01\x60",
 ]
-"""Nothing, versions, a control packet, and whole routes with the first byte of IP behind them."""
+"""Nothing, versions, a control packet, a selective acknowledgement, whole routes and a byte of IP."""
 BOOLEANS = {"True": "1", "False": "0"}
 """As newer releases print them."""
 
@@ -121,6 +123,10 @@ def agent_frame(payload: bytes, port: int = AGENT_PORT) -> bytes:
     return bytes(ETHERNET / IP(dst="10.0.0.1", src="10.0.0.2") / UDP(sport=SENDER_PORT, dport=port) / payload)
 
 
+def any_numbers(header: Header) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.tuples(*(st.integers(0, field.maximum) for field in header.fields))
+
+
 any_message = st.tuples(st.integers(0, 255), st.integers(0, 255), st.binary(max_size=9))
 """Type, flags, body."""
 
@@ -129,13 +135,21 @@ any_message = st.tuples(st.integers(0, 255), st.integers(0, 255), st.binary(max_
 def sent(draw: st.DrawFn) -> tuple[bytes, Shown]:
     """A frame, and what must be shown of it."""
     header = draw(any_header)._replace(
-        kind=draw(st.sampled_from([1, 1, 1, 2, 3, 4, 77])), element_type=draw(st.integers(0, 11))
+        kind=draw(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 77])), element_type=draw(st.integers(0, 11))
     )
     is_data, is_authenticated = header.kind == 1, bool(header.flags & 8)
     size = {int(entry): size for entry, size in ELEMENT_BYTES.items()}.get(header.element_type)
     messages = draw(st.lists(any_message, max_size=3)) if header.kind == 4 else []
     payload = draw(st.binary(max_size=5)) * (size or 1)
-    if header.kind == 4:
+    spoken: list[tuple[Header, tuple[int, ...]]] = []
+    if header.kind in {2, 5}:
+        pieces = draw(st.lists(any_numbers(PIECE), max_size=3)) if header.kind == 5 else []
+        spoken = [
+            (ACKNOWLEDGEMENT, draw(any_numbers(ACKNOWLEDGEMENT))),
+            *((PIECE, piece) for piece in pieces),
+        ]
+        payload = b"".join(encode_fields(each, fields) for each, fields in spoken)
+    elif header.kind == 4:
         payload = b"".join(
             encode_fields(MESSAGE, (kind, flags, len(body))) + body for kind, flags, body in messages
         )
@@ -147,6 +161,11 @@ def sent(draw: st.DrawFn) -> tuple[bytes, Shown]:
         shown |= {"mlt_agent.payload": [payload.hex()]} if payload else {}
         shown |= {"mlt_agent.tag": [tag.hex()]} if tag else {}
         shown |= {"mlt_agent.elements": [str(len(payload) // size)]} if size else {}
+    elif spoken:
+        shown |= {"mlt_agent.tag": [tag.hex()]} if tag else {}
+        for each, fields in spoken:
+            for field, value in zip(each.fields, fields, strict=True):
+                shown.setdefault(f"{PREFIXES[each.name]}.{field.name}", []).append(str(value))
     elif header.kind == 4:
         shown |= {"mlt_agent.tag": [tag.hex()]} if tag else {}
         if messages:
@@ -247,6 +266,8 @@ def test_what_else_is_wrong_has_its_note() -> None:
         agent_frame(bytes(Agent(version=1))): "mlt_agent.unknown_version",
         agent_frame(b"\x02"): "mlt_agent.short",
         agent_frame(bytes(Agent(kind=4)) + b"\x07\x00\x00\x03ab"): "mlt_agent.short",
+        agent_frame(bytes(Agent(kind=2)) + bytes(19)): "mlt_agent.short",
+        agent_frame(bytes(Agent(kind=5)) + bytes(20 + 28 + 27)): "mlt_agent.short",
         agent_frame(bytes(Agent()) + b"abcde"): "mlt_agent.uneven",
         agent_frame(bytes(Agent(flags=8)) + b"a" + bytes(16)): "mlt_agent.uneven",
     }
