@@ -13,6 +13,7 @@ from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.telemetry.events import AgentEvent, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot
+from mltswitch.hostagent.transport.description import Direction
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -26,6 +27,10 @@ STATES: Final = ("used", "dead", "gray")
 ENDED: Final = {
     "transferred_bytes_total": ("size_bytes", "Sizes of the tensors that completed."),
     "resent_packets_total": ("packets_resent", "Data packets that were sent again, of ended transfers."),
+    "needlessly_resent_packets_total": (
+        "packets_needless",
+        "Data packets that were sent again and had only been late, of ended transfers.",
+    ),
     "duplicate_packets_total": ("packets_duplicate", "Data packets that arrived again, of ended transfers."),
     "marked_packets_total": ("packets_marked", "Data packets that arrived with CE, of ended transfers."),
 }
@@ -35,6 +40,9 @@ CONNECTION: Final = {
     "window_bytes": ("window_bytes", "That may be on their way to the peer."),
     "in_flight_bytes": ("in_flight_bytes", "Sent and not acknowledged."),
     "round_trip_seconds": ("round_trip_seconds", "Smoothed round trip."),
+    "base_round_trip_seconds": ("base_round_trip_seconds", "Round trip of an empty network (RTprop)."),
+    "bottleneck_bits_per_second": ("bottleneck_bps", "Rate of the bottleneck (BtlBw), as `bbr` finds it."),
+    "needless_packets_total": ("needless_packets", "Packets sent again that had only been late."),
     "open_transfers": ("open_transfers", "Posted and not over."),
     "forged_datagrams_total": ("forged_datagrams", "Datagrams with a wrong tag."),
     "stale_datagrams_total": ("stale_datagrams", "Datagrams that are repeated, or too old."),
@@ -103,6 +111,9 @@ def _families(snapshot: AgentSnapshot) -> "Iterator[Metric]":
     paths = [(key | {"path": str(path.path)}, path) for key, entry in connections for path in entry.paths]
     results = [(key | {"result": name}, n) for key, counts in ended for name, n in counts.results.items()]
     yield _family("transfers_total", "Transfers that have ended.", results)
+    endings = snapshot.ended[Direction.RECEIVE].endings
+    ended_by = [({"ending": name}, count) for name, count in endings.items()]
+    yield _family("receives_ended_total", "Receives that completed, by how they ended.", ended_by)
     opened = [(key | {"transport": entry.transport}, 1) for key, entry in connections]
     yield _family("peer_connections", "1 for each channel that is open with a peer.", opened)
     for rows, entries in ((ENDED, ended), (CONNECTION, connections), (PATH, paths)):

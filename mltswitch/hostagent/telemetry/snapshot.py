@@ -22,8 +22,11 @@ class TransferCounts:
     size_bytes: int = 0
     """Of the tensors that completed."""
     packets_resent: int = 0
+    packets_needless: int = 0
     packets_duplicate: int = 0
     packets_marked: int = 0
+    endings: Counter[str] = field(default_factory=Counter)
+    """Those that completed, by `TransferStatistics.ending`, where the transport knows it."""
 
 
 class EndedTransfers:
@@ -40,8 +43,11 @@ class EndedTransfers:
             counts.results[result] += 1
             counts.size_bytes += statistics.size_bytes if result == COMPLETED else 0
             counts.packets_resent += statistics.packets_resent
+            counts.packets_needless += statistics.packets_needless or 0
             counts.packets_duplicate += statistics.packets_duplicate or 0
             counts.packets_marked += statistics.packets_marked or 0
+            if statistics.ending is not None:
+                counts.endings[statistics.ending] += 1
 
     def read(self) -> dict[Direction, TransferCounts]:
         """A copy."""

@@ -1,7 +1,9 @@
 """An agent's counts without an agent."""
 
+from dataclasses import replace
+
 from mltswitch.hostagent.telemetry.events import Observer, TransferEnded
-from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot, EndedTransfers
+from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
 from mltswitch.hostagent.transport.description import (
     ConnectionSnapshot,
     Direction,
@@ -19,6 +21,10 @@ STATISTICS = TransferStatistics(
     packets_received=900,
     bytes_received=900_000,
     packets_marked=7,
+    packets_needless=4,
+    ending="percentage",
+    lt_seconds=1.5,
+    deadline_seconds=1.53,
     posted_ns=SECOND,
     ended_ns=3 * SECOND,
 )
@@ -37,11 +43,14 @@ PATH = PathSnapshot(
     least_round_trip_seconds=0.0001,
 )
 CONNECTION = ConnectionSnapshot(
-    transport="mlt",
+    transport="ltp",
     rate_bps=8e9,
     window_bytes=65536,
     in_flight_bytes=3000,
     round_trip_seconds=0.0002,
+    base_round_trip_seconds=0.0001,
+    bottleneck_bps=9e9,
+    needless_packets=6,
     forged_datagrams=3,
     paths=(PATH,),
 )
@@ -56,7 +65,7 @@ def ended(result: str = "completed", direction: str = "send") -> TransferEnded:
         direction=direction,
         result=result,
         reason="",
-        statistics=STATISTICS,
+        statistics=STATISTICS if result == COMPLETED else replace(STATISTICS, ending=None),
     )
 
 

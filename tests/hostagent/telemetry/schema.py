@@ -73,8 +73,10 @@ def event_tables() -> str:
 
 def metric_table() -> str:
     """All families, in the order of a scrape."""
-    collector = AgentCollector(cast(Any, Example()))
-    collector.observe(ended())
+    example = Example()
+    collector = AgentCollector(cast(Any, example))
+    example.observe(collector)
+    example.tell(ended(direction="receive"))
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in collector.registry.collect():
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")

@@ -40,18 +40,25 @@ def test_what_is_scraped() -> None:
     with serve_metrics(agent, ANYWHERE) as endpoint:
         agent.tell(ended())
         agent.tell(ended("deadline_exceeded", "receive"))
+        agent.tell(ended(direction="receive"))
         found = scraped(endpoint)
         agent.error = CancelledError("the agent is closed")
         closed = scraped(endpoint)
     assert found["transfers_total", "direction=send,result=completed"] == 2
     assert found["transfers_total", "direction=receive,result=deadline_exceeded"] == 1
     assert found["transferred_bytes_total", "direction=send"] == 2_000_000
-    assert found["transferred_bytes_total", "direction=receive"] == 0
-    assert found["resent_packets_total", "direction=receive"] == 100
+    assert found["transferred_bytes_total", "direction=receive"] == 1_000_000
+    assert found["resent_packets_total", "direction=receive"] == 200
+    assert found["needlessly_resent_packets_total", "direction=send"] == 8
+    assert found["receives_ended_total", "ending=percentage"] == 1  # one of the two has failed
     assert found["transfer_duration_seconds_count", "direction=send"] == 1
     assert found["transfer_duration_seconds_sum", "direction=send"] == 2.0
     assert found["rate_bits_per_second", "channel=default,peer=b"] == 8e9
-    assert ("rate_bits_per_second", "channel=bulk,peer=b") not in found  # not known over TCP
+    assert found["base_round_trip_seconds", "channel=default,peer=b"] == 0.0001
+    assert found["bottleneck_bits_per_second", "channel=default,peer=b"] == 9e9
+    assert found["needless_packets_total", "channel=default,peer=b"] == 6
+    for name in ("rate_bits_per_second", "base_round_trip_seconds", "bottleneck_bits_per_second"):
+        assert (name, "channel=bulk,peer=b") not in found  # not known over TCP
     assert found["peer_connections", "channel=bulk,peer=b,transport=tcp"] == 1
     assert found["forged_datagrams_total", "channel=default,peer=b"] == 3
     assert found["path_lost_packets_total", "channel=default,path=0,peer=b"] == 10

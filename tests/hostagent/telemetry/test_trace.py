@@ -39,6 +39,9 @@ def test_events_are_lines_in_order(tmp_path: Path) -> None:
     assert rest[0]["time_ns"] == 1
     assert rest[1]["result"] == "completed"
     assert rest[1]["statistics"]["packets_resent"] == 100
+    assert rest[1]["statistics"]["packets_needless"] == 4
+    assert rest[1]["statistics"]["ending"] == "percentage"
+    assert rest[1]["statistics"]["deadline_seconds"] == 1.53
     assert rest[1]["statistics"]["seconds"] == 2.0
     assert rest[1]["statistics"]["goodput_bps"] == pytest.approx(3_600_000)
 
