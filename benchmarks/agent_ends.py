@@ -9,7 +9,8 @@ import resource
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import MachineError, MltswitchError
-from mltswitch.hostagent import Agent, AgentConfig, ReceiveRequest, SendRequest, Transfer
+from mltswitch.hostagent import Agent, AgentConfig, AgentError, ReceiveRequest, SendRequest, Transfer
 from mltswitch.hostagent.security.keys import make_keys
 from mltswitch.lab import NamespaceHandle
 
@@ -31,6 +32,7 @@ SPIN_SECONDS: Final = 200e-6
 DSCP: Final = 34
 CONTROL_DSCP: Final = 40
 BYTES_PER_GB: Final = 1e9
+STREAM_IN_FLIGHT: Final = 3
 
 agents: Final[dict[str, Agent]] = {}
 """Of this process, by name."""
@@ -117,6 +119,20 @@ def wait_until(at_ns: int) -> None:
         pass
 
 
+def together(*calls: Callable[[], Any]) -> list[Any]:
+    """Several calls in this process at once, each in a thread of its own; what they found."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [each.result() for each in [pool.submit(call) for call in calls]]
+
+
+def bytes_out(interface: str) -> int:
+    """What this process's host has sent by an interface: whole IP packets on those of a star."""
+    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
+    return next(
+        int(line.split(":")[1].split()[8]) for line in lines if line.split(":")[0].strip() == interface
+    )
+
+
 def spin(is_on: bool) -> None:
     """A thread of this process that computes in Python, from now on or no more."""
 
@@ -172,15 +188,35 @@ def connect(name: str, peer: str, remote: str) -> None:
     agents[name].connect(peer, remote)
 
 
-def post(name: str, peer: str, tensor: NDArray[Any], *, sends: bool, slot: int = 0, **more: Any) -> Transfer:
+def set_cap(name: str, peer: str, channel: str, cap_bps: float | None) -> None:
+    """One of this process's agents sends to a peer no faster than this; None: as configured."""
+    agents[name].channel(channel).set_rate(peer, cap_bps=cap_bps)
+
+
+def heard(name: str, peer: str, channel: str) -> dict[str, Any]:
+    """What a connection knows of the network."""
+    found = agents[name].snapshot().peers[peer][channel]
+    wanted = ("rate_bps", "window_bytes", "base_round_trip_seconds", "bottleneck_bps", "needless_packets")
+    return {key: getattr(found, key) for key in wanted}
+
+
+def post(
+    name: str,
+    peer: str,
+    tensor: NDArray[Any],
+    *,
+    sends: bool,
+    slot: int = 0,
+    channel: str = "default",
+    **more: Any,
+) -> Transfer:
     """The next round of a tensor; the first waits for a peer that is just connecting."""
     _rounds[name, peer, sends] += 1
     if _rounds[name, peer, sends] == 1:
         agents[name].wait_for_peers([peer])
     options = {"tensor": slot, "round_number": _rounds[name, peer, sends]} | more
-    if sends:
-        return agents[name].post_send(peer, tensor, **options)
-    return agents[name].post_receive(peer, tensor, **options)
+    by = agents[name].channel(channel)
+    return by.post_send(peer, tensor, **options) if sends else by.post_receive(peer, tensor, **options)
 
 
 def stream(
@@ -192,6 +228,7 @@ def stream(
     in_flight: int,
     *,
     loss_bound: float = 0.0,
+    channel: str = "default",
     **of_sends: Any,
 ) -> dict[str, Any]:
     """So many tensors one after the other, so many on their way; what became of them."""
@@ -205,7 +242,7 @@ def stream(
             ended.append(posted.popleft().wait().statistics)
         if number < count:
             slot = number % in_flight
-            posted.append(post(name, peer, tensors[slot], sends=sends, slot=slot, **options))
+            posted.append(post(name, peer, tensors[slot], sends=sends, slot=slot, channel=channel, **options))
     seconds, cpu = time.monotonic() - started, cpu_seconds() - cpu
     sent = sum(entry.packets_sent for entry in ended)
     return {
@@ -216,6 +253,28 @@ def stream(
         "resent_share": sum(entry.packets_resent for entry in ended) / sent if sent else 0.0,
         "completion_seconds": median(entry.seconds for entry in ended),
     }
+
+
+def stream_until(sends: bool, until_ns: int, name: str, peer: str, size_bytes: int, channel: str) -> int:
+    """Tensors one after the other until that instant, some on their way; bytes that had arrived by then."""
+    posted: deque[Transfer] = deque()
+    arrived = number = 0
+    while (left_ns := until_ns - time.monotonic_ns()) > 0:
+        if len(posted) == STREAM_IN_FLIGHT:
+            try:
+                posted[0].wait(left_ns / 1e9)
+            except AgentError:  # the time is up, here or at the peer
+                break
+            arrived += posted.popleft().progress.arrived_packets
+        slot = number % STREAM_IN_FLIGHT
+        tensor = random_tensor(size_bytes, slot)
+        posted.append(post(name, peer, tensor, sends=sends, slot=slot, channel=channel))
+        number += 1
+    progress = [transfer.progress for transfer in posted]
+    for transfer in posted:
+        transfer.cancel()
+    packets = progress[0].packets
+    return round(size_bytes * (arrived + sum(each.arrived_packets for each in progress)) / packets)
 
 
 def there_and_back(calls: bool, name: str, peer: str, size_bytes: int, count: int) -> dict[str, Any]:
@@ -268,11 +327,23 @@ def bucket(sends: bool, name: str, peer: str, size_bytes: int, tensors: int, cou
 # Many to one
 
 
-def post_gather(name: str, peers: Sequence[str], size_bytes: int, loss_bound: float) -> None:
-    """Memory for a tensor from each peer."""
+def post_gather(
+    name: str,
+    peers: Sequence[str],
+    size_bytes: int,
+    channel: str,
+    gather: Mapping[str, Any] | None = None,
+    **of_receives: Any,
+) -> None:
+    """Memory for a tensor from each peer, in one gather where its options are given."""
+    options = (
+        of_receives
+        if gather is None
+        else of_receives | {"gather": agents[name].channel(channel).gather(**gather)}
+    )
     for peer in peers:
         buffer = np.empty(size_bytes // 4, np.float32)
-        _posted_ahead.append((post(name, peer, buffer, sends=False, loss_bound=loss_bound), buffer))
+        _posted_ahead.append((post(name, peer, buffer, sends=False, channel=channel, **options), buffer))
 
 
 def gathered() -> dict[str, list[Any]]:
@@ -281,18 +352,21 @@ def gathered() -> dict[str, list[Any]]:
     return {
         "ended_ns": [entry.ended_ns for entry in ended],
         "missing_share": [entry.missing_share for entry in ended],
+        "ending": [entry.ending for entry in ended],
+        "lt_seconds": [entry.lt_seconds for entry in ended],
     }
 
 
-def scatter(at_ns: int, names: Sequence[str], peer: str, size_bytes: int) -> dict[str, list[Any]]:
+def scatter(
+    at_ns: int, names: Sequence[str], peer: str, size_bytes: int, channel: str
+) -> dict[str, list[Any]]:
     """At that instant, a tensor to one peer from each of these agents of this process."""
     tensor = random_tensor(size_bytes, 0)
     wait_until(at_ns)
-    ended = [
-        transfer.wait().statistics for transfer in [post(name, peer, tensor, sends=True) for name in names]
-    ]
+    posted = [post(name, peer, tensor, sends=True, channel=channel) for name in names]
+    ended = [transfer.wait().statistics for transfer in posted]
     return {
         "packets": [entry.packets for entry in ended],
-        "packets_sent": [entry.packets_sent for entry in ended],
-        "bytes_sent": [entry.bytes_sent for entry in ended],
+        "packets_resent": [entry.packets_resent for entry in ended],
+        "packets_needless": [entry.packets_needless for entry in ended],
     }

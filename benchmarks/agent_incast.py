@@ -38,37 +38,26 @@ and for each transport (ours_p0 and ours_p10 with loss bounds 0 and 10 %, cubic,
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import ceil, sqrt
+from math import sqrt
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
 import click
 
-from benchmarks.agent_ends import (
-    CONTROL_PORT,
-    Worker,
-    agent_fields,
-    connect,
-    gathered,
-    open_agent,
-    post_gather,
-    scatter,
-)
-from benchmarks.agent_rivals import tcp_accept, tcp_connect, tcp_gather, tcp_listen, tcp_scatter
+from benchmarks.agent_network import StarEnds, percentile, running_star_ends
 from benchmarks.figures import print_figures
 from mltswitch.documents import load_document
 from mltswitch.errors import MltswitchError
-from mltswitch.lab import Queue, Star, planned_queues, running_star
+from mltswitch.lab import Queue, planned_queues, running_star
 from mltswitch.plan import ClassKind, Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
 
 SENDERS: Final = 8
-NAMES: Final = [f"sender{number}" for number in range(SENDERS)]
 SMALL_RATE_BPS: Final = 500_000_000 if len(os.sched_getaffinity(0)) > SENDERS else 100_000_000
 LARGE_RATE_BPS: Final = 800_000_000
 BURST_PACKETS: Final = 1
@@ -79,8 +68,6 @@ LOSS_BOUNDS: Final = {"ours_p0": 0.0, "ours_p10": 0.1}
 TRANSPORTS: Final = ("ours_p0", "ours_p10", "cubic", "bbr")
 ALONE: Final = 5
 ALONE_BYTES: Final = 8 << 20
-LEAD_NS: Final = 40_000_000
-"""From the word to the start: everybody must have heard it."""
 PAUSE_SECONDS: Final = 0.02
 FABRIC: Final = Path(__file__).with_name("agent_incast.yaml")
 
@@ -127,10 +114,9 @@ class Found:
 class Incast:
     """Both processes, and in them all transports' ends around one switch."""
 
-    def __init__(self, star: Star, senders: Worker, receiver: Worker, own_round_trip_seconds: float) -> None:
-        self.star = star
-        self._senders = senders
-        self._receiver = receiver
+    def __init__(self, ends: StarEnds, own_round_trip_seconds: float) -> None:
+        self.star = ends.star
+        self._ends = ends
         self._own_round_trip_seconds = own_round_trip_seconds
 
     def prepare(self, case: Case) -> float:
@@ -158,22 +144,14 @@ class Incast:
 
     def flows(
         self, transport: str, size_bytes: int, senders: Sequence[int]
-    ) -> tuple[list[float], list[float]]:
+    ) -> tuple[Sequence[float], Sequence[float]]:
         """One incast: seconds and missing share of each flow."""
-        names, is_ours = [NAMES[number] for number in senders], transport in LOSS_BOUNDS
-        if is_ours:
-            self._receiver.call(post_gather, "receiver", names, size_bytes, LOSS_BOUNDS[transport])
-        at_ns = time.monotonic_ns() + LEAD_NS
-        if is_ours:
-            self._receiver.start(gathered)
-            self._senders.start(scatter, at_ns, names, "receiver", size_bytes)
+        if transport in LOSS_BOUNDS:
+            bound = LOSS_BOUNDS[transport]
+            found = self._ends.flows("default", size_bytes, senders, loss_bound=bound)
         else:
-            self._receiver.start(tcp_gather, transport, senders, size_bytes)
-            self._senders.start(tcp_scatter, at_ns, transport, senders, size_bytes)
-        answer = self._receiver.result()
-        self._senders.result()
-        ended, missing = (answer["ended_ns"], answer["missing_share"]) if is_ours else (answer, [])
-        return [(each - at_ns) / 1e9 for each in ended], missing
+            found = self._ends.flows(transport, size_bytes, senders)
+        return found.seconds, found.missing
 
 
 def incast_plan(rate_bps: int) -> Plan:
@@ -196,7 +174,7 @@ def port_queues(plan: Plan) -> tuple[Queue, ...]:
 @contextmanager
 def running_incast(plan: Plan, rate_bps: int) -> Iterator[Incast]:
     """Hosts, switch and every transport's ends, connected; raises MachineError."""
-    with running_star(SENDERS + 1) as star, ExitStack() as stack:
+    with running_star(SENDERS + 1) as star:
         star.set_rate(rate_bps)
         star.set_queues(port_queues(plan))
         own = star.round_trip_seconds()
@@ -206,23 +184,8 @@ def running_incast(plan: Plan, rate_bps: int) -> Iterator[Incast]:
             "classes": {"control_dscp": control, "gradient_dscp": [plan.gradient_classes[-1].dscp[0]]},
             "burst_packets": BURST_PACKETS,
         }
-        senders, receiver = (stack.enter_context(Worker(star.hosts[host])) for host in (0, SENDERS))
-        for host, name in enumerate([*NAMES, "receiver"]):
-            fields = agent_fields(name, star.addresses(host), rate_bps, **more)
-            (senders if host < SENDERS else receiver).call(open_agent, fields, star.hosts[host])
-        address = star.addresses(SENDERS)[0]
-        receiver.call(tcp_listen, SENDERS)
-        receiver.start(tcp_accept, SENDERS)
-        for host, name in enumerate(NAMES):
-            senders.call(connect, name, "receiver", f"{address}:{CONTROL_PORT}")
-            senders.call(tcp_connect, host, address, star.hosts[host])
-        receiver.result()
-        yield Incast(star, senders, receiver, own)
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Nearest rank: the smallest value that so large a share does not exceed."""
-    return sorted(values)[max(0, ceil(share * len(values)) - 1)]
+        with running_star_ends(star, rate_bps, **more) as ends:
+            yield Incast(ends, own)
 
 
 def figures(cases: dict[Case, Found]) -> dict[str, float]:

@@ -8,7 +8,7 @@ import selectors
 import socket
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from typing import Any, Final
 
@@ -17,8 +17,10 @@ from mltswitch.lab import NamespaceHandle
 
 GLOO_PORT: Final = 29_511
 TCP_PORT: Final = 20_611
-CONGESTION_CONTROLS: Final = ("cubic", "bbr")
+CONGESTION_CONTROLS: Final = ("cubic", "reno", "bbr")
 CHUNK_BYTES: Final = 1 << 18
+LOOK_SECONDS: Final = 0.05
+"""At the clock, while nothing comes or leaves."""
 
 _connections: Final[dict[tuple[str, int], socket.socket]] = {}
 """(congestion control, number of the sender) → its connection, at either end."""
@@ -148,6 +150,16 @@ def tcp_gather(congestion_control: str, senders: Sequence[int], size_bytes: int)
                 if left[key.data] == 0:
                     ended[key.data] = time.monotonic_ns()
     return [ended[number] for number in senders]
+
+
+def tcp_stream_until(sends: bool, until_ns: int, congestion_control: str, number: int) -> int:
+    """As fast as it goes until that instant; bytes."""
+    connection, chunk, moved = _connections[congestion_control, number], bytearray(CHUNK_BYTES), 0
+    connection.settimeout(LOOK_SECONDS)
+    while time.monotonic_ns() < until_ns:
+        with suppress(TimeoutError):
+            moved += connection.send(chunk) if sends else connection.recv_into(chunk)
+    return moved
 
 
 def tcp_there_and_back(calls: bool, size_bytes: int, count: int) -> dict[str, Any]:

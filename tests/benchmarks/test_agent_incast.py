@@ -12,10 +12,10 @@ from benchmarks.agent_incast import (
     Found,
     figures,
     incast_plan,
-    percentile,
     port_queues,
     running_incast,
 )
+from benchmarks.agent_network import percentile
 from mltswitch.errors import MachineError
 from mltswitch.lab.programs import need
 
