@@ -24,8 +24,11 @@ takes):
     ratio_busy_elsewhere            with these two threads in processes of their own: what the processors,
     tcp_ratio_busy_elsewhere        not the interpreter's lock, take from ours and from iperf3
 
-For each contender, `WHO_mtuMTU`, WHO being ours_n1, ours_n16, ours_max, ours_max_mac, ours_max_busy,
-ours_max_elsewhere, tcp, tcp_elsewhere, gloo, sendmmsg and ceiling:
+    cpu_ratio_to_mlt                processor time for 10^9 bytes by the transport ltp over that by mlt (which
+                                    is what is called ours here), in the worst of n = 1, 16, max at MTU 1500
+
+For each contender, `WHO_mtuMTU`, WHO being ours_n1, ours_n16, ours_max, ltp_n1, ltp_n16, ltp_max,
+ours_max_mac, ours_max_busy, ours_max_elsewhere, tcp, tcp_elsewhere, gloo, sendmmsg and ceiling:
 
     WHO_gbps                        Gbit/s of tensors
     WHO_cpu_seconds_per_gb          processor time of sender and receiver together for 10^9 bytes of tensors
@@ -193,23 +196,23 @@ class Ends:
                 "keys": self._keys[name],
                 "authenticate": is_tagged,
                 "mtu_bytes": mtu_bytes,
+                "channels": {"ltp": "ltp"},
             }
             worker.call(open_agent, agent_fields(name, addresses, LINE_RATE_BPS, **more))
         self.sender.call(connect, f"tx-{kind}", f"rx-{kind}", f"{self._pair.receiver_addresses[0]}:{port}")
 
-    def _stream(self, kind: str, count: int, in_flight: int, burst_packets: int) -> tuple[Any, Any]:
-        arguments = TENSOR_BYTES, count, in_flight
-        self.receiver.start(stream, False, f"rx-{kind}", f"tx-{kind}", *arguments, loss_bound=LOSS_BOUND)
-        self.sender.start(
-            stream, True, f"tx-{kind}", f"rx-{kind}", *arguments, burst_packets=burst_packets or None
-        )
+    def _stream(self, kind: str, channel: str, count: int, burst_packets: int) -> tuple[Any, Any]:
+        ends, arguments = (f"tx-{kind}", f"rx-{kind}"), (TENSOR_BYTES, count, IN_FLIGHT)
+        of_sends = {"channel": channel, "burst_packets": burst_packets or None}
+        self.receiver.start(stream, False, *ends[::-1], *arguments, channel=channel, loss_bound=LOSS_BOUND)
+        self.sender.start(stream, True, *ends, *arguments, **of_sends)
         return self.sender.result(), self.receiver.result()
 
-    def ours(self, kind: str, seconds: float, burst_packets: int = 0) -> Speed:
+    def ours(self, kind: str, seconds: float, burst_packets: int = 0, channel: str = "default") -> Speed:
         """The host agent, of one kind; bursts of 0 packets are as long as the kernel takes them."""
-        warm, _ = self._stream(kind, WARM_UP, IN_FLIGHT, burst_packets)
+        warm, _ = self._stream(kind, channel, WARM_UP, burst_packets)
         count = max(2 * IN_FLIGHT, round(seconds * WARM_UP / warm["seconds"]))
-        sent, received = self._stream(kind, count, IN_FLIGHT, burst_packets)
+        sent, received = self._stream(kind, channel, count, burst_packets)
         arrived = sent | {"bytes": sent["bytes"] * (1 - received["missing_share"])}
         return speed(
             arrived,
@@ -257,6 +260,8 @@ def contenders(ends: Ends, pair: Pair, program: Path, mtu: int, seconds: float) 
     found["tcp"] = partial(tcp, pair, seconds)
     found["ceiling"] = partial(c_loop, pair, program, "offload", mtu, seconds)
     if mtu == MTUS[0]:
+        for name, burst in BURSTS[mtu].items():
+            found[f"ltp_{name}"] = partial(ends.ours, kind, seconds, burst, "ltp")
         found["ours_max_mac"] = partial(ends.ours, "mac", seconds)
         found["ours_max_busy"] = partial(while_busy, ends, False, found["ours_max"])
         found["ours_max_elsewhere"] = partial(while_busy, ends, True, found["ours_max"])
@@ -315,6 +320,13 @@ def figures(turns: Sequence[Turn]) -> dict[str, float]:
     }
     for key, who in (("", "ours_max_mtu1500"), ("tcp_", "tcp_mtu1500")):
         found[f"{key}cpu_seconds_per_gb"] = median(turn[who].cpu_seconds_per_gb for turn in turns)
+    cpu_ratios = [
+        median(turn[who].cpu_seconds_per_gb / turn[f"ours{who[3:]}"].cpu_seconds_per_gb for turn in turns)
+        for who in present
+        if who.startswith("ltp_")
+    ]
+    if cpu_ratios:
+        found["cpu_ratio_to_mlt"] = max(cpu_ratios)
     for who in present:
         speeds = [turn[who] for turn in turns]
         found[f"{who}_gbps"] = median(entry.bits_per_second for entry in speeds) / 1e9
