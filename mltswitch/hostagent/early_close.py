@@ -161,10 +161,14 @@ class Gather:
                 expected=f"{1 - loss_bound:g} to 1",
             )
         with self._lock:
-            if post in self._posted or self._round_number not in {None, receive.round_number}:
-                problem = f"serves round {self._round_number}, and has tensor {receive.tensor} already"
-                if post not in self._posted:
-                    problem = f"serves round {self._round_number}, and this is {receive.round_number}"
+            is_other_round = self._round_number not in {None, receive.round_number}
+            if is_other_round or post in self._posted:
+                what = (
+                    f"this is {receive.round_number}"
+                    if is_other_round
+                    else f"has tensor {receive.tensor} already"
+                )
+                problem = f"serves round {self._round_number}, and {what}"
                 raise UserInputError(problem, where="gather", hint="make one for each round")
             self._round_number = receive.round_number
             self._posted.add(post)

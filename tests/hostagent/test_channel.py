@@ -232,7 +232,10 @@ def test_messages_have_a_size(pair: tuple[Agent, Agent], message: bytes) -> None
             {"type": "channel", "name": "no name", "offer": {"transport": "mlt", "parameters": {}}},
             "channel.name",
         ),
-        ({"type": "transport", "channel": "default", "body": {}}, "speaks of datagrams on the control channel"),
+        (
+            {"type": "transport", "channel": "default", "body": {}},
+            "speaks of datagrams on the control channel",
+        ),
         (hello("stranger"), "says HELLO twice"),
         ({"type": "goodbye", "reason": "\x1b[31mbye"}, r"has left: \?\[31mbye"),
     ],
