@@ -92,8 +92,9 @@ def test_rounds_end_early_within_their_bound_and_with_both_edges(make: Make) -> 
     assert early
     for _, there in rounds:
         assert there.missing_share <= 0.2
-        assert there.important_received == there.important_packets == 2  # `edges`
+        assert there.important_received == 2  # `edges`
     for there in early:
+        assert there.important_packets == 2  # without knowing it none may end early
         assert there.lt_seconds is not None
         assert there.deadline_seconds is not None
         assert there.deadline_seconds >= there.lt_seconds
