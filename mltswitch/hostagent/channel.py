@@ -177,7 +177,7 @@ class Channel:
         estimator: str | None = None,
         rounds_per_epoch: int | None = None,
     ) -> Gather:
-        """A round of receives that close early together (LTP, section IV-C), over a transport that can.
+        """A round of receives that close early together (LTP, section III-B), over a transport that can.
 
         Args:
             percentage: of each peer's bytes: enough between its LT and the deadline; at least 1 minus the

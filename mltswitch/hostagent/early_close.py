@@ -1,4 +1,4 @@
-"""When receives that belong together have waited as long as it pays (LTP, section IV-C), and how to learn it.
+"""When receives that belong together have waited as long as it pays (LTP, section III-B), and how to learn it.
 
 A gather is one round: every peer's tensors in it are a link. Until a link's LT all is waited for, then
 a percentage of its bytes is enough, and behind the deadline, the longest LT and the slack, each tensor's own
@@ -44,7 +44,7 @@ class EarlyCloseSettings(DatagramSettings):
     """Of a link's bytes: enough from its LT to the deadline. Posts without a gather take 1 - p where that is
     more."""
     slack_seconds: float = Field(default=0.03, ge=0, le=LONGEST_SLACK_SECONDS, allow_inf_nan=False)
-    """From the longest LT to the deadline: 0.03 in a data centre, 0.1 over a wide area (LTP, IV-C)."""
+    """From the longest LT to the deadline: 0.03 in a data centre, 0.1 over a wide area (LTP, III-B)."""
     estimator: Estimator = "quantile"
     """`quantile`: LT is what nine rounds of ten needed, at their rate, for all; `paper`: the least time that
     all took, in this epoch."""

@@ -85,7 +85,7 @@ enum mlt_moment { MLT_FROM_POST = 0, MLT_FROM_PEER_READY = 1, MLT_FROM_FIRST_BYT
 enum mlt_stop_rule {
     MLT_PATIENT = 0, /* a bound is permission to end when waiting would cost time */
     MLT_PAPER = 1,   /* end as soon as the bounds are met (MLT, section 4.2) */
-    MLT_GATHERED = 2, /* as its gather says (LTP, section IV-C) */
+    MLT_GATHERED = 2, /* as its gather says (LTP, section III-B) */
 };
 
 /* How a flow's sender finds what is missing, and sends it again; both ends are told the same. */

@@ -1,4 +1,4 @@
-/* Early Close (LTP, section IV-C): when receives that belong together have waited as long as it pays.
+/* Early Close (LTP, section III-B): when receives that belong together have waited as long as it pays.
  *
  * One flow's tensors in a gather are a link, and its clock starts with its first packet. Until the link's LT everything
  * is waited for; from then on a percentage of the link's bytes is enough; behind the deadline, which is the longest LT
@@ -9,7 +9,7 @@
 
 #include "internal.h"
 
-static const double REGISTERED_ROUND_TRIPS = 1.5; /* LTP, section IV-C */
+static const double REGISTERED_ROUND_TRIPS = 1.5; /* LTP, section III-B */
 static const int64_t MOST_MEDIANS = 4; /* what one link's LT counts at most, over the median: who lies delays himself */
 enum { BITS = 8 };
 

@@ -112,7 +112,7 @@ POLICIES: Final[Mapping[str, ImportancePolicy]] = {
     "all": Compiled("all"),  # for parameters, which are never dropped first (MLT, section 6.1)
     "none": Compiled("none"),
     "position": ByPosition(),
-    "edges": Compiled("edges"),  # the first packet and the last one (LTP, section IV-B)
+    "edges": Compiled("edges"),  # the first packet and the last one (LTP, section III-E)
 }
 
 

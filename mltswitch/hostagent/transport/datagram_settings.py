@@ -15,7 +15,7 @@ class DatagramSettings(BaseModel):
     silence_seconds: float = Field(default=10.0, gt=0, le=3600, allow_inf_nan=False)
     """A peer of whom nothing is heard so long, while something is open, is gone."""
     acknowledgement_packets: int = Field(default=16, ge=1, le=1024, strict=True)
-    """Of one path, between acknowledgements; a fifth of a millisecond at most."""
+    """Of one path, between acknowledgements; a millisecond at most, half of one over `ltp`."""
     rate_control: Literal["timely", "bbr"] = "timely"
     """`timely` slows down on delay, and on losses that slowing down lessens; `bbr` sends as fast as the
     network has delivered of late, whatever is lost."""

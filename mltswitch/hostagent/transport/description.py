@@ -83,7 +83,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class ClosingRule:
-    """When a receive may end before all is there (LTP, section IV-C); see `hostagent.early_close`."""
+    """When a receive may end before all is there (LTP, section III-B); see `hostagent.early_close`."""
 
     gather: int
     """Number of those that end together; 0: this one alone."""
@@ -139,6 +139,7 @@ class TransferStatistics:
     ending: str | None = None
     """Of one that did not fail: `complete`, `bounds`, `taken`, `percentage` or `deadline`."""
     lt_seconds: float | None = None
+    """Of its link in a gather: until then all was waited for."""
     deadline_seconds: float | None = None
     """Of its gather, from the link's first packet."""
     packets_by_path: tuple[int, ...] = ()
