@@ -1,4 +1,4 @@
-"""When receives that belong together have waited as long as it pays (LTP, section III-B), and how to learn it.
+"""When receives of one round have waited as long as it pays (LTP, section III-B), and how it learns that.
 
 A gather is one round: every peer's tensors in it are a link. Until a link's LT all is waited for, then
 a percentage of its bytes is enough, and behind the deadline, the longest LT and the slack, each tensor's own
