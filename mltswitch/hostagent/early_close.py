@@ -175,7 +175,8 @@ class Gather:
             link = self._links.setdefault(peer, _Link())
             link.size_bytes += len(receive.memory.data)
             link.open += 1
-        lt_ns = self._history.lt_ns(peer, link.size_bytes, settings)
+            size_bytes = link.size_bytes
+        lt_ns = self._history.lt_ns(peer, size_bytes, settings)
         return ClosingRule(self._number, percentage, lt_ns, round(settings.slack_seconds * NANOSECONDS))
 
     def ended(self, peer: str, statistics: TransferStatistics | None) -> None:
@@ -189,9 +190,10 @@ class Gather:
                 is_whole = statistics.packets_received == statistics.packets
                 link.is_whole &= is_whole
                 link.arrived_bytes += statistics.size_bytes * (1 - statistics.missing_share)
-                link.first_ns = min(link.first_ns or statistics.first_ns, statistics.first_ns)
+                if statistics.first_ns:
+                    link.first_ns = min(link.first_ns or statistics.first_ns, statistics.first_ns)
                 link.ended_ns = max(link.ended_ns, statistics.last_ns if is_whole else statistics.ended_ns)
-            if link.open or link.has_failed:
+            if link.open or link.has_failed or not link.first_ns:
                 return
         share = 1.0 if link.is_whole else link.arrived_bytes / link.size_bytes
         self._history.learn(peer, link.size_bytes, max(1, link.ended_ns - link.first_ns), share)

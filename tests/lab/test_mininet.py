@@ -32,10 +32,9 @@ def run_documented(topology: str, folder: Path) -> subprocess.CompletedProcess[s
     """Execute them in a folder with the project's files; what mn's prompt is told comes from a file."""
     for name in ("inventories", "mltswitch"):
         (folder / name).symlink_to(DOCUMENT.parents[1] / name)
-    for python in re.findall(
-        r"^```python\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    ):
-        (folder / "tree.py").write_text(python)
+    page = DOCUMENT.read_text(encoding="utf-8")
+    [program] = re.findall(r"tree\.py` .*?^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (folder / "tree.py").write_text(program)
     commands = documented_commands(topology)
     prompt = [line.removeprefix(PROMPT) for line in commands if line.startswith(PROMPT)]
     (folder / "prompt").write_text("".join(f"{line}\n" for line in prompt))

@@ -245,7 +245,7 @@ void transfer_end(struct transfer *transfer, int status, const char *text)
     timer_cancel(core, &transfer->timer);
     if (link_is_in(&transfer->sending))
         link_remove(&transfer->sending);
-    if (transfer->left) {
+    if (transfer->left && transfer->stage != WAITS_FOR_READY) {
         queues_leave(transfer);
         departures_forget(transfer);
     }

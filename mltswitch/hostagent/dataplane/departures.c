@@ -13,6 +13,7 @@ enum {
     LEAST_REORDERING = 3,
     MOST_REORDERING = 64,
     MOST_DOUBLINGS = 6,
+    CALM_ROUND_TRIPS = 16, /* without a late packet: three are enough again (RFC 8985, section 6.2) */
     NUMBER_BITS = 26,
     NUMBER_MASK = (1 << NUMBER_BITS) - 1,
 };
@@ -91,6 +92,7 @@ static void resolve(struct flow *flow, int path)
     uint32_t place = place_of(path, departures->next - departures->count);
     departures->proofs -= departure->proofs;
     departures->count--;
+    path_gone(flow, (uint64_t)(departure->count - departure->named) * departure->packet_bytes);
     if (!transfer || departure->named == departure->count)
         return;
     for (uint32_t number = 0; number < departure->count; number++) {
@@ -127,7 +129,9 @@ void departures_add(struct flow *flow, int path, const struct at_hand *hand)
     struct departure *departure = numbered(departures, number);
     departures->count++;
     *departure = (struct departure){.left_ns = flow->core->now_ns, .transfer = hand->transfer,
-                                    .count = (uint8_t)hand->count, .is_repair = hand->is_repair};
+                                    .count = (uint8_t)hand->count, .is_repair = hand->is_repair,
+                                    .packet_bytes = HEADER_BYTES + hand->transfer->layout.full_bytes};
+    flow->in_flight_bytes += (uint64_t)departure->count * departure->packet_bytes;
     for (uint32_t each = 0; each < hand->count; each++) {
         departure->packets[each] = hand->packets[each];
         hand->transfer->left[hand->packets[each]] = place_of(path, number);
@@ -139,6 +143,10 @@ void departures_add(struct flow *flow, int path, const struct at_hand *hand)
 /* It arrived though it, or its repair, was believed to be lost. */
 static void was_late(struct flow *flow)
 {
+    int64_t now_ns = flow->core->now_ns;
+    if (now_ns - flow->late_ns < flow_rtt(flow))
+        return; /* of the same round trip */
+    flow->late_ns = now_ns;
     flow->reordering += flow->reordering < MOST_REORDERING;
 }
 
@@ -160,6 +168,7 @@ void departures_named(struct transfer *transfer, uint32_t packet)
         return;
     struct departure *departure = numbered(departures, departures->next - behind);
     departure->named++;
+    path_gone(flow, departure->packet_bytes);
     if (departure->is_repair && now_ns - departure->left_ns < path->least_rtt_ns) {
         flow->statistics.needless_packets++;
         transfer->result.needless_packets++;
@@ -170,14 +179,21 @@ void departures_named(struct transfer *transfer, uint32_t packet)
     departures->proofs++;
 }
 
+/* Nothing more is asked of it. */
+static bool is_settled(const struct departure *departure)
+{
+    return !departure->transfer || departure->named == departure->count;
+}
+
 void departures_look(struct flow *flow)
 {
+    if (flow->core->now_ns - flow->late_ns > CALM_ROUND_TRIPS * flow_rtt(flow))
+        flow->reordering = LEAST_REORDERING;
     for (int path = 0; path < flow->path_count; path++) {
         struct departures *departures = &flow->paths[path].departures;
         while (departures->count) {
             const struct departure *departure = oldest(departures);
-            bool is_named = !departure->transfer || departure->named == departure->count;
-            if (!is_named && departures->proofs - departure->proofs < flow->reordering)
+            if (!is_settled(departure) && departures->proofs - departure->proofs < flow->reordering)
                 break;
             resolve(flow, path);
         }
@@ -189,6 +205,7 @@ void departures_look(struct flow *flow)
 void departures_tail(struct flow *flow)
 {
     int64_t now_ns = flow->core->now_ns, patience = patience_ns(flow);
+    bool is_late = false;
     for (int path = 0; path < flow->path_count; path++) {
         struct departures *departures = &flow->paths[path].departures;
         if (!departures->count || now_ns - silent_since_ns(departures) < patience)
@@ -196,10 +213,17 @@ void departures_tail(struct flow *flow)
         while (departures->count && now_ns - oldest(departures)->left_ns >= patience)
             resolve(flow, path);
         departures->news_ns = now_ns;
-        if (!departures->count)
-            path_write_off(flow, &flow->paths[path]);
+        is_late = true;
     }
-    flow->tail_doublings++;
+    flow->tail_doublings += is_late;
+    flow_activate(flow);
+    set_timer(flow);
+}
+
+void departures_give_up(struct flow *flow, struct path *path)
+{
+    while (path->departures.count)
+        resolve(flow, (int)(path - flow->paths));
     set_timer(flow);
 }
 
@@ -210,9 +234,10 @@ void departures_forget(const struct transfer *transfer)
         struct departures *departures = &flow->paths[path].departures;
         for (uint32_t number = departures->next - departures->count; number != departures->next; number++)
             if (numbered(departures, number)->transfer == transfer)
-                numbered(departures, number)->transfer = NULL;
-        while (departures->count && !oldest(departures)->transfer)
+                numbered(departures, number)->transfer = NULL; /* it is still on its way */
+        while (departures->count && is_settled(oldest(departures)))
             resolve(flow, path);
     }
+    flow_activate(flow);
     set_timer(flow);
 }

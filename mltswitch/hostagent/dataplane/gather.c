@@ -11,6 +11,7 @@
 
 static const double REGISTERED_ROUND_TRIPS = 1.5; /* LTP, section III-B */
 static const int64_t MOST_MEDIANS = 4; /* what one link's LT counts at most, over the median: who lies delays himself */
+static const int64_t LONGEST_NS = INT64_MAX / 8;
 enum { BITS = 8 };
 
 static struct gather *gather_of(struct mlt *core, const struct mlt_gather *wanted)
@@ -77,7 +78,7 @@ static int64_t lt_of(const struct gather_link *link)
         return 0;
     double ns = REGISTERED_ROUND_TRIPS * (double)told->peer_base_rtt_ns
         + (double)link->posted_bytes * BITS * (double)SECOND / told->peer_bandwidth_bps;
-    return ns < (double)(INT64_MAX / 8) ? (int64_t)ns + 1 : 0;
+    return ns < (double)LONGEST_NS ? (int64_t)ns + 1 : LONGEST_NS;
 }
 
 static int by_length(const void *one, const void *other)
@@ -86,19 +87,21 @@ static int by_length(const void *one, const void *other)
     return (first > second) - (first < second);
 }
 
-/* From a link's first packet; NEVER: some link's LT is not known. */
+/* From a link's first packet; NEVER: no LT is known. A link whose LT is not known delays the others no longer than one
+ * that claims to need much. */
 static int64_t deadline_of(const struct gather *gather)
 {
     int64_t lts[MOST_LINKS];
     uint32_t count = 0;
     for (struct link *at = gather->links.next; at != &gather->links; at = at->next) {
         lts[count] = lt_of(at->owner);
-        if (!lts[count++])
-            return NEVER;
+        count += lts[count] > 0;
     }
+    if (!count)
+        return NEVER;
     qsort(lts, count, sizeof *lts, by_length);
     int64_t longest = lts[count - 1], middle = lts[(count - 1) / 2];
-    if (longest / MOST_MEDIANS > middle)
+    if (longest / MOST_MEDIANS > middle || count < gather->link_count)
         longest = MOST_MEDIANS * middle;
     return gather->slack_ns < NEVER - longest ? longest + gather->slack_ns : NEVER;
 }
@@ -125,6 +128,20 @@ static void look_at_clock(struct gather_link *link)
     set_timer(link);
 }
 
+/* Times have changed; what may end now does so by the timer. */
+static void look_soon(struct gather_link *link)
+{
+    look_at_clock(link);
+    if (link->is_over || link->is_enough)
+        timer_set(link->flow->core, &link->timer, link->flow->core->now_ns);
+}
+
+static void look_at_all(const struct gather *gather)
+{
+    for (struct link *at = gather->links.next; at != &gather->links; at = at->next)
+        look_soon(at->owner);
+}
+
 bool gather_join(struct transfer *transfer)
 {
     struct mlt *core = transfer->flow->core;
@@ -141,7 +158,7 @@ bool gather_join(struct transfer *transfer)
     link->posted_bytes += bytes_of(transfer);
     transfer->gathered_in = link;
     link_append(&link->members, &transfer->gathered);
-    look_at_clock(link);
+    look_soon(link);
     return true;
 }
 
@@ -202,8 +219,8 @@ void gather_told(const struct flow *flow)
             const struct gather_link *link = each->owner;
             is_changed |= link->flow == flow && link->lt_ns == MLT_LT_REGISTERED;
         }
-        for (struct link *each = gather->links.next; is_changed && each != &gather->links; each = each->next)
-            look_at_clock(each->owner);
+        if (is_changed)
+            look_at_all(gather);
     }
 }
 
@@ -223,6 +240,7 @@ void gather_forget(const struct flow *flow)
             gather->link_count--;
             free(link);
         }
+        look_at_all(gather);
     }
 }
 
@@ -234,5 +252,7 @@ void gather_leave(struct transfer *transfer)
     transfer->result.deadline_ns = deadline_ns == NEVER ? 0 : deadline_ns;
     transfer->gathered_in = NULL;
     link_remove(&transfer->gathered);
+    if (link->is_due && !link->is_enough && has_percentage(link))
+        look_soon(link); /* for the others */
     release(transfer->flow->core, link->gather);
 }

@@ -164,7 +164,7 @@ struct checkpoint {
 struct departure {
     int64_t left_ns;
     struct transfer *transfer; /* null: it is over */
-    uint32_t packets[MOST_AT_ONCE];
+    uint32_t packets[MOST_AT_ONCE], packet_bytes; /* the latter: of each */
     uint8_t count, named, proofs; /* the last: named ones of which it is certain that this departure brought them */
     bool is_repair;
 };
@@ -289,6 +289,7 @@ struct transfer {
     bool is_open;    /* the core's own view */
     struct timer timer;
     struct link sending; /* in the flow's list, by priority */
+    uint64_t not_before; /* the peer's stamps up to this one are of an earlier transfer */
     struct layout layout;
     uint8_t *memory;
     uint8_t *arrived, *important; /* bits of packets; `important` of a send: as decided */
@@ -308,7 +309,6 @@ struct transfer {
     struct lost lost[2];
     /* Receiving */
     struct mlt_policy policy;
-    uint64_t not_before;  /* stamps up to this one are of an earlier transfer */
     uint32_t attempt;     /* that the sender asked about; 0: not yet */
     uint64_t marked_paths, heard_paths, heard_next_paths; /* of this attempt, and of the next */
     int64_t straggle_ns;  /* until when the answer waits; NEVER: nothing to answer */
@@ -413,6 +413,7 @@ struct flow {
     struct link lost[2];      /* those with lost packets */
     uint32_t reordering;      /* so many packets from behind are proof of a loss */
     uint32_t tail_doublings;
+    int64_t late_ns;          /* when a packet was last late, and not lost */
     int64_t told_rtt_ns;      /* in REGISTER */
     double told_bps;
     struct naming namings[NAMINGS];
@@ -614,13 +615,14 @@ void departures_free(struct flow *flow);
 void departures_add(struct flow *flow, int path, const struct at_hand *hand);
 void departures_named(struct transfer *transfer, uint32_t packet);
 void departures_look(struct flow *flow); /* for losses */
+void departures_give_up(struct flow *flow, struct path *path); /* all that left on it */
 void departures_tail(struct flow *flow);
 void departures_forget(const struct transfer *transfer);
 bool names_note(struct transfer *transfer, uint32_t packet); /* whether they should be said now */
 bool names_are_new(const struct flow *flow);
 uint32_t names_put(struct flow *flow, uint8_t *at, uint32_t room);
 void names_forget(const struct transfer *transfer);
-bool names_take(struct flow *flow, const uint8_t *at, uint32_t bytes); /* false: nonsense */
+bool names_take(struct flow *flow, uint64_t stamp, const uint8_t *at, uint32_t bytes); /* false: nonsense */
 
 /* gather.c */
 bool gather_join(struct transfer *transfer); /* false: no memory, or a limit is reached */
@@ -656,6 +658,7 @@ void path_acknowledged(struct flow *flow, int path, const uint8_t *datagram, int
 void path_probe(struct flow *flow, int path, const struct transfer *transfer, uint32_t attempt, uint8_t tos);
 void paths_look(struct flow *flow); /* at their health */
 void path_write_off(struct flow *flow, struct path *path);
+void path_gone(struct flow *flow, uint64_t bytes);
 int64_t flow_rtt(const struct flow *flow);
 void controller_init(struct controller *controller, const struct mlt_rate_options *options);
 void controller_set(struct controller *controller, const struct mlt_rate_options *options);

@@ -52,6 +52,7 @@ enum {
 /* The last one has not said READY; its reason may be 0: it takes nothing. */
 enum canceller { BY_RECEIVER = 0, BY_SENDER = 1, BY_SILENT_RECEIVER = 2 };
 static const uint32_t FINAL = UINT32_MAX; /* as attempt of a bitmap */
+static const uint64_t LONGEST_ROUND_TRIP_NS = 3600 * (uint64_t)SECOND; /* that anybody may claim */
 
 /* ------------------------------------------------------------------------------------------------------- writing */
 
@@ -324,11 +325,14 @@ static bool take_register(struct flow *flow, const struct body *body)
         return false;
     if (is_known) {
         uint64_t rtt_ns = read64(body->at + REGISTER_BYTES), bps = read64(body->at + REGISTER_BYTES + 8);
-        if (!rtt_ns || rtt_ns > INT64_MAX / 2 || !bps)
+        struct mlt_flow_statistics *told = &flow->statistics;
+        if (!rtt_ns || rtt_ns > LONGEST_ROUND_TRIP_NS || !bps)
             return false;
-        flow->statistics.peer_base_rtt_ns = (int64_t)rtt_ns;
-        flow->statistics.peer_bandwidth_bps = (double)bps;
-        gather_told(flow);
+        bool is_new = told->peer_base_rtt_ns != (int64_t)rtt_ns || told->peer_bandwidth_bps != (double)bps;
+        told->peer_base_rtt_ns = (int64_t)rtt_ns;
+        told->peer_bandwidth_bps = (double)bps;
+        if (is_new)
+            gather_told(flow);
     }
     const struct entry *entry = entry_find(flow, body->tensor, body->round, false);
     struct transfer *transfer = entry && entry->has_announced ? entry->transfer : NULL;

@@ -118,7 +118,7 @@ static bool take_piece(struct transfer *transfer, uint32_t first, const uint8_t 
     return is_sane;
 }
 
-bool names_take(struct flow *flow, const uint8_t *at, uint32_t bytes)
+bool names_take(struct flow *flow, uint64_t stamp, const uint8_t *at, uint32_t bytes)
 {
     bool is_sane = bytes % PIECE_BYTES == 0;
     for (uint32_t rest = bytes / PIECE_BYTES; rest; rest--, at += PIECE_BYTES) {
@@ -126,8 +126,8 @@ bool names_take(struct flow *flow, const uint8_t *at, uint32_t bytes)
             entry_find(flow, read32(at + PIECE_TENSOR_OFFSET), read32(at + PIECE_ROUND_OFFSET), true);
         struct transfer *transfer = entry ? entry->transfer : NULL;
         uint32_t piece = read32(at + PIECE_NUMBER_OFFSET);
-        if (!transfer || transfer->stage == WAITS_FOR_READY)
-            continue; /* over meanwhile */
+        if (!transfer || transfer->stage == WAITS_FOR_READY || stamp <= transfer->not_before)
+            continue; /* over meanwhile, or said of an earlier one */
         if (piece > (transfer->layout.packets - 1) / PIECE_PACKETS)
             is_sane = false;
         else

@@ -91,7 +91,9 @@ int64_t flow_rtt(const struct flow *flow)
 
 static int64_t patience_ns(const struct flow *flow)
 {
-    int64_t round_trips_ns = flow_rtt(flow) ? RTT_PATIENCE * flow_rtt(flow) : FIRST_PATIENCE_NS;
+    int64_t round_trips_ns = RTT_PATIENCE * flow_rtt(flow);
+    if (!round_trips_ns && repairs_at_once(flow))
+        return FIRST_PATIENCE_NS;
     return round_trips_ns > LEAST_PATIENCE_NS ? round_trips_ns : LEAST_PATIENCE_NS;
 }
 
@@ -112,7 +114,8 @@ void path_sent(struct flow *flow, int number, uint64_t stamp, uint32_t packets, 
         path->waiting_since_ns = flow->core->now_ns;
     if (!flow->in_flight_bytes)
         flow->flight_since_ns = flow->core->now_ns;
-    flow->in_flight_bytes += bytes;
+    if (!repairs_at_once(flow)) /* there departures.c knows what is on its way, packet by packet */
+        flow->in_flight_bytes += bytes;
     struct checkpoint *last = &path->checkpoints[(path->checkpoint_next + CHECKPOINTS - 1) % CHECKPOINTS];
     if (!path->checkpoint_count || path->sent_packets - last->packets >= CHECKPOINT_PACKETS) {
         path->checkpoints[path->checkpoint_next] = (struct checkpoint){stamp, path->sent_packets, path->sent_bytes};
@@ -138,6 +141,12 @@ void path_probe(struct flow *flow, int number, const struct transfer *transfer, 
 
 /* ---------------------------------------------------------------------------------------------- acknowledgements */
 
+/* So many bytes are no longer on their way. */
+void path_gone(struct flow *flow, uint64_t bytes)
+{
+    flow->in_flight_bytes -= bytes < flow->in_flight_bytes ? bytes : flow->in_flight_bytes;
+}
+
 /* Moves what is known to have left the network on to the packet with this stamp. */
 static void advance(struct flow *flow, struct path *path, uint64_t stamp)
 {
@@ -158,8 +167,8 @@ static void advance(struct flow *flow, struct path *path, uint64_t stamp)
     }
     if (packets <= path->echoed_packets)
         return;
-    uint64_t gone_bytes = bytes - path->echoed_bytes;
-    flow->in_flight_bytes -= gone_bytes < flow->in_flight_bytes ? gone_bytes : flow->in_flight_bytes;
+    if (!repairs_at_once(flow))
+        path_gone(flow, bytes - path->echoed_bytes);
     path->echoed_packets = packets;
     path->echoed_bytes = bytes;
 }
@@ -167,8 +176,10 @@ static void advance(struct flow *flow, struct path *path, uint64_t stamp)
 /* What was sent on a path counts as lost, and not as on its way. */
 void path_write_off(struct flow *flow, struct path *path)
 {
-    uint64_t gone_bytes = path->sent_bytes - path->echoed_bytes;
-    flow->in_flight_bytes -= gone_bytes < flow->in_flight_bytes ? gone_bytes : flow->in_flight_bytes;
+    if (repairs_at_once(flow))
+        departures_give_up(flow, path);
+    else
+        path_gone(flow, path->sent_bytes - path->echoed_bytes);
     path->echoed_packets = path->sent_packets;
     path->echoed_bytes = path->sent_bytes;
 }
@@ -241,6 +252,7 @@ void path_acknowledged(struct flow *flow, int number, const uint8_t *datagram, i
     path->waiting_since_ns = path->sent_packets > path->echoed_packets ? flow->core->now_ns : 0;
     flow->controller.law->on_ack(&flow->controller, &ack);
     tell_sample(flow);
+    flow->statistics.bandwidth_bps = flow->controller.bbr.bandwidth_bps; /* 0 unless BBR controls */
     if (repairs_at_once(flow))
         queues_told(flow);
     if (path->state == MLT_PATH_DEAD || (path->state == MLT_PATH_GRAY && ++path->good_probes >= GOOD_PROBES))

@@ -66,7 +66,8 @@ static bool peek_lost(const struct flow *flow, enum packet_kind kind, struct at_
         }
         uint32_t most = burst_packets(transfer);
         *hand = (struct at_hand){.transfer = transfer, .is_important = kind == CRITICAL, .is_repair = true};
-        for (uint32_t packet = lost->first; hand->count < most && hand->count < lost->count;
+        for (uint32_t packet = lost->first;
+             hand->count < most && hand->count < lost->count && !bit_is_set(transfer->arrived, packet);
              packet = transfer->left[packet])
             hand->packets[hand->count++] = packet;
         return true;
@@ -121,12 +122,13 @@ void queues_told(struct flow *flow)
     bool is_bbr = controller->options.kind == MLT_BBR;
     double bps = is_bbr ? controller->bbr.bandwidth_bps : controller->rate_bps;
     int64_t rtt_ns = controller->base_rtt_ns;
-    flow->statistics.bandwidth_bps = is_bbr ? bps : 0;
-    if (!rtt_ns || bps < 1 || !link_is_in(&flow->sending)
+    if (!rtt_ns || bps < 1
         || !(has_changed((double)rtt_ns, (double)flow->told_rtt_ns) || has_changed(bps, flow->told_bps)))
         return;
-    struct transfer *first = flow->sending.next->owner;
     flow->told_rtt_ns = rtt_ns;
     flow->told_bps = bps;
+    if (!link_is_in(&flow->sending))
+        return; /* the next transfer tells it */
+    const struct transfer *first = flow->sending.next->owner;
     entry_say(flow, first->entry, SAY_REGISTER);
 }

@@ -193,12 +193,13 @@ static void take_acknowledgement(const struct arrival *arrival)
         flow->statistics.refused++;
         return;
     }
-    path_acknowledged(flow, arrival->path, arrival->bytes, arrival->arrived_ns);
     if (is_selective
-        && !names_take(flow, arrival->bytes + ACKNOWLEDGEMENT_BYTES, arrival->body_bytes - fixed_bytes))
+        && !names_take(flow, arrival->stamp, arrival->bytes + ACKNOWLEDGEMENT_BYTES, arrival->body_bytes - fixed_bytes))
         flow->statistics.refused++;
     if (repairs_at_once(flow))
         departures_look(flow);
+    path_acknowledged(flow, arrival->path, arrival->bytes, arrival->arrived_ns);
+    flow_activate(flow);
 }
 
 static void take_control(const struct arrival *arrival)
@@ -275,13 +276,13 @@ void replies_build(struct flow *flow)
     uint64_t due = flow->reply_paths & flow->pending_paths;
     flow->pending_paths &= ~due;
     flow->reply_paths = 0;
-    int last = 0;
+    int last = -1;
     for (int path = 0; due; path++, due >>= 1)
         if (due & 1) {
             answer_path(flow, path);
             last = path;
         }
-    while (names_are_new(flow) && batch_has_room(flow->core, 1, 0))
+    while (last >= 0 && names_are_new(flow) && batch_has_room(flow->core, 1, 0))
         answer_path(flow, last); /* there were more than one datagram holds */
     if (flow->pending_paths && flow->reply_timer.place < 0)
         timer_set(flow->core, &flow->reply_timer, flow->core->now_ns + flow->options.ack_delay_ns);

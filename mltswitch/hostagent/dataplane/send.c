@@ -58,6 +58,7 @@ void send_ready(struct transfer *transfer)
     entry->is_offer = false;
     transfer->flow->offers--;
     transfer->result.ready_ns = now_ns;
+    transfer->not_before = transfer->flow->received_stamp; /* what was said of the tensor until then is of another one */
     if (entry->offer_type != transfer->layout.element_type || entry->offer_elements != transfer->layout.elements) {
         transfer_cancel(transfer, MLT_MISMATCH, "the ends name different element types or counts");
         return;
@@ -244,10 +245,8 @@ static void refill(struct flow *flow)
         depth_bytes = AT_ONCE_BYTES;
     if (most_bytes < depth_bytes)
         most_bytes = depth_bytes;
-    if (most_bytes > MLT_WINDOW_BYTES)
-        most_bytes = MLT_WINDOW_BYTES;
     if (flow->credit_bytes > most_bytes)
-        flow->credit_bytes = most_bytes;
+        flow->credit_bytes = most_bytes < MLT_WINDOW_BYTES ? most_bytes : MLT_WINDOW_BYTES;
     flow->credit_ns = now_ns;
 }
 
