@@ -97,11 +97,12 @@ def figures(results: Sequence[CaseResult]) -> dict[str, float]:
     )
     found["loss_bound"] = LOSS_BOUND
     for result in results:
-        found |= _of_case(result)
+        found |= case_figures(result)
     return found
 
 
-def _of_case(result: CaseResult) -> dict[str, float]:
+def case_figures(result: CaseResult) -> dict[str, float]:
+    """What the module's text says of each case."""
     case = result.case
     found = {
         "rate_mbps": case.rate_bps / 1e6,
@@ -128,8 +129,9 @@ def _of_case(result: CaseResult) -> dict[str, float]:
         }
         if (seconds := method.seconds_to(result.target)) is not None:
             found[f"{key}_seconds_to_accuracy"] = seconds
-    for number, share in enumerate(result.methods["mlt"].missing_share):
-        found[f"missing_share_gradient_{number}"] = share
+    if "mlt" in result.methods:
+        for number, share in enumerate(result.methods["mlt"].missing_share):
+            found[f"missing_share_gradient_{number}"] = share
     figures_of_case = {f"{key}_{case.name}": value for key, value in found.items()}
     if case.name == LARGE_CASE and result.tcp_limit_bps is not None:
         figures_of_case["fair_share_mbps"] = case.rate_bps / (result.workers - 1) / 1e6

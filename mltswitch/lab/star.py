@@ -114,9 +114,13 @@ class Star:
     ) -> None:
         """Queues of a simple plan: control, the gradient classes, background; all share the buffer.
 
-        S of a gradient class is `marked_share` of the buffer.
+        S of a gradient class is `marked_share` of the buffer. Without gradient classes there is no plan, and
+        one queue for all.
         """
         self.set_buffer(buffer_bytes)
+        if not gradient_dscp:
+            self.set_queues(one_queue(buffer_bytes))
+            return
         threshold = int(buffer_bytes * marked_share)
         gradients = [Queue(threshold, buffer_bytes, (dscp,)) for dscp in gradient_dscp]
         control, background = (Queue(buffer_bytes, buffer_bytes, dscps) for dscps in ((control_dscp,), ()))

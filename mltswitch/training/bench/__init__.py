@@ -1,18 +1,20 @@
 """Trains a small model by several workers over a network on one machine, by gloo and by the host agent."""
 
-from mltswitch.training.bench.results import Case, CaseResult, Method
+from mltswitch.training.bench.results import Case, CaseResult, Contender, Method
 from mltswitch.training.bench.run import GRADIENT_DSCP, Network, Settings, Team, WorkerProcess, running_team
-from mltswitch.training.bench.tasks import TASKS
+from mltswitch.training.bench.tasks import TASKS, load_bench_task
 
 __all__ = [
     "GRADIENT_DSCP",
     "TASKS",
     "Case",
     "CaseResult",
+    "Contender",
     "Method",
     "Network",
     "Settings",
     "Team",
     "WorkerProcess",
+    "load_bench_task",
     "running_team",
 ]

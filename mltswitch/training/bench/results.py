@@ -29,6 +29,20 @@ class Case:
     """Of each port, shared by its queues."""
     is_incast: bool = False
     """gloo exchanges as parameter servers do, all to all at once, in place of its ring."""
+    has_plan: bool = True
+    """Ports have a plan's queues; without, one drop-tail queue for all that the buffer can hold."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """How one method exchanges gradients."""
+
+    method: str
+    """As a worker's `open` takes it."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `MltState`; they go before those of the bench's settings."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `AgentConfig`, likewise."""
 
 
 @dataclass(slots=True)
@@ -52,6 +66,8 @@ class Method:
     """By full queues, and unimportant ones above S."""
     missing_share: tuple[float, ...] = ()
     """By gradient class: elements that sums were without, of those that crossed the network."""
+    delivered_share: float = 1.0
+    """Of the elements of all classes that had to reach a sum through the network."""
     ranks_agree: bool = True
     """Whether all workers had the same parameters, bit by bit, in the end."""
 

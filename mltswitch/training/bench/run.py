@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.transport.description import transport_named
 from mltswitch.training.axes import axes_of
-from mltswitch.training.bench.results import Case, CaseResult, Method
+from mltswitch.training.bench.results import Case, CaseResult, Contender, Method
 from mltswitch.training.bench.tasks import load_bench_task
 from mltswitch.training.job import make_job
 
@@ -148,12 +148,31 @@ class Team:
             raise MachineError(answer["error"], where="worker 0")
         return float(answer["accuracy"])
 
-    def run(self, case: Case, steps: int, advance: Callable[[str, int, int], None]) -> CaseResult:
-        """One case: compute alone, gloo and ours in turns, from the same parameters and batches."""
+    def run(
+        self,
+        case: Case,
+        steps: int,
+        advance: Callable[[str, int, int], None],
+        contenders: Mapping[str, Contender] | None = None,
+    ) -> CaseResult:
+        """One case: compute alone and all contenders in turns, from the same parameters and batches.
+
+        Args:
+            case: the network.
+            steps: of each method, rounded up to whole blocks.
+            advance: is told what runs, and how many blocks of how many are done.
+            contenders: by name; None: gloo, and ours as the settings say.
+        """
         self._prepare(case)
-        gloo = {"gloo": "gloo-incast", "gloo-ring": "gloo"} if case.is_incast else {"gloo": "gloo"}
-        methods = {"compute": "compute", **gloo, self.settings.transport: "mlt"}
-        opened = {name: self._open(name, method, case) for name, method in methods.items()}
+        if contenders is None:
+            gloo = {"gloo": "gloo-incast", "gloo-ring": "gloo"} if case.is_incast else {"gloo": "gloo"}
+            named = {**gloo, self.settings.transport: "mlt"}
+            contenders = {name: Contender(method=method) for name, method in named.items()}
+        methods = {"compute": Contender(method="compute"), **contenders}
+        opened = {
+            name: self._open(name, number, contender, case)
+            for number, (name, contender) in enumerate(methods.items())
+        }
         for name in methods:
             self._steps(name, WARM_UP)
         self.network.set_loss(case.loss)
@@ -169,7 +188,7 @@ class Team:
         for name, method in found.items():
             digests = {answer["digest"] for answer in self.ask("close", name=name)}
             method.ranks_agree = len(digests) == 1
-            method.missing_share = self._missing_share(opened[name], missing[name], len(method.step_seconds))
+            self._count_missing(method, opened[name], missing[name])
         elements = opened["compute"]["elements"]
         return CaseResult(case, self.settings.workers, elements, self.target, found)
 
@@ -177,23 +196,27 @@ class Team:
         network = self.network
         network.set_loss(0.0)
         network.set_rate(case.rate_bps)
-        network.set_classes(case.buffer_bytes, CONTROL_DSCP, GRADIENT_DSCP, MARKED_SHARE)
+        gradient_dscp = GRADIENT_DSCP if case.has_plan else ()
+        network.set_classes(case.buffer_bytes, CONTROL_DSCP, gradient_dscp, MARKED_SHARE)
         network.set_round_trip(case.round_trip_seconds, self.own_round_trip_seconds)
 
-    def _open(self, name: str, method: str, case: Case) -> dict[str, Any]:
+    def _open(self, name: str, number: int, contender: Contender, case: Case) -> dict[str, Any]:
         addresses = [self.network.addresses(rank) for rank in range(self.settings.workers)]
         config = {
             "line_rate": case.rate_bps,
             "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP},
-            "queue": round(MARKED_SHARE * case.buffer_bytes),
+            "queue": round((MARKED_SHARE if case.has_plan else 1) * case.buffer_bytes),
             "plaintext": True,
             "mlt": {"rate_control": RATE_CONTROL},
             "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
+            **contender.config,
         }
         each = [
-            {"config": config | {"addresses": at, "listen": f"{at[0]}:{CONTROL_PORT}"}} for at in addresses
+            {"config": config | {"addresses": at, "listen": f"{at[0]}:{CONTROL_PORT + number}"}}
+            for at in addresses
         ]
-        return self.ask("open", each, name=name, method=method, options=self.settings.options)[0]
+        options = {**self.settings.options, **contender.options}
+        return self.ask("open", each, name=name, method=contender.method, options=options)[0]
 
     def _steps(self, name: str, count: int) -> list[dict[str, Any]]:
         return self.ask("steps", name=name, count=count, at_ns=time.monotonic_ns() + LEAD_NS)
@@ -219,19 +242,21 @@ class Team:
         if method.name != "compute":
             method.accuracies.append((sum(method.step_seconds), self.accuracy(method.name)))
 
-    def _missing_share(
-        self, opened: Mapping[str, Any], missing: Counter[int], steps: int
-    ) -> tuple[float, ...]:
-        """By gradient class; each element crosses the network to its sum from all ranks but one."""
+    def _count_missing(self, method: Method, opened: Mapping[str, Any], missing: Counter[int]) -> None:
+        """By gradient class, and in all; each element crosses the network to its sum from all ranks but one.
+
+        Steps before the losses count in neither.
+        """
         classes, layers = len(GRADIENT_DSCP), opened["layers"]
         if not layers:
-            return ()
+            return
         lost, crossed = [0] * classes, [0] * classes
         for layer, count in opened["of_layers"].items():
             number = int(layer) * classes // layers
-            crossed[number] += count * (self.settings.workers - 1) * (steps + WARM_UP)
+            crossed[number] += count * (self.settings.workers - 1) * len(method.step_seconds)
             lost[number] += missing[int(layer)]
-        return tuple(each / max(all_, 1) for each, all_ in zip(lost, crossed, strict=True))
+        method.missing_share = tuple(each / max(all_, 1) for each, all_ in zip(lost, crossed, strict=True))
+        method.delivered_share = 1 - sum(lost) / sum(crossed)
 
 
 @contextmanager

@@ -3,13 +3,23 @@
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.training.bench import GRADIENT_DSCP, Case, CaseResult, Method, Settings, Team, running_team
-from mltswitch.training.bench.run import BLOCK, WARM_UP
+from mltswitch.training.bench import (
+    GRADIENT_DSCP,
+    Case,
+    CaseResult,
+    Contender,
+    Method,
+    Settings,
+    Team,
+    running_team,
+)
+from mltswitch.training.bench.run import BLOCK
 
 CASE = Case("loss 1 %", 100_000_000, 2e-3, 0.01, 96_000)
 ELEMENTS = 1_000_000
@@ -112,9 +122,10 @@ def test_communication_is_what_the_steps_take_beyond_computing(result: CaseResul
 def test_losses_are_counted_by_class(result: CaseResult) -> None:
     ours = result.methods["mlt"]
     assert len(ours.missing_share) == len(GRADIENT_DSCP)
-    steps = 2 * BLOCK + WARM_UP
+    steps = 2 * BLOCK  # those before the losses do not count
     # Two blocks, and both workers say that they miss 1000 elements of layer 1 in each.
     assert ours.missing_share == pytest.approx((0, 4000 / (400_000 * steps)))
+    assert ours.delivered_share == pytest.approx(1 - 4000 / (ELEMENTS * steps))
     assert result.methods["gloo"].missing_share == ()
     assert (ours.packets, ours.lost_at_random, ours.dropped) == (2 * 105, 10, 6)
 
@@ -149,6 +160,25 @@ def test_under_incast_gloo_exchanges_in_both_ways() -> None:
     opened = {r["name"]: r["method"] for r in network.workers[0].requests if r["do"] == "open"}
     assert opened == {"compute": "compute", "gloo": "gloo-incast", "gloo-ring": "gloo", "mlt": "mlt"}
     assert found.tcp_limit_bps is None
+
+
+@pytest.mark.torch
+def test_contenders_have_options_agents_and_ports_of_their_own() -> None:
+    network = Network()
+    plain = replace(CASE, has_plan=False)
+    contenders = {
+        "gloo": Contender(method="mlt", options={"transport": "tcp"}, config={"tcp": {"streams": 2}}),
+        "mlt": Contender(method="mlt"),
+    }
+    with running_team(network, settings()) as team:
+        found = team.run(plain, BLOCK, lambda *_: None, contenders)
+    assert [*found.methods] == ["compute", "gloo", "mlt"]
+    assert ("classes", plain.buffer_bytes, 0) in network.log
+    _, other, ours = (r for r in network.workers[0].requests if r["do"] == "open")
+    assert (other["options"]["transport"], ours["options"]["transport"]) == ("tcp", "mlt")
+    assert (other["config"]["tcp"], "tcp" in ours["config"]) == ({"streams": 2}, False)
+    assert other["config"]["listen"] != ours["config"]["listen"]
+    assert ours["config"]["queue"] == plain.buffer_bytes
 
 
 @pytest.mark.torch
