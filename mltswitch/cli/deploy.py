@@ -50,7 +50,7 @@ def concurrency_option(command: Command) -> Command:
 
 
 def yes_option(command: Command) -> Command:
-    """`--yes`."""
+    """Add an option by which a script says that ports may go down."""
     return click.option("--yes", is_flag=True, help="Ports may go down for it: do not ask.")(command)
 
 

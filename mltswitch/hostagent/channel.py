@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.config import MOST_BURST_PACKETS
-from mltswitch.hostagent.early_close import EarlyCloseSettings, Gather, History, checked_settings
+from mltswitch.hostagent.early_close import EarlyCloseSettings, Gather, History, changed
 from mltswitch.hostagent.elements import memory_of
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy, policy_named
@@ -97,7 +97,8 @@ class Channel:
         self.name: Final = name
         self.transport: Final = transport
         self._description = transport_named(transport)
-        self._history = History()
+        self.history: Final = History()
+        """What the rounds of its gathers have taken."""
         self.examines_paths = False
         """For the doctor: code points of routing protocols are sent, too."""
 
@@ -200,9 +201,9 @@ class Channel:
             "estimator": estimator,
             "rounds_per_epoch": rounds_per_epoch,
         }
-        chosen = checked_settings(settings, **given)
+        chosen = changed(settings, given)
         raised = max(chosen.percentage, _share("least_percentage", least_percentage))
-        return Gather(self._history, chosen.model_copy(update={"percentage": raised}))
+        return Gather(self.history, chosen.model_copy(update={"percentage": raised}))
 
     def wait_for_peers(self, peers: Sequence[str], timeout_seconds: float = 60.0) -> None:
         """Until the channel is open with all of them; raises AgentError naming one with which it is not."""
@@ -358,7 +359,7 @@ class Channel:
             keep_missing=bool(request.keep_missing),
         )
         gather = request.gather
-        if gather is not None and not gather.belongs_to(self._history):
+        if gather is not None and not gather.belongs_to(self.history):
             raise UserInputError(
                 f"is not of channel {self.name} of agent {self._agent.name}",
                 where="gather",
@@ -366,16 +367,15 @@ class Channel:
             )
         if gather is None and closes_early and loss > 0:
             settings = self._agent.config.section(self.transport)
-            gather = Gather(self._history, settings, is_alone=True)
+            gather = Gather(self.history, settings, is_alone=True)
         if gather is None:
             return receive, None
         return replace(receive, closing=gather.rule(peer, receive)), gather
 
 
 def _tell(gather: Gather, transfer: Transfer) -> None:
-    completion = transfer.completion
-    has_failed = completion is None or completion.error is not None
-    gather.ended(transfer.peer, None if has_failed or completion is None else completion.statistics)
+    ended = transfer.completion
+    gather.ended(transfer.peer, None if ended is None or ended.error else ended.statistics)
 
 
 def _whole(name: str, value: Any, most: int) -> int:

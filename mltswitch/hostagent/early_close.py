@@ -1,4 +1,4 @@
-"""When receives of one round have waited as long as it pays (LTP, section III-B), and how it learns that.
+"""How long a receive waits for all of a tensor, learnt from earlier rounds (LTP, section III-B).
 
 A gather is one round: every peer's tensors in it are a link. Until a link's LT all is waited for, then
 a percentage of its bytes is enough, and behind the deadline, the longest LT and the slack, each tensor's own
@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal, get_args
+from typing import Any, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.transport.datagram_settings import DatagramSettings
@@ -142,7 +142,7 @@ class Gather:
         self._lock = threading.Lock()
         self._round_number: int | None = None
         self._posted: set[tuple[str, int]] = set()
-        """Peers and tensors."""
+        """Peer and tensor of each receive that it has had."""
 
     def belongs_to(self, history: History) -> bool:
         """For the channel: whether it is one of its own."""
@@ -161,15 +161,10 @@ class Gather:
                 expected=f"{1 - loss_bound:g} to 1",
             )
         with self._lock:
-            is_other_round = self._round_number not in {None, receive.round_number}
-            if is_other_round or post in self._posted:
-                what = (
-                    f"this is {receive.round_number}"
-                    if is_other_round
-                    else f"has tensor {receive.tensor} already"
-                )
-                problem = f"serves round {self._round_number}, and {what}"
-                raise UserInputError(problem, where="gather", hint="make one for each round")
+            if self._round_number not in {None, receive.round_number}:
+                raise _used(f"serves round {self._round_number}, and this is {receive.round_number}")
+            if post in self._posted:
+                raise _used(f"serves round {self._round_number}, and has tensor {receive.tensor} already")
             self._round_number = receive.round_number
             self._posted.add(post)
             link = self._links.setdefault(peer, _Link())
@@ -199,24 +194,16 @@ class Gather:
         self._history.learn(peer, link.size_bytes, max(1, link.ended_ns - link.first_ns), share)
 
 
-def checked_settings(settings: EarlyCloseSettings, **changes: Any) -> EarlyCloseSettings:
-    """Settings, and what a gather says itself (None: nothing); raises UserInputError: field and range."""
+def _used(problem: str) -> UserInputError:
+    return UserInputError(problem, where="gather", hint="make one for each round")
+
+
+def changed(settings: EarlyCloseSettings, changes: Mapping[str, Any]) -> EarlyCloseSettings:
+    """Settings with what a gather says itself (None: nothing); raises UserInputError: field and range."""
     given = {name: value for name, value in changes.items() if value is not None}
-    ranges: dict[str, tuple[str, Callable[[Any], bool]]] = {
-        "percentage": ("above 0, up to 1", lambda value: 0 < value <= 1),
-        "slack_seconds": (
-            f"0 to {LONGEST_SLACK_SECONDS:g}",
-            lambda value: 0 <= value <= LONGEST_SLACK_SECONDS,
-        ),
-        "estimator": (" or ".join(get_args(Estimator)), lambda value: value in ESTIMATORS),
-        "rounds_per_epoch": ("1 or more", lambda value: isinstance(value, int) and value >= 1),
-    }
-    for name, value in given.items():
-        expected, is_right = ranges[name]
-        if (
-            isinstance(value, bool)
-            or (name != "estimator" and not isinstance(value, int | float))
-            or not is_right(value)
-        ):
-            raise UserInputError(f"{value!r:.60}", where=name, expected=expected)
-    return settings.model_copy(update=given)
+    try:
+        return EarlyCloseSettings.model_validate({**settings.model_dump(), **given}, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where, value = str(first["loc"][0]), first["input"]
+        raise UserInputError(f"{value!r:.60}: {first['msg']}", where=where) from None

@@ -241,7 +241,7 @@ enum pending_message {
  * peer's receive was over before our send. */
 enum early_end { EARLY_NONE, EARLY_SEND, EARLY_RECEIVE };
 
-enum sender_stage { WAITS_FOR_READY, SENDS, LINGERS, WAITS_FOR_BITMAP, REPAIRS };
+enum sender_stage { WAITS_FOR_READY, SENDS, LINGERS, WAITS_FOR_BITMAP };
 
 /* Packets of a transfer that were found to be lost, in this order: each one's `left` has the next one. */
 struct lost {
@@ -601,10 +601,9 @@ uint32_t burst_packets(const struct transfer *transfer); /* at most */
 static inline bool repairs_at_once(const struct flow *flow) { return flow->options.repair == MLT_AT_ONCE; }
 static inline bool flow_has_data(const struct flow *flow)
 {
-    return flow->sending.next != &flow->sending || flow->critical.next != &flow->critical
-        || flow->lost[NORMAL].next != &flow->lost[NORMAL] || flow->lost[CRITICAL].next != &flow->lost[CRITICAL];
+    return link_is_in(&flow->sending) || link_is_in(&flow->critical) || link_is_in(&flow->lost[NORMAL])
+        || link_is_in(&flow->lost[CRITICAL]);
 }
-void queues_begin(struct transfer *transfer);
 bool queues_peek(struct flow *flow, struct at_hand *hand);
 void queues_taken(const struct at_hand *hand);
 void queues_lost(struct transfer *transfer, uint32_t packet);
@@ -657,7 +656,6 @@ void path_sent(struct flow *flow, int path, uint64_t stamp, uint32_t packets, ui
 void path_acknowledged(struct flow *flow, int path, const uint8_t *datagram, int64_t arrived_ns);
 void path_probe(struct flow *flow, int path, const struct transfer *transfer, uint32_t attempt, uint8_t tos);
 void paths_look(struct flow *flow); /* at their health */
-void path_write_off(struct flow *flow, struct path *path);
 void path_gone(struct flow *flow, uint64_t bytes);
 int64_t flow_rtt(const struct flow *flow);
 void controller_init(struct controller *controller, const struct mlt_rate_options *options);

@@ -174,7 +174,7 @@ static void advance(struct flow *flow, struct path *path, uint64_t stamp)
 }
 
 /* What was sent on a path counts as lost, and not as on its way. */
-void path_write_off(struct flow *flow, struct path *path)
+static void write_off(struct flow *flow, struct path *path)
 {
     if (repairs_at_once(flow))
         departures_give_up(flow, path);
@@ -335,7 +335,7 @@ static void look_at_flight(struct flow *flow)
         return;
     }
     for (int number = 0; number < flow->path_count; number++)
-        path_write_off(flow, &flow->paths[number]);
+        write_off(flow, &flow->paths[number]);
     flow->in_flight_bytes = 0;
     flow->statistics.timeouts++;
     flow->controller.law->on_timeout(&flow->controller, now_ns);
@@ -369,7 +369,7 @@ static void probe_unused(struct flow *flow, int number)
     if (flow->core->now_ns < path->probe_ns)
         return;
     path_probe(flow, number, NULL, 0, flow->options.control_tos);
-    path_write_off(flow, path); /* or its silence would look like that of all paths, and slow the flow */
+    write_off(flow, path); /* or its silence would look like that of all paths, and slow the flow */
     path->probe_wait_ns = 2 * path->probe_wait_ns < LAST_PROBE_NS ? 2 * path->probe_wait_ns : LAST_PROBE_NS;
     path->probe_ns = flow->core->now_ns + path->probe_wait_ns;
 }

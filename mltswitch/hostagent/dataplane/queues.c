@@ -8,20 +8,13 @@
 
 static const double TOLD_AGAIN = 0.1; /* a change by such a share */
 
-void queues_begin(struct transfer *transfer)
-{
-    send_join(&transfer->flow->critical, transfer);
-}
-
 /* All of its critical packets, or all packets, have left once. */
 static void end_phase(struct transfer *transfer)
 {
     struct flow *flow = transfer->flow;
     link_remove(&transfer->sending);
-    if (transfer->pass.phase == 1) {
-        transfer->stage = REPAIRS;
+    if (transfer->pass.phase == 1)
         return;
-    }
     transfer->pass.phase = 1;
     transfer->pass.step = transfer->pass.burst_count = transfer->pass.burst_next = 0;
     entry_say(flow, transfer->entry, SAY_REGISTER); /* how many are critical is known now */
@@ -31,7 +24,7 @@ static void end_phase(struct transfer *transfer)
 /* A burst of the first transfer that has new packets of this kind; false: none has. */
 static bool peek_new(const struct link *list, struct at_hand *hand)
 {
-    while (list->next != list) {
+    while (link_is_in(list)) {
         struct transfer *transfer = list->next->owner;
         const struct pass *pass = &transfer->pass;
         if (pass->burst_next < pass->burst_count || pass_window(transfer)) {
@@ -57,7 +50,7 @@ static void pop(struct transfer *transfer, enum packet_kind kind)
 static bool peek_lost(const struct flow *flow, enum packet_kind kind, struct at_hand *hand)
 {
     const struct link *list = &flow->lost[kind];
-    while (list->next != list) {
+    while (link_is_in(list)) {
         struct transfer *transfer = list->next->owner;
         const struct lost *lost = &transfer->lost[kind];
         if (bit_is_set(transfer->arrived, lost->first)) { /* it was only late */

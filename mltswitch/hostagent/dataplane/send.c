@@ -68,10 +68,7 @@ void send_ready(struct transfer *transfer)
     transfer->stage = SENDS;
     pass_begin(transfer, 1);
     wake(transfer->flow);
-    if (transfer->left)
-        queues_begin(transfer);
-    else
-        send_join(&transfer->flow->sending, transfer);
+    send_join(transfer->left ? &transfer->flow->critical : &transfer->flow->sending, transfer);
 }
 
 /* The peer's bitmap has come. */

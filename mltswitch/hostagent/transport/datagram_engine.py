@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, RateOptions
+from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, RateOptions, lib
 from mltswitch.hostagent.errors import PeerBusyError, PeerRefusedError
 from mltswitch.hostagent.protocol.frames import first_problem, text
 from mltswitch.hostagent.spraying.shares import Policy
-from mltswitch.hostagent.transport.datagram_flow import CONTROL_LAWS, ECT, REPAIRS, DatagramConnection
+from mltswitch.hostagent.transport.datagram_flow import CONTROL_LAWS, ECT, DatagramConnection
 from mltswitch.hostagent.transport.datagram_plane import plane_of
 from mltswitch.hostagent.transport.datagram_settings import DatagramSettings
 from mltswitch.hostagent.transport.description import TransportHost
@@ -50,13 +50,15 @@ class DatagramEngine:
     Args:
         host: the agent.
         name: of the transport, and of its section.
-        repair: `passes` or `at-once`.
+        at_once: whether acknowledgements name packets, so that each loss is repaired at once; else the sender
+            asks behind each pass over a tensor.
     """
 
-    def __init__(self, host: TransportHost, name: str, repair: str) -> None:
+    def __init__(self, host: TransportHost, name: str, *, at_once: bool) -> None:
         settings = host.config.section(name)
         assert isinstance(settings, DatagramSettings)  # noqa: S101  (it is our own section)
-        self.host, self.name, self.settings, self._repair = host, name, settings, repair
+        self.host, self.name, self.settings = host, name, settings
+        self._repair = lib.MLT_AT_ONCE if at_once else lib.MLT_IN_PASSES
         self.plane: Final = plane_of(host)
 
     def offer(self, peer: str, channel: str) -> dict[str, Any]:  # noqa: ARG002  (every flow is new)
@@ -83,7 +85,7 @@ class DatagramEngine:
     def accept(
         self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]
     ) -> DatagramConnection:
-        """Open the flow."""
+        """Open a flow to the peer; see TransportEngine."""
         mine = _Offer.model_validate(ours)
         try:
             offer = _Offer.model_validate(theirs)
@@ -102,7 +104,7 @@ class DatagramEngine:
             "silence_ns": round(self.settings.silence_seconds * 1e9),
             "ack_packets": self.settings.acknowledgement_packets,
             "ack_delay_ns": min(config.acknowledgement_delay_ns, self.settings.most_delay_ns),
-            "repair": REPAIRS[self._repair],
+            "repair": self._repair,
             "control_tos": config.control_dscp << 2 | ECT,
             "spray_random": config.spraying.policy is Policy.RANDOM,
             "rate": self.rate_options(window_bytes),
@@ -143,7 +145,7 @@ class DatagramEngine:
         return self.plane.counters()
 
     def close(self) -> None:
-        """See TransportEngine."""
+        """Leave the data plane, which ends with its last transport."""
         self.plane.close()
 
 

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import astuple, fields
+from dataclasses import asdict, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,7 +64,6 @@ _CODES: Final[dict[str, int]] = {
 }
 """Of the data plane, by our words."""
 CONTROL_LAWS: Final = {"timely": lib.MLT_TIMELY, "bbr": lib.MLT_BBR}
-REPAIRS: Final = {"passes": lib.MLT_IN_PASSES, "at-once": lib.MLT_AT_ONCE}
 _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
     lib.MLT_CANCELLED: (CancelledError, "{said}"),
     lib.MLT_PEER_CANCELLED: (CancelledError, "the peer gave it up: {said}"),
@@ -79,7 +78,7 @@ _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
 }
 """What a status means, where the data plane, or the peer, says more: with that."""
 _ENDINGS: Final = ("complete", "bounds", "taken", "percentage", "deadline")
-"""By `enum mlt_ending`."""
+"""How a receive has ended well, by our words, in the order of `enum mlt_ending`."""
 _TIMES: Final = ("posted_ns", "ready_ns", "first_ns", "last_ns", "ended_ns")
 _PATH_COUNTS: Final = [
     field.name for field in fields(PathSnapshot) if field.type is int and field.name != "path"
@@ -174,9 +173,7 @@ class DatagramConnection:
             "keep_missing": request.keep_missing,
         }
         if request.closing is not None:
-            number, percentage, lt_ns, slack_ns = astuple(request.closing)
-            gather = {"number": number, "percentage": percentage, "lt_ns": lt_ns, "slack_ns": slack_ns}
-            policy |= {"stop_rule": lib.MLT_GATHERED, "gather": gather}
+            policy |= {"stop_rule": lib.MLT_GATHERED, "gather": asdict(request.closing)}
         return entry
 
     def _posted(

@@ -10,7 +10,7 @@ class DatagramSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     most_delay_ns: ClassVar[int] = 1_000_000
-    """Of an acknowledgement."""
+    """How long an acknowledgement waits at most for more packets to acknowledge."""
 
     silence_seconds: float = Field(default=10.0, gt=0, le=3600, allow_inf_nan=False)
     """A peer of whom nothing is heard so long, while something is open, is gone."""

@@ -83,10 +83,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class ClosingRule:
-    """When a receive may end before all is there (LTP, section III-B); see `hostagent.early_close`."""
+    """When a receive may end before all is there: `struct mlt_gather` of the data plane, by its fields."""
 
-    gather: int
-    """Number of those that end together; 0: this one alone."""
+    number: int
+    """Of the gather, whose receives end together; 0: this one alone."""
     percentage: float
     lt_ns: int
     slack_ns: int

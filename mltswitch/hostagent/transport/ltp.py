@@ -16,7 +16,7 @@ def _open(host: TransportHost) -> "DatagramEngine":
     """Raises MachineError where the data plane was not built, or an address is not this host's."""
     from mltswitch.hostagent.transport.datagram_engine import DatagramEngine
 
-    return DatagramEngine(host, TRANSPORT.name, "at-once")
+    return DatagramEngine(host, TRANSPORT.name, at_once=True)
 
 
 TRANSPORT: Final = Transport(
