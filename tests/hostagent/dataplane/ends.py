@@ -56,7 +56,7 @@ class VirtualPlane(DataPlane):
 
 
 class Ends:
-    """Two ends; what one sends reaches the other after `delay_ns`."""
+    """Two ends; what one sends reaches the other after `delay_ns`. Each of `links` is a flow between them."""
 
     def __init__(
         self,
@@ -67,11 +67,13 @@ class Ends:
         rate: RateOptions | None = None,
         spray_random: bool = False,
         repair: int = lib.MLT_IN_PASSES,
+        links: int = 1,
     ) -> None:
         self.now_ns = SECOND
         self.delay_ns = 50_000
         self.planes = [VirtualPlane(seed=1 + end, now_ns=self.now_ns) for end in range(2)]
-        self.tokens = [plane.reserve() for plane in self.planes]
+        self.links = [[plane.reserve() for plane in self.planes] for _ in range(links)]
+        self.tokens = self.links[0]
         self.flying: list[tuple[int, int, Any, bytes]] = []
         self.outputs: list[tuple[int, Any, bytes]] = []
         self.carry: Carry = lambda *_: True
@@ -84,7 +86,6 @@ class Ends:
                 "receive_salt": b"salt",
             }
             options = Fields(
-                peer_token=self.tokens[1 - end],
                 send_datagram_bytes=datagram_bytes,
                 receive_datagram_bytes=datagram_bytes,
                 rate=rate or RateOptions(),
@@ -94,7 +95,8 @@ class Ends:
                 **(secrets if keys else {}),
             )
             table = [path_fields(address="10.0.0.1", port=1, socket=number) for number in range(paths)]
-            plane.open(self.tokens[end], options, table)
+            for tokens in self.links:
+                plane.open(tokens[end], options | {"peer_token": tokens[1 - end]}, table)
 
     def post(
         self,
@@ -104,23 +106,29 @@ class Ends:
         policy: Fields | None = None,
         tensor: int = 1,
         round_: int = 0,
+        link: int = 0,
         **send: Any,
     ) -> tuple[int, int]:
         """A send at end 0, a receive at end 1."""
-        sent = self.send(data, tensor=tensor, round_=round_, **send)
-        return sent, self.receive(target, policy=policy, tensor=tensor, round_=round_)
+        flow = {"flow": self.links[link][0]}
+        sent = self.send(data, tensor=tensor, round_=round_, **flow | send)
+        return sent, self.receive(target, policy=policy, tensor=tensor, round_=round_, link=link)
 
     def send(self, data: Any, *, tensor: int = 1, round_: int = 0, **send: Any) -> int:
         """At end 0."""
         return self.planes[0].post_sends([self._fields(0, data, tensor, round_) | send])[0]
 
-    def receive(self, target: Any, *, policy: Fields | None = None, tensor: int = 1, round_: int = 0) -> int:
+    def receive(
+        self, target: Any, *, policy: Fields | None = None, tensor: int = 1, round_: int = 0, link: int = 0
+    ) -> int:
         """At end 1."""
-        fields = self._fields(1, target, tensor, round_)
-        return self.planes[1].post_receives([fields | {"policy": policy or completion()}])[0]
+        more = {"flow": self.links[link][1], "policy": policy or completion()}
+        return self.planes[1].post_receives([self._fields(1, target, tensor, round_) | more])[0]
 
     def _fields(self, end: int, elements: Any, tensor: int, round_: int) -> Fields:
-        kind = {4: ElementType.FLOAT32, 1: ElementType.INT8}[elements.itemsize]
+        kind = {8: ElementType.FLOAT64, 4: ElementType.FLOAT32, 2: ElementType.INT16, 1: ElementType.INT8}[
+            elements.itemsize
+        ]
         return {
             "flow": self.tokens[end],
             "elements": elements,
@@ -142,8 +150,7 @@ class Ends:
                     size = output.segment_bytes
                     for at in range(0, len(data), size):
                         if self.carry(end, output, data[at : at + size]):
-                            arrives = (self.now_ns + self.delay_ns, end, output, data[at : at + size])
-                            insort(self.flying, arrives, key=itemgetter(0))
+                            self.fly(self.delay_ns, end, output, data[at : at + size])
                 timer = plane.next_timer()
                 if timer is not None:
                     due.append(timer)
@@ -157,6 +164,10 @@ class Ends:
             while self.flying and self.flying[0][0] <= self.now_ns:
                 at_ns, end, output, data = self.flying.pop(0)
                 self.planes[1 - end].feed(data, at_ns, tos=output.tos)
+
+    def fly(self, delay_ns: int, end: int, output: Any, datagram: bytes) -> None:
+        """One datagram that an end has sent."""
+        insort(self.flying, (self.now_ns + delay_ns, end, output, datagram), key=itemgetter(0))
 
     def both(self, sent: int, received: int, seconds: float = 20) -> tuple[Any, Any]:
         """The results of a transfer once both ends are done."""
