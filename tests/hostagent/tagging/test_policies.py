@@ -38,8 +38,10 @@ def test_names() -> None:
     assert flags("all", data, 4) == [True] * 3
     assert flags("none", data, 4) == [False] * 3
     assert flags("position", data, 4) == [False, True, True]
+    assert flags("edges", data, 3) == [True, False, False, True]
+    assert flags("edges", data, 10) == [True]
     assert all(isinstance(policy, ImportancePolicy) for policy in POLICIES.values())
-    with pytest.raises(UserInputError, match=r"'luck' is no policy .*magnitude, all, none, position"):
+    with pytest.raises(UserInputError, match=r"'luck' is no policy .*magnitude, all, none, position, edges"):
         policy_named("luck")
     for wrong in ((1.5, "back"), (0.5, "middle")):
         with pytest.raises(UserInputError):

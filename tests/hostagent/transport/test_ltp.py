@@ -1,5 +1,6 @@
 """The transport `ltp` between real agents: settings, losses, early ends, and what is told of them."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,12 @@ def test_a_section_names_field_and_place(tmp_path: Path, section: str, text: str
 
 
 def test_mlt_and_ltp_of_one_agent_share_its_sockets(make: Make) -> None:
-    sender, receiver = joined(make, transport="mlt", channels={"gradients": "ltp"})
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_one:
+        any_one.bind(("127.0.0.1", 0))
+        port = any_one.getsockname()[1]
+    fields: dict[str, Any] = {"transport": "mlt", "channels": {"gradients": "ltp"}}
+    sender, receiver = make(SENDER, **fields), make(RECEIVER, data_port=port, **fields)
+    connect(sender, receiver)
     data = values(COUNT)
     for channel in ("default", "gradients"):
         buffer = np.zeros_like(data)
@@ -47,18 +53,22 @@ def test_mlt_and_ltp_of_one_agent_share_its_sockets(make: Make) -> None:
         sender.channel(channel).post_send(RECEIVER, data, tensor=1).wait(PATIENCE_SECONDS)
         there.wait(PATIENCE_SECONDS)
         assert np.array_equal(buffer, data)
-    engines = [engine for engine in sender.engine._transports.values() if hasattr(engine, "plane")]
+    engines = [engine for engine in receiver.engine._transports.values() if hasattr(engine, "plane")]
     assert len(engines) == 2
-    assert engines[0].plane is engines[1].plane
+    assert [engine.plane.sockets[0][1:] for engine in engines] == [("127.0.0.1", port)] * 2
+    assert len(engines[0].plane.sockets) == 1
 
 
-def _rounds(sender: Agent, receiver: Agent, count: int, **options: Any) -> list[Any]:
+def _rounds(
+    sender: Agent, receiver: Agent, count: int, importance: str | None = None, **options: Any
+) -> list[Any]:
     found, data = [], values(COUNT)
     for number in range(count):
         buffer = np.full_like(data, 7)
         gather = receiver.gather() if options.get("loss_bound") else None
         there = receiver.post_receive(SENDER, buffer, tensor=1, round_number=number, gather=gather, **options)
-        here = sender.post_send(RECEIVER, data, tensor=1, round_number=number).wait(PATIENCE_SECONDS)
+        sent = sender.post_send(RECEIVER, data, tensor=1, round_number=number, importance=importance)
+        here = sent.wait(PATIENCE_SECONDS)
         completion = there.wait(PATIENCE_SECONDS)
         expected = data.copy()
         for first, end in completion.missing:
@@ -73,30 +83,37 @@ def test_everything_arrives_through_losses(make: Make) -> None:
     sender, receiver = joined(make, transport="ltp", **SMALL)
     with losing(receiver, 0.05), losing(sender, 0.05):
         rounds = _rounds(sender, receiver, 3)
-    assert all(there.ending == "complete" and there.missing_share == 0 for _, there in rounds)
+    for here, there in rounds:
+        assert (here.ending, there.ending, there.missing_share) == ("complete", "complete", 0)
+        assert (there.lt_seconds, there.deadline_seconds, there.packets_needless) == (None, None, None)
+        assert 0 <= here.packets_needless <= here.packets_resent
     assert sum(here.packets_resent for here, _ in rounds) > 0
     snapshot = sender.snapshot().peers[RECEIVER]["default"]
     assert snapshot.transport == "ltp"
+    assert snapshot.needless_packets == sum(here.packets_needless for here, _ in rounds)
     assert snapshot.base_round_trip_seconds is not None
     assert snapshot.bottleneck_bps is not None
     assert snapshot.rate_bps is not None
 
 
-def test_rounds_end_early_within_their_bound_and_with_both_edges(make: Make) -> None:
+@pytest.mark.parametrize(("importance", "critical"), [(None, 2), ("position", 420)])
+def test_rounds_end_early_within_their_bound_and_with_all_critical_packets(
+    make: Make, importance: str | None, critical: int
+) -> None:
     sender, receiver = joined(make, transport="ltp", ltp={"slack_seconds": 0}, **SMALL)
     with losing(receiver, 0.3):
-        first = _rounds(sender, receiver, 1, loss_bound=0.2)[0][1]
+        first = _rounds(sender, receiver, 1, importance, loss_bound=0.2)[0][1]
         for _ in range(20):  # rounds that were much faster: LT has always passed
             receiver.default._history.learn(SENDER, 4 * COUNT, 1_000, 1.0)
-        rounds = _rounds(sender, receiver, 12, loss_bound=0.2)
+        rounds = _rounds(sender, receiver, 40, importance, loss_bound=0.2)
     assert (first.ending, first.lt_seconds) == ("complete", None)  # waits for all
     early = [there for _, there in rounds if there.ending in {"percentage", "deadline"}]
     assert early
     for _, there in rounds:
         assert there.missing_share <= 0.2
-        assert there.important_received == 2  # `edges`
+        assert there.important_received == critical  # `edges` unless it is said
     for there in early:
-        assert there.important_packets == 2  # without knowing it none may end early
+        assert there.important_packets == critical  # without knowing it none may end early
         assert there.lt_seconds is not None
         assert there.deadline_seconds is not None
         assert there.deadline_seconds >= there.lt_seconds
@@ -104,7 +121,12 @@ def test_rounds_end_early_within_their_bound_and_with_both_edges(make: Make) -> 
 
 @pytest.mark.parametrize(
     ("defaults", "options", "important"),
-    [({}, {}, 2), ({"importance": "all"}, {}, None), ({}, {"importance": "none"}, 0)],
+    [
+        ({}, {}, 2),
+        ({"loss_bound": 0.1}, {}, 2),
+        ({"importance": "all"}, {}, None),
+        ({}, {"importance": "none"}, 0),
+    ],
 )
 def test_edges_are_critical_unless_somebody_says_otherwise(
     make: Make, defaults: dict[str, Any], options: dict[str, Any], important: int | None
