@@ -146,20 +146,17 @@ class Channel:
         self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
     ) -> list[Transfer]:
         """Memory for many tensors in one post: all begin, or none."""
-        checked: list[Receive] = []
-        gathers: list[Gather | None] = []
+        checked: list[tuple[Receive, Gather | None]] = []
         try:
-            for request in requests:
-                receive, gather = self._receive(peer, request)
-                checked.append(receive)
-                gathers.append(gather)
-            transfers = self._post(peer, Direction.RECEIVE, checked, completions)
+            checked.extend(self._receive(peer, request) for request in requests)
+            receives = [receive for receive, _ in checked]
+            transfers = self._post(peer, Direction.RECEIVE, receives, completions)
         except BaseException:
-            for gather in gathers:
+            for receive, gather in checked:
                 if gather is not None:
-                    gather.ended(peer, None)
+                    gather.withdraw(peer, receive)
             raise
-        for transfer, gather in zip(transfers, gathers, strict=True):
+        for transfer, (_, gather) in zip(transfers, checked, strict=True):
             if gather is not None:
                 transfer.add_done_callback(partial(_tell, gather, transfer))
         return transfers

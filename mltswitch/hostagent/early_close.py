@@ -174,8 +174,18 @@ class Gather:
         lt_ns = self._history.lt_ns(peer, size_bytes, settings)
         return ClosingRule(self._number, percentage, lt_ns, round(settings.slack_seconds * NANOSECONDS))
 
+    def withdraw(self, peer: str, receive: Receive) -> None:
+        """For the channel: a receive never began, and may be posted again."""
+        with self._lock:
+            link = self._links[peer]
+            link.size_bytes -= len(receive.memory.data)
+            link.open -= 1
+            self._posted.discard((peer, receive.tensor))
+            if not self._posted:
+                self._round_number = None
+
     def ended(self, peer: str, statistics: TransferStatistics | None) -> None:
-        """For the channel: one is over; None: it has failed, or never began."""
+        """For the channel: one is over; None: it has failed."""
         with self._lock:
             link = self._links[peer]
             link.open -= 1

@@ -8,7 +8,6 @@
 enum {
     TIMES = 3,
     SAID_NOW = NAMINGS / 4, /* pieces that nobody has named yet: more do not wait */
-    WORDS = PIECE_PACKETS / 64,
 };
 
 /* ------------------------------------------------------------------------------------------------------ receiver */
@@ -90,30 +89,25 @@ void names_forget(const struct transfer *transfer)
 
 /* -------------------------------------------------------------------------------------------------------- sender */
 
-/* Returns false for what cannot be: packets that there are not, or that were never sent. */
+/* Returns false for what cannot be: packets that there are not, with which a piece says nothing, or that never left. */
 static bool take_piece(struct transfer *transfer, uint32_t first, const uint8_t *bits)
 {
-    const struct layout *layout = &transfer->layout;
+    uint32_t packets = transfer->layout.packets - first < PIECE_PACKETS ? transfer->layout.packets - first : PIECE_PACKETS;
     bool is_sane = true;
-    for (uint32_t word = 0; word < WORDS; word++) {
-        uint64_t named = 0;
-        for (uint32_t byte = 0; byte < 8; byte++)
-            named |= (uint64_t)bits[8 * word + byte] << 8 * byte;
-        for (; named; named &= named - 1) {
-            uint32_t packet = first + 64 * word + (uint32_t)__builtin_ctzll(named);
-            if (packet >= layout->packets)
-                return false;
-            if (bit_is_set(transfer->arrived, packet))
-                continue;
-            if (!transfer->left[packet] && !bit_is_set(transfer->is_lost, packet)) {
-                is_sane = false;
-                continue;
-            }
-            bit_set(transfer->arrived, packet);
-            transfer->result.arrived_packets++;
-            transfer->result.arrived_important += bit_is_set(transfer->important, packet);
-            departures_named(transfer, packet);
+    for (uint32_t number = packets; number < PIECE_PACKETS; number++)
+        if (bit_is_set(bits, number))
+            return false;
+    for (uint32_t packet = first; packet < first + packets; packet++) {
+        if (!bit_is_set(bits, packet - first) || bit_is_set(transfer->arrived, packet))
+            continue;
+        if (!transfer->left[packet] && !bit_is_set(transfer->is_lost, packet)) {
+            is_sane = false;
+            continue;
         }
+        bit_set(transfer->arrived, packet);
+        transfer->result.arrived_packets++;
+        transfer->result.arrived_important += bit_is_set(transfer->important, packet);
+        departures_named(transfer, packet);
     }
     return is_sane;
 }
