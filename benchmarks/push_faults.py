@@ -49,6 +49,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import unified_diff
+from multiprocessing.connection import wait
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -119,6 +120,7 @@ _PRELOADED: Final = (
 
 
 _planning: Final = threading.Lock()
+_starting: Final = threading.Lock()  # a start asks after all processes, and so takes the exit code of another run's
 
 
 @dataclass
@@ -347,13 +349,16 @@ class Run:
         environment = {"MLTSWITCH_STATE": str(self._folder / "state")}
         context = multiprocessing.get_context("forkserver")
         process = context.Process(target=_mltswitch, args=(words, environment, str(output)), daemon=True)
-        process.start()
+        with _starting:
+            process.start()
         self._pid = process.pid or 0
-        process.join(LONGEST_SECONDS)
+        has_ended = wait([process.sentinel], LONGEST_SECONDS)
         self._pid = 0
-        if process.is_alive():
+        if not has_ended:
             process.kill()
             self._violated("human_needed", f"{words[0]} has not ended after {LONGEST_SECONDS:g} s")
+            wait([process.sentinel])
+        with _starting:
             process.join()
         text = output.read_text(encoding="utf-8", errors="replace") if output.is_file() else ""
         ended = Ended(words, process.exitcode, text)
