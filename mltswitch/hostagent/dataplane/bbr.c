@@ -2,7 +2,9 @@
  * trip, and the least round trip. Loss is no signal.
  *
  * Acknowledgements carry counts, so one sample is what was delivered between the acknowledgement that was the last one
- * when a packet left, and the packet's own: an interval of a round trip at least, however acknowledgements are lumped.
+ * when a packet left, and the packet's own: an interval of a round trip at least, however acknowledgements are lumped. As
+ * in the kernel's, losses are answered by a round trip in which no more leaves than arrives: else a flow of ours keeps
+ * the queue full that it shares with others, and only the others make room.
  */
 #include "internal.h"
 
@@ -16,11 +18,12 @@ static const double MOST_LOST_SHARE = 0.02; /* of a look; more, and buffers are 
 static const double QUANTA_GROWTH = 0.25;   /* a look */
 static const int64_t PROBE_NS = 200 * MILLISECOND;
 enum {
-    LEAST_WINDOW_BYTES = 4 * 1500,
     FULL_ROUNDS = 3,
     LEAST_QUANTA = 3, /* that may be on the way beside what the network holds */
     MOST_QUANTA = 6,
     LOOK_PACKETS = 64,
+    PACKET_BYTES = 1500,
+    LEAST_WINDOW_BYTES = 4 * PACKET_BYTES,
     CYCLES = sizeof CYCLE / sizeof *CYCLE,
     BITS = 8,
 };
@@ -35,12 +38,14 @@ static void remember(struct bbr *bbr, const struct ack *ack)
     struct delivery *last = &bbr->deliveries[(bbr->next + DELIVERIES - 1) % DELIVERIES];
     if (bbr->count && ack->now_ns - last->at_ns < bbr->base_rtt_ns / (DELIVERIES / 4))
         return; /* enough for a few round trips */
-    bbr->deliveries[bbr->next] = (struct delivery){ack->now_ns, bbr->delivered_bytes, !ack->is_limited};
+    bbr->deliveries[bbr->next] = (struct delivery){ack->now_ns, ack->echoed_ns, bbr->delivered_bytes,
+                                                        !ack->is_limited};
     bbr->next = (bbr->next + 1) % DELIVERIES;
     bbr->count += bbr->count < DELIVERIES;
 }
 
-/* What was delivered since the newest packet that the acknowledgement speaks of left. */
+/* What was delivered since the newest packet that the acknowledgement speaks of left, over the time in which it arrived or
+ * the one in which it was sent, whichever is longer: a queue of others may let many arrive at once. */
 static void sample(struct bbr *bbr, const struct ack *ack)
 {
     for (uint32_t back = 1; back <= bbr->count; back++) {
@@ -50,6 +55,8 @@ static void sample(struct bbr *bbr, const struct ack *ack)
         int64_t took_ns = ack->now_ns - then->at_ns;
         if (took_ns < bbr->base_rtt_ns)
             return;
+        if (then->echoed_ns && ack->echoed_ns - then->echoed_ns > took_ns)
+            took_ns = ack->echoed_ns - then->echoed_ns;
         double found_bps = (double)(bbr->delivered_bytes - then->bytes) * BITS * (double)SECOND / (double)took_ns;
         double *most_bps = &bbr->most_bps[bbr->round % BANDWIDTH_ROUNDS];
         if (found_bps > *most_bps && ((ack->is_limited && !then->is_ours) || found_bps > bbr->bandwidth_bps))
@@ -198,6 +205,21 @@ static void decide(struct controller *controller, uint64_t delivered_bytes)
     controller->rate_bps = limited(rate_bps, controller->floor_bps, controller->cap_bps);
 }
 
+/* For a round trip after a loss, no more leaves than is delivered. */
+static void conserve(struct controller *controller, const struct ack *ack)
+{
+    struct bbr *bbr = &controller->bbr;
+    double kept_bytes = bbr->kept_bytes - (double)ack->lost * PACKET_BYTES;
+    double left_bytes = (double)(ack->in_flight_bytes + ack->delivered_bytes);
+    bool is_round_over = ack->echoed_ns >= bbr->lost_ns;
+    if (bbr->state == BBR_STARTUP || (is_round_over && !ack->lost))
+        return;
+    bbr->kept_bytes = is_round_over || kept_bytes < left_bytes ? left_bytes : kept_bytes;
+    if (is_round_over)
+        bbr->lost_ns = ack->now_ns;
+    controller->window_bytes = limited(bbr->kept_bytes, LEAST_WINDOW_BYTES, controller->window_bytes);
+}
+
 static void bbr_ack(struct controller *controller, const struct ack *ack)
 {
     struct bbr *bbr = &controller->bbr;
@@ -219,6 +241,7 @@ static void bbr_ack(struct controller *controller, const struct ack *ack)
     remember(bbr, ack);
     controller->base_rtt_ns = bbr->base_rtt_ns;
     decide(controller, ack->delivered_bytes);
+    conserve(controller, ack);
 }
 
 /* What is known of the network stays; the next acknowledgement sets the window again. */

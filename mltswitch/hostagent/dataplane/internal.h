@@ -100,16 +100,17 @@ enum bbr_limits {
 enum bbr_state { BBR_STARTUP, BBR_DRAIN, BBR_PROBE_BANDWIDTH, BBR_PROBE_RTT };
 
 struct delivery {
-    int64_t at_ns;
-    uint64_t bytes; /* delivered until then */
-    bool is_ours;   /* the sender had nothing more to send */
+    int64_t at_ns, echoed_ns; /* the latter: when the newest packet that it spoke of was sent */
+    uint64_t bytes;           /* delivered until then */
+    bool is_ours;             /* the sender had nothing more to send */
 };
 
 struct bbr {
     enum bbr_state state, resumed; /* the latter: after PROBE_RTT */
-    int64_t state_ns, round_ns;
+    int64_t state_ns, round_ns, lost_ns; /* the last: of the last loss that was answered */
     int64_t base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns; /* the least, since the window began, of the one before */
     int64_t window_ns, empty_ns; /* when the newer one began; when the queue was last empty, for all we know */
+    double kept_bytes; /* on the way, in the round trip after it */
     double bandwidth_bps, most_bps[BANDWIDTH_ROUNDS], full_bps; /* the last: when it last grew by a quarter */
     uint64_t delivered_bytes;
     struct delivery deliveries[DELIVERIES];
