@@ -120,7 +120,7 @@ _PRELOADED: Final = (
 
 
 _planning: Final = threading.Lock()
-_starting: Final = threading.Lock()  # a start asks after all processes, and so takes the exit code of another run's
+_starting: Final = threading.Lock()  # a start asks after all processes: it took the exit codes of other runs
 
 
 @dataclass
