@@ -150,17 +150,28 @@ class AgentConfig(BaseModel):
         """Settings from a file, and from fields that go before the file's; None: from these alone.
 
         `default_name` is this host's where neither name, keys nor plan say it.
-        Raises UserInputError naming file, line and field; UnsupportedPlanError where no agent can use the
+        Raises UserInputError naming file, line and field, also for the section of a transport where the file
+        names its transport and no channel has that one; UnsupportedPlanError where no agent can use the
         plan's paths.
         """
         where, text = "command line" if path is None else str(path), "{}"
         if path is not None:
             text = read_text(Path(path))
         data = parse_yaml(text, where=where, is_expanded=True)
+        said = None
         if isinstance(data, dict):
+            said = data.get("transport")
             data |= options or {}
         config = validate(data, cls, where=where, text=text)
         config._source = where
+        strays = set(config.__pydantic_extra__ or {}) - {said, config.transport, *config.channels.values()}
+        if strays and said is not None:  # a file that names none leaves that to the training job
+            stray = min(strays)
+            raise UserInputError(
+                f"no channel of this file has the transport {stray}",
+                where=place_of(stray, where=where, text=text),
+                expected=f"transport: {stray}, channels: {{NAME: {stray}}}, or no section {stray}",
+            )
         if default_name and config.name is config.keys is config.plan is None:
             config = config.model_copy(update={"name": default_name})
         try:

@@ -39,6 +39,20 @@ def test_a_section_names_field_and_place(tmp_path: Path, section: str, text: str
         AgentConfig.load(file)
 
 
+def test_a_section_is_of_a_transport_that_the_file_has(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    section = "ltp: {percentage: 0.9}\n"
+    for more in ("", "transport: ltp\n", "transport: mlt\nchannels: {gradients: ltp}\n"):
+        file.write_text(more + section)
+        assert AgentConfig.load(file).section("ltp").percentage == 0.9
+    file.write_text(f"transport: tcp\n{section}")
+    with pytest.raises(UserInputError, match=r"agent\.yaml:2: ltp: no channel .* has the transport ltp"):
+        AgentConfig.load(file)
+    assert AgentConfig.load(file, {"transport": "ltp"}).section("ltp").percentage == 0.9
+    file.write_text(f"transport: ltp\n{section}")
+    assert AgentConfig.load(file, {"transport": "tcp"}).transport == "tcp"
+
+
 def test_mlt_and_ltp_of_one_agent_share_its_data_port(make: Make) -> None:
     """A second socket could not have it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_one:
