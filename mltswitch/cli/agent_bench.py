@@ -20,8 +20,15 @@ COLUMNS: Final = ("transport", "n #", "tags", "tensors #", "goodput [Gbit/s]", "
 @click.option("--seconds", type=NumberRange(1, 3600), default=10.0, help="For all streams; by default 10.")
 @click.option("--size", "size_bytes", default="25MB", **SIZE, help="Of one tensor; by default 25MB.")
 @click.option("--mtu", "mtu_bytes", type=click.IntRange(576, 65_536), default=1500, help="By default 1500.")
+@click.option(
+    "--transport",
+    "wanted",
+    multiple=True,
+    type=click.Choice(list(transports())),
+    help="Some; by default all.",
+)
 @json_option
-def bench(seconds: float, size_bytes: int, mtu_bytes: int, as_json: bool) -> None:
+def bench(seconds: float, size_bytes: int, mtu_bytes: int, wanted: tuple[str, ...], as_json: bool) -> None:
     """Measure the agent on this machine: both ends in one process, over loopback, without privileges.
 
     Whole tensors of float32 in bursts of n packets, with a tag on each datagram, and over TCP. There is no
@@ -31,7 +38,9 @@ def bench(seconds: float, size_bytes: int, mtu_bytes: int, as_json: bool) -> Non
         raise UserInputError(f"{size_bytes} bytes", where="--size", expected=f"{LEAST_BYTES} to {MOST_BYTES}")
     progress(f"measuring for about {seconds:g} s")
     with progress_bar() as advance:
-        streams = run_bench(elements=size_bytes // 4, mtu_bytes=mtu_bytes, seconds=seconds, advance=advance)
+        streams = run_bench(
+            elements=size_bytes // 4, mtu_bytes=mtu_bytes, seconds=seconds, advance=advance, wanted=wanted
+        )
     size_bytes -= size_bytes % 4  # whole elements
     if as_json:
         print_json({"size_bytes": size_bytes, "mtu_bytes": mtu_bytes, "streams": streams})

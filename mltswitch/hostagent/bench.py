@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -42,15 +42,25 @@ class StreamFigures:
 
 
 def run_bench(
-    *, elements: int, mtu_bytes: int, seconds: float, advance: Callable[[str, int, int], None]
+    *,
+    elements: int,
+    mtu_bytes: int,
+    seconds: float,
+    advance: Callable[[str, int, int], None],
+    wanted: Collection[str] = (),
 ) -> list[StreamFigures]:
     """A stream for each case, in about so many seconds, true of this machine and of loopback alone.
 
-    Raises MachineError. `advance` is told what is measured.
+    Args:
+        advance: is told what is measured.
+        wanted: transports; none: all.
+
+    Raises MachineError.
     """
     streams = []
-    for number, (transport, burst, has_tags) in enumerate(CASES):
-        advance(f"{transport}, bursts of {burst or 'many'}", number, len(CASES))
+    cases = [case for case in CASES if not wanted or case[0] in wanted]
+    for number, (transport, burst, has_tags) in enumerate(cases):
+        advance(f"{transport}, bursts of {burst or 'many'}", number, len(cases))
         own = {
             "transport": transport,
             "burst_packets": burst,
@@ -58,7 +68,7 @@ def run_bench(
             "mtu_bytes": mtu_bytes,
             "listen": "127.0.0.1:0",
         }
-        streams.append(_stream(AgentConfig.model_validate(own), elements, seconds / len(CASES)))
+        streams.append(_stream(AgentConfig.model_validate(own), elements, seconds / len(cases)))
     return streams
 
 

@@ -365,5 +365,6 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split()[1] for line in out.splitlines() if line.startswith((" mlt", " tcp"))] == [
         *("1", "4", "16", "most", "most", "-")
     ]
-    document = json.loads(run(capsys, *small, "--json")[1])
+    document = json.loads(run(capsys, *small, "--transport", "ltp", "--transport", "tcp", "--json")[1])
+    assert [entry["transport"] for entry in document["streams"]] == ["ltp"] * 3 + ["tcp"]
     assert all(entry["goodput_bps"] > 0 for entry in document["streams"])
