@@ -235,6 +235,7 @@ struct mlt_result {
 
 struct mlt_sample { /* of a flow, since the last one */
     uint64_t delivered_bytes, delivered_packets, lost_packets, marked_packets;
+    uint64_t in_flight_bytes, window_bytes; /* on the way now, and what may be */
     int64_t least_rtt_ns, interval_ns;
 };
 

@@ -207,6 +207,8 @@ static void tell_sample(struct flow *flow)
     struct controller *controller = &flow->controller;
     if (!controller->has_sample)
         return;
+    controller->sample.in_flight_bytes = flow->in_flight_bytes;
+    controller->sample.window_bytes = (uint64_t)controller->window_bytes;
     core_event(flow->core, &(struct mlt_event){.kind = MLT_EVENT_SAMPLE, .flow = flow->token, .path = -1,
                                                .sample = controller->sample});
     controller->sample = (struct mlt_sample){0};

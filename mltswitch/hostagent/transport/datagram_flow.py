@@ -244,6 +244,8 @@ class DatagramConnection:
             delivered_packets=sample.delivered_packets,
             lost_packets=sample.lost_packets,
             marked_packets=sample.marked_packets,
+            in_flight_bytes=sample.in_flight_bytes,
+            window_bytes=sample.window_bytes,
             least_round_trip_seconds=_seconds(sample.least_rtt_ns),
             interval_seconds=sample.interval_ns / 1e9,
         )

@@ -265,6 +265,10 @@ class RateSample:
     delivered_packets: int
     lost_packets: int
     marked_packets: int
+    in_flight_bytes: int
+    """On the way at its end."""
+    window_bytes: int
+    """What may be on the way: it grows with what is delivered, and begins anew when nothing is heard."""
     least_round_trip_seconds: float | None
     interval_seconds: float
 
