@@ -1,8 +1,9 @@
 /* What a flow that repairs at once sends next (LTP, section IV-B): its critical packets, then the normal ones, each once,
  * and what was found to be lost.
  *
- * A lost critical packet is a critical one again; a lost normal one waits until nothing new is left. Front layers come
- * first among new packets; lost ones leave in the order in which they were found.
+ * A lost critical packet is a critical one again; a lost normal one waits until nothing new of its tensor is left, but
+ * not for tensors behind it: a flow that is given tensor after tensor never runs out of new packets. Front layers come
+ * first; lost packets of a tensor leave in the order in which they were found.
  */
 #include "internal.h"
 
@@ -47,11 +48,23 @@ static void pop(struct transfer *transfer, enum packet_kind kind)
         link_remove(&lost->link);
 }
 
+/* Of this kind, the first in the list that has nothing new to send, unless new packets of another go before. */
+static struct transfer *next_lost(const struct flow *flow, enum packet_kind kind)
+{
+    const struct transfer *sending = kind == NORMAL && link_is_in(&flow->sending) ? flow->sending.next->owner : NULL;
+    for (const struct link *at = flow->lost[kind].next; at != &flow->lost[kind]; at = at->next) {
+        struct transfer *transfer = at->owner;
+        if (kind == CRITICAL || (!link_is_in(&transfer->sending)
+                                 && (!sending || transfer->send.priority <= sending->send.priority)))
+            return transfer;
+    }
+    return NULL;
+}
+
 static bool peek_lost(const struct flow *flow, enum packet_kind kind, struct at_hand *hand)
 {
-    const struct link *list = &flow->lost[kind];
-    while (link_is_in(list)) {
-        struct transfer *transfer = list->next->owner;
+    struct transfer *transfer;
+    while ((transfer = next_lost(flow, kind))) {
         const struct lost *lost = &transfer->lost[kind];
         if (bit_is_set(transfer->arrived, lost->first)) { /* it was only late */
             pop(transfer, kind);
@@ -70,8 +83,8 @@ static bool peek_lost(const struct flow *flow, enum packet_kind kind, struct at_
 
 bool queues_peek(struct flow *flow, struct at_hand *hand)
 {
-    return peek_new(&flow->critical, hand) || peek_lost(flow, CRITICAL, hand) || peek_new(&flow->sending, hand)
-        || peek_lost(flow, NORMAL, hand);
+    return peek_new(&flow->critical, hand) || peek_lost(flow, CRITICAL, hand) || peek_lost(flow, NORMAL, hand)
+        || peek_new(&flow->sending, hand) || peek_lost(flow, NORMAL, hand);
 }
 
 void queues_taken(const struct at_hand *hand)

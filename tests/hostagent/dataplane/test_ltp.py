@@ -127,6 +127,34 @@ def test_no_normal_packet_is_repaired_before_all_have_left_but_a_critical_one_ov
     assert again[1:] == list(range(PACKETS + 1, PACKETS + 11))
 
 
+@pytest.mark.parametrize("priority", [0, 1])
+def test_repairs_wait_for_new_packets_of_their_tensor_and_of_front_layers_alone(priority: int) -> None:
+    """Who sends tensor after tensor always has new packets."""
+    two = ends(rate=SLOW)
+    once = iter([False])
+    two.carry = lambda end, _, datagram: bool(
+        end or datagram[1] != AgentKind.DATA or packet_of(datagram)[:2] != (1, 9) or next(once, True)
+    )
+    options: dict[str, Any] = {"importance": lib.MLT_NONE_IMPORTANT}
+    pairs = [
+        two.post(
+            gradients(COUNT),
+            np.zeros(COUNT, np.float32),
+            tensor=tensor,
+            priority=priority * (tensor == 1),
+            **options,
+        )
+        for tensor in (1, 2)
+    ]
+    for pair in pairs:
+        two.both(*pair)
+    packets = packets_of(two)
+    [again] = [at for at, packet in enumerate(packets) if packet.flags & AgentFlag.RETRANSMISSION]
+    assert packets[again][:2] == (1, 9)
+    last_of_front = max(at for at, packet in enumerate(packets) if packet.tensor == 2)
+    assert (again > last_of_front) if priority else PACKETS <= again < last_of_front
+
+
 @pytest.mark.parametrize(("datagram_bytes", "packets"), [(SMALL, 20), (MTU_1500, 20), (9000, 3)])
 def test_no_burst_is_longer_than_the_paper_allows(datagram_bytes: int, packets: int) -> None:
     two = ends(datagram_bytes=datagram_bytes)
