@@ -7,7 +7,7 @@ same one), `--atomic`, `--serial 1` and a fault. They are real SSH servers, and 
 that can be killed; it is forked with its modules loaded, and reads the inventory as where ansible-core is not
 installed, which saves two seconds a command. Then the fault is lifted, and the operator runs `status`, and
 `resume` or `rollback`; three in ten of those are disturbed, too. Where a switch is not settled then, the
-operator runs the same again, or `rollback` where `resume` says so. Nothing else.
+operator runs the same again. Nothing else.
 
 After that each switch's whole configuration, running and saved, must be what it was, or what the undisturbed
 push makes of a twin, as its state in the journal says; of an atomic push, on all of them alike.
@@ -85,8 +85,6 @@ HANG_SECONDS: Final = 0.5
 OPERATOR_LATE_SECONDS: Final = 3600.0
 """EOS undoes by itself what nobody has confirmed after ten minutes."""
 SHOWN_LINES: Final = 12
-ATOMIC_HINT: Final = "takes the others back, too"
-"""What `resume` says where devices of an atomic change went back."""
 SIMPLE: Final[Mapping[str, Fault]] = {
     "deaf": Accept(),
     "drop": Drop(),
@@ -251,9 +249,12 @@ class Run:
         self._check_status(self._command("status", "--json"))
         words = self._random.choice((("resume", "--yes"), ("rollback",)))
         second = self._random.choice(SECOND_FAULTS) if self._random.random() < SECOND_FAULT_SHARE else ""
-        first = self._disturbed(second, words) if second else self._command(*words)
+        if second:
+            self._disturbed(second, words)
+        else:
+            self._command(*words)
         if any(state in OPEN for state in self._states().values()):
-            self._command(*(("rollback",) if ATOMIC_HINT in first.output else words))
+            self._command(*words)
 
     def _disturbed(self, kind: str, words: tuple[str, ...]) -> Ended:
         """A command with a fault, which is lifted afterwards."""

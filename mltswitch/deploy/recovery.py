@@ -42,9 +42,11 @@ def resume(
 
     Nothing is sent forward to a device whose ports would go down that are not in `may_go_down`. A device on
     which nothing was begun and a later change has worked is left alone; one on which something was begun
-    raises UserInputError then. So do devices of an atomic change that went back, for then the others have to.
+    raises UserInputError then. Where a device of an atomic change went back, all do.
     """
-    jobs, warnings = _jobs(journal, inventory, limit, {*OPEN, State.PLANNED})
+    goes_back_whole = journal.header.atomic and not _GOES_BACK.isdisjoint(journal.last.values())
+    states = UNDOABLE if goes_back_whole else {*OPEN, State.PLANNED}
+    jobs, warnings = _jobs(journal, inventory, limit, states)
     saved = _saved_before(journal, inventory)
     with working(f"resume {journal.identifier}", addresses(job.device for job in (*jobs, *saved))) as own:
         journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
@@ -57,14 +59,12 @@ def resume(
         left = left_behind(journal.plan(), planned, inventory)
         abandoned = journals.open_changes(own.devices, past, {State.ABANDONED})
         transaction = Transaction(fleet.session, journal, earlier, left, may_go_down, abandoned)
-        goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
+        backward = OPEN if goes_back_whole else {State.ROLLING_BACK}
+        goes_back = [job for job in jobs if journal.state(job.device.name) in backward]
+        if goes_back_whole:
+            goes_back += saved
+            return FleetReport(fleet.run(goes_back, transaction.back), warnings, journal.identifier)
         forward = [job for job in jobs if journal.state(job.device.name) in GOES_FORWARD]
-        if header.atomic and forward and _GOES_BACK & set(journal.last.values()):
-            raise UserInputError(
-                "devices of it went back, and it is atomic",
-                where=f"change {journal.identifier}",
-                hint=f"`mltswitch rollback {journal.identifier}` takes the others back, too",
-            )
         reports = fleet.run(goes_back, transaction.back)
         reports += in_waves(transaction, rollout.waves(forward), rollout, fleet)
         reports += _with_the_others(transaction, saved, reports, fleet)
