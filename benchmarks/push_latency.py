@@ -63,7 +63,7 @@ HOSTS: Final = 16
 """With the spines, the leaf's 20 ports."""
 ROUND_TRIPS_MS: Final = (0, 20)
 MADE: Final[Mapping[str, Callable[[], EmulatedDevice]]] = {
-    "onyx": lambda: OnyxDevice(ports=SPINES + HOSTS),
+    "onyx": lambda: OnyxDevice(ports=SPINES + HOSTS, model="MSN2700-CS2F"),
     "icos": lambda: IcosDevice(ports=SPINES + HOSTS),
     "eos": EosDevice,
     "dell-sonic": DellSonicDevice,
