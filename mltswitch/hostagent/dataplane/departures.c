@@ -14,9 +14,10 @@ enum {
     MOST_REORDERING = 64,
     MOST_DOUBLINGS = 6,
     CALM_ROUND_TRIPS = 16, /* without a late packet: three are enough again (RFC 8985, section 6.2) */
-    NUMBER_BITS = 26,
+    NUMBER_BITS = 25,
     NUMBER_MASK = (1 << NUMBER_BITS) - 1,
 };
+static const uint32_t HAS_LEFT = (uint32_t)1 << 31;
 static const int64_t SLACK_NS = MILLISECOND;
 static const int64_t FIRST_TAIL_NS = 100 * MILLISECOND; /* while no round trip is known */
 
@@ -80,7 +81,7 @@ static void set_timer(struct flow *flow)
 
 static uint32_t place_of(int path, uint32_t number)
 {
-    return (uint32_t)path << NUMBER_BITS | (number & NUMBER_MASK);
+    return HAS_LEFT | (uint32_t)path << NUMBER_BITS | (number & NUMBER_MASK);
 }
 
 /* The oldest one of a path is over: what of it was not named is lost. */
@@ -160,7 +161,7 @@ void departures_named(struct transfer *transfer, uint32_t packet)
         was_late(flow);
         return;
     }
-    struct path *path = &flow->paths[transfer->left[packet] >> NUMBER_BITS];
+    struct path *path = &flow->paths[(transfer->left[packet] & ~HAS_LEFT) >> NUMBER_BITS];
     struct departures *departures = &path->departures;
     departures->news_ns = now_ns;
     uint32_t behind = (departures->next - transfer->left[packet]) & NUMBER_MASK;

@@ -303,7 +303,7 @@ struct transfer {
     struct pass pass;
     uint32_t bitmap_next; /* byte of the peer's bitmap that comes next */
     bool has_final_bitmap;
-    /* Where repairs are made at once: of each packet where it left last, 6 bits of the path and 26 of the departure's
+    /* Where repairs are made at once: of each packet where it left last, a 1, 6 bits of the path and 25 of the departure's
      * number (0: it has not), or the next one that is lost; null elsewhere */
     uint32_t *left;
     uint8_t *is_lost; /* bits: in one of these: */
