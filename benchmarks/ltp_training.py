@@ -67,7 +67,7 @@ SHORT, LONG = "rtt02ms", "rtt40ms"
 KEY_CELLS: Final = ("loss0_rtt02ms", "loss1pct_rtt02ms", "loss1pct_rtt40ms")
 STEPS: Final = 40
 QUICK_STEPS: Final = 10
-LEARNING: Final = {"digits": 200, "textures": 200}
+LEARNING: Final = {"digits": 200, "textures": 500}
 """Steps of a training, beyond the task's target."""
 QUICK_LEARNING: Final = {"digits": 100}
 LEARNING_CELL: Final = "loss1pct_rtt02ms"
