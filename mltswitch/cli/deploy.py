@@ -295,7 +295,13 @@ class Bar:
         self._progress.stop()
 
     def _done(self, report: DeviceReport) -> None:
-        self._progress.update(self._task, advance=1, description=f"{report.device}: {report.status}")
+        self._progress.update(
+            self._task, advance=1, description=f"{_wave(report)}{report.device}: {report.status}"
+        )
+
+
+def _wave(report: DeviceReport) -> str:
+    return f"wave {report.wave}: " if report.wave else ""
 
 
 def print_report(
@@ -323,7 +329,7 @@ def print_report(
     print_shortfalls({device.device: device.shortfalls for device in report.devices})
     for device in report.devices:
         kind = f"{device.platform}, {device.hardware}" if device.hardware else device.platform
-        click.echo(f"{device.device} ({kind}): {device.status}, {device.seconds:.1f} s")
+        click.echo(f"{_wave(device)}{device.device} ({kind}): {device.status}, {device.seconds:.1f} s")
         if device.error:
             click.echo(f"  {device.error}")
         for note in device.notes:

@@ -9,14 +9,15 @@ from mltswitch.deploy.journal import GOES_FORWARD, OPEN, UNDOABLE, Journal, Stat
 from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
-from mltswitch.deploy.rollout import Fleet, Rollout, in_waves, taken_back
+from mltswitch.deploy.rollout import Fleet, Rollout, all_go_back, in_waves, taken_back
 from mltswitch.deploy.state_directory import state_directory, working
 from mltswitch.deploy.transaction import Transaction, undo, where_it_stands
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.inventory.patterns import matching
 
-_GOES_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK})
+_GOES_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK, State.DROPPED})
+"""What a device of an atomic change never comes to alone."""
 _DONE: Final = frozenset({State.CONFIRMED, State.UNCHANGED})
 _ALONE: Final = Fleet()
 
@@ -42,11 +43,10 @@ def resume(
 
     Nothing is sent forward to a device whose ports would go down that are not in `may_go_down`. A device on
     which nothing was begun and a later change has worked is left alone; one on which something was begun
-    raises UserInputError then. Where a device of an atomic change went back, all do.
+    raises UserInputError then. So do devices of an atomic change of which others failed or went back, for
+    then these have to.
     """
-    goes_back_whole = journal.header.atomic and not _GOES_BACK.isdisjoint(journal.last.values())
-    states = UNDOABLE if goes_back_whole else {*OPEN, State.PLANNED}
-    jobs, warnings = _jobs(journal, inventory, limit, states)
+    jobs, warnings = _jobs(journal, inventory, limit, {*OPEN, State.PLANNED})
     saved = _saved_before(journal, inventory)
     with working(f"resume {journal.identifier}", addresses(job.device for job in (*jobs, *saved))) as own:
         journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
@@ -59,12 +59,14 @@ def resume(
         left = left_behind(journal.plan(), planned, inventory)
         abandoned = journals.open_changes(own.devices, past, {State.ABANDONED})
         transaction = Transaction(fleet.session, journal, earlier, left, may_go_down, abandoned)
-        backward = OPEN if goes_back_whole else {State.ROLLING_BACK}
-        goes_back = [job for job in jobs if journal.state(job.device.name) in backward]
-        if goes_back_whole:
-            goes_back += saved
-            return FleetReport(fleet.run(goes_back, transaction.back), warnings, journal.identifier)
+        goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
         forward = [job for job in jobs if journal.state(job.device.name) in GOES_FORWARD]
+        if header.atomic and forward and _GOES_BACK & set(journal.last.values()):
+            raise UserInputError(
+                "devices of it failed or went back, and it is atomic",
+                where=f"change {journal.identifier}",
+                hint=f"`mltswitch rollback {journal.identifier}` takes the others back, too",
+            )
         reports = fleet.run(goes_back, transaction.back)
         reports += in_waves(transaction, rollout.waves(forward), rollout, fleet)
         reports += _with_the_others(transaction, saved, reports, fleet)
@@ -109,8 +111,11 @@ def _saved_before(journal: Journal, inventory: Inventory) -> tuple[Job, ...]:
 def _with_the_others(
     transaction: Transaction, saved: Sequence[Job], reports: Sequence[DeviceReport], fleet: Fleet
 ) -> tuple[DeviceReport, ...]:
-    failed = any(report.status is Status.FAILED for report in reports)
-    return fleet.run(saved, transaction.back) if saved and failed else ()
+    if not any(report.status is Status.FAILED for report in reports):
+        return ()
+    left = [job for job in saved if transaction.journal.state(job.device.name) is State.CONFIRMED]
+    all_go_back(transaction.journal, left)
+    return fleet.run(left, transaction.back)
 
 
 def rollback(
@@ -128,6 +133,8 @@ def rollback(
         for job in jobs:  # its own devices may have another address by now
             if journal.state(job.device.name) in UNDOABLE:
                 stacks.setdefault(job.device.name, []).append(journal)
+                if journal.header.atomic:
+                    all_go_back(journal, [job])
         reports = _taken_from(stacks, inventory, fleet)
     return FleetReport(reports, warnings, journal.identifier)
 

@@ -122,6 +122,8 @@ class DeviceReport:
     """Ports that stop forwarding for a while when the change is pushed."""
     hardware: str = ""
     """Model for which the plan was made."""
+    wave: int = 0
+    """Of the push, from 1; 0: it went in one, or in none."""
 
     def __post_init__(self) -> None:
         """The change quotes what the device runs, and it has more than one line."""

@@ -2,20 +2,20 @@
 
 import re
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from mltswitch.deploy.comparison import report
 from mltswitch.deploy.conversation import Connector, Conversation, place
 from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, Work, run_fleet
-from mltswitch.deploy.journal import OPEN, UNDOABLE
+from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport, Status
 from mltswitch.deploy.ssh import bounded, connect
 from mltswitch.deploy.transaction import Transaction
-from mltswitch.errors import DeviceError, UserInputError
+from mltswitch.errors import DeviceError, MachineError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.targets import Target
 
@@ -41,9 +41,15 @@ class Fleet:
         """Whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() > self.deadline
 
-    def run(self, jobs: Sequence[Job], work: Work) -> tuple[DeviceReport, ...]:
+    def run(self, jobs: Sequence[Job], work: Work, wave: int = 0) -> tuple[DeviceReport, ...]:
         """A report per job, in order."""
-        return run_fleet(jobs, self._in_time(work), self.concurrency, self.progress)
+
+        def tell(report: DeviceReport) -> None:
+            if self.progress is not None:
+                self.progress(replace(report, wave=wave))
+
+        reports = run_fleet(jobs, self._in_time(work), self.concurrency, tell)
+        return tuple(replace(report, wave=wave) for report in reports)
 
     def _in_time(self, work: Work) -> Work:
         def begin(job: Job) -> DeviceReport:
@@ -110,8 +116,9 @@ def in_waves(
     """Go forward wave by wave, and stop behind one that went badly; a report per job, in order."""
     reports: list[DeviceReport] = []
     jobs = [job for wave in waves for job in wave]
+    numbers = [number if len(waves) > 1 else 0 for number, wave in enumerate(waves, 1) for _ in wave]
     for wave in waves:
-        reports += fleet.run(wave, transaction.forward)
+        reports += fleet.run(wave, transaction.forward, numbers[len(reports)])
         if rollout.is_failure(reports[-len(wave) :]):
             break
     else:
@@ -120,7 +127,13 @@ def in_waves(
     if rollout.atomic:
         reports = [*taken_back(transaction, jobs[: len(reports)], reports, fleet)]
     now = time.monotonic()
-    return (*reports, *(report(job, Status.NOT_BEGUN, now) for job in jobs[len(reports) :]))
+    return (
+        *reports,
+        *(
+            replace(report(job, Status.NOT_BEGUN, now), wave=wave)
+            for job, wave in zip(jobs[len(reports) :], numbers[len(reports) :], strict=True)
+        ),
+    )
 
 
 def _saved(
@@ -140,8 +153,16 @@ def taken_back(
 ) -> tuple[DeviceReport, ...]:
     """One device failed: take all that were changed back."""
     changed = [job for job in jobs if transaction.journal.state(job.device.name) in UNDOABLE]
+    all_go_back(transaction.journal, changed)
     ends = {end.device: end for end in run_fleet(changed, transaction.back, fleet.concurrency, None)}
     return tuple(_ended(report, ends.get(report.device)) for report in reports)
+
+
+def all_go_back(journal: Journal, jobs: Iterable[Job]) -> None:
+    """Say of all that they go back, before one of them does: `resume` goes on with what is left of that."""
+    for job in jobs:
+        with suppress(MachineError):  # where the disk is full, the way back fails by itself, and says so
+            journal.record(job.device.name, State.ROLLING_BACK)
 
 
 def _ended(report: DeviceReport, end: DeviceReport | None) -> DeviceReport:

@@ -189,7 +189,7 @@ class Transaction:
         started, name = time.monotonic(), job.device.name
         backup, sent = self.journal.backup(name), ""
         with reached(self.patient or self.connector, job) as session:
-            if self.journal.header.confirm_seconds and self.journal.state(name) is not State.CONFIRMED:
+            if self.journal.header.confirm_seconds and not self.journal.came_to(name, State.CONFIRMED):
                 self.journal.record(name, State.ROLLING_BACK)  # without its timer, nothing else takes it back
                 _stop_timer(session, self.journal, job)
             change = _way_back(job, backup.answers, read(session, job))

@@ -218,21 +218,46 @@ def test_an_atomic_change_that_began_to_go_back_goes_back_whole(
     assert set(switches.limits.values()) == {OLD}
 
 
+def test_an_atomic_change_does_not_go_forward_without_a_device_that_failed(
+    target: FileTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switches = ScriptedSwitches({"leaf1": OLD})
+    rack, fleet = inventory("leaf1", "leaf2"), fleet_of(switches)
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mltswitch.deploy.rollout.taken_back", killed)
+        with pytest.raises(Killed):
+            push(PLAN, rack, rollout=Rollout(atomic=True), fleet=fleet)
+    switches.limits["leaf2"] = OLD  # it can be reached again
+    assert deploy.change(None).last == {"leaf1": State.APPLIED, "leaf2": State.DROPPED}
+    with pytest.raises(UserInputError, match="devices of it failed or went back, and it is atomic"):
+        resume(deploy.change(None), rack, fleet=fleet)
+    assert rollback(deploy.change(None), rack, fleet=fleet).exit_code == 0
+    assert set(switches.limits.values()) == {OLD}
+
+
 @pytest.mark.parametrize(
-    ("rollout", "ends"),
+    ("rollout", "ends", "waves"),
     [
-        (Rollout(serial="1,2"), "failed not-begun not-begun not-begun"),
-        (Rollout(serial="2", max_fail_percentage=50), "failed changed changed changed"),
-        (Rollout(serial="50%", max_fail_percentage=49), "failed changed not-begun not-begun"),
-        (Rollout(atomic=True), "failed rolled-back rolled-back rolled-back"),
-        (Rollout(atomic=True, serial="3"), "failed rolled-back rolled-back not-begun"),
-        (Rollout(), "failed changed changed changed"),
+        (Rollout(serial="1,2"), "failed not-begun not-begun not-begun", [1, 2, 2, 3]),
+        (Rollout(serial="2", max_fail_percentage=50), "failed changed changed changed", [1, 1, 2, 2]),
+        (Rollout(serial="50%", max_fail_percentage=49), "failed changed not-begun not-begun", [1, 1, 2, 2]),
+        (Rollout(atomic=True), "failed rolled-back rolled-back rolled-back", [0] * 4),
+        (Rollout(atomic=True, serial="3"), "failed rolled-back rolled-back not-begun", [1, 1, 1, 2]),
+        (Rollout(), "failed changed changed changed", [0] * 4),
     ],
 )
-def test_waves(target: FileTarget, rollout: Rollout, ends: str) -> None:
+def test_waves(target: FileTarget, rollout: Rollout, ends: str, waves: list[int]) -> None:
     switches = ScriptedSwitches(dict.fromkeys(SWITCHES, OLD), refusing={SWITCHES[0]: "cat >"})
-    report = push(PLAN, inventory(*SWITCHES), rollout=rollout, fleet=fleet_of(switches))
+    told: list[DeviceReport] = []
+    fleet = replace(fleet_of(switches), progress=told.append)
+    report = push(PLAN, inventory(*SWITCHES), rollout=rollout, fleet=fleet)
     assert " ".join(entry.status for entry in report.devices) == ends
+    assert [entry.wave for entry in report.devices] == waves
+    assert sorted(entry.wave for entry in told) == sorted(waves[: len(told)])
     assert report.exit_code == DeviceError.exit_code
     journal = deploy.change(report.change)
     assert not {*OPEN, State.PLANNED} & set(journal.last.values())
