@@ -158,15 +158,15 @@ class AgentConfig(BaseModel):
         if path is not None:
             text = read_text(Path(path))
         data = parse_yaml(text, where=where, is_expanded=True)
-        said = None
+        own: dict[str, Any] = dict(data) if isinstance(data, dict) else {}
         if isinstance(data, dict):
-            said = data.get("transport")
             data |= options or {}
         config = validate(data, cls, where=where, text=text)
         config._source = where
-        strays = set(config.__pydantic_extra__ or {}) - {said, config.transport, *config.channels.values()}
-        if strays and said is not None:  # a file that names none leaves that to the training job
-            stray = min(strays)
+        used = {config.transport, *config.channels.values()}
+        strays = [name for name in transports() if name in own and name not in used and not _names(own, name)]
+        if strays and "transport" in own:  # a file that names none leaves that to the training job
+            stray = strays[0]
             raise UserInputError(
                 f"no channel of this file has the transport {stray}",
                 where=place_of(stray, where=where, text=text),
@@ -404,6 +404,14 @@ class AgentConfig(BaseModel):
             "high_ns": high_ns,
             "window_bytes": window_bytes,
         }
+
+
+def _names(file: Mapping[str, Any], transport: str) -> bool:
+    """Whether the file itself has a channel with it, which options may have replaced."""
+    channels = file.get("channels")
+    return file.get("transport") == transport or (
+        isinstance(channels, dict) and transport in channels.values()
+    )
 
 
 def _refuse(*rules: tuple[str, object, str]) -> None:

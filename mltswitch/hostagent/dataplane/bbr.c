@@ -1,10 +1,10 @@
 /* BBR (Cardwell et al., ACM Queue 2016; LTP, section III-D): rate and window from the most that was delivered in a round
- * trip, and the least round trip. Loss is no signal.
+ * trip, and the least round trip. Losses are no signal for the rate.
  *
  * Acknowledgements carry counts, so one sample is what was delivered between the acknowledgement that was the last one
  * when a packet left, and the packet's own: an interval of a round trip at least, however acknowledgements are lumped. As
- * in the kernel's, losses are answered by a round trip in which no more leaves than arrives: else a flow of ours keeps
- * the queue full that it shares with others, and only the others make room.
+ * in the kernel's, losses are answered by a round trip in which no more leaves than arrives, every other one at most:
+ * else a flow of ours keeps the queue full that it shares with others, and only the others make room.
  */
 #include "internal.h"
 
@@ -22,8 +22,7 @@ enum {
     LEAST_QUANTA = 3, /* that may be on the way beside what the network holds */
     MOST_QUANTA = 6,
     LOOK_PACKETS = 64,
-    PACKET_BYTES = 1500,
-    LEAST_WINDOW_BYTES = 4 * PACKET_BYTES,
+    LEAST_WINDOW_BYTES = 4 * 1500,
     CYCLES = sizeof CYCLE / sizeof *CYCLE,
     BITS = 8,
 };
@@ -39,7 +38,7 @@ static void remember(struct bbr *bbr, const struct ack *ack)
     if (bbr->count && ack->now_ns - last->at_ns < bbr->base_rtt_ns / (DELIVERIES / 4))
         return; /* enough for a few round trips */
     bbr->deliveries[bbr->next] = (struct delivery){ack->now_ns, ack->echoed_ns, bbr->delivered_bytes,
-                                                        !ack->is_limited};
+                                                        ack->path, !ack->is_limited};
     bbr->next = (bbr->next + 1) % DELIVERIES;
     bbr->count += bbr->count < DELIVERIES;
 }
@@ -55,7 +54,7 @@ static void sample(struct bbr *bbr, const struct ack *ack)
         int64_t took_ns = ack->now_ns - then->at_ns;
         if (took_ns < bbr->base_rtt_ns)
             return;
-        if (then->echoed_ns && ack->echoed_ns - then->echoed_ns > took_ns)
+        if (then->echoed_ns && then->path == ack->path && ack->echoed_ns - then->echoed_ns > took_ns)
             took_ns = ack->echoed_ns - then->echoed_ns;
         double found_bps = (double)(bbr->delivered_bytes - then->bytes) * BITS * (double)SECOND / (double)took_ns;
         double *most_bps = &bbr->most_bps[bbr->round % BANDWIDTH_ROUNDS];
@@ -205,19 +204,27 @@ static void decide(struct controller *controller, uint64_t delivered_bytes)
     controller->rate_bps = limited(rate_bps, controller->floor_bps, controller->cap_bps);
 }
 
-/* For a round trip after a loss, no more leaves than is delivered. */
+/* For a round trip after a loss, no more leaves than is delivered; in the next one, losses are not answered. */
 static void conserve(struct controller *controller, const struct ack *ack)
 {
     struct bbr *bbr = &controller->bbr;
-    double kept_bytes = bbr->kept_bytes - (double)ack->lost * PACKET_BYTES;
     double left_bytes = (double)(ack->in_flight_bytes + ack->delivered_bytes);
-    bool is_round_over = ack->echoed_ns >= bbr->lost_ns;
-    if (bbr->state == BBR_STARTUP || (is_round_over && !ack->lost))
+    if (bbr->state == BBR_STARTUP)
         return;
-    bbr->kept_bytes = is_round_over || kept_bytes < left_bytes ? left_bytes : kept_bytes;
-    if (is_round_over)
-        bbr->lost_ns = ack->now_ns;
-    controller->window_bytes = limited(bbr->kept_bytes, LEAST_WINDOW_BYTES, controller->window_bytes);
+    if (bbr->conserves && ack->echoed_ns >= bbr->answer_ns) {
+        bbr->conserves = false;
+        bbr->answer_ns = ack->now_ns;
+    } else if (bbr->conserves) {
+        bbr->kept_bytes -= (double)ack->lost_bytes;
+        if (bbr->kept_bytes < left_bytes)
+            bbr->kept_bytes = left_bytes;
+    } else if (ack->lost && ack->echoed_ns >= bbr->answer_ns) {
+        bbr->conserves = true;
+        bbr->answer_ns = ack->now_ns;
+        bbr->kept_bytes = left_bytes;
+    }
+    if (bbr->conserves)
+        controller->window_bytes = limited(bbr->kept_bytes, LEAST_WINDOW_BYTES, controller->window_bytes);
 }
 
 static void bbr_ack(struct controller *controller, const struct ack *ack)
@@ -244,7 +251,7 @@ static void bbr_ack(struct controller *controller, const struct ack *ack)
     conserve(controller, ack);
 }
 
-/* What is known of the network stays; the next acknowledgement sets the window again. */
+/* What is known of the network stays; the next acknowledgements set the window again. */
 static void bbr_timeout(struct controller *controller, int64_t now_ns)
 {
     (void)now_ns;
@@ -255,10 +262,11 @@ static void bbr_wake(struct controller *controller, int64_t now_ns)
 {
     struct bbr *bbr = &controller->bbr;
     bbr->empty_ns = now_ns;
-    if (bbr->state == BBR_PROBE_RTT) {
+    bbr->conserves = false;
+    if (bbr->state == BBR_PROBE_RTT)
         end_probe(bbr);
+    if (bbr->state == BBR_PROBE_BANDWIDTH)
         decide(controller, 0);
-    }
     if (now_ns - bbr->window_ns > BASE_NS / 2)
         begin_window(bbr, now_ns);
 }

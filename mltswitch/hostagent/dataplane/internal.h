@@ -77,8 +77,9 @@ struct ack {
     int64_t now_ns, rtt_ns; /* rtt 0: none measured */
     bool is_limited;        /* by the network: there is more to send */
     int64_t echoed_ns;      /* when the newest packet that it speaks of was sent */
-    uint64_t delivered_bytes, in_flight_bytes;
+    uint64_t delivered_bytes, lost_bytes, in_flight_bytes;
     uint32_t delivered, lost, marked; /* packets */
+    int path;
 };
 
 struct controller;
@@ -102,15 +103,18 @@ enum bbr_state { BBR_STARTUP, BBR_DRAIN, BBR_PROBE_BANDWIDTH, BBR_PROBE_RTT };
 struct delivery {
     int64_t at_ns, echoed_ns; /* the latter: when the newest packet that it spoke of was sent */
     uint64_t bytes;           /* delivered until then */
+    int path;
     bool is_ours;             /* the sender had nothing more to send */
 };
 
 struct bbr {
     enum bbr_state state, resumed; /* the latter: after PROBE_RTT */
-    int64_t state_ns, round_ns, lost_ns; /* the last: of the last loss that was answered */
+    int64_t state_ns, round_ns;
     int64_t base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns; /* the least, since the window began, of the one before */
     int64_t window_ns, empty_ns; /* when the newer one began; when the queue was last empty, for all we know */
-    double kept_bytes; /* on the way, in the round trip after it */
+    bool conserves;     /* what was sent before this time has been lost: */
+    int64_t answer_ns;  /* or, where it is false, what was sent before is not answered again */
+    double kept_bytes;  /* on the way, while it is true */
     double bandwidth_bps, most_bps[BANDWIDTH_ROUNDS], full_bps; /* the last: when it last grew by a quarter */
     uint64_t delivered_bytes;
     struct delivery deliveries[DELIVERIES];

@@ -240,8 +240,11 @@ void path_acknowledged(struct flow *flow, int number, const uint8_t *datagram, i
     struct ack ack = {.now_ns = flow->core->now_ns, .echoed_ns = (int64_t)echoed,
                       .in_flight_bytes = flow->in_flight_bytes, .delivered = delivered,
                       .lost = newly_lost, .marked = marked > delivered ? delivered : marked,
-                      .is_limited = flow_has_data(flow),
-                      .delivered_bytes = path->sent_packets ? delivered * path->sent_bytes / path->sent_packets : 0};
+                      .path = number, .is_limited = flow_has_data(flow)};
+    if (path->sent_packets) {
+        ack.delivered_bytes = delivered * path->sent_bytes / path->sent_packets;
+        ack.lost_bytes = newly_lost * path->sent_bytes / path->sent_packets;
+    }
     int64_t rtt_ns = arrived_ns - (int64_t)echoed - (int64_t)read32(datagram + HELD_OFFSET);
     if (echoed && rtt_ns > 0) {
         ack.rtt_ns = rtt_ns;

@@ -48,17 +48,19 @@ static void pop(struct transfer *transfer, enum packet_kind kind)
         link_remove(&lost->link);
 }
 
-/* Of this kind, the first in the list that has nothing new to send, unless new packets of another go before. */
+/* Of this kind, the foremost layer's that has nothing new to send, unless new packets of another go before. */
 static struct transfer *next_lost(const struct flow *flow, enum packet_kind kind)
 {
     const struct transfer *sending = kind == NORMAL && link_is_in(&flow->sending) ? flow->sending.next->owner : NULL;
+    struct transfer *first = NULL;
     for (const struct link *at = flow->lost[kind].next; at != &flow->lost[kind]; at = at->next) {
         struct transfer *transfer = at->owner;
-        if (kind == CRITICAL || (!link_is_in(&transfer->sending)
-                                 && (!sending || transfer->send.priority <= sending->send.priority)))
-            return transfer;
+        bool has_new = kind == NORMAL && link_is_in(&transfer->sending);
+        bool is_behind = sending && transfer->send.priority > sending->send.priority;
+        if (!has_new && !is_behind && (!first || transfer->send.priority < first->send.priority))
+            first = transfer;
     }
-    return NULL;
+    return first;
 }
 
 static bool peek_lost(const struct flow *flow, enum packet_kind kind, struct at_hand *hand)

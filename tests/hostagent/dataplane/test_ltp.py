@@ -127,32 +127,23 @@ def test_no_normal_packet_is_repaired_before_all_have_left_but_a_critical_one_ov
     assert again[1:] == list(range(PACKETS + 1, PACKETS + 11))
 
 
-@pytest.mark.parametrize("priority", [0, 1])
-def test_repairs_wait_for_new_packets_of_their_tensor_and_of_front_layers_alone(priority: int) -> None:
-    """Who sends tensor after tensor always has new packets."""
+@pytest.mark.parametrize("is_front", [False, True])
+def test_repairs_wait_for_new_packets_of_their_tensor_and_of_front_layers_alone(is_front: bool) -> None:
+    """Who sends tensor after tensor always has new packets; one that is posted before the loss is known
+    overtakes its repair where it is of a layer further in front."""
     two = ends(rate=SLOW)
-    once = iter([False])
-    two.carry = lambda end, _, datagram: bool(
-        end or datagram[1] != AgentKind.DATA or packet_of(datagram)[:2] != (1, 9) or next(once, True)
-    )
-    options: dict[str, Any] = {"importance": lib.MLT_NONE_IMPORTANT}
-    pairs = [
-        two.post(
-            gradients(COUNT),
-            np.zeros(COUNT, np.float32),
-            tensor=tensor,
-            priority=priority * (tensor == 1),
-            **options,
-        )
-        for tensor in (1, 2)
-    ]
-    for pair in pairs:
+    two.carry = losing_departures(range(PACKETS - 8, PACKETS - 7))
+    options: dict[str, Any] = {"importance": lib.MLT_NONE_IMPORTANT, "burst_packets": 1}
+    memory = np.zeros(COUNT, np.float32)
+    first = two.post(gradients(COUNT), memory, tensor=1, priority=int(is_front), **options)
+    two.run(lambda: len(packets_of(two)) >= PACKETS)
+    second = two.post(gradients(COUNT), memory.copy(), tensor=2, priority=0, **options)
+    for pair in (first, second):
         two.both(*pair)
     packets = packets_of(two)
     [again] = [at for at, packet in enumerate(packets) if packet.flags & AgentFlag.RETRANSMISSION]
-    assert packets[again][:2] == (1, 9)
-    last_of_front = max(at for at, packet in enumerate(packets) if packet.tensor == 2)
-    assert (again > last_of_front) if priority else PACKETS <= again < last_of_front
+    assert packets[again].tensor == 1
+    assert again == 2 * PACKETS if is_front else PACKETS <= again < PACKETS + PACKETS // 2
 
 
 @pytest.mark.parametrize(("datagram_bytes", "packets"), [(SMALL, 20), (MTU_1500, 20), (9000, 3)])

@@ -600,6 +600,33 @@ def test_bbr_fills_a_link_at_any_loss_and_keeps_its_queue_short(share: float, de
     assert longest_ns < max(1.5 * 2 * delay_ns, 6 * MILLISECOND)
 
 
+def test_bbr_answers_losses_without_losing_its_rate() -> None:
+    """The pipe holds 3,400 packets, and nearly every acknowledgement tells of a loss."""
+    rate_bps, share = 1e9, 0.05
+    options = RateOptions(cap_bps=10e9, kind=lib.MLT_BBR, window_bytes=64 << 20)
+    ends = Ends(rate=options, datagram_bytes=1472)
+    chance = np.random.default_rng(1)
+    free_ns, carried_bits, begin_ns = 0.0, 0.0, ends.now_ns + SECOND
+
+    def port(end: int, _: Any, datagram: bytes) -> bool:
+        nonlocal free_ns, carried_bits
+        ends.delay_ns = 20 * MILLISECOND
+        if chance.random() < share:
+            return False
+        if not end:
+            bits = 8 * (len(datagram) + 42)
+            free_ns = max(free_ns, ends.now_ns) + bits * SECOND / rate_bps
+            ends.delay_ns += int(free_ns - ends.now_ns)
+            carried_bits += bits * (ends.now_ns > begin_ns)
+        return True
+
+    ends.carry = port
+    elements = 358 * 120_000
+    _, received = ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=16)
+    ends.run(lambda: ends.planes[1].result(received).arrived_packets > 0.9 * (1 - share) * 120_000)
+    assert carried_bits * SECOND / (ends.now_ns - begin_ns) > 0.6 * (1 - share) * rate_bps
+
+
 def test_bbr_empties_no_queue_to_look_where_pauses_do_so() -> None:
     rate_bps, delay_ns = 20e6, 5 * MILLISECOND
     ends = Ends(rate=RateOptions(cap_bps=1e9, kind=lib.MLT_BBR))
@@ -629,14 +656,17 @@ def test_bbr_empties_no_queue_to_look_where_pauses_do_so() -> None:
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
     ends = Ends(rate=RateOptions(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
     elements = 358 * 500
-    sent, received = ends.post(gradients(elements), np.zeros(elements, np.float32))
+    sent, received = ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=2)
     ends.both(sent, received)
-    samples = []
+    samples, flights = [], []
     while (event := ends.planes[0].next_event()) is not None:
         if event.kind == lib.MLT_EVENT_SAMPLE:
-            samples.append((event.sample.delivered_packets, event.sample.least_rtt_ns))
+            heard = event.sample
+            samples.append((heard.delivered_packets, heard.least_rtt_ns))
+            flights.append((heard.in_flight_bytes, heard.window_bytes))
     assert sum(delivered for delivered, _ in samples) > 200
     assert 90_000 <= min(rtt_ns for _, rtt_ns in samples) < 200_000
+    assert 0 < max(in_flight for in_flight, _ in flights) <= max(window for _, window in flights)
 
 
 def test_a_silent_peer_fails_what_is_open() -> None:
