@@ -2,9 +2,10 @@
  * trip, and the least round trip. Losses are no signal for the rate.
  *
  * Acknowledgements carry counts, so one sample is what was delivered between the acknowledgement that was the last one
- * when a packet left, and the packet's own: an interval of a round trip at least, however acknowledgements are lumped. As
- * in the kernel's, losses are answered by a round trip in which no more leaves than arrives, every other one at most:
- * else a flow of ours keeps the queue full that it shares with others, and only the others make room.
+ * when a packet left, and the packet's own: an interval of a round trip at least, however acknowledgements are lumped.
+ *
+ * Losses are answered, as by the kernel's, by a round trip in which no more leaves than arrives: else a flow of ours keeps
+ * the queue full that it shares with others, and only the others make room.
  */
 #include "internal.h"
 
@@ -204,27 +205,27 @@ static void decide(struct controller *controller, uint64_t delivered_bytes)
     controller->rate_bps = limited(rate_bps, controller->floor_bps, controller->cap_bps);
 }
 
-/* For a round trip after a loss, no more leaves than is delivered; in the next one, losses are not answered. */
+/* For a round trip after a loss, no more leaves than is delivered, or what fills the pipe; but now and then a flow has to
+ * look for more, or what is lost would count as what the network cannot carry. */
 static void conserve(struct controller *controller, const struct ack *ack)
 {
     struct bbr *bbr = &controller->bbr;
     double left_bytes = (double)(ack->in_flight_bytes + ack->delivered_bytes);
     if (bbr->state == BBR_STARTUP)
         return;
-    if (bbr->conserves && ack->echoed_ns >= bbr->answer_ns) {
-        bbr->conserves = false;
-        bbr->answer_ns = ack->now_ns;
-    } else if (bbr->conserves) {
+    if (bbr->conserves && ack->echoed_ns < bbr->lost_ns) {
         bbr->kept_bytes -= (double)ack->lost_bytes;
         if (bbr->kept_bytes < left_bytes)
             bbr->kept_bytes = left_bytes;
-    } else if (ack->lost && ack->echoed_ns >= bbr->answer_ns) {
-        bbr->conserves = true;
-        bbr->answer_ns = ack->now_ns;
+    } else {
+        bbr->conserves = ack->lost && ack->echoed_ns >= bbr->lost_ns;
         bbr->kept_bytes = left_bytes;
+        if (bbr->conserves)
+            bbr->lost_ns = ack->now_ns;
     }
-    if (bbr->conserves)
-        controller->window_bytes = limited(bbr->kept_bytes, LEAST_WINDOW_BYTES, controller->window_bytes);
+    bool looks_for_more = bbr->state == BBR_PROBE_BANDWIDTH && CYCLE[bbr->cycle] > 1;
+    if (bbr->conserves && !looks_for_more)
+        controller->window_bytes = limited(bbr->kept_bytes, target_bytes(bbr, 1), controller->window_bytes);
 }
 
 static void bbr_ack(struct controller *controller, const struct ack *ack)

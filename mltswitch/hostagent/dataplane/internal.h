@@ -112,9 +112,9 @@ struct bbr {
     int64_t state_ns, round_ns;
     int64_t base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns; /* the least, since the window began, of the one before */
     int64_t window_ns, empty_ns; /* when the newer one began; when the queue was last empty, for all we know */
-    bool conserves;     /* what was sent before this time has been lost: */
-    int64_t answer_ns;  /* or, where it is false, what was sent before is not answered again */
-    double kept_bytes;  /* on the way, while it is true */
+    bool conserves;    /* a loss is answered, of what was sent before this time: */
+    int64_t lost_ns;
+    double kept_bytes; /* on the way meanwhile */
     double bandwidth_bps, most_bps[BANDWIDTH_ROUNDS], full_bps; /* the last: when it last grew by a quarter */
     uint64_t delivered_bytes;
     struct delivery deliveries[DELIVERIES];
