@@ -211,7 +211,7 @@ static void conserve(struct controller *controller, const struct ack *ack)
 {
     struct bbr *bbr = &controller->bbr;
     double left_bytes = (double)(ack->in_flight_bytes + ack->delivered_bytes);
-    if (bbr->state == BBR_STARTUP)
+    if (bbr->state == BBR_STARTUP || bbr->state == BBR_PROBE_RTT)
         return;
     if (bbr->conserves && ack->echoed_ns < bbr->lost_ns) {
         bbr->kept_bytes -= (double)ack->lost_bytes;
