@@ -8,7 +8,7 @@ Order: the four branches of a block one after another; the paper draws them side
 from collections.abc import Iterator
 from typing import Final
 
-from mltswitch.profile.architectures.modules import Architecture, convolution, linear, normalisation
+from mltswitch.profile.architectures.modules import Architecture, linear, normalised_convolution
 from mltswitch.profile.layers import Layer
 
 STEM: Final = ((64, 7), (64, 1), (192, 3))
@@ -32,7 +32,7 @@ def layers() -> Iterator[Layer]:
     """All layers in forward order."""
     channels = 3
     for number, (width, kernel) in enumerate(STEM, start=1):
-        yield from _convolution(f"conv{number}", channels, width, kernel)
+        yield from normalised_convolution(f"conv{number}", channels, width, kernel)
         channels = width
     for block, widths in INCEPTION.items():
         yield from _inception(f"inception{block}", channels, widths)
@@ -41,18 +41,13 @@ def layers() -> Iterator[Layer]:
     yield linear("fc", channels, CLASSES)
 
 
-def _convolution(name: str, inputs: int, outputs: int, kernel: int) -> Iterator[Layer]:
-    yield convolution(f"{name}.conv", inputs, outputs, kernel)
-    yield normalisation(f"{name}.bn", outputs)
-
-
 def _inception(name: str, inputs: int, widths: tuple[int, ...]) -> Iterator[Layer]:
     direct, reduce_3, wide, reduce_5, wider, pooled = widths
-    yield from _convolution(f"{name}.branch1", inputs, direct, 1)
+    yield from normalised_convolution(f"{name}.branch1", inputs, direct, 1)
     for branch, reduced, outputs in ((2, reduce_3, wide), (3, reduce_5, wider)):
-        yield from _convolution(f"{name}.branch{branch}.0", inputs, reduced, 1)
-        yield from _convolution(f"{name}.branch{branch}.1", reduced, outputs, 3)
-    yield from _convolution(f"{name}.branch4.1", inputs, pooled, 1)  # branch4.0 is the pooling
+        yield from normalised_convolution(f"{name}.branch{branch}.0", inputs, reduced, 1)
+        yield from normalised_convolution(f"{name}.branch{branch}.1", reduced, outputs, 3)
+    yield from normalised_convolution(f"{name}.branch4.1", inputs, pooled, 1)  # branch4.0 is the pooling
 
 
 ARCHITECTURE: Final = Architecture(

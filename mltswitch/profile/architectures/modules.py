@@ -1,9 +1,12 @@
-"""The building blocks of architectures: each function gives the layer of one module, named as in PyTorch."""
+"""The building blocks of architectures: each function gives what one module has, named as in PyTorch."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mltswitch.profile.layers import Layer, Tensor
+
+Kernel = int | tuple[int, int]
+"""Edge of a square one, or height and width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +28,21 @@ def _layer(name: str, **shapes: tuple[int, ...]) -> Layer:
     return Layer(name=name, tensors=tensors)
 
 
-def convolution(name: str, inputs: int, outputs: int, kernel: int, *, bias: bool = False) -> Layer:
-    """Two-dimensional convolution with a square kernel."""
-    weight = (outputs, inputs, kernel, kernel)
+def convolution(name: str, inputs: int, outputs: int, kernel: Kernel, *, bias: bool = False) -> Layer:
+    """Two-dimensional convolution."""
+    weight = (outputs, inputs, *(kernel if isinstance(kernel, tuple) else (kernel, kernel)))
     return _layer(name, weight=weight, bias=(outputs,)) if bias else _layer(name, weight=weight)
 
 
 def normalisation(name: str, channels: int, *, bias: bool = True) -> Layer:
     """Batch or layer normalisation: scale and shift; running averages are no parameters."""
     return _layer(name, weight=(channels,), bias=(channels,)) if bias else _layer(name, weight=(channels,))
+
+
+def normalised_convolution(name: str, inputs: int, outputs: int, kernel: Kernel) -> Iterator[Layer]:
+    """Convolution without bias and the batch normalisation behind it."""
+    yield convolution(f"{name}.conv", inputs, outputs, kernel)
+    yield normalisation(f"{name}.bn", outputs)
 
 
 def linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Layer:

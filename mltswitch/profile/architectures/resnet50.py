@@ -4,7 +4,7 @@ Order: a block's shortcut projection runs after its three convolutions, as imple
 draws the two branches side by side.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mltswitch.profile.architectures.modules import Architecture, convolution, linear, normalisation
@@ -18,12 +18,12 @@ EXPANSION: Final = 4
 CLASSES: Final = 1000
 
 
-def layers() -> Iterator[Layer]:
-    """All layers in forward order."""
+def layers(stages: Sequence[tuple[int, int]] = STAGES) -> Iterator[Layer]:
+    """All layers in forward order, also of a deeper one."""
     yield convolution("conv1", 3, STEM_CHANNELS, 7)
     yield normalisation("bn1", STEM_CHANNELS)
     channels = STEM_CHANNELS
-    for stage, (width, blocks) in enumerate(STAGES, start=1):
+    for stage, (width, blocks) in enumerate(stages, start=1):
         for block in range(blocks):
             yield from _bottleneck(f"layer{stage}.{block}", channels, width, has_projection=block == 0)
             channels = width * EXPANSION
