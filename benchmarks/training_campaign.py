@@ -1,4 +1,4 @@
-"""The laws of training jobs in virtual time, from seeds: every topology, every synchronization of joint sums.
+"""The laws of training jobs in virtual time, from seeds: every topology, every synchronization.
 
     python -m benchmarks.training_campaign [--jobs N] [--seed S] [--quick] [--json]
 
@@ -13,7 +13,7 @@ are in it, and how often. The seed of a broken law is printed, and the exit stat
     pushes_lost_unreported      elements without a rank's gradient, where no loss is reported
     bounds_broken               pieces and ranks of which more is missing than the loss bound allows
     ranks_that_differed         steps after which a rank does not hold the bytes that rank 0 holds
-    ran_ahead                   steps that began before the step before was over at the rank
+    ran_ahead                   steps that began before what its synchronization has them wait for
     too_many_posts              jobs with more open posts at a node than two sums of each piece have
     hung                        jobs of which ranks wait for ever
     wrong_errors                nodes with an error that they should not have, that names another node than
@@ -35,9 +35,9 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import print_figures
 from mltswitch.errors import UserInputError
-from mltswitch.training.axes import Action, Network, axes_of, synchronizations, topologies
+from mltswitch.training.axes import Action, Network, Stage, axes_of, synchronizations, topologies
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
-from mltswitch.training.job import Divisor, Job, make_job
+from mltswitch.training.job import Divisor, Job, OptimizerRule, make_job
 from mltswitch.training.node import GRACE_SECONDS, Node
 from mltswitch.training.virtual import CHECK_SECONDS, SILENCE_SECONDS, HungError, Report, VirtualJob
 
@@ -47,6 +47,8 @@ MOST_RANKS: Final = 9
 DEADLINE_SECONDS: Final = 6.0
 MARGIN_SECONDS: Final = 2 * CHECK_SECONDS + 0.5
 """For looks at the clock, and for the slowest network to carry words."""
+FIRST_WORDS_SECONDS: Final = 0.1
+"""In which nodes meet; whoever is lost earlier has not been there."""
 PART: Final = 50
 """Jobs that a process takes at a time."""
 LAWS: Final = (
@@ -119,20 +121,38 @@ def scenario(
 
 def _job(random: np.random.Generator, synchronization: str, topology: str) -> Job:
     world = int(random.integers(1, MOST_RANKS + 1))
-    joint = [name for name, entry in synchronizations().items() if not entry.needs.lone_pushes]
+    name = synchronization or str(random.choice([*synchronizations()]))
+    is_lone = synchronizations()[name].needs.lone_pushes
     sizes = random.choice([1, 3, 700, 3000], random.integers(1, 5))
+    servers = int(random.integers(0, 4))
+    rule = OptimizerRule("SGD", ({"lr": -float(world)},), ((int(sizes.sum()), 0),))
     return make_job(
         [(f"layer-{number}", int(size)) for number, size in enumerate(sizes)],
         world=world,
-        servers=int(random.integers(0, 4)),
+        servers=servers,
         piece_bytes=int(random.choice([1_000, 4_000, 16_000])),
-        element_type=str(random.choice(["float32", "float64"])),
+        element_type="float64" if is_lone else str(random.choice(["float32", "float64"])),
         loss_bound=float(random.choice([0.0, 0.1, 0.5, 0.9])),
-        divisor=str(random.choice(list(Divisor))),
-        synchronization=synchronization or str(random.choice(joint)),
+        divisor=Divisor.RANKS if is_lone else str(random.choice(list(Divisor))),
+        synchronization=name,
+        settings=_settings(name, random),
+        optimizer=rule if is_lone else None,
+        continues=is_lone and servers > 0 and bool(random.integers(2)),
         topology=topology or str(random.choice(list(topologies()))),
         deadline_seconds=DEADLINE_SECONDS,
     )
+
+
+def _settings(name: str, random: np.random.Generator) -> dict[str, Any]:
+    if name == "ssp":
+        return {"staleness": int(random.integers(1, 4))}
+    if name == "r2sp":
+        return {"turn_seconds": float(random.choice([0.2, 60.0]))}
+    if name != "osp":
+        return {}
+    slice_bytes = (None, 1, 2_000)[random.integers(3)]
+    share, late = float(random.choice([0.0, 0.3, 0.8, 1.0])), str(random.choice(["wait", "carry"]))
+    return {"share": share, "slice_bytes": slice_bytes, "late": late}
 
 
 def _fault(
@@ -149,29 +169,62 @@ def _fault(
 
 
 def gradient(job: Job, rank: int, step: int) -> Numbers:
-    """Powers of 4 for ranks, times powers of 2 for step and place: sums of them are exact."""
+    """Powers of 4 for ranks, times powers of 2 for step and place: sums of them are exact.
+
+    Where pushes count alone: a power of 2 for each rank and step.
+    """
+    if job.optimizer is not None:
+        return np.full(job.elements, np.ldexp(1.0, job.world * step + rank))
     places = np.arange(job.elements) % 5 + step % 3
     return np.ldexp(4.0**rank, places).astype(job.element_type)
 
 
 def play(case: Scenario) -> tuple[Report, int]:
     """Run it; also how many steps began early. Raises HungError."""
-    virtual = VirtualJob(case.job, case.network, loss_ratio=case.loss_ratio, seed=case.seed)
+    zeros = np.zeros(case.job.elements, case.job.element_type)
+    virtual = VirtualJob(case.job, case.network, loss_ratio=case.loss_ratio, seed=case.seed, parameters=zeros)
     fault, early = case.fault, list[tuple[int, int]]()
     if fault is not None and fault.kind in {"kill", "cut"}:
         (virtual.kill if fault.kind == "kill" else virtual.cut)(fault.node, fault.at_seconds)
     if fault is not None and fault.kind == "mismatch":
         changes: dict[str, Any] = {fault.part: _changes(case.job)[fault.part]}
-        virtual.nodes[fault.node] = Node(replace(case.job, **changes), fault.node)
+        virtual.nodes[fault.node] = Node(replace(case.job, **changes), fault.node, zeros)
+    begun = [-1] * case.job.world
 
     def gradients(rank: int, step: int) -> Numbers:
-        if step and np.isnan(report.results[rank, step - 1]).any():
+        begun[rank] = step
+        if _is_early(case.job, report, rank, step, min(begun)):
             early.append((rank, step))
+        member, pieces = virtual.nodes[rank].member, range(len(case.job.pieces))
+        assert member is not None  # noqa: S101
+        member.weighed(
+            {piece: 1.0 + (7 * piece + step) % 5 for piece in pieces if piece % case.job.world == rank}
+        )
         return gradient(case.job, rank, step)
 
     report = virtual.report
     virtual.run(case.steps, gradients, lambda rank, step: float(case.compute_seconds[rank, step]))
     return report, len(early)
+
+
+def _is_early(job: Job, report: Report, rank: int, step: int, slowest: int) -> bool:
+    """Whether a step begins before what must be there, or too far ahead of the slowest rank."""
+    if job.synchronization == "ssp" and not job.continues:
+        return step - slowest > job.settings["staleness"] + 1
+    if not step or job.synchronization == "window":
+        return False
+    open_pieces = {
+        number
+        for number, piece in enumerate(job.pieces)
+        if np.isnan(report.results[rank, step - 1][piece.elements]).any()
+    }
+    if job.synchronization != "osp":
+        return bool(open_pieces)
+    lag = 2 if job.settings["late"] == "carry" else 0
+    before = report.results.get((rank, step - 2 - lag))
+    return (before is not None and bool(np.isnan(before).any())) or (
+        open_pieces and not job.settings["share"]
+    )
 
 
 def _changes(job: Job) -> dict[str, object]:
@@ -182,6 +235,7 @@ def _changes(job: Job) -> dict[str, object]:
         "deadline_seconds": job.deadline_seconds + 1,
         "transport": "another",
         "world": job.world + 1,
+        "samples": (1,) * job.world,
     }
 
 
@@ -192,10 +246,13 @@ def broken(case: Scenario) -> Counter[str]:
         report, early = play(case)
     except HungError:
         return Counter(hung=1)
-    found["ran_ahead"] = early if case.job.synchronization == "bsp" else 0
+    found["ran_ahead"] = early
     found["wrong_errors"] = wrong_errors(case, report)
-    for step in range(case.steps):
-        _judge(case, report, step, found)
+    if case.job.optimizer is not None:
+        _judge_parameters(case, report, found)
+    else:
+        for step in range(case.steps):
+            _judge(case, report, step, found)
     found["too_many_posts"] = int(report.most_open_posts > _posts(case.job))
     if case.seed % 10 == 0:
         again, _ = play(case)
@@ -204,16 +261,24 @@ def broken(case: Scenario) -> Counter[str]:
 
 
 def _posts(job: Job) -> int:
-    """Of two sums of each piece, at the busiest node."""
-    _, topology = axes_of(job)
+    """Of two sums of each piece, at the busiest node; of each rank, stage and late step, where they differ."""
+    synchronization, topology = axes_of(job)
     crossing = {Action.SEND, Action.RECEIVE}
-    return 2 * max(
-        sum(
-            step.action in crossing
-            for piece in range(len(job.pieces))
-            for step in topology.schedule(job, piece, node)
+    origins = range(job.world) if synchronization.needs.lone_pushes else (None,)
+    lag = synchronization.member(job, 0).lag
+    stages = 2 if synchronization.votes or synchronization.needs.lone_pushes else 1
+    return (
+        (2 + lag)
+        * stages
+        * max(
+            sum(
+                step.action in crossing
+                for piece in range(len(job.pieces) + synchronization.votes)
+                for origin in origins
+                for step in topology.schedule(job, piece, node, origin)
+            )
+            for node in range(job.nodes)
         )
-        for node in range(job.nodes)
     )
 
 
@@ -255,6 +320,38 @@ def _judge(case: Scenario, report: Report, step: int, found: Counter[str]) -> No
             found["pushes_counted_twice"] += max(int((digits > is_in).sum()), int((digits >= is_in).all()))
 
 
+def _judge_parameters(case: Scenario, report: Report, found: Counter[str]) -> None:
+    """What ranks hold after draining, where each push is a bit of it."""
+    job, pushes = case.job, case.job.world * case.steps
+    lost = np.zeros((pushes, job.elements), int)
+    for loss in report.losses:
+        assert loss.total.origin is not None  # noqa: S101
+        if loss.total.stage is Stage.LATER:
+            continue  # of zeros, with which a rank asks for parameters
+        push = job.world * loss.total.number + loss.total.origin
+        base = job.pieces[loss.total.piece].first
+        for first, end in loss.missing:
+            lost[push, base + first : base + end] += 1
+    sizes = [piece.count for piece in job.pieces]
+    for push in range(pushes):
+        missing = np.add.reduceat(lost[push], [piece.first for piece in job.pieces])
+        found["bounds_broken"] += int((missing > job.loss_bound * np.array(sizes)).sum())
+    first_result = None
+    is_gone = np.array(
+        [case.fault is not None and push % job.world == case.fault.node for push in range(pushes)]
+    )
+    for rank in range(job.world):
+        result = report.results.get((rank, case.steps))
+        if result is None or np.isnan(result).any():
+            continue
+        first_result = result if first_result is None else first_result
+        found["ranks_that_differed"] += int(result.tobytes() != first_result.tobytes())
+        bits = result.astype(np.int64)[None, :] >> np.arange(pushes)[:, None] & 1
+        is_exact = (result == result.astype(np.int64)).all() and (result < np.ldexp(1.0, pushes)).all()
+        found["pushes_counted_twice"] += int((bits > 1 - lost).sum()) + int(not is_exact)
+        found["pushes_lost_unreported"] += int((bits < 1 - lost)[~is_gone].sum())
+
+
 def wrong_errors(case: Scenario, report: Report) -> int:
     """Nodes whose error is not what the fault asks for."""
     fault, job = case.fault, case.job
@@ -262,9 +359,13 @@ def wrong_errors(case: Scenario, report: Report) -> int:
         return len(report.errors)
     if fault.kind == "mismatch":
         return sum(not _is_mismatch(report, node, job, fault) for node in range(job.world))
-    wrong = 0
+    wrong, goes_on = 0, job.continues and fault.node < job.world and fault.kind in {"kill", "cut"}
     for node in range(job.world):
         error = report.errors.get(node)
+        if goes_on and node != fault.node:
+            is_late = isinstance(error, NodeLateError) and _is_right(error, report.failed_seconds[node], case)
+            wrong += error is not None and not is_late and fault.at_seconds > FIRST_WORDS_SECONDS
+            continue
         if error is None:
             is_done = not np.isnan(report.results.get((node, case.steps - 1), np.full(1, np.nan))).any()
             wrong += not (is_done or (node == fault.node and fault.kind == "kill"))

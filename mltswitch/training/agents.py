@@ -32,7 +32,7 @@ from mltswitch.hostagent import (
     SendRequest,
 )
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
-from mltswitch.training.axes import Crossing, Direction, Elements, Post, Stage
+from mltswitch.training.axes import Crossing, Direction, Elements, Post, Stage, axes_of
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
@@ -53,17 +53,14 @@ ROUNDS_GATHERED: Final = 8
 MOST_LOSSES: Final = 10_000
 """Kept for `take_losses`, which nobody may call."""
 JOB_TENSOR: Final = (1 << 32) - 1
+PARAMETER_TENSOR: Final = JOB_TENSOR - 1
 MOST_JOB_BYTES: Final = 256 << 20
 
 _Key = tuple[Direction, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    step: int
-    pieces: tuple[int, ...]
-    own: Elements
-    result: Elements
+_Call = Callable[[int], None]
+"""Something for the node's thread to do, at a time in ns."""
 
 
 class _Inbox(CompletionQueue):
@@ -71,7 +68,7 @@ class _Inbox(CompletionQueue):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries: queue.SimpleQueue[Completion | _Ready | PeerLost | None] = queue.SimpleQueue()
+        self.entries: queue.SimpleQueue[Completion | _Call | PeerLost | None] = queue.SimpleQueue()
 
     def add(self, completion: Completion) -> None:
         self.entries.put(completion)
@@ -140,6 +137,7 @@ class AgentCarrier:
         )
 
     def _receive(self, post: Post) -> ReceiveRequest:
+        closes_early = post.loss_bound and self.channel.closes_early and post.stage is Stage.NOW
         return ReceiveRequest(
             buffer=post.data,
             tensor=post.tensor,
@@ -147,7 +145,7 @@ class AgentCarrier:
             loss_bound=post.loss_bound,
             deadline_seconds=PATIENCE * self._job.deadline_seconds,
             deadline_from="first-byte" if post.is_early else "post",
-            gather=self._gather(post) if post.loss_bound and self.channel.closes_early else None,
+            gather=self._gather(post) if closes_early else None,
         )
 
     def _gather(self, post: Post) -> Gather:
@@ -162,13 +160,19 @@ class AgentCarrier:
         return gather
 
 
-def share_job(job: Job, group: Group) -> None:
-    """Rank 0 tells the servers, which have no model, what the job is; raises NodeLostError."""
+def share_job(job: Job, group: Group, parameters: Elements | None = None) -> None:
+    """Rank 0 tells the servers, which have no model, what the job is, and the parameters that they keep.
+
+    Raises NodeLostError.
+    """
     text = np.frombuffer(TypeAdapter(Job).dump_json(job), np.uint8)
     try:
         for server in range(job.world, job.nodes):
-            group.agent.send_message(group.peer(server), str(len(text)).encode(), MEETING_SECONDS)
-            group.agent.post_send(group.peer(server), text, tensor=JOB_TENSOR).wait(MEETING_SECONDS)
+            peer = group.peer(server)
+            group.agent.send_message(peer, str(len(text)).encode(), MEETING_SECONDS)
+            group.agent.post_send(peer, text, tensor=JOB_TENSOR).wait(MEETING_SECONDS)
+            if parameters is not None:
+                group.agent.post_send(peer, parameters, tensor=PARAMETER_TENSOR).wait(job.deadline_seconds)
     except AgentError as error:
         raise NodeLostError(str(error), where=job.node_name(server)) from None
 
@@ -206,7 +210,15 @@ def serve(
             job = TypeAdapter(Job).validate_json(text.tobytes())
         except ValidationError:
             raise JobMismatchError("tells no job of this version", where="rank 0") from None
-        AgentNode(job, number, group.agent, group.names, timeout_seconds=timeout_seconds).serve()
+        parameters = None
+        if axes_of(job)[0].needs.lone_pushes:
+            parameters = np.empty(job.elements, job.element_type)
+            into = group.agent.post_receive(group.peer(0), parameters, tensor=PARAMETER_TENSOR)
+            into.wait(timeout_seconds)
+        node = AgentNode(
+            job, number, group.agent, group.names, parameters=parameters, timeout_seconds=timeout_seconds
+        )
+        node.serve()
     return job
 
 
@@ -218,7 +230,11 @@ class AgentNode:
         number: of this node.
         agent: connected with all the others.
         names: of all nodes' agents, by number.
-        arrived: is called in this node's thread for each piece whose result is there, with step and piece.
+        arrived: is called in this node's thread for each piece whose result is there, with step, piece and
+            stage.
+        failed: is called in this node's thread with what ends the job.
+        parameters: as `Node` has them.
+        timeout_seconds: until all nodes have come.
 
     Raises UserInputError for axes that make no sense, and what `wait` raises where the nodes do not meet or
     disagree on the job.
@@ -231,12 +247,13 @@ class AgentNode:
         agent: Agent,
         names: Sequence[str],
         *,
-        arrived: Callable[[int, int], object] | None = None,
+        arrived: Callable[[int, int, Stage], object] | None = None,
         failed: Callable[[TrainingError], object] | None = None,
+        parameters: Elements | None = None,
         timeout_seconds: float = MEETING_SECONDS,
     ) -> None:
         self.job: Final = job
-        self.node: Final = Node(job, number)
+        self.node: Final = Node(job, number, parameters)
         self._inbox = _Inbox()
         self._carrier = AgentCarrier(job, agent, names, self._inbox)
         self._agent = agent
@@ -263,25 +280,48 @@ class AgentNode:
 
     def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements) -> None:
         """Own gradients of pieces are there; see `Node.ready`. Raises what has ended the job."""
+        self.call(lambda now_ns: self.node.ready(step, pieces, own, result, now_ns))
+
+    def computed(self, step: int, loss: float, seconds: float, own: Elements, result: Elements) -> None:
+        """All of a step are there; see `Node.computed`. Raises what has ended the job."""
+        self.call(lambda now_ns: self.node.computed(step, loss, seconds, own, result, now_ns))
+
+    def drain(self, step: int, zeros: Elements, result: Elements) -> None:
+        """See `Node.drain`; waits until it is. Raises what has ended the job."""
+        is_asked = threading.Event()
+
+        def ask(now_ns: int) -> None:
+            self.node.drain(step, zeros, result, now_ns)
+            is_asked.set()
+
+        self.call(ask)
+        self.wait_until(lambda: is_asked.is_set() and self.node.is_drained)
+
+    def call(self, call: _Call) -> None:
+        """Do something in the node's thread, before what is asked for later. Raises what has ended the job."""
         self._check()
-        self._inbox.entries.put(_Ready(step, tuple(pieces), own, result))
+        self._inbox.entries.put(call)
 
     def wait(self, step: int) -> None:
-        """Until the rank may begin the step after this one, and the step's vectors are its own again.
+        """Until the rank may begin the step after this one, and that step's vectors are its own again.
 
-        Raises TrainingError that names the node to blame where the job has ended.
+        Vectors serve every second step, or as many as the synchronization's lag adds to that. Raises
+        TrainingError that names the node to blame where the job has ended.
         """
+        assert self.node.member is not None, "a server has no steps"  # noqa: S101
+        before = step - 1 - self.node.member.lag
+        self.wait_until(lambda: self.node.may_compute(step + 1) and self.node.is_over(before))
+
+    def wait_until(self, is_true: Callable[[], bool]) -> None:
+        """Until something is true that only the node's thread changes; raises what has ended the job."""
         with self._changed:
-            while self._error is None and not (self.node.may_compute(step + 1) and self.node.is_over(step)):
+            while self._error is None and not is_true():
                 self._changed.wait(TURN_SECONDS)
         self._check()
 
     def serve(self) -> None:
         """A server's life: until the ranks say goodbye. Raises TrainingError where they end otherwise."""
-        with self._changed:
-            while self._error is None and not self.node.has_left_all:
-                self._changed.wait(TURN_SECONDS)
-        self._check()
+        self.wait_until(lambda: self.node.has_left_all)
         self.close()
 
     def take_losses(self) -> list[Loss]:
@@ -376,23 +416,26 @@ class AgentNode:
             self.node.check(time.monotonic_ns())
             self._do()
 
-    def _take(self, entry: Completion | _Ready | PeerLost) -> None:
+    def _take(self, entry: Completion | _Call | PeerLost) -> None:
         now_ns = time.monotonic_ns()
         match entry:
             case Completion():
                 if entry.error is not None:
                     self._listen(self._names.index(entry.peer))
                 self.node.crossed(self._carrier.crossing(entry), now_ns)
-            case _Ready(step, pieces, own, result):
-                self.node.ready(step, pieces, own, result, now_ns)
-                if self.node.nonfinite_pieces and not self._has_warned:
-                    self._has_warned = True
-                    name = self.job.node_name(self.node.number)
-                    _log.warning("%s, step %d: gradients with NaN or infinity are passed on", name, step)
             case PeerLost(peer=peer) if peer in self._names:
                 number = self._names.index(peer)
                 self._listen(number)
-                self.node.lost(number, entry.reason)
+                self.node.lost(number, entry.reason, now_ns)
+            case PeerLost():
+                pass  # of another job
+            case _:
+                entry(now_ns)
+                step = self.node.first_nonfinite_step
+                if step is not None and not self._has_warned:
+                    self._has_warned = True
+                    name = self.job.node_name(self.node.number)
+                    _log.warning("%s, step %d: gradients with NaN or infinity are passed on", name, step)
 
     def _do(self) -> None:
         """What the node wants done; a post that cannot begin ends at once."""
@@ -405,7 +448,7 @@ class AgentNode:
         arrived = self.node.take_arrived()
         if self._arrived is not None:
             for step, total in arrived:
-                self._arrived(step, total.piece)
+                self._arrived(step, total.piece, total.stage)
         if self.node.error is not None:
             self._end()
         self._changed.notify_all()

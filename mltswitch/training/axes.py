@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mltswitch.errors import UserInputError
 from mltswitch.training.job import Divisor, Job
@@ -77,6 +78,12 @@ class Needs:
 class Member(Protocol):
     """A rank's part of a synchronization."""
 
+    lag: int
+    """Steps beside the last two of which sums may be to come when a step begins."""
+    prediction: str
+    """What parameters are until a sum that comes later is there: the `optimizer`'s step with own gradients,
+    p - lr · g (`local`), or as they were (`none`)."""
+
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
         """Own gradients of these pieces are there: what is exchanged at once. Pieces come once a step."""
 
@@ -85,6 +92,28 @@ class Member(Protocol):
 
     def arrived(self, step: int, result: Sum, now_ns: int) -> None:
         """The result of what this rank has given in a step is in its memory."""
+
+    def later(self, step: int) -> frozenset[int]:
+        """Pieces of a step whose sums arrive only after it: own gradients stand in for them until then.
+
+        It is known once `may_compute(step)`, and does not change.
+        """
+
+    def weighed(self, importance: Mapping[int, float]) -> None:
+        """Importance of some pieces, the sum of |gradient · parameter|: of `piece % world == rank`, asked for
+        where `Synchronization.votes`, whenever sums of them have come to the parameters."""
+
+    def vote(self, step: int) -> Sequence[float]:
+        """This rank's part of a step's ballot, where `Synchronization.votes`; asked after `computed`."""
+
+    def counted(self, step: int, ballot: Sequence[float]) -> list[int]:
+        """A step's ballot: the sum of all ranks' parts. Returns ranks that disagree, and end the job."""
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs of it after `drain`: plain data for JSON."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where another of the same job was when `state` was taken. Raises UserInputError."""
 
     def may_compute(self, step: int) -> bool:
         """Whether the rank may begin a step."""
@@ -100,8 +129,9 @@ class Member(Protocol):
 class Keeper(Protocol):
     """When sums are given out, at the node that completes them: a server, a root, the last rank of a ring.
 
-    The result of a joint sum goes to all ranks. The result of a lone push goes to its rank, and is the sum
-    of all ranks' pushes of the piece since the last result that this rank got.
+    The result of a joint sum goes to all ranks. A lone push is a step of the root's optimizer, and its
+    result, the parameters when it is given out, goes to its rank; one that is `Stage.LATER` has zeros, and
+    only asks for the parameters.
     """
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
@@ -115,12 +145,23 @@ class Keeper(Protocol):
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
         """The gradients of a rank are in a sum: the sums whose results go out now."""
 
+    def turned(self, now_ns: int) -> list[Sum]:
+        """Sums that can be pushed by now although nobody has pushed; asked now and then."""
+
+    def gone(self, rank: int) -> list[Sum]:
+        """A rank pushes no more, and the job goes on: the sums whose results go out now."""
+
 
 class Synchronization(Protocol):
     """When gradients count; registered as `SYNCHRONIZATION` of a module, or by an entry point."""
 
     name: str
     needs: Needs
+    votes: bool
+    """Whether ranks exchange a ballot in every step."""
+
+    def of(self, job: Job) -> "Synchronization":
+        """The one that the settings of a job make of it; raises UserInputError for what they cannot be."""
 
     def member(self, job: Job, rank: int) -> Member:
         """A new one."""
@@ -272,7 +313,7 @@ def topologies() -> Mapping[str, Topology]:
 def axes_of(job: Job) -> tuple[Synchronization, Topology]:
     """The points of a job's axes by their names; raises UserInputError for one that is not there, or for two
     that make no sense together."""
-    synchronization = _named("synchronization", job.synchronization, synchronizations())
+    synchronization = _named("synchronization", job.synchronization, synchronizations()).of(job)
     topology = _named("topology", job.topology, topologies())
     needs, offers, both = synchronization.needs, topology.offers, f"{job.synchronization} over {job.topology}"
     if needs.lone_pushes and not offers.lone_pushes:
@@ -283,6 +324,12 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
         raise UserInputError(problem, where="topology", expected=_offering("stale_pushes"))
     if job.servers and not topology.has_servers:
         raise UserInputError(f"{job.topology} has none", where="servers", expected="0")
+    if needs.lone_pushes and job.optimizer is None:
+        problem = f"{job.synchronization} steps where sums are made, and no optimizer is told"
+        raise UserInputError(problem, where="optimizer", expected="that of the model")
+    if job.continues and not (needs.lone_pushes and job.servers):
+        problem = f"{both}: nobody can go on without a rank"
+        raise UserInputError(problem, where="continues", expected="asp, ssp or r2sp, with servers")
     if job.divisor is Divisor.ARRIVED and needs.lone_pushes:
         problem = f"{job.synchronization} has no sum of which to count the ranks"
         raise UserInputError(problem, where="divisor", expected="ranks")
@@ -290,6 +337,28 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
         problem = f"{job.topology} does not know how many ranks' gradients are in a sum"
         raise UserInputError(problem, where="divisor", expected="ranks")
     return synchronization, topology
+
+
+Settings = TypeVar("Settings", bound=BaseModel)
+
+
+def settings_of(job: Job, kind: type[Settings]) -> Settings:
+    """A job's settings of its synchronization; raises UserInputError that names the first wrong field."""
+    try:
+        return kind.model_validate(dict(job.settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, ("synchronization", job.synchronization, *first["loc"])))
+        expected = ", ".join(kind.model_fields) if first["type"] == "extra_forbidden" else ""
+        raise UserInputError(
+            f"{first['input']!r:.60}: {first['msg']}", where=where, expected=expected
+        ) from None
+
+
+class NoSettings(BaseModel):
+    """Of a synchronization that has none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _offering(need: str) -> str:

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass, field, fields
 from enum import StrEnum
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 from mltswitch.errors import UserInputError
 
@@ -19,6 +19,9 @@ PIECES_A_ROOT: Final = 4
 ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
 """Types that gradients travel and are added in; shorter ones are widened first."""
 DEADLINE_SECONDS: Final = 300.0
+MOST_PIECES: Final = 1 << 20
+BALLOT_FIGURES: Final = 8
+"""Of a ballot, before one figure of each rank and one of each piece."""
 
 
 class Divisor(StrEnum):
@@ -54,6 +57,18 @@ class Piece:
         return slice(self.first, self.first + self.count)
 
 
+@dataclass(frozen=True, slots=True)
+class OptimizerRule:
+    """How roots that hold parameters step, where pushes count by themselves (`asp` and its kin)."""
+
+    kind: str
+    """`SGD`, `Adam` or `AdamW`, as torch has them."""
+    groups: tuple[Mapping[str, Any], ...]
+    """Options of each group of parameters: `lr`, `momentum` and so on."""
+    ranges: tuple[tuple[int, int], ...]
+    """Elements of the model in order: one beyond the last, and the number of their group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What all nodes of a job must agree on.
@@ -77,6 +92,22 @@ class Job:
     """For an exchange, from when a node has begun it to its result."""
     ranks: tuple[int, ...] = ()
     """As errors name them, where they are some of a larger job's; else from 0."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the synchronization, as its module has them."""
+    samples: tuple[int, ...] = ()
+    """In a step of each rank, by which gradients are weighted; none: all ranks weigh the same."""
+    optimizer: OptimizerRule | None = None
+    continues: bool = False
+    """Whether the others go on without a rank that is gone, where each push counts by itself."""
+
+    @property
+    def ballot(self) -> Piece:
+        """What ranks that vote exchange beside the model in every step, as the piece after the last one."""
+        return Piece(0, self.elements, BALLOT_FIGURES + self.world + len(self.pieces))
+
+    def weight(self, rank: int) -> float:
+        """What a rank's gradients are multiplied with before they are added up; 1 on average."""
+        return self.samples[rank] * self.world / sum(self.samples) if self.samples else 1.0
 
     @property
     def nodes(self) -> int:
@@ -98,8 +129,10 @@ class Job:
         """A short digest of each part that all nodes must agree on, by the part's name."""
         parts = {part.name: getattr(self, part.name) for part in fields(self)}
         parts |= {name: [*map(astuple, parts[name])] for name in ("layers", "pieces")}
+        parts["optimizer"] = self.optimizer and astuple(self.optimizer)
         return {
-            name: hashlib.sha256(json.dumps(value).encode()).hexdigest()[:12] for name, value in parts.items()
+            name: hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:12]
+            for name, value in parts.items()
         }
 
 
@@ -117,6 +150,10 @@ def make_job(
     synchronization: str = "bsp",
     topology: str = "star",
     transport: str = "mlt",
+    settings: Mapping[str, Any] | None = None,
+    samples: Iterable[int] = (),
+    optimizer: OptimizerRule | None = None,
+    continues: bool = False,
 ) -> Job:
     """Cut a model into pieces.
 
@@ -133,6 +170,10 @@ def make_job(
         synchronization: a registered name.
         topology: a registered name.
         transport: a registered name.
+        settings: see `Job`, as all that follows; `axes_of` looks at them.
+        samples: one number for each rank, or none.
+        optimizer: see `Job`.
+        continues: see `Job`.
 
     Raises UserInputError for what no job can have.
     """
@@ -157,9 +198,16 @@ def make_job(
         raise UserInputError(f"{deadline_seconds!r:.60}", where="deadline_seconds", expected="above 0")
     if divisor not in list(Divisor):
         raise UserInputError(f"{divisor!r:.60} is unknown", where="divisor", expected=", ".join(Divisor))
+    weights = tuple(samples)
+    if weights and (len(weights) != world or min(weights) < 0 or not any(weights)):
+        expected = f"{world} numbers, 0 or more, not all 0"
+        raise UserInputError(f"{weights!r:.60}", where="samples", expected=expected)
+    pieces = cut(entries, ELEMENT_BYTES[element_type], piece_bytes, PIECES_A_ROOT * (servers or world))
+    if len(pieces) > MOST_PIECES:
+        raise UserInputError(f"{len(pieces)} pieces", where="piece_bytes", expected=f"{MOST_PIECES} at most")
     return Job(
         layers=entries,
-        pieces=cut(entries, ELEMENT_BYTES[element_type], piece_bytes, PIECES_A_ROOT * (servers or world)),
+        pieces=pieces,
         world=world,
         servers=servers,
         element_type=element_type,
@@ -170,6 +218,10 @@ def make_job(
         transport=transport,
         deadline_seconds=float(deadline_seconds),
         ranks=tuple(ranks),
+        settings=dict(settings or {}),
+        samples=weights,
+        optimizer=optimizer,
+        continues=continues,
     )
 
 

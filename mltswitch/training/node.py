@@ -6,21 +6,27 @@ It takes what happens (`ready`, `crossed`, `told`, `lost`, `check`) and keeps wh
 
 import json
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.errors import MOST_LISTED
+from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Crossing, Elements, Exchange, Post, Sum, axes_of
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job
+from mltswitch.training.optimizer import Parameters, check_rule
 from mltswitch.training.sums import MOST_STEPS, Loss, Sums
 from mltswitch.units import NANOSECONDS
 
 GRACE_SECONDS: Final = 3.0
 """Past a deadline, for nodes to say how far they are, before the ones that are late are named."""
+NONFINITE: Final = 4
+"""Figure of a ballot: own pieces of the step with NaN or infinite gradients."""
 GOODBYES: Final = {kind.__name__: kind for kind in (NodeLostError, NodeLateError, JobMismatchError)}
+SAID: Final = re.compile(rf"\b({'|'.join(GOODBYES)}): ((?:rank|server) \d[^:]*): (.*)", re.DOTALL)
+"""In a reason: kind, node and problem of a goodbye."""
 
 
 class Node:
@@ -29,11 +35,13 @@ class Node:
     Args:
         job: what all nodes agree on.
         number: of this node.
+        parameters: at the start, a vector of all the model's elements, equal at all nodes; where pushes are
+            steps of the optimizer of roots.
 
     Raises UserInputError for axes that are not there, or make no sense together.
     """
 
-    def __init__(self, job: Job, number: int) -> None:
+    def __init__(self, job: Job, number: int, parameters: Elements | None = None) -> None:
         self.job: Final = job
         self.number: Final = number
         self.error: TrainingError | None = None
@@ -42,15 +50,40 @@ class Node:
         """Whether every other node has said that its job is this one; nothing is posted before."""
         self.nonfinite_pieces = 0
         """Own pieces with NaN or infinite gradients; they are passed on."""
+        self.first_nonfinite_step: int | None = None
         synchronization, topology = axes_of(job)
         self.member: Final = synchronization.member(job, number) if number < job.world else None
-        self._sums = Sums(job, number, topology, synchronization.keeper(job))
+        self.counts_alone: Final = synchronization.needs.lone_pushes
+        """Whether results are parameters, and not sums."""
+        self._parameters: Parameters | None = None
+        if self.counts_alone:
+            assert parameters is not None, "roots keep parameters"  # noqa: S101
+            assert job.optimizer is not None, "axes_of has looked"  # noqa: S101
+            check_rule(job.optimizer)
+            self._parameters = Parameters(job, parameters)
+        self.votes: Final = synchronization.votes
+        """Whether ranks exchange a ballot in every step."""
+        self._sums = Sums(
+            job,
+            number,
+            topology,
+            synchronization.keeper(job),
+            votes=self.votes,
+            parameters=self._parameters,
+        )
+        self._ballots: dict[int, tuple[Elements, Elements]] = {}
+        """Own part and sum, by step."""
+        self._nonfinite_before = 0
+        self.poisoned_step = -1
+        """The last step in which a rank's gradients, perhaps of pieces whose sums come later, are not finite."""
         self._fingerprints: Final = job.fingerprints()
         self._words: list[bytes] = [json.dumps({"job": self._fingerprints}).encode()]
         self._arrived: list[tuple[int, Sum]] = []
         self._met: set[int] = set()
         self._left: set[int] = set()
         """Nodes that need no more of this job; what then becomes of them is no fault."""
+        self.gone: Final[set[int]] = set()
+        """Ranks without which the job goes on."""
         self._given = 0
         self._said: int | None = None
         self._given_by: dict[int, int] = {}
@@ -76,7 +109,11 @@ class Node:
         self._given += len(pieces)
         for number in pieces:
             is_finite = np.isfinite(own[self.job.pieces[number].elements]).all()
-            self.nonfinite_pieces += not is_finite
+            if not is_finite:
+                self.nonfinite_pieces += 1
+                self.first_nonfinite_step = (
+                    step if self.first_nonfinite_step is None else self.first_nonfinite_step
+                )
         self._begin(self.member.ready(step, pieces, now_ns), own, result, now_ns)
 
     def computed(
@@ -93,7 +130,13 @@ class Node:
             now_ns: the time.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
-        self._begin(self.member.computed(step, loss, seconds, now_ns), own, result, now_ns)
+        exchanges = self.member.computed(step, loss, seconds, now_ns)
+        if self.votes:
+            vote = np.asarray(self.member.vote(step), self.job.element_type)
+            vote[NONFINITE] = self.nonfinite_pieces - self._nonfinite_before
+            self._nonfinite_before = self.nonfinite_pieces
+            self._ballots[step] = vote, np.empty_like(vote)
+        self._begin(exchanges, own, result, now_ns)
 
     def drain(self, step: int, zeros: Elements, result: Elements, now_ns: int) -> None:
         """No step follows for now: exchange what else ranks need to hold the same, until `is_drained`.
@@ -115,6 +158,10 @@ class Node:
         """A post has ended."""
         if crossing.error is not None and crossing.key[1] in self._left and self.is_idle:
             return  # memory for a push that will not come
+        if self._sums.is_ignored(crossing) or (
+            crossing.error and self._goes_on_without(crossing.key[1], now_ns)
+        ):
+            return
         if crossing.error is None:
             self._sums.crossed(crossing, now_ns)
             self._arrive(now_ns)
@@ -125,6 +172,11 @@ class Node:
             problem = f"piece {total.piece} of step {self._step_of(total)}: {crossing.error}"
             self.fail(self._blamed(crossing.key[1], problem))
 
+    def tell_options(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        """A schedule has changed options of the optimizer: whoever keeps parameters hears of it."""
+        self._words.append(json.dumps({"groups": [*groups]}).encode())
+        self._change_options(groups)
+
     def told(self, peer: int, word: bytes) -> None:
         """Another node says something that `take_words` gave there."""
         try:
@@ -133,20 +185,22 @@ class Node:
                 self._compare(peer, said["job"])
             elif "leaves" in said:
                 self._left.add(peer)
+            elif "groups" in said:
+                self._change_options(said["groups"])
             elif "given" in said:
                 self._given_by[peer] = max(int(said["given"]), self._given_by.get(peer, -1))
                 if said["asks"]:
                     self._say_how_far()
-        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError):
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, UserInputError):
             problem = "says what no node of this version says"
             self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
 
-    def lost(self, peer: int, reason: str) -> None:
-        """Another node is gone, which is the end of the job unless both ends are done with it.
+    def lost(self, peer: int, reason: str, now_ns: int) -> None:
+        """Another node is gone, which is the end of the job unless both ends are done with it, or it goes on.
 
         A reason that it gave tells whom to blame.
         """
-        if peer in self._left and self.is_idle:
+        if (peer in self._left and self.is_idle) or self._goes_on_without(peer, reason, now_ns):
             return
         self.fail(self._blamed(peer, reason))
 
@@ -155,7 +209,11 @@ class Node:
 
         Every node then says how far it is, and those that are behind, or silent, are named.
         """
+        if self.has_met_all:
+            self._sums.turn(now_ns)
         oldest = next(iter(self._sums.begun.items()), None)
+        if self.member is None and self.counts_alone:
+            return  # its ranks wait for one another, and know best for whom
         if self.error is not None or oldest is None:
             return
         if now_ns - oldest[1] <= self.job.deadline_seconds * NANOSECONDS:
@@ -173,7 +231,7 @@ class Node:
     @property
     def has_left_all(self) -> bool:
         """Whether no rank needs this node any more: all others have said that they leave."""
-        return self._left >= {*range(self.job.world)} - {self.number}
+        return self._left | self.gone >= {*range(self.job.world)} - {self.number}
 
     def fail(self, error: TrainingError) -> None:
         """The job is over at this node; the first reason stays."""
@@ -226,15 +284,51 @@ class Node:
     # Inside
 
     def _begin(self, exchanges: list[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
-        self._sums.begin(exchanges, own, result, now_ns)
+        for exchange in exchanges:
+            self._sums.begin((exchange,), own, result, now_ns, self._ballots.get(exchange.step))
         self._arrive(now_ns)
 
     def _arrive(self, now_ns: int) -> None:
         if self.member is not None:
             for step, total in self._sums.arrived:
+                if total.piece == len(self.job.pieces):
+                    self._count_votes(step)
                 self.member.arrived(step, total, now_ns)
             self._arrived += self._sums.arrived
         self._sums.arrived.clear()
+
+    def _count_votes(self, step: int) -> None:
+        assert self.member is not None, "a server does not vote"  # noqa: S101
+        ballot = self._ballots.pop(step)[1] * self.job.world
+        if not ballot[NONFINITE] == 0:
+            self.poisoned_step = step
+        differing = self.member.counted(step, ballot.tolist())
+        if differing:
+            here = self.job.node_name(self.number)
+            names = ", ".join(map(self.job.node_name, differing[:MOST_LISTED]))
+            problem = f"ranked other pieces as unimportant in step {step} than {here}"
+            self.fail(JobMismatchError(problem, where=names))
+
+    def _change_options(self, groups: Sequence[Mapping[str, Any]]) -> None:
+        if self._parameters is not None:
+            rule = replace(self._parameters.rule, groups=tuple(dict(group) for group in groups))
+            if len(groups) != len(self._parameters.rule.groups):
+                raise ValueError("another number of groups")
+            check_rule(rule)
+            self._parameters.rule = rule
+
+    def _goes_on_without(self, peer: int, reason: str, now_ns: int) -> bool:
+        """Whether a node that is gone is a rank that nobody needs, and does not say that the job is over."""
+        if not self.job.continues or peer >= self.job.world or not self.has_met_all:
+            return False
+        said = SAID.search(reason)
+        if said is not None and (said[1], said[2]) != (NodeLostError.__name__, self.job.node_name(peer)):
+            return False
+        if peer not in self.gone:
+            self.gone.add(peer)
+            self._sums.ignore(peer, now_ns)
+            self._arrive(now_ns)
+        return True
 
     def _compare(self, peer: int, theirs: dict[str, str]) -> None:
         ours = self._fingerprints
@@ -250,7 +344,7 @@ class Node:
 
     def _blamed(self, peer: int, reason: str) -> TrainingError:
         """The error of a node that is gone, where it said goodbye with one; else that it is lost."""
-        said = re.search(rf"\b({'|'.join(GOODBYES)}): ((?:rank|server) \d[^:]*): (.*)", reason, re.DOTALL)
+        said = SAID.search(reason)
         if said is None:
             return NodeLostError(reason, where=self.job.node_name(peer))
         kind, where, what = GOODBYES[said[1]], *said.groups()[1:]

@@ -25,6 +25,7 @@ from mltswitch.training.axes import (
     Topology,
 )
 from mltswitch.training.job import Divisor, Job
+from mltswitch.training.optimizer import Parameters
 
 EPOCHS: Final = 256
 """Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
@@ -116,9 +117,20 @@ class Sums:
         number: of this node.
         topology: of the job.
         keeper: this node's.
+        votes: whether ranks exchange ballots.
+        parameters: of the model, where roots keep them.
     """
 
-    def __init__(self, job: Job, number: int, topology: Topology, keeper: Keeper) -> None:
+    def __init__(
+        self,
+        job: Job,
+        number: int,
+        topology: Topology,
+        keeper: Keeper,
+        *,
+        votes: bool = False,
+        parameters: Parameters | None = None,
+    ) -> None:
         self.job: Final = job
         self.number: Final = number
         self.posts: list[Post] = []
@@ -146,13 +158,30 @@ class Sums:
         """Of that, what is in use, and the receives that wait for it."""
         self._free: defaultdict[int, list[Elements]] = defaultdict(list)
         """Memory for sums, by piece."""
-        self._unseen: dict[tuple[int, int], Elements] = {}
-        """By piece and rank: the sum of lone pushes since the last result that the rank got."""
-        for piece in range(len(job.pieces)):
+        self._pieces: Final = (*job.pieces, job.ballot)
+        self._parameters = parameters
+        self._ignored: set[int] = set()
+        """Peers that are gone, without which the job goes on."""
+        for piece in range(len(job.pieces) + votes):
             self._expect(piece, None)
 
-    def begin(self, exchanges: Iterable[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
-        """This rank's part of what its synchronization wants, from and into these vectors of all elements."""
+    def begin(
+        self,
+        exchanges: Iterable[Exchange],
+        own: Elements,
+        result: Elements,
+        now_ns: int,
+        ballots: tuple[Elements, Elements] | None = None,
+    ) -> None:
+        """This rank's part of what its synchronization wants.
+
+        Args:
+            exchanges: in order.
+            own: a vector of all elements.
+            result: one like it.
+            now_ns: the time.
+            ballots: own and result of a step's ballot.
+        """
         for exchange in exchanges:
             for piece in exchange.pieces:
                 key = (piece, exchange.stage, exchange.origin)
@@ -160,8 +189,12 @@ class Sums:
                 self._numbers[key] += 1
                 self.begun.setdefault(total, now_ns)
                 work = self._work(total, now_ns)
-                place = self.job.pieces[piece].elements
-                work.own, work.result, work.step = own[place], result[place], exchange.step
+                if ballots is not None and piece == len(self.job.pieces):
+                    work.own, work.result = ballots
+                else:
+                    place = self.job.pieces[piece].elements
+                    work.own, work.result = own[place], result[place]
+                work.step = exchange.step
                 self._open_of[exchange.step] += 1
                 self._advance(work, work.plan.on_own, now_ns)
 
@@ -174,6 +207,29 @@ class Sums:
             self._count(work, crossing)
         work.left -= 1
         self._advance(work, work.plan.followers[number], now_ns)
+
+    def turn(self, now_ns: int) -> None:
+        """Time has passed: perhaps others may push."""
+        for total in self._keeper.turned(now_ns):
+            self._expect_one(total)
+
+    def ignore(self, rank: int, now_ns: int) -> None:
+        """A rank is gone, and the job goes on: nothing of its waits, and nobody waits for it."""
+        self._ignored.add(rank)
+        for work in [*self._works.values()]:
+            for number in [*work.open]:
+                if work.plan.steps[number].peer == rank:
+                    work.open.discard(number)
+            if work.of.origin == rank:
+                self.begun.pop(work.of, None)
+        self._release(self._keeper.gone(rank), now_ns)
+
+    def is_ignored(self, crossing: Crossing) -> bool:
+        """Whether a post is over with a node that is gone, and without effect."""
+        if crossing.key[1] not in self._ignored:
+            return False
+        self._by_key.pop(crossing.key, None)
+        return True
 
     def sum_of(self, crossing: Crossing) -> Sum:
         """What an open post is for."""
@@ -195,8 +251,11 @@ class Sums:
 
     def _expect(self, piece: int, after: Sum | None) -> None:
         for total in self._keeper.expected(piece, after):
-            if self._plan(total).adds:
-                self._work(total, None)
+            self._expect_one(total)
+
+    def _expect_one(self, total: Sum) -> None:
+        if self._plan(total).adds and total.origin not in self._ignored:
+            self._work(total, None)
 
     def _plan(self, total: Sum) -> _Plan:
         key = (total.piece, total.origin)
@@ -265,15 +324,16 @@ class Sums:
         assert data is not None, "a step began before its memory was there"  # noqa: S101
         # a number for each piece, origin, stage, and partial sum or result: they may all be open at a time
         source = 0 if total.origin is None else 1 + total.origin
-        kind = source * len(self.job.pieces) + total.piece
-        is_lossy = direction is Direction.RECEIVE and not step.is_result
+        kind = source * len(self._pieces) + total.piece
+        is_ballot = total.piece == len(self.job.pieces)
+        is_lossy = direction is Direction.RECEIVE and not step.is_result and not is_ballot
         post = Post(
             direction,
             step.peer,
             data,
             tensor=4 * kind + 2 * (total.stage is Stage.LATER) + step.is_result,
             round_number=total.number * EPOCHS,
-            layer=self.job.pieces[total.piece].layer,
+            layer=self._pieces[total.piece].layer,
             stage=total.stage,
             loss_bound=self._hop_bound if is_lossy else 0.0,
             is_early=total not in self.begun,
@@ -289,9 +349,9 @@ class Sums:
         assert part is not None  # noqa: S101
         if work.of.origin is None:
             work.total = self._plus(work.total, part, piece)
-        else:
-            for rank in range(self.job.world):
-                self._unseen[piece, rank] = self._plus(self._unseen.get((piece, rank)), part, piece)
+        elif work.of.stage is Stage.NOW:
+            assert self._parameters is not None, "lone pushes need parameters"  # noqa: S101
+            self._parameters.step(piece, part if place is not None else part.copy())
         if place is not None:
             if self._lent[place]:
                 self._receive(place, *self._lent[place].popleft())
@@ -303,15 +363,17 @@ class Sums:
         if not work.plan.is_root:
             return
         for rank in step.ranks:
-            for released in self._keeper.pushed(rank, work.of, now_ns):
-                other = self._works[released]
-                self._advance(other, other.plan.on_release, now_ns)
+            self._release(self._keeper.pushed(rank, work.of, now_ns), now_ns)
+
+    def _release(self, sums: Iterable[Sum], now_ns: int) -> None:
+        for total in sums:
+            work = self._works[total]
+            self._advance(work, work.plan.on_release, now_ns)
 
     def _plus(self, total: Elements | None, part: Elements, piece: int) -> Elements:
         """In place; the first part is copied."""
         if total is None:
-            free = self._free[piece]
-            total = free.pop() if free else self._memory(piece)
+            total = self._memory(piece)
             np.copyto(total, part)
         else:
             with np.errstate(all="ignore"):  # what is not finite is counted, and passed on
@@ -319,9 +381,12 @@ class Sums:
         return total
 
     def _result(self, work: _Work) -> None:
-        if work.plan.is_root:
-            if work.of.origin is not None:
-                work.total = self._unseen.pop((work.of.piece, work.of.origin))
+        if work.plan.is_root and work.of.origin is not None:
+            assert self._parameters is not None  # noqa: S101
+            if work.result is None:  # of another rank; they may change before it has crossed
+                work.result = work.total = self._memory(work.of.piece)
+            np.copyto(work.result, self._parameters.of(work.of.piece))
+        elif work.plan.is_root:
             assert work.total is not None  # noqa: S101
             if work.result is None:  # of a server, or of another rank
                 work.result = work.total
@@ -348,9 +413,10 @@ class Sums:
         self.losses.append(Loss(work.of, peer, self.number, ranks, crossing.missing))
         if self.job.divisor is Divisor.ARRIVED:
             if work.counts is None:
-                work.counts = np.full(self.job.pieces[piece].count, self.job.world, self.job.element_type)
+                work.counts = np.full(self._pieces[piece].count, self.job.world, self.job.element_type)
             for first, end in crossing.missing:
                 work.counts[first:end] -= len(ranks)
 
     def _memory(self, piece: int) -> Elements:
-        return np.empty(self.job.pieces[piece].count, self.job.element_type)
+        free = self._free[piece]
+        return free.pop() if free else np.empty(self._pieces[piece].count, self.job.element_type)

@@ -102,11 +102,23 @@ class VirtualJob:
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
         seed: of what is lost.
+        parameters: at the start, where roots keep them.
+        backward_share: of computing, in which gradients become ready, the last piece first; 0: all at its end.
     """
 
-    def __init__(self, job: Job, network: Network, *, loss_ratio: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        job: Job,
+        network: Network,
+        *,
+        loss_ratio: float = 0.0,
+        seed: int = 0,
+        parameters: Elements | None = None,
+        backward_share: float = 1.0,
+    ) -> None:
         self.job: Final = job
-        self.nodes: Final = [Node(job, number) for number in range(job.nodes)]
+        self.nodes: Final = [Node(job, number, parameters) for number in range(job.nodes)]
+        self._backward_share = backward_share
         self.now_seconds = 0.0
         self._network = network
         self._loss_ratio = loss_ratio
@@ -145,17 +157,21 @@ class VirtualJob:
         steps: int,
         gradients: Callable[[int, int], Elements],
         compute_seconds: Callable[[int, int], float] = lambda _rank, _step: 0.01,
+        losses: Callable[[int, int], float] = lambda _rank, _step: math.nan,
     ) -> Report:
         """Run some steps on every rank, until all are done or have failed.
 
         Args:
             steps: 1 or more.
-            gradients: a rank's own, by rank and step: a vector of all elements.
-            compute_seconds: until they are there, by rank and step, the last piece first; infinite: never.
+            gradients: a rank's own, by rank and step: a vector of all elements. It is asked when the rank
+                begins to compute: what came before is in `report.results`.
+            compute_seconds: until they are there, by rank and step; infinite: never.
+            losses: of each rank's batches, by rank and step.
 
         Raises HungError where ranks wait for what will never happen.
         """
         self._steps, self._gradients, self._compute = steps, gradients, compute_seconds
+        self._losses = losses
         for node in range(self.job.nodes):
             self._after(0.0, partial(self._turn, node))
         for rank in range(self.job.world):
@@ -183,7 +199,7 @@ class VirtualJob:
         self._after(at_seconds, partial(self._fall_silent, node))
         for other in self._others(node):
             for target, lost in ((other, node), (node, other)):
-                call = partial(self.nodes[target].lost, lost, "silent for too long")
+                call = self._losing(target, lost, "silent for too long")
                 self._after(at_seconds + SILENCE_SECONDS, partial(self._happen, target, call))
 
     # The network
@@ -291,7 +307,7 @@ class VirtualJob:
             return
         self._fall_silent(node)
         for other in self._others(node):
-            call = partial(self.nodes[other].lost, node, reason)
+            call = self._losing(other, node, reason)
             self._after(self._network.latency_seconds, partial(self._happen, other, call))
 
     # The nodes
@@ -324,6 +340,9 @@ class VirtualJob:
                 self._compute_step(number, step + 1)
             elif step == self._steps and node.is_drained:
                 self._running.discard(number)
+
+    def _losing(self, number: int, peer: int, reason: str) -> Callable[[], None]:
+        return lambda: self.nodes[number].lost(peer, reason, self._now_ns)
 
     def _tell(self, number: int, peer: int, word: bytes) -> None:
         if number not in self._silent and peer not in self._silent:
@@ -358,7 +377,7 @@ class VirtualJob:
         seconds, count = self._compute(number, step), len(self.job.pieces)
         for piece in range(count):
             call = partial(self._computed, number, step, piece, own, result, seconds)
-            self._after(seconds * (count - piece) / count, call)
+            self._after(seconds * (1 - self._backward_share * piece / count), call)
 
     def _computed(
         self, number: int, step: int, piece: int, own: Elements, result: Elements, seconds: float
@@ -369,7 +388,7 @@ class VirtualJob:
             node.ready(step, (piece,), own, result, self._now_ns)
             if piece == 0:
                 self._computing.discard(number)
-                node.computed(step, 0.0, seconds, own, result, self._now_ns)
+                node.computed(step, self._losses(number, step), seconds, own, result, self._now_ns)
 
         self._happen(number, call)
 

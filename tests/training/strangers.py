@@ -1,11 +1,12 @@
 """Axes that somebody else might register: what the interfaces must carry beyond what is built in."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+import sys
 
-from mltswitch.training.axes import Action, Exchange, Needs, Network, Stage, Step, Sum
+from mltswitch.training.axes import Action, Needs, Network, NoSettings, Step, Sum, settings_of
 from mltswitch.training.job import Job
-from mltswitch.training.synchronization.bsp import BspKeeper, BspMember
+from mltswitch.training.synchronization.asp import Asp
+from mltswitch.training.synchronization.bsp import Bsp, BspMember
+from mltswitch.training.synchronization.ssp import SspKeeper
 
 
 class Tree:
@@ -83,124 +84,43 @@ class WindowMember(BspMember):
         return super().may_compute(max(0, step - self.window))
 
 
-class Window:
-    """Stale-synchronous: joint sums in the order of steps, ranks up to three steps apart."""
+class Window(Bsp):
+    """Joint sums in the order of steps, ranks up to three steps apart."""
 
     name = "window"
-    needs = Needs()
 
     def member(self, job: Job, rank: int) -> WindowMember:
         return WindowMember(job)
 
-    def keeper(self, job: Job) -> BspKeeper:
-        return BspKeeper(job)
+
+class SwitchSettings(NoSettings):
+    after: int = 2
 
 
-class StagesMember(BspMember):
-    """Two-stage: pieces of one kind of step go at once, the others overlap the next computation."""
+class SwitchKeeper(SspKeeper):
+    """Waits for all ranks until their steps have a number, and for none afterwards."""
 
-    def __init__(self, job: Job) -> None:
-        super().__init__(job)
-        self._now: defaultdict[int, int] = defaultdict(int)
-        self._later: dict[int, tuple[int, ...]] = defaultdict(tuple)
+    def __init__(self, job: Job, after: int) -> None:
+        super().__init__(job, 0)
+        self._after = after
 
-    def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
-        now = tuple(piece for piece in pieces if (piece + step) % 3)
-        self._later[step] += tuple(piece for piece in pieces if not (piece + step) % 3)
-        self._now[step] += len(now)
-        return [Exchange(step, now)] if now else []
-
-    def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
-        return [Exchange(step, self._later[step], Stage.LATER)]
-
-    def arrived(self, step: int, result: Sum, now_ns: int) -> None:
-        super().arrived(step, result, now_ns)
-        self._now[step] -= result.stage is Stage.NOW
-
-    def may_compute(self, step: int) -> bool:
-        is_over = len(self._later) == step and not self._now[step - 1]
-        return is_over and super().may_compute(max(0, step - 1))
+    def answers(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
+        self.staleness = 0 if total.number < self._after else sys.maxsize // 2
+        return super().answers(rank, total, now_ns)
 
 
-class StagesKeeper(BspKeeper):
-    def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        return [after.next] if after else [Sum(piece, 0, stage) for stage in Stage]
+class Switch(Asp):
+    """Sync-Switch (Li et al., ICDCS 2021): synchronous steps first, asynchronous ones later."""
 
+    name = "switch"
 
-class Stages:
-    """As OSP has it: which pieces wait changes with the steps, and servers do not know."""
+    def of(self, job: Job) -> "Switch":
+        settings_of(job, SwitchSettings)
+        return self
 
-    name = "stages"
-    needs = Needs()
-
-    def member(self, job: Job, rank: int) -> StagesMember:
-        return StagesMember(job)
-
-    def keeper(self, job: Job) -> StagesKeeper:
-        return StagesKeeper(job)
-
-
-class LoneMember(BspMember):
-    """Asynchronous: a rank waits for the answers to its own pushes only."""
-
-    def __init__(self, job: Job, rank: int) -> None:
-        super().__init__(job)
-        self._rank, self._all = rank, tuple(range(len(job.pieces)))
-
-    def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
-        return [Exchange(step, tuple(pieces), origin=self._rank)]
-
-    def drain(self, step: int) -> list[Exchange]:
-        return [Exchange(step, self._all, Stage.LATER, self._rank)]
-
-
-class LoneKeeper:
-    """Answers at once; the last pushes, of zeros, when all ranks have drained."""
-
-    def __init__(self, job: Job) -> None:
-        self._world = job.world
-        self._drained: defaultdict[tuple[int, int], list[Sum]] = defaultdict(list)
-
-    def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        if after is not None:
-            return [after.next]
-        return [Sum(piece, 0, stage, rank) for rank in range(self._world) for stage in Stage]
-
-    def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
-        if total.stage is Stage.NOW:
-            return [total]
-        drained = self._drained[total.piece, total.number]
-        drained.append(total)
-        return drained if len(drained) == self._world else []
-
-
-class TurnsKeeper(LoneKeeper):
-    """Round-robin: a piece has memory for one rank's push at a time, so that they come in turns."""
-
-    def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        if after is None:
-            return [Sum(piece, 0, Stage.NOW, 0), *(Sum(piece, 0, Stage.LATER, r) for r in range(self._world))]
-        if after.stage is Stage.LATER:
-            return [after.next]
-        following = ((after.origin or 0) + 1) % self._world
-        return [Sum(piece, after.number + (following == 0), Stage.NOW, following)]
-
-
-class Lone:
-    """Each rank by itself, at once or in turns."""
-
-    needs = Needs(lone_pushes=True)
-
-    def __init__(self, name: str, keeper: type[LoneKeeper]) -> None:
-        self.name, self._keeper = name, keeper
-
-    def member(self, job: Job, rank: int) -> LoneMember:
-        return LoneMember(job, rank)
-
-    def keeper(self, job: Job) -> LoneKeeper:
-        return self._keeper(job)
+    def keeper(self, job: Job) -> SwitchKeeper:
+        return SwitchKeeper(job, settings_of(job, SwitchSettings).after)
 
 
 TOPOLOGIES = (Tree(2), Tree(3))
-JOINT = (Window(), Stages())
-ALONE = (Lone("asp-like", LoneKeeper), Lone("r2sp-like", TurnsKeeper))
+SYNCHRONIZATIONS = (Window(), Switch())

@@ -38,7 +38,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What `strangers` has, as another package would register it."""
     points = {
         "mltswitch.topologies": strangers.TOPOLOGIES,
-        "mltswitch.synchronizations": (*strangers.JOINT, *strangers.ALONE),
+        "mltswitch.synchronizations": strangers.SYNCHRONIZATIONS,
     }
     monkeypatch.setattr(axes, "entry_points", lambda group: [Entry(point) for point in points[group]])
     synchronizations.cache_clear()

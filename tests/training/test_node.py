@@ -56,7 +56,7 @@ def test_a_goodbye_carries_the_blame_on(kind: type[TrainingError], where: str) -
     first, second = Node(JOB, 0), Node(JOB, 1)
     second.told(0, first.take_words()[0])
     first.fail(kind("said: nothing", where=where))
-    second.lost(0, f"the peer has left: {first.goodbye}")
+    second.lost(0, f"the peer has left: {first.goodbye}", 0)
     assert type(second.error) is kind
     assert (second.error.where, second.error.what) == (where, "said: nothing")
 
@@ -64,7 +64,7 @@ def test_a_goodbye_carries_the_blame_on(kind: type[TrainingError], where: str) -
 def test_a_mismatch_is_of_the_node_that_does_not_agree_here() -> None:
     node, odd = Node(JOB, 0), Node(make_job([("a", 1)], world=3), 2)
     odd.told(1, Node(JOB, 1).take_words()[0])
-    node.lost(2, odd.goodbye)
+    node.lost(2, odd.goodbye, 0)
     assert node.error is not None
     assert node.error.where == "rank 2"
     assert "layers" in node.error.what

@@ -11,8 +11,9 @@ import os
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from math import nan
 from textwrap import shorten
 from typing import Any, Final, NoReturn, Self
 
@@ -26,8 +27,11 @@ from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, AgentError, Group, RanksMissingError
 from mltswitch.profile import call_with, profile_of_module
 from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
+from mltswitch.training.axes import Elements, Member, Stage, axes_of
 from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
+from mltswitch.training.pytorch.replica import Replica
+from mltswitch.training.pytorch.steps import Steps
 from mltswitch.training.sums import Loss
 
 CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
@@ -63,7 +67,7 @@ class MltState:
     Args:
         model: the module, or its DistributedDataParallel.
         loss_bound: share of the gradients that a sum may be without.
-        synchronization: a registered name; `bsp`.
+        synchronization: a registered name; `bsp`, `osp`, `asp`, `ssp`, `r2sp`.
         topology: a registered name; `star` (each rank serves a part), `ring`.
         transport: a registered name; `mlt`, `tcp`.
         config: of this rank's agent, or its file; None: the file that MLTSWITCH_AGENT_CONFIG names, or one
@@ -75,6 +79,10 @@ class MltState:
         deadline_seconds: for one exchange.
         timeout_seconds: until all nodes have come.
         piece_bytes: the most that one tensor on the network has.
+        optimizer: of all the model's parameters; all but `bsp` need it.
+        settings: of the synchronization.
+        samples: of this rank in a step, where ranks differ; gradients are weighted by it.
+        continues: whether the others go on without a rank that is gone (`asp`, `ssp`, `r2sp`, with servers).
         example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
             layers; without it they are in the order of registration.
 
@@ -97,12 +105,16 @@ class MltState:
         deadline_seconds: float = DEADLINE_SECONDS,
         timeout_seconds: float = MEETING_SECONDS,
         piece_bytes: int = PIECE_BYTES,
+        optimizer: torch.optim.Optimizer | None = None,
+        settings: Mapping[str, Any] | None = None,
+        samples: int | None = None,
+        continues: bool = False,
         example: Any = None,
     ) -> None:
         module = getattr(model, "module", model)
         rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
         layers, order = _layers_of(module, example)
-        self.job: Final[Job] = make_job(
+        job = make_job(
             layers,
             world=world,
             servers=servers,
@@ -115,7 +127,22 @@ class MltState:
             deadline_seconds=deadline_seconds,
             piece_bytes=piece_bytes,
             ranks=() if process_group is None else dist.get_process_group_ranks(process_group),
+            settings=settings,
+            samples=_all_samples(samples, process_group, world),
+            continues=continues,
         )
+        replica = None if optimizer is None else Replica(job, order, optimizer)
+        if replica is not None:
+            job = replace(job, optimizer=replica.rule)
+        self.job: Final[Job] = job
+        kind, _ = axes_of(job)
+        self._weight: Final = job.weight(rank)
+        self._generations: Final = GENERATIONS + kind.member(job, rank).lag
+        if kind.name != "bsp":
+            if replica is None:
+                raise UserInputError(f"is missing: {kind.name} works around it", where="optimizer")
+            if any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
+                raise UserInputError(f"is sharded, which does not go with {kind.name}", where="model")
         if servers and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
         config = config or os.environ.get(CONFIG_VARIABLE) or None
@@ -124,9 +151,12 @@ class MltState:
         self.error: TrainingError | None = None
         """Why the job has ended."""
         self._places: Final = _places(order, self.job)
-        self._own = [self._vector() for _ in range(GENERATIONS)]
-        self._results = [self._vector() for _ in range(GENERATIONS)]
+        self._own = [self._vector() for _ in range(self._generations)]
+        self._results = [self._vector() for _ in range(self._generations)]
         self._lock = threading.Lock()
+        self._loss = nan
+        self._later: frozenset[int] = frozenset()
+        """Pieces of this step whose sums come later."""
         self._step = -1
         self._left: dict[int, int] = {}
         """Elements of each piece of this step that no bucket has brought yet."""
@@ -146,8 +176,9 @@ class MltState:
         except AgentError as error:
             raise NodeLostError(str(error)) from None
         try:
+            parameters = replica.values() if replica is not None and kind.needs.lone_pushes else None
             if rank == 0:
-                share_job(self.job, self._group)
+                share_job(self.job, self._group, parameters)
             self._node = AgentNode(
                 self.job,
                 rank,
@@ -155,11 +186,38 @@ class MltState:
                 self._group.names,
                 arrived=self._arrived,
                 failed=self._failed,
+                parameters=parameters,
                 timeout_seconds=timeout_seconds,
             )
         except BaseException:
             self._group.close()
             raise
+        self._steps: Steps | None = None
+        if kind.name != "bsp":
+            assert replica is not None  # noqa: S101
+            self._steps = Steps(self._node, replica, module, self._vectors)
+
+    def observe_loss(self, loss: float | torch.Tensor) -> None:
+        """Of this step's batch, before its backward pass: `osp` synchronizes more of the model later as it falls."""
+        self._loss = float(loss)
+
+    def drain(self) -> None:
+        """The parameters get all ranks' gradients, those that come later, too.
+
+        Under `osp` that happens by itself before `state_dict` and evaluation. Under `asp`, `ssp` and `r2sp` all
+        ranks must call it, and hold the same parameters then. Raises TrainingError.
+        """
+        if self._steps is not None:
+            self._steps.drain()
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint beside those of model and optimizer, from any rank; drains."""
+        self.drain()
+        return self._member.state()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, before the first step, alike on all ranks. Raises UserInputError."""
+        self._member.restore(state)
 
     def exchange(self, bucket: GradBucket) -> Future[torch.Tensor]:
         """What the hook does with one bucket."""
@@ -178,21 +236,33 @@ class MltState:
         waiting = _Bucket(future, bucket.buffer(), pairs)
         ready = []
         with self._lock:
-            own = self._own[self._step % GENERATIONS]
+            own, results = self._vectors(self._step)
             for gradient, place in pairs:
-                torch.from_numpy(own[place.first : place.end]).copy_(gradient.detach().reshape(-1))
+                part = torch.from_numpy(own[place.first : place.end]).copy_(gradient.detach().reshape(-1))
+                if self._weight != 1:
+                    part *= self._weight
                 for piece in place.pieces:
                     self._left[piece] -= self._overlap(piece, place)
                     if not self._left[piece]:
                         ready.append(piece)
-            waiting.missing = {piece for _, place in pairs for piece in place.pieces} - self._have_results
-            self._buckets.append(waiting)
+            known = {*self._have_results}
+            needed = {piece for _, place in pairs for piece in place.pieces} - self._later
+            if bucket.is_last() and self._node.node.votes:
+                needed.add(len(self.job.pieces))
+            waiting.missing = needed - known
+            if waiting.missing:
+                self._buckets.append(waiting)
         if bucket.is_last() and any(self._left.values()):
             missing = {number for number, count in self._left.items() if count}
             names = {self.job.layers[self.job.pieces[number].layer].name for number in missing}
             self._give_up(f"has no gradients of {shorten(', '.join(sorted(names)), 100, placeholder=' …')}")
         if ready:
-            self._node.ready(self._step, ready, own, self._results[self._step % GENERATIONS])
+            self._node.ready(self._step, ready, own, results)
+        if bucket.is_last() and self._steps is not None:
+            self._node.computed(self._step, self._loss, self._steps.seconds(), own, results)
+            self._loss = nan
+        if not needed - known:
+            self._finish([waiting], self._step)
         return future.then(_value_or_error)
 
     def take_losses(self) -> list[Loss]:
@@ -211,6 +281,10 @@ class MltState:
 
     def close(self, reason: str = "") -> None:
         """Say goodbye to the other nodes, once they are done, too; with a reason they end with this error."""
+        if self._steps is not None:
+            self._steps.close()
+            if not reason and self.error is None and not self._node.node.counts_alone:
+                self._steps.drain()
         self._node.close(reason)
         self._end_buckets(NodeLostError("has left the job", where=self.job.node_name(self._node.node.number)))
         self._group.close()
@@ -231,6 +305,7 @@ class MltState:
             self._step += 1
             self._left = {number: piece.count for number, piece in enumerate(self.job.pieces)}
             self._have_results = set()
+            self._later = frozenset() if self._steps is None else self._steps.begin(self._step)
 
     def _give_up(self, problem: str) -> NoReturn:
         """This step can never end, here or elsewhere: all ranks hear of it."""
@@ -256,26 +331,59 @@ class MltState:
         start, stop = max(int(elements.start), place.first), min(int(elements.stop), place.end)
         return stop - start
 
-    def _arrived(self, step: int, piece: int) -> None:
+    def _arrived(self, step: int, piece: int, stage: Stage) -> None:
         """In the node's thread."""
+        if self._steps is not None:
+            self._steps.arrived(step, piece, stage)
+        if stage is Stage.LATER:
+            return
         with self._lock:
             self._have_results.add(piece)
             for bucket in self._buckets:
                 bucket.missing.discard(piece)
             done = [bucket for bucket in self._buckets if not bucket.missing]
             self._buckets = [bucket for bucket in self._buckets if bucket.missing]
-        result = self._results[step % GENERATIONS]
+        self._finish(done, step)
+
+    def _finish(self, done: list[_Bucket], step: int) -> None:
+        """All sums that these buckets wait for are there; what comes later keeps own gradients."""
+        _, result = self._vectors(step)
+        is_poisoned = self._node.node.poisoned_step == step
         while done:
-            for gradient, place in done[-1].gradients:
-                source = torch.from_numpy(result[place.first : place.end])
-                try:
-                    gradient.copy_(source.view(gradient.shape))
-                except BaseException:
-                    with self._lock:
-                        self._buckets += done  # whoever waits for them hears why
-                    raise
+            try:
+                for gradient, place in () if self._node.node.counts_alone else done[-1].gradients:
+                    flat = gradient.view(-1)
+                    for first, end in self._summed(place):
+                        flat[first - place.first : end - place.first].copy_(
+                            torch.from_numpy(result[first:end])
+                        )
+                    if (
+                        is_poisoned
+                    ):  # perhaps by gradients that only one rank has: all must skip this step, or none
+                        flat[:1].fill_(nan)
+            except BaseException:
+                with self._lock:
+                    self._buckets += done  # whoever waits for them hears why
+                raise
             bucket = done.pop()
             bucket.future.set_result(bucket.buffer)
+
+    def _summed(self, place: _Place) -> Iterable[tuple[int, int]]:
+        """Elements of a parameter whose sums are there now."""
+        if not self._later.intersection(place.pieces):
+            return [(place.first, place.end)]
+        pieces = [self.job.pieces[number] for number in place.pieces if number not in self._later]
+        return [
+            (max(piece.first, place.first), min(piece.first + piece.count, place.end)) for piece in pieces
+        ]
+
+    def _vectors(self, step: int) -> tuple[Elements, Elements]:
+        return self._own[step % self._generations], self._results[step % self._generations]
+
+    @property
+    def _member(self) -> Member:
+        assert self._node.node.member is not None  # noqa: S101
+        return self._node.node.member
 
     def _failed(self, error: TrainingError) -> None:
         """In the node's thread: the backward passes that wait hear of it."""
@@ -346,6 +454,19 @@ def _places(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.Tens
                 break
             holders[at].append(piece)
     return {parameter: _Place(*bounds[at], tuple(holders[at])) for at, parameter in enumerate(parameters)}
+
+
+def _all_samples(samples: int | None, process_group: dist.ProcessGroup | None, world: int) -> tuple[int, ...]:
+    """Of all ranks; none where no rank says how many it has."""
+    found: list[int | None] = [None] * world
+    if world > 1:
+        dist.all_gather_object(found, samples, group=process_group)
+    else:
+        found = [samples]
+    said = [each for each in found if each is not None]
+    if said and len(said) < world:
+        raise UserInputError(f"told by {len(said)} of {world} ranks", where="samples", expected="all or none")
+    return tuple(said)
 
 
 def _meeting(process_group: dist.ProcessGroup | None, world: int) -> Callable[[str], list[str]]:

@@ -1,14 +1,21 @@
 """Bulk-synchronous: a step ends when every rank has the sum of all ranks' gradients of that step."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
-from mltswitch.training.axes import Exchange, Needs, Sum
+from mltswitch.training.axes import Exchange, Needs, NoSettings, Sum, settings_of
 from mltswitch.training.job import Job
 
 
 class BspMember:
-    """A rank: gradients leave as soon as they are there, and the next step waits for all results."""
+    """A rank: gradients leave as soon as they are there, and the next step waits for all results.
+
+    Others begin from it, for it does what most have in common.
+    """
+
+    lag = 0
+    prediction = "optimizer"
 
     def __init__(self, job: Job) -> None:
         self._pieces = len(job.pieces)
@@ -26,6 +33,28 @@ class BspMember:
     def arrived(self, step: int, result: Sum, now_ns: int) -> None:  # noqa: ARG002
         """Counts the results."""
         self._arrived += 1
+
+    def later(self, step: int) -> frozenset[int]:  # noqa: ARG002
+        """All sums are there when the step is over."""
+        return frozenset()
+
+    def weighed(self, importance: Mapping[int, float]) -> None:
+        """All pieces are alike."""
+
+    def vote(self, step: int) -> Sequence[float]:  # noqa: ARG002
+        """There is nothing to agree on."""
+        return ()
+
+    def counted(self, step: int, ballot: Sequence[float]) -> list[int]:  # noqa: ARG002
+        """Nobody can disagree."""
+        return []
+
+    def state(self) -> dict[str, Any]:
+        """Steps are all alike."""
+        return {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Nothing depends on the past."""
 
     def may_compute(self, step: int) -> bool:
         """Once all results of the steps before are there."""
@@ -56,12 +85,26 @@ class BspKeeper:
         del self._inside[total]
         return [total]
 
+    def turned(self, now_ns: int) -> list[Sum]:  # noqa: ARG002
+        """Time changes nothing."""
+        return []
+
+    def gone(self, rank: int) -> list[Sum]:  # noqa: ARG002
+        """Never asked: without a rank no sum is whole."""
+        return []
+
 
 class Bsp:
     """The description that is registered."""
 
     name = "bsp"
     needs = Needs()
+    votes = False
+
+    def of(self, job: Job) -> Self:
+        """It has no settings."""
+        settings_of(job, NoSettings)
+        return self
 
     def member(self, job: Job, rank: int) -> BspMember:  # noqa: ARG002
         """All ranks are alike."""

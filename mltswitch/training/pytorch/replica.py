@@ -1,0 +1,367 @@
+"""A rank's parameters beside its optimizer: own gradients stand in for sums that come later, which then correct.
+
+    replica.before_step(…)  # corrects, and remembers what is stepped with own gradients
+    optimizer.step()
+    replica.after_step()
+
+Corrections begin from what was before the step, so that ranks hold the same bits once all sums are there;
+equation 7 of OSP adds differences, which drift. They are made at the optimizer's step only: a weight that
+changes between forward and backward gives wrong gradients.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import frexp
+from typing import Any, Final, NoReturn
+
+import torch
+from torch import Tensor
+
+from mltswitch.errors import UserInputError
+from mltswitch.training.axes import Elements
+from mltswitch.training.job import Job, OptimizerRule
+
+ELEMENTWISE: Final = {
+    "SGD",
+    "Adam",
+    "AdamW",
+    "NAdam",
+    "RAdam",
+    "Adamax",
+    "RMSprop",
+    "Adagrad",
+    "Adadelta",
+    "ASGD",
+}
+"""Optimizers of torch that treat each element by itself, so that a part of a parameter can be stepped."""
+
+Options = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """Elements of one parameter in one piece."""
+
+    parameter: torch.nn.Parameter
+    group: int
+    """Of the optimizer's."""
+    first: int
+    """Of the parameter, as `end`."""
+    end: int
+    place: slice
+    """In the model's vector."""
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """A view of these elements of a tensor like the parameter."""
+        return tensor.detach().view(-1)[self.first : self.end]
+
+
+@dataclass(slots=True, eq=False)
+class _Ahead:
+    """A piece of which sums are to come: what it was before the first, and all steps since."""
+
+    values: list[Tensor]
+    """By run."""
+    states: list[dict[str, Any]]
+    """Of the optimizer, by run."""
+    steps: dict[int, "_Step"] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Step:
+    """One step of the optimizer."""
+
+    options: Options
+    gradients: list[Tensor]
+    """Own ones by run, or sums."""
+    factor: float
+    """What made the gradients of the exchange the optimizer's: a scaler's."""
+    is_sum: bool
+
+
+class Replica:
+    """The parameters of a model and their optimizer.
+
+    Args:
+        job: that the model trains in.
+        parameters: in the order of the model's vector.
+        optimizer: of all of them.
+
+    Raises UserInputError for an optimizer that cannot be stepped in parts, or that lacks parameters.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        parameters: Sequence[torch.nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        kind = type(optimizer).__name__
+        if kind not in ELEMENTWISE or not type(optimizer).__module__.startswith("torch.optim"):
+            expected = ", ".join(sorted(ELEMENTWISE))
+            raise UserInputError(f"{kind} may look at whole tensors", where="optimizer", expected=expected)
+        self.optimizer: Final = optimizer
+        self._job = job
+        self.prediction = "optimizer"
+        """Or `local`, or `none`, as `OspSettings` has them."""
+        self.keeps_own = False
+        """Whether own gradients must be kept beside what was before them."""
+        groups = {
+            each: number for number, group in enumerate(optimizer.param_groups) for each in group["params"]
+        }
+        self._runs: list[list[Run]] = [[] for _ in job.pieces]
+        """By piece."""
+        self._ranges: list[tuple[int, int]] = []
+        piece, position = 0, 0
+        for parameter in parameters:
+            if parameter not in groups:
+                problem = f"lacks a parameter of shape {tuple(parameter.shape)} that the model trains"
+                raise UserInputError(problem, where="optimizer")
+            if not parameter.is_contiguous():
+                raise UserInputError("has parameters that are not contiguous in memory", where="model")
+            end = position + parameter.numel()
+            self._ranges.append((end, groups[parameter]))
+            first = position
+            while first < end:
+                stop = min(end, job.pieces[piece].first + job.pieces[piece].count)
+                run = Run(parameter, groups[parameter], first - position, stop - position, slice(first, stop))
+                self._runs[piece].append(run)
+                piece += stop == job.pieces[piece].first + job.pieces[piece].count
+                first = stop
+            position = end
+        self._ahead: dict[int, _Ahead] = {}
+        """By piece."""
+
+    @property
+    def rule(self) -> OptimizerRule:
+        """The optimizer as servers have it, by its options of now."""
+        options = tuple({name: _plain(value) for name, value in group.items()} for group in self._options())
+        return OptimizerRule(type(self.optimizer).__name__, options, tuple(self._ranges))
+
+    def correct(self, step: int, pieces: Iterable[int], sums: Elements) -> None:
+        """Sums of a step have come: take the place of own gradients, and what was stepped since is done anew.
+
+        Args:
+            step: in which they were predicted; without an optimizer's step, a scaler's say, nothing happens.
+            pieces: of the model.
+            sums: a vector of all elements.
+        """
+        affected = []
+        for piece in pieces:
+            ahead = self._ahead.get(piece)
+            if ahead is not None and step in ahead.steps:
+                entry = ahead.steps[step]
+                entry.gradients = [self._on_device(sums, run) * entry.factor for run in self._runs[piece]]
+                entry.is_sum = True
+                affected.append(piece)
+        while folding := [piece for piece in affected if self._is_next_a_sum(piece)]:
+            by_step: defaultdict[int, list[int]] = defaultdict(list)
+            for piece in folding:
+                by_step[next(iter(self._ahead[piece].steps))].append(piece)
+            for number, ready in by_step.items():
+                entries = [(self._ahead[piece], self._ahead[piece].steps.pop(number)) for piece in ready]
+                self._take([(piece, *pair) for piece, pair in zip(ready, entries, strict=True)])
+        for piece in affected:
+            self._show(piece)
+
+    def before_step(self, step: int, later: Iterable[int], own: Elements, weight: float) -> None:
+        """The optimizer steps next, with own gradients of some pieces in place of sums.
+
+        Args:
+            step: of the exchange.
+            later: these pieces.
+            own: this rank's gradients as they were pushed, a vector of all elements.
+            weight: what they were multiplied with before.
+
+        Raises UserInputError where the gradients have become others than a power of two times these: other
+        ranks cannot know how.
+        """
+        if getattr(self.optimizer, "grad_scale", None) is not None:
+            raise UserInputError(
+                "is fused, and a scaler's factor unseen", where="optimizer", expected="fused=False"
+            )
+        pieces, options = [*later], self._options()
+        factor = self._factor(pieces, own, weight)
+        known = {*pieces}
+        for piece in [*pieces, *(piece for piece in self._ahead if piece not in known)]:
+            runs = self._runs[piece]
+            ahead = self._ahead.get(piece)
+            if ahead is None:
+                states = [self._state_of(run) for run in runs]
+                ahead = self._ahead[piece] = _Ahead([run.of(run.parameter).clone() for run in runs], states)
+            is_sum = piece not in known
+            gradients = [self._gradient(run).clone() for run in runs] if is_sum or self.keeps_own else []
+            ahead.steps[step] = _Step(options, gradients, factor, is_sum)
+
+    def after_step(self, later: Iterable[int]) -> None:
+        """The optimizer has stepped: make a prediction that is not its own."""
+        if self.prediction == "optimizer":
+            return
+        for piece in later:
+            self._show(piece)
+
+    def importance(self, pieces: Iterable[int], sums: Elements) -> dict[int, float]:
+        """Sum of |gradient · parameter| of each piece (equation 4), by a vector of sums."""
+        return {
+            piece: sum(
+                float(
+                    torch.dot(self._on_device(sums, run).abs().float(), run.of(run.parameter).abs().float())
+                )
+                for run in self._runs[piece]
+            )
+            for piece in pieces
+        }
+
+    def set(self, values: Elements) -> None:
+        """Take parameters from roots that keep them."""
+        for runs in self._runs:
+            for run in runs:
+                run.of(run.parameter).copy_(self._on_device(values, run))
+
+    def values(self) -> Elements:
+        """All parameters, as one vector."""
+        parts = [run.of(run.parameter).cpu() for runs in self._runs for run in runs]
+        kind = getattr(torch, self._job.element_type)
+        return torch.cat(parts).to(kind).numpy()  # type: ignore[no-any-return]
+
+    def drop_gradients(self) -> None:
+        """The optimizer finds nothing to do: roots have stepped."""
+        for runs in self._runs:
+            for run in runs:
+                run.parameter.grad = None
+
+    def check_untouched(self, own: Elements, weight: float) -> None:
+        """Raises UserInputError where gradients have changed since they were pushed."""
+        pieces = range(len(self._job.pieces))
+        if self._factor(pieces, own, weight) != 1:
+            self._refuse("a scaler's factor is in the gradients that servers got")
+
+    # Inside
+
+    def _options(self) -> Options:
+        return [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self.optimizer.param_groups
+        ]
+
+    def _is_next_a_sum(self, piece: int) -> bool:
+        ahead = self._ahead[piece]
+        return bool(ahead.steps) and next(iter(ahead.steps.values())).is_sum
+
+    def _take(self, taken: Sequence[tuple[int, _Ahead, _Step]]) -> None:
+        """Step what these pieces were with sums."""
+        self._apply(
+            [
+                (run, ahead.values[number], ahead.states[number], step.gradients[number], step.options)
+                for piece, ahead, step in taken
+                for number, run in enumerate(self._runs[piece])
+            ]
+        )
+
+    def _show(self, piece: int) -> None:
+        """Let the parameters and the optimizer have what a piece is, and own gradients' steps since."""
+        ahead, runs = self._ahead[piece], self._runs[piece]
+        values = [value.clone() for value in ahead.values]
+        states = [_copied(state) for state in ahead.states]
+        for step in ahead.steps.values():
+            if self.prediction == "optimizer" or step.is_sum:
+                rows = zip(runs, values, states, step.gradients, strict=True)
+                self._apply([(*row, step.options) for row in rows])
+            elif self.prediction == "local":
+                for run, value, gradient in zip(runs, values, step.gradients, strict=True):
+                    value -= float(step.options[run.group]["lr"]) * gradient
+        for run, value, state in zip(runs, values, states, strict=True):
+            run.of(run.parameter).copy_(value)
+            held = self.optimizer.state[run.parameter]
+            for name, part in state.items():
+                if isinstance(part, Tensor) and part.shape == value.shape and _is_like(held.get(name), run):
+                    run.of(held[name]).copy_(part)
+        if not ahead.steps:
+            del self._ahead[piece]
+
+    def _apply(self, rows: Sequence[tuple[Run, Tensor, dict[str, Any], Tensor, Options]]) -> None:
+        """One step of an optimizer of the same kind with these values, states and gradients, in place."""
+        if not rows:
+            return
+        groups: defaultdict[int, list[torch.nn.Parameter]] = defaultdict(list)
+        options = rows[0][4]
+        stand_ins = []
+        for run, value, _, gradient, _ in rows:
+            stand_in = torch.nn.Parameter(value)
+            stand_in.grad = gradient.to(value.dtype)
+            groups[run.group].append(stand_in)
+            stand_ins.append(stand_in)
+        kind: Any = type(self.optimizer)
+        shadow = kind([{"params": members, **options[group]} for group, members in groups.items()])
+        for stand_in, (_, _, state, _, _) in zip(stand_ins, rows, strict=True):
+            if state:
+                shadow.state[stand_in] = state
+        shadow.step()
+        for stand_in, (_, _, state, _, _) in zip(stand_ins, rows, strict=True):
+            state.update(shadow.state[stand_in])
+
+    def _state_of(self, run: Run) -> dict[str, Any]:
+        """A copy of the optimizer's for a run."""
+        held: Mapping[str, Any] = self.optimizer.state.get(run.parameter, {})
+        return {
+            name: run.of(value).clone() if _is_like(value, run) else _copy(value)
+            for name, value in held.items()
+            if value is not None
+        }
+
+    def _gradient(self, run: Run) -> Tensor:
+        gradient = run.parameter.grad
+        if gradient is None:
+            self._refuse("a gradient was taken away")
+        return (
+            run.of(gradient)
+            if gradient.is_contiguous()
+            else gradient.detach().reshape(-1)[run.first : run.end]
+        )
+
+    def _factor(self, pieces: Iterable[int], own: Elements, weight: float) -> float:
+        """What own gradients, as they were, are multiplied with in the parameters' `grad`."""
+        factor = 0.0
+        for piece in pieces:
+            for run in self._runs[piece]:
+                pushed, gradient = self._on_device(own, run), self._gradient(run)
+                gradient = gradient.to(pushed.dtype)
+                if weight != 1:
+                    gradient = gradient * weight
+                if not factor:
+                    finite = pushed.nan_to_num(0.0, 0.0, 0.0)
+                    at = int(finite.abs().argmax())
+                    factor = float(gradient[at] / finite[at]) if finite[at] else 0.0
+                is_power_of_two = frexp(factor)[0] == 0.5  # noqa: PLR2004  (as a scaler's factors are)
+                same = torch.allclose(pushed * (factor or 1.0), gradient, rtol=0, atol=0, equal_nan=True)
+                if not same or (factor and not is_power_of_two):
+                    self._refuse("gradients have changed between backward and the optimizer's step")
+        return factor or 1.0
+
+    def _refuse(self, problem: str) -> NoReturn:
+        hint = f"clipping and other changes of gradients do not go with {self._job.synchronization}"
+        raise UserInputError(f"{problem}, and other ranks cannot know how", where="optimizer", hint=hint)
+
+    def _on_device(self, vector: Elements, run: Run) -> Tensor:
+        part = torch.from_numpy(vector[run.place])
+        return part.to(run.parameter.device) if run.parameter.is_cuda else part
+
+
+def _is_like(value: Any, run: Run) -> bool:
+    return isinstance(value, Tensor) and value.shape == run.parameter.shape and value.is_contiguous()
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
+
+
+def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _copy(value) for name, value in state.items()}
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it."""
+    if isinstance(value, Tensor):
+        return float(value)
+    return [*map(_plain, value)] if isinstance(value, tuple | list) else value

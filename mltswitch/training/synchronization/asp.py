@@ -1,0 +1,99 @@
+"""Asynchronous: each push of a rank is a step of the optimizer where its piece is kept; nobody waits for others.
+
+OSP, section 2.1.2. A push weighs 1/N, and its rank gets the parameters as they are then.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Self
+
+from mltswitch.training.axes import Exchange, Needs, NoSettings, Stage, Sum, settings_of
+from mltswitch.training.job import Job
+from mltswitch.training.synchronization.bsp import BspMember
+
+
+class AspMember(BspMember):
+    """A rank: waits for the answers to its own pushes."""
+
+    def __init__(self, job: Job, rank: int) -> None:
+        super().__init__(job)
+        self._rank = rank
+
+    def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:  # noqa: ARG002
+        """All of them go now, each by itself."""
+        return [Exchange(step, tuple(pieces), origin=self._rank)] if pieces else []
+
+    def arrived(self, step: int, result: Sum, now_ns: int) -> None:
+        """Counts the answers to pushes."""
+        if result.stage is Stage.NOW:
+            super().arrived(step, result, now_ns)
+
+    def drain(self, step: int) -> list[Exchange]:
+        """Asks for the parameters that all ranks have together in the end."""
+        return [Exchange(step, tuple(range(self._pieces)), Stage.LATER, self._rank)]
+
+
+class AspKeeper:
+    """Answers at once; who drains is answered when all drain, so that all end with the same parameters."""
+
+    def __init__(self, job: Job) -> None:
+        self._ranks = set(range(job.world))
+        """Those that are there."""
+        self._draining: defaultdict[tuple[int, int], dict[int, Sum]] = defaultdict(dict)
+        """By piece and number; those of each rank."""
+
+    def expected(self, piece: int, after: Sum | None) -> list[Sum]:
+        """Of each rank the next one."""
+        if after is not None:
+            return [after.next]
+        return [Sum(piece, 0, stage, rank) for rank in sorted(self._ranks) for stage in Stage]
+
+    def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
+        """The answer to it."""
+        if total.stage is Stage.NOW:
+            return self.answers(rank, total, now_ns)
+        place = total.piece, total.number
+        self._draining[place][rank] = total
+        return self._drained(place)
+
+    def answers(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:  # noqa: ARG002
+        """Pushes that are answered now that this one is in."""
+        return [total]
+
+    def turned(self, now_ns: int) -> list[Sum]:  # noqa: ARG002
+        """Time changes nothing."""
+        return []
+
+    def gone(self, rank: int) -> list[Sum]:
+        """Nobody waits for it any more."""
+        self._ranks.discard(rank)
+        return [total for place in [*self._draining] for total in self._drained(place)]
+
+    def _drained(self, place: tuple[int, int]) -> list[Sum]:
+        if not self._ranks <= self._draining[place].keys():
+            return []
+        return [total for rank, total in self._draining.pop(place).items() if rank in self._ranks]
+
+
+class Asp:
+    """The description that is registered."""
+
+    name = "asp"
+    needs = Needs(lone_pushes=True)
+    votes = False
+
+    def of(self, job: Job) -> Self:
+        """It has no settings."""
+        settings_of(job, NoSettings)
+        return self
+
+    def member(self, job: Job, rank: int) -> AspMember:
+        """One for each rank."""
+        return AspMember(job, rank)
+
+    def keeper(self, job: Job) -> AspKeeper:
+        """One for each node that keeps parameters."""
+        return AspKeeper(job)
+
+
+SYNCHRONIZATION = Asp()

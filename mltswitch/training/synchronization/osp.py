@@ -1,0 +1,393 @@
+"""Overlapped synchronization in two stages (OSP, Chen et al., ICPP 2023): what matters now, the rest meanwhile.
+
+Routine synchronization (RS, `Stage.NOW`) sums the important slices of the model, and the step waits for it.
+In-computation synchronization (ICS, `Stage.LATER`) sums the others while the next step computes; until then
+own gradients stand in for the sums (section 4.2). Which slices are important, and how many bytes are not, all
+ranks find alike in the ballot of the step before: there each rank tells the importance of its share of the
+pieces, the loss and its times. No server has to know the model, and any topology carries it.
+"""
+
+import logging
+import zlib
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
+from statistics import fmean
+from typing import Any, Final, Literal
+
+from pydantic import Field
+
+from mltswitch.errors import UserInputError
+from mltswitch.training.axes import Exchange, Needs, NoSettings, Stage, Sum, settings_of
+from mltswitch.training.job import BALLOT_FIGURES, ELEMENT_BYTES, Job
+from mltswitch.training.synchronization.bsp import BspKeeper, BspMember
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
+
+_log: Final = logging.getLogger(__name__)
+MOST_SHARE: Final = 0.8
+"""Of the model that is synchronized later (section 4.1.2)."""
+LATE_SHARE: Final = 0.05
+"""Of computing, by which an ICS may end after it and is not late."""
+LESS_AFTER_LATE: Final = 0.9
+MORE_AN_EPOCH: Final = 1.02
+MEASURED_OVER: Final = 16
+"""Steps, of which computing and communication times are means."""
+HASH_BITS: Final = 20
+"""Of a bitmap: after a division and a multiplication by the ranks it is exact in float32."""
+
+
+class OspSettings(NoSettings):
+    """What a job may say of it."""
+
+    share: float | None = Field(default=None, ge=0, le=1)
+    """Of the model's bytes, later, from the first step on that can know what is important; None: tuned."""
+    most_share: float = Field(default=MOST_SHARE, ge=0, le=1)
+    """That tuning may choose."""
+    steps_per_epoch: int = Field(default=100, ge=1, strict=True)
+    growth: Literal["loss", "none"] = "loss"
+    """Of what is later: as the loss falls from epoch to epoch (algorithm 1), or all from epoch 2 on."""
+    tuning: Literal["measured", "paper"] = "measured"
+    """Most that fits in computing, by measured times; or by equation 5."""
+    link_bps: float | None = Field(default=None, gt=0)
+    """Of equation 5, as `loss_ratio`."""
+    loss_ratio: float = Field(default=0.0, ge=0, le=1)
+    importance: Literal["sum", "mean"] = "sum"
+    """Of a slice's elements (equation 4), or a mean that does not favour large slices."""
+    slice_bytes: int | None = Field(default=4 << 20, ge=1, strict=True)
+    """What is ranked; None: whole layers, as in the paper."""
+    prediction: Literal["optimizer", "local", "none"] = "optimizer"
+    """The optimizer's step with own gradients in place of sums; p - lr · g; or nothing."""
+    late: Literal["wait", "carry"] = "wait"
+    """Whether a step waits for the ICS of the step before, or that may be `most_late` steps late."""
+    most_late: int = Field(default=2, ge=1, le=16, strict=True)
+
+    @property
+    def lag(self) -> int:
+        """Steps whose ICS may be under way beside that of the step before."""
+        return self.most_late if self.late == "carry" else 0
+
+
+class Slices:
+    """Runs of pieces that are ranked as one.
+
+    Args:
+        job: cut into pieces.
+        slice_bytes: at most, unless a piece is larger; None: layers.
+    """
+
+    def __init__(self, job: Job, slice_bytes: int | None) -> None:
+        self._element_bytes = ELEMENT_BYTES[job.element_type]
+        self.members: list[list[int]] = []
+        """Pieces of each."""
+        self.elements: list[int] = []
+        layer = -1
+        most = None if slice_bytes is None else slice_bytes // self._element_bytes
+        for number, piece in enumerate(job.pieces):
+            is_full = most is not None and self.elements and self.elements[-1] + piece.count > most
+            if piece.layer != layer or is_full:
+                self.members.append([])
+                self.elements.append(0)
+            layer = piece.layer
+            self.members[-1].append(number)
+            self.elements[-1] += piece.count
+
+    def least_important(self, importance: Sequence[float], most_bytes: float, *, by_mean: bool) -> list[int]:
+        """Slices of the least importance that fit together, ties by number; what does not fit is left out.
+
+        Args:
+            importance: of each piece.
+            most_bytes: of all of them.
+            by_mean: whether a slice counts by the mean of its elements.
+        """
+        sums = [sum(importance[piece] for piece in members) for members in self.members]
+        values = [
+            total / max(count, 1) if by_mean else total
+            for total, count in zip(sums, self.elements, strict=True)
+        ]
+        chosen, left = [], most_bytes / self._element_bytes
+        for number in sorted(range(len(values)), key=lambda number: (values[number], number)):
+            if self.elements[number] <= left:
+                chosen.append(number)
+                left -= self.elements[number]
+        return chosen
+
+
+class Size:
+    """How many bytes are synchronized later: algorithm 1, from what all ranks know alike.
+
+    Args:
+        job: of the ranks.
+        settings: of the job.
+    """
+
+    def __init__(self, job: Job, settings: OspSettings) -> None:
+        self._settings = settings
+        self._world = job.world
+        self.model_bytes: Final = job.elements * ELEMENT_BYTES[job.element_type]
+        self._losses: list[float] = []
+        """Of this epoch's steps."""
+        self.first_loss: float | None = None
+        """Mean of the first epoch."""
+        self.growth = 0.0
+        """Share of the most bytes that the loss allows."""
+        self.backing_off = 1.0
+        self.steps = 0
+        self._computing: deque[float] = deque(maxlen=MEASURED_OVER)
+        self._exchanging: deque[float] = deque(maxlen=MEASURED_OVER)
+        """Seconds that the whole model would take."""
+
+    @property
+    def bytes(self) -> float:
+        """Of the next step."""
+        settings = self._settings
+        if settings.share is not None:
+            return settings.share * self.model_bytes
+        return self.growth * self.backing_off * min(self._fitting, settings.most_share * self.model_bytes)
+
+    @property
+    def _fitting(self) -> float:
+        if not self._computing:
+            return 0.0
+        seconds = fmean(self._computing)
+        if self._settings.tuning == "paper":
+            assert self._settings.link_bps is not None  # noqa: S101
+            rate_bps = self._settings.link_bps * (1 + self._settings.loss_ratio)
+            return rate_bps / BITS_PER_BYTE * seconds / self._world
+        exchanging = fmean(self._exchanging) if self._exchanging else 0.0
+        return self.model_bytes * seconds / exchanging if exchanging > 0 else self.model_bytes
+
+    def counted(self, loss: float, computing: float, exchanging: float, late: float) -> None:
+        """What all ranks' steps came to: means, and how many ranks had an ICS that was late."""
+        self._losses.append(loss)
+        self.steps += 1
+        if isfinite(computing):
+            self._computing.append(computing)
+        if exchanging > 0:
+            self._exchanging.append(exchanging)
+        if late:
+            self.backing_off *= LESS_AFTER_LATE
+        if self.steps % self._settings.steps_per_epoch == 0:
+            self._end_epoch(fmean(self._losses))
+            self._losses = []
+
+    def state(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            name: [*value] if isinstance(value, deque) else value for name, value in self._parts().items()
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on where `state` was taken. Raises KeyError, TypeError, ValueError for what it cannot be."""
+        self._losses = [float(loss) for loss in state["losses"]]
+        self.first_loss = None if state["first_loss"] is None else float(state["first_loss"])
+        self.growth, self.backing_off = float(state["growth"]), float(state["backing_off"])
+        self.steps = int(state["steps"])
+        for name, times in (("computing", self._computing), ("exchanging", self._exchanging)):
+            times.clear()
+            times.extend(map(float, state[name]))
+
+    def _parts(self) -> dict[str, Any]:
+        return {
+            "losses": self._losses,
+            "first_loss": self.first_loss,
+            "growth": self.growth,
+            "backing_off": self.backing_off,
+            "steps": self.steps,
+            "computing": self._computing,
+            "exchanging": self._exchanging,
+        }
+
+    def _end_epoch(self, loss: float) -> None:
+        epoch = self.steps // self._settings.steps_per_epoch
+        self.backing_off = min(1.0, self.backing_off * MORE_AN_EPOCH)
+        if self._settings.growth == "none":
+            self.growth = 1.0
+            return
+        if not isfinite(loss) or (self.first_loss is None and loss <= 0):
+            problem = f"is {loss:g}"
+        elif self.first_loss is None:
+            self.first_loss = loss
+            return
+        elif loss > self.first_loss:
+            problem = f"has risen from {self.first_loss:g} to {loss:g}"
+        else:
+            self.growth = 1 - loss / self.first_loss
+            return
+        _log.warning("osp, epoch %d: the loss %s; what is synchronized later stays", epoch, problem)
+
+
+class OspMember(BspMember):
+    """A rank.
+
+    Args:
+        job: of the ranks.
+        rank: this one's.
+        settings: of the job.
+    """
+
+    def __init__(self, job: Job, rank: int, settings: OspSettings) -> None:
+        super().__init__(job)
+        self.lag, self.prediction = settings.lag, str(settings.prediction)
+        self._rank, self._world = rank, job.world
+        self._by_mean = settings.importance == "mean"
+        self._ballot = len(job.pieces)
+        self._counts: Final = [piece.count for piece in job.pieces]
+        self._slices: Final = Slices(job, settings.slice_bytes)
+        self.size: Final = Size(job, settings)
+        self._own_importance = [0.0] * self._pieces
+        """This rank's share."""
+        self._importance: Sequence[float] = ()
+        """As the last ballot has it; empty: not known."""
+        self._later: dict[int, frozenset[int]] = {}
+        self._open: dict[int, Counter[Stage]] = {}
+        """How many sums are to come, by step."""
+        self._ballots = 0
+        self._first_ns = 0
+        """When the first gradients of the last step were there."""
+        self._computed = -1, 0
+        """The last step of which all gradients were there, and when."""
+        self._loss = self._seconds = nan
+        self._exchanging = 0.0
+        """Seconds that the RS of the step before took, as for the whole model; 0: not known."""
+        self._is_late = False
+
+    def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
+        """Important ones go now."""
+        later = self.later(step)
+        if step not in self._open:
+            self._first_ns = now_ns
+            self._open[step] = Counter({Stage.NOW: self._pieces - len(later) + 1, Stage.LATER: len(later)})
+        now = tuple(piece for piece in pieces if piece not in later)
+        return [Exchange(step, now)] if now else []
+
+    def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
+        """The ballot goes now, and behind it all that is unimportant."""
+        self._loss, self._seconds, self._computed = loss, seconds, (step, now_ns)
+        later = tuple(sorted(self.later(step), reverse=True))
+        exchanges = [Exchange(step, (self._ballot,))]
+        return [*exchanges, Exchange(step, later, Stage.LATER)] if later else exchanges
+
+    def vote(self, step: int) -> Sequence[float]:
+        """The loss, times, whether an ICS was late, and the digest of the bitmap in this rank's place."""
+        digests = [0.0] * self._world
+        digests[self._rank] = self._digest(step)
+        figures = [self._loss, self._seconds, self._exchanging, float(self._is_late)]
+        self._is_late = False
+        return [*figures, *[0.0] * (BALLOT_FIGURES - len(figures)), *digests, *self._own_importance]
+
+    def counted(self, step: int, ballot: Sequence[float]) -> list[int]:  # noqa: ARG002
+        """Ranks whose bitmap is not that of this rank."""
+        self._ballots += 1
+        loss, seconds, exchanging = (figure / self._world for figure in ballot[:3])
+        self.size.counted(loss, seconds, exchanging, ballot[3])
+        digests = [round(figure) for figure in ballot[BALLOT_FIGURES:][: self._world]]
+        importance = ballot[BALLOT_FIGURES + self._world :]
+        if any(importance) and all(map(isfinite, importance)):
+            self._importance = importance
+        return [rank for rank, digest in enumerate(digests) if digest != digests[self._rank]]
+
+    def arrived(self, step: int, result: Sum, now_ns: int) -> None:
+        """Takes times, and whether an ICS came too late for the step that computed meanwhile."""
+        waiting = self._open[step]
+        waiting[result.stage] -= 1
+        if result.stage is Stage.NOW and not waiting[Stage.NOW]:
+            important = 1 - sum(self._counts[piece] for piece in self.later(step)) / sum(self._counts)
+            self._exchanging = (now_ns - self._first_ns) / NANOSECONDS / important if important else 0.0
+        if result.stage is Stage.LATER and not waiting[Stage.LATER]:
+            computed, at_ns = self._computed
+            past_seconds = (now_ns - at_ns) / NANOSECONDS
+            self._is_late |= computed > step + self.lag and past_seconds > LATE_SHARE * self._seconds
+        if not waiting.total():
+            del self._open[step]
+
+    def weighed(self, importance: Mapping[int, float]) -> None:
+        """For the next ballot."""
+        for piece, value in importance.items():
+            self._own_importance[piece] = value
+
+    def later(self, step: int) -> frozenset[int]:
+        """The least important slices, by the ballot of the step before."""
+        found = self._later.get(step)
+        if found is None:
+            chosen: list[int] = []
+            if self._importance:
+                chosen = self._slices.least_important(
+                    self._importance, self.size.bytes, by_mean=self._by_mean
+                )
+            found = frozenset(piece for number in chosen for piece in self._slices.members[number])
+            self._later[step] = found
+            self._later.pop(step - 3 - self.lag, None)
+        return found
+
+    def may_compute(self, step: int) -> bool:
+        """RS and ballot of the step before are over, and each ICS that may not be under way any more."""
+        if self._ballots < step:
+            return False
+        return not any(
+            other < step - 1 - self.lag or waiting[Stage.NOW] for other, waiting in self._open.items()
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Epochs, times and importance go on."""
+        return {"size": self.size.state(), "importance": [*self._importance], "own": [*self._own_importance]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with the next step of the other one."""
+        try:
+            self.size.restore(state["size"])
+            self._importance = [float(figure) for figure in state["importance"]]
+            self._own_importance = [float(figure) for figure in state["own"]]
+            if len(self._own_importance) != self._pieces or len(self._importance) not in {0, self._pieces}:
+                raise ValueError(f"{self._pieces} pieces expected")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise UserInputError(f"is no state of this job's osp: {error!r:.100}", where="state") from None
+
+    def _digest(self, step: int) -> int:
+        later = self.later(step)
+        bitmap = bytes(piece in later for piece in range(self._pieces))
+        return zlib.crc32(bitmap, step) % (1 << HASH_BITS)
+
+
+class OspKeeper(BspKeeper):
+    """Gives sums of both stages out when all ranks are in them."""
+
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
+        self._ballot = len(job.pieces)
+
+    def expected(self, piece: int, after: Sum | None) -> list[Sum]:
+        """One sum after the other in each stage; ballots are never later."""
+        if after is not None:
+            return [after.next]
+        return [Sum(piece, 0, stage) for stage in Stage if piece != self._ballot or stage is Stage.NOW]
+
+
+class Osp:
+    """The description that is registered."""
+
+    name = "osp"
+    needs = Needs()
+    votes = True
+
+    def __init__(self, settings: OspSettings) -> None:
+        self.settings: Final = settings
+
+    def of(self, job: Job) -> "Osp":
+        """With the settings of a job."""
+        settings = settings_of(job, OspSettings)
+        if settings.tuning == "paper" and settings.link_bps is None:
+            raise UserInputError("is missing: equation 5 needs it", where="synchronization.osp.link_bps")
+        if job.world < 2:
+            raise UserInputError("has one rank, and nothing to exchange", where="synchronization.osp")
+        return Osp(settings)
+
+    def member(self, job: Job, rank: int) -> OspMember:
+        """One for each rank."""
+        return OspMember(job, rank, self.settings)
+
+    def keeper(self, job: Job) -> OspKeeper:
+        """One for each node that completes sums."""
+        return OspKeeper(job)
+
+
+SYNCHRONIZATION = Osp(OspSettings())

@@ -1,0 +1,83 @@
+"""Stale-synchronous (Ho et al., NIPS 2013): `asp`, where nobody is far ahead of the slowest rank.
+
+A rank begins step c when the slowest one has finished step c - staleness - 1.
+"""
+
+import sys
+from collections import Counter, defaultdict
+
+from pydantic import Field
+
+from mltswitch.training.axes import Needs, NoSettings, Stage, Sum, Synchronization, settings_of
+from mltswitch.training.job import Job
+from mltswitch.training.synchronization.asp import AspKeeper, AspMember
+from mltswitch.training.synchronization.bsp import SYNCHRONIZATION as BSP
+
+
+class SspSettings(NoSettings):
+    """What a job may say of it."""
+
+    staleness: int = Field(default=3, ge=0, le=1_000_000, strict=True)
+    """Steps; 0 is `bsp`."""
+
+
+class SspKeeper(AspKeeper):
+    """Keeps the answer to a push back until the slowest rank has pushed what it must have."""
+
+    def __init__(self, job: Job, staleness: int) -> None:
+        super().__init__(job)
+        self.staleness = staleness
+        self._pushes: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        """By piece: how many of each rank are in."""
+        self._held: defaultdict[int, list[Sum]] = defaultdict(list)
+        """By piece: those that are not answered."""
+
+    def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
+        """As `asp` has it; nobody waits for a rank that drains."""
+        found = super().pushed(rank, total, now_ns)
+        return found + self._free(total.piece) if total.stage is Stage.LATER else found
+
+    def answers(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:  # noqa: ARG002
+        """Those that are not too far ahead of the slowest rank by now."""
+        self._pushes[total.piece][rank] += 1
+        self._held[total.piece].append(total)
+        return self._free(total.piece)
+
+    def gone(self, rank: int) -> list[Sum]:
+        """Nobody waits for it any more."""
+        return super().gone(rank) + [total for piece in [*self._held] for total in self._free(piece)]
+
+    def _free(self, piece: int) -> list[Sum]:
+        draining = {rank for place, ranks in self._draining.items() if place[0] == piece for rank in ranks}
+        pushing = self._ranks - draining
+        slowest = min((self._pushes[piece][rank] for rank in pushing), default=sys.maxsize)
+        held = [total for total in self._held[piece] if total.origin in self._ranks]
+        self._held[piece] = [total for total in held if total.number >= slowest + self.staleness]
+        return [total for total in held if total.number < slowest + self.staleness]
+
+
+class Ssp:
+    """The description that is registered."""
+
+    name = "ssp"
+    needs = Needs(lone_pushes=True)
+    votes = False
+
+    def __init__(self, staleness: int) -> None:
+        self._staleness = staleness
+
+    def of(self, job: Job) -> Synchronization:
+        """With a staleness of 0 it is `bsp`, and sums are made."""
+        staleness = settings_of(job, SspSettings).staleness
+        return Ssp(staleness) if staleness else BSP
+
+    def member(self, job: Job, rank: int) -> AspMember:
+        """One for each rank."""
+        return AspMember(job, rank)
+
+    def keeper(self, job: Job) -> SspKeeper:
+        """One for each node that keeps parameters."""
+        return SspKeeper(job, self._staleness)
+
+
+SYNCHRONIZATION = Ssp(SspSettings().staleness)
