@@ -137,6 +137,7 @@ def _job(random: np.random.Generator, synchronization: str, topology: str) -> Jo
         synchronization=name,
         settings=_settings(name, random),
         optimizer=rule if is_lone else None,
+        colocated=int(random.integers(world)) if not servers and random.integers(4) == 0 else None,
         continues=is_lone and servers > 0 and bool(random.integers(2)),
         topology=topology or str(random.choice(list(topologies()))),
         deadline_seconds=DEADLINE_SECONDS,
@@ -210,7 +211,7 @@ def play(case: Scenario) -> tuple[Report, int]:
 def _is_early(job: Job, report: Report, rank: int, step: int, slowest: int) -> bool:
     """Whether a step begins before what must be there, or too far ahead of the slowest rank."""
     if job.synchronization == "ssp" and not job.continues:
-        return step - slowest > job.settings["staleness"] + 1
+        return bool(step - slowest > job.settings["staleness"] + 1)
     if not step or job.synchronization == "window":
         return False
     open_pieces = {
@@ -395,7 +396,8 @@ def _is_right(error: TrainingError, failed_seconds: float, case: Scenario) -> bo
     if fault.kind == "cut":
         patience = max(SILENCE_SECONDS, DEADLINE_SECONDS + GRACE_SECONDS + longest_step)
         return failed_seconds <= fault.at_seconds + patience + MARGIN_SECONDS
-    patience = DEADLINE_SECONDS + GRACE_SECONDS + longest_step * case.steps
+    turns = CHECK_SECONDS * job.world if job.synchronization == "r2sp" else 0.0
+    patience = DEADLINE_SECONDS + GRACE_SECONDS + longest_step * case.steps + turns
     return isinstance(error, NodeLateError) and failed_seconds <= patience + MARGIN_SECONDS
 
 

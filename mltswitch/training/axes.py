@@ -324,6 +324,8 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
         raise UserInputError(problem, where="topology", expected=_offering("stale_pushes"))
     if job.servers and not topology.has_servers:
         raise UserInputError(f"{job.topology} has none", where="servers", expected="0")
+    if job.colocated is not None and not topology.has_servers:
+        raise UserInputError(f"{job.topology} has no server", where="colocated", expected="star")
     if needs.lone_pushes and job.optimizer is None:
         problem = f"{job.synchronization} steps where sums are made, and no optimizer is told"
         raise UserInputError(problem, where="optimizer", expected="that of the model")

@@ -81,6 +81,8 @@ class Job:
     world: int
     servers: int = 0
     """Parameter servers that are no ranks; 0: each rank serves its share of the pieces."""
+    colocated: int | None = None
+    """The one rank that serves all pieces, where there are no servers: its own pushes cross no network."""
     element_type: str = "float32"
     loss_bound: float = 0.0
     """Share of a rank's gradients that a sum may be without, from the rank to the sum."""
@@ -154,6 +156,7 @@ def make_job(
     samples: Iterable[int] = (),
     optimizer: OptimizerRule | None = None,
     continues: bool = False,
+    colocated: int | None = None,
 ) -> Job:
     """Cut a model into pieces.
 
@@ -174,6 +177,7 @@ def make_job(
         samples: one number for each rank, or none.
         optimizer: see `Job`.
         continues: see `Job`.
+        colocated: see `Job`.
 
     Raises UserInputError for what no job can have.
     """
@@ -198,6 +202,9 @@ def make_job(
         raise UserInputError(f"{deadline_seconds!r:.60}", where="deadline_seconds", expected="above 0")
     if divisor not in list(Divisor):
         raise UserInputError(f"{divisor!r:.60} is unknown", where="divisor", expected=", ".join(Divisor))
+    if colocated is not None and (servers or not 0 <= colocated < world):
+        expected = f"a rank, 0 to {world - 1}, and no servers"
+        raise UserInputError(f"{colocated} with {servers} servers", where="colocated", expected=expected)
     weights = tuple(samples)
     if weights and (len(weights) != world or min(weights) < 0 or not any(weights)):
         expected = f"{world} numbers, 0 or more, not all 0"
@@ -222,6 +229,7 @@ def make_job(
         samples=weights,
         optimizer=optimizer,
         continues=continues,
+        colocated=colocated,
     )
 
 

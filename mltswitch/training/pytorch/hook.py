@@ -82,6 +82,7 @@ class MltState:
         optimizer: of all the model's parameters; all but `bsp` need it.
         settings: of the synchronization.
         samples: of this rank in a step, where ranks differ; gradients are weighted by it.
+        colocated: the one rank that adds up all pieces, where there are no servers.
         continues: whether the others go on without a rank that is gone (`asp`, `ssp`, `r2sp`, with servers).
         example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
             layers; without it they are in the order of registration.
@@ -108,6 +109,7 @@ class MltState:
         optimizer: torch.optim.Optimizer | None = None,
         settings: Mapping[str, Any] | None = None,
         samples: int | None = None,
+        colocated: int | None = None,
         continues: bool = False,
         example: Any = None,
     ) -> None:
@@ -129,6 +131,7 @@ class MltState:
             ranks=() if process_group is None else dist.get_process_group_ranks(process_group),
             settings=settings,
             samples=_all_samples(samples, process_group, world),
+            colocated=colocated,
             continues=continues,
         )
         replica = None if optimizer is None else Replica(job, order, optimizer)

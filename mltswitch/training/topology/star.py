@@ -1,4 +1,7 @@
-"""Parameter servers: each piece has one node that adds up all ranks' gradients and sends the sum to all."""
+"""Parameter servers: each piece has one node that adds up all ranks' gradients and sends the sum to all.
+
+Nodes of their own, or one rank, or each rank for its share.
+"""
 
 from mltswitch.training.axes import Action, Needs, Network, Step
 from mltswitch.training.job import ELEMENT_BYTES, Job
@@ -15,6 +18,8 @@ class Star:
 
     def root(self, job: Job, piece: int) -> int:
         """The node that adds up a piece."""
+        if job.colocated is not None:
+            return job.colocated
         return job.world + piece % job.servers if job.servers else piece % job.world
 
     def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:
@@ -43,14 +48,15 @@ class Star:
         return 1
 
     def seconds(self, job: Job, network: Network) -> float:
-        """The busiest node's link carries, in each direction, the gradients of its pieces from every rank."""
+        """The busiest link carries gradients of all other ranks, and then as many results the other way."""
         size_bits = job.elements * ELEMENT_BYTES[job.element_type] * BITS_PER_BYTE
         if job.servers:
-            carried_bits = size_bits * job.world / job.servers
+            carried_bits = 2 * size_bits * job.world / job.servers
+        elif job.colocated is not None:
+            carried_bits = 2 * size_bits * (job.world - 1)
         else:
             carried_bits = 2 * size_bits * (job.world - 1) / job.world
-        pushes_and_pulls = 2 if job.servers else 1
-        return pushes_and_pulls * carried_bits / network.link_bps + 2 * network.latency_seconds
+        return carried_bits / network.link_bps + 2 * network.latency_seconds
 
 
 TOPOLOGY = Star()
