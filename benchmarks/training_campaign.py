@@ -223,9 +223,8 @@ def _is_early(job: Job, report: Report, rank: int, step: int, slowest: int) -> b
         return bool(open_pieces)
     lag = 2 if job.settings["late"] == "carry" else 0
     before = report.results.get((rank, step - 2 - lag))
-    return (before is not None and bool(np.isnan(before).any())) or (
-        open_pieces and not job.settings["share"]
-    )
+    is_whole = before is None or not np.isnan(before).any()
+    return not is_whole or (bool(open_pieces) and not job.settings["share"])
 
 
 def _changes(job: Job) -> dict[str, object]:

@@ -158,9 +158,9 @@ class Node:
         """A post has ended."""
         if crossing.error is not None and crossing.key[1] in self._left and self.is_idle:
             return  # memory for a push that will not come
-        if self._sums.is_ignored(crossing) or (
-            crossing.error and self._goes_on_without(crossing.key[1], now_ns)
-        ):
+        if self._sums.is_ignored(crossing):
+            return
+        if crossing.error is not None and self._goes_on_without(crossing.key[1], str(crossing.error), now_ns):
             return
         if crossing.error is None:
             self._sums.crossed(crossing, now_ns)
