@@ -273,6 +273,11 @@ class MltState:
         return self._node.take_losses()
 
     @property
+    def later_share(self) -> float:
+        """Of the model's elements, those whose sums come after the last step."""
+        return sum(self.job.pieces[piece].count for piece in self._later) / self.job.elements
+
+    @property
     def agent(self) -> Agent:
         """This rank's, for its metrics and observers."""
         return self._group.agent

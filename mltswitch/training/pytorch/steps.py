@@ -80,8 +80,10 @@ class Steps:
         """All ranks' gradients come to the parameters.
 
         Where pushes count by themselves all ranks must drain, and have the same parameters then; else each
-        may by itself. Raises what has ended the job.
+        may by itself. The time from then to the next step counts as no computing. Raises what has ended the
+        job.
         """
+        self._ended_seconds = None
         if self._counts_alone:
             zeros, result = (torch.zeros(self._node.job.elements).numpy() for _ in range(2))
             kind = self._node.job.element_type
