@@ -12,7 +12,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -170,9 +170,10 @@ def share_job(job: Job, group: Group, parameters: Elements | None = None) -> Non
         for server in range(job.world, job.nodes):
             peer = group.peer(server)
             group.agent.send_message(peer, str(len(text)).encode(), MEETING_SECONDS)
-            group.agent.post_send(peer, text, tensor=JOB_TENSOR).wait(MEETING_SECONDS)
+            send = partial(group.agent.post_send, peer, traffic_class="gradient-0")
+            send(text, tensor=JOB_TENSOR).wait(MEETING_SECONDS)
             if parameters is not None:
-                group.agent.post_send(peer, parameters, tensor=PARAMETER_TENSOR).wait(job.deadline_seconds)
+                send(parameters, tensor=PARAMETER_TENSOR).wait(job.deadline_seconds)
     except AgentError as error:
         raise NodeLostError(str(error), where=job.node_name(server)) from None
 
