@@ -149,6 +149,8 @@ class VirtualJob:
         """When anything but a look at the clock has happened."""
         self._check_seconds = CHECK_SECONDS
         """When all nodes look at the clock next."""
+        self.arrived: Callable[[int, int, Sum], None] = lambda _rank, _step, _total: None
+        """Is called for each result that is at a rank."""
         self.report: Final = Report()
         """What has become of the job so far."""
 
@@ -292,7 +294,7 @@ class VirtualJob:
             (flow.source, Crossing(flow.send.key)),
         ):
             self._open_posts[number] -= 1
-            self._happen(number, partial(self.nodes[number].crossed, crossing, self._now_ns))
+            self._happen(number, partial(self.nodes[number].crossed, crossing, self.now_ns))
 
     def _fall_silent(self, node: int) -> None:
         self._move()
@@ -333,7 +335,9 @@ class VirtualJob:
             return
         for post in node.take_posts():
             self._post(number, post)
-        self.report.steps |= {total: step for step, total in node.take_arrived()}
+        for step, total in node.take_arrived():
+            self.report.steps[total] = step
+            self.arrived(number, step, total)
         if number in self._running - self._computing:
             step = self._step_of[number]
             if step < self._steps and node.may_compute(step + 1):
@@ -342,7 +346,7 @@ class VirtualJob:
                 self._running.discard(number)
 
     def _losing(self, number: int, peer: int, reason: str) -> Callable[[], None]:
-        return lambda: self.nodes[number].lost(peer, reason, self._now_ns)
+        return lambda: self.nodes[number].lost(peer, reason, self.now_ns)
 
     def _tell(self, number: int, peer: int, word: bytes) -> None:
         if number not in self._silent and peer not in self._silent:
@@ -356,7 +360,7 @@ class VirtualJob:
         self._check_seconds += CHECK_SECONDS
         for number, node in enumerate(self.nodes):
             if number not in self._dead and node.error is None:
-                node.check(self._now_ns)
+                node.check(self.now_ns)
                 self._turn(number)
 
     def _compute_step(self, number: int, step: int) -> None:
@@ -369,7 +373,7 @@ class VirtualJob:
             self._computing.discard(number)
             zeros = np.zeros(self.job.elements, self.job.element_type)
             result = self.report.results[number, step] = np.full_like(zeros, np.nan)
-            self._happen(number, lambda: self.nodes[number].drain(step, zeros, result, self._now_ns))
+            self._happen(number, lambda: self.nodes[number].drain(step, zeros, result, self.now_ns))
             return
         self._begun_seconds.setdefault(step, self.now_seconds)
         own = np.ascontiguousarray(self._gradients(number, step), self.job.element_type)
@@ -385,10 +389,10 @@ class VirtualJob:
         node = self.nodes[number]
 
         def call() -> None:
-            node.ready(step, (piece,), own, result, self._now_ns)
+            node.ready(step, (piece,), own, result, self.now_ns)
             if piece == 0:
                 self._computing.discard(number)
-                node.computed(step, self._losses(number, step), seconds, own, result, self._now_ns)
+                node.computed(step, self._losses(number, step), seconds, own, result, self.now_ns)
 
         self._happen(number, call)
 
@@ -396,7 +400,8 @@ class VirtualJob:
         return (other for other in range(self.job.nodes) if other != node)
 
     @property
-    def _now_ns(self) -> int:
+    def now_ns(self) -> int:
+        """Virtual time."""
         return round(self.now_seconds * NANOSECONDS)
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:

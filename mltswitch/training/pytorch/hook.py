@@ -115,7 +115,7 @@ class MltState:
     ) -> None:
         module = getattr(model, "module", model)
         rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
-        layers, order = _layers_of(module, example)
+        layers, order = layers_of(module, example)
         job = make_job(
             layers,
             world=world,
@@ -429,8 +429,8 @@ def _devices(tensor: torch.Tensor) -> list[int | str | torch.device] | None:
     return [tensor.device] if tensor.is_cuda else None
 
 
-def _layers_of(
-    module: torch.nn.Module, example: Any
+def layers_of(
+    module: torch.nn.Module, example: Any = None
 ) -> tuple[list[tuple[str, int]], list[torch.nn.Parameter]]:
     """Layers with their elements in forward order, and the parameters in the order of the model's vector."""
     forward = None if example is None else partial(call_with, module, example)

@@ -225,6 +225,17 @@ class Replica:
         kind = getattr(torch, self._job.element_type)
         return torch.cat(parts).to(kind).numpy()  # type: ignore[no-any-return]
 
+    def take(self, pieces: Iterable[int], sums: Elements) -> None:
+        """Let gradients of pieces be sums, where nobody else does."""
+        for piece in pieces:
+            for run in self._runs[piece]:
+                self._gradient(run).copy_(self._on_device(sums, run))
+
+    def gradients(self) -> Elements:
+        """All parameters' gradients, as one vector."""
+        parts = [self._gradient(run).cpu() for runs in self._runs for run in runs]
+        return torch.cat(parts).to(getattr(torch, self._job.element_type)).numpy()  # type: ignore[no-any-return]
+
     def drop_gradients(self) -> None:
         """The optimizer finds nothing to do: roots have stepped."""
         for runs in self._runs:

@@ -3,30 +3,53 @@
 import time
 from collections.abc import Callable, Mapping
 from math import nan
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+import numpy as np
 import torch
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.agents import AgentNode
 from mltswitch.training.axes import Elements, Stage
+from mltswitch.training.job import Job
+from mltswitch.training.node import Node
 from mltswitch.training.pytorch.replica import Replica
 
 Vectors = Callable[[int], tuple[Elements, Elements]]
 """Own gradients and results of a step, as vectors of all elements."""
 
 
+class Driver(Protocol):
+    """What drives a node: `AgentNode`, or virtual time."""
+
+    @property
+    def job(self) -> Job:
+        """Of the node."""
+
+    @property
+    def node(self) -> Node:
+        """A rank."""
+
+    def call(self, call: Callable[[int], None]) -> None:
+        """Do something, at a time in ns, before what is asked for later. Raises what has ended the job."""
+
+    def wait_until(self, is_true: Callable[[], bool]) -> None:
+        """Until something has come. Raises what has ended the job."""
+
+    def drain(self, step: int, zeros: Elements, result: Elements) -> None:
+        """As `Node.drain`, until it is over. Raises what has ended the job."""
+
+
 class Steps:
     """Hooks of an optimizer and its model.
 
     Args:
-        node: of this rank.
+        node: what drives this rank's.
         replica: its parameters.
         module: that the parameters belong to.
         vectors: of the exchange.
     """
 
-    def __init__(self, node: AgentNode, replica: Replica, module: torch.nn.Module, vectors: Vectors) -> None:
+    def __init__(self, node: Driver, replica: Replica, module: torch.nn.Module, vectors: Vectors) -> None:
         assert node.node.member is not None, "a server has no optimizer"  # noqa: S101
         self._node, self._member, self._replica, self._vectors = node, node.node.member, replica, vectors
         replica.prediction = self._member.prediction
@@ -85,9 +108,7 @@ class Steps:
         """
         self._ended_seconds = None
         if self._counts_alone:
-            zeros, result = (torch.zeros(self._node.job.elements).numpy() for _ in range(2))
-            kind = self._node.job.element_type
-            zeros, result = zeros.astype(kind), result.astype(kind)
+            zeros, result = np.zeros((2, self._node.job.elements), self._node.job.element_type)
             self._node.drain(self._begun + 1, zeros, result)
             self._replica.set(result)
         else:
