@@ -1,17 +1,20 @@
 """What a training job makes of a killed rank, a killed parameter server and a cut link, on real processes.
 
-    python -m benchmarks.train_kills [--quick] [--seed S] [--json]
+    python -m benchmarks.train_kills [--sync NAME] [--quick] [--seed S] [--json]
 
 Needs root, gcc, torch and scikit-learn. Two workers (DistributedDataParallel with `MltState`) and a parameter
 server train a perceptron around one switch (mltswitch/lab/star.c) that loses 1 % of the packets. At a random
 moment a process gets SIGKILL, or a host's interface goes down. Every node that is left must end by itself
 with a typed error that names the node to blame; then the job starts again from rank 0's last checkpoint.
+Where pushes count by themselves (`asp`, `ssp`, `r2sp`), the other worker must train on when a worker is
+lost, and only the server's loss ends the job.
 
     trials, of_KINDs    faults; KIND: worker, server, link
     hung                nodes without an error, or that had not ended, a minute after the fault
     unnamed             errors of other types, or that do not name the node; one that is cut off may name any
     late                errors past the limit: 1 s where a process died, 14 s where a link was cut
     seconds_to_error_p50_KIND, …_p99_…, …_max_…: until a node has it, and its agent is closed
+    went_on, of_gone    where they should have, and how often that was
     restarted           share of the trials after which both workers began at the checkpoint's step, trained
                         on, and had the same parameters after each step, bit by bit
     resumed_steps       the fewest that a restarted job trained until the next fault
@@ -53,6 +56,14 @@ PATIENCE_SECONDS: Final = 60.0
 PRELOADED: Final = ["mltswitch.training.pytorch.hook", "sklearn.datasets", "torch._dynamo"]
 """What each node would need half a minute to import."""
 LEAST_STEPS: Final = 7
+SAVED_EVERY: Final = 5
+GOING_ON_STEPS: Final = 200
+"""More than can be under way when a worker is lost."""
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "osp": {"share": 0.6, "slice_bytes": 16 << 10},
+    "r2sp": {"turn_seconds": 2.0},
+}
+ALONE: Final = {"asp", "ssp", "r2sp"}
 
 
 def last_checkpoint(folder: Path) -> Any:
@@ -61,14 +72,22 @@ def last_checkpoint(folder: Path) -> Any:
     return torch.load(path) if path.exists() else {"step": 0}
 
 
-def live(pipe: Any, node: int, host: NamespaceHandle, at: tuple[str, ...], folder: Path, run: int) -> None:
+def live(
+    pipe: Any, node: int, host: NamespaceHandle, at: tuple[str, ...], folder: Path, run: int, sync: str
+) -> None:
     """A node's whole life, in a process of its own; it tells each step, and its error."""
     meeting = f"file://{folder}/meeting-{run}"
     config = AgentConfig(addresses=at, line_rate=RATE_BPS, classes=EXAMPLE_CLASSES, plaintext=True)
     with host.entered():
         try:
             if node < WORKERS:
-                train(pipe, node, folder, run, {"config": config, "rendezvous": meeting})
+                train(
+                    pipe,
+                    node,
+                    folder,
+                    run,
+                    {"config": config, "rendezvous": meeting, "synchronization": sync},
+                )
             else:
                 serve(node - WORKERS, WORKERS, 1, meeting, config=config)
         except Exception as error:  # noqa: BLE001  (whatever it is, it is judged)
@@ -89,35 +108,47 @@ def train(pipe: Any, rank: int, folder: Path, run: int, options: dict[str, Any])
         module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
     model = DistributedDataParallel(module)
-    with MltState(model, servers=1, loss_bound=0.1, deadline_seconds=10.0, **options) as state:
+    alone = options["synchronization"] in ALONE
+    options |= {"settings": SETTINGS.get(options["synchronization"]), "continues": alone}
+    options |= {"optimizer": optimizer, "servers": 1, "loss_bound": 0.1, "deadline_seconds": 10.0}
+    with MltState(model, **options) as state:
+        if "state" in saved:
+            state.load_state_dict(saved["state"])
         model.register_comm_hook(state, mlt_hook)
         for batch in task.batches(run, rank, WORKERS):
             optimizer.zero_grad()
             try:
                 task.loss(model, batch).backward()
+                optimizer.step()
             except (RuntimeError, MltswitchError) as error:
                 raise (state.error or error) from None
-            optimizer.step()
             step += 1
-            if rank == 0 and step % 5 == 0:
+            if step % SAVED_EVERY == 0 and not alone:
+                try:
+                    state.drain()
+                except MltswitchError as error:
+                    raise (state.error or error) from None
+            if rank == 0 and step % SAVED_EVERY == 0:
                 saved = {"step": step, "model": module.state_dict(), "optimizer": optimizer.state_dict()}
-                torch.save(saved, folder / "fresh")
+                torch.save(saved | ({} if alone else {"state": state.state_dict()}), folder / "fresh")
                 (folder / "fresh").rename(folder / "checkpoint.pt")  # whole, whenever it is killed
             parameters = b"".join(entry.detach().numpy().tobytes() for entry in module.parameters())
-            pipe.send((step, hashlib.sha256(parameters).hexdigest()))
+            is_alike = not alone and (options["synchronization"] == "bsp" or step % SAVED_EVERY == 0)
+            pipe.send((step, hashlib.sha256(parameters).hexdigest() if is_alike else ""))
 
 
 class Run:
     """The job, started from the last checkpoint, and what its nodes have told."""
 
-    def __init__(self, star: Star, folder: Path, number: int) -> None:
+    def __init__(self, star: Star, folder: Path, number: int, sync: str) -> None:
         self._first, processes = last_checkpoint(folder)["step"] + 1, get_context("forkserver")
         self.told: list[dict[Any, Any]] = [{} for _ in NODES]  # the digest after each step, and `error`
         self.living: dict[Any, int] = {}  # pipes of the nodes whose processes have not ended
+        self.sync = sync
         self.processes, self.is_whole = list[Any](), True
         for node, host in enumerate(star.hosts):
             pipe, theirs = processes.Pipe(duplex=False)
-            arguments = (theirs, node, host, star.addresses(node), folder, number)
+            arguments = (theirs, node, host, star.addresses(node), folder, number, sync)
             self.processes.append(processes.Process(target=live, args=arguments, daemon=True))
             self.processes[-1].start()
             theirs.close()
@@ -153,11 +184,20 @@ def befall(star: Star, run: Run, kind: str, victim: int, found: Counter[str]) ->
         ip([f"link set {INTERFACE} down"], host)
     else:
         run.processes[victim].kill()
-    run.watch(PATIENCE_SECONDS, lambda: not run.living)
+    goes_on = run.sync in ALONE and victim < WORKERS
+    if goes_on:
+        other, before = run.told[1 - victim], len(run.told[1 - victim])
+        run.watch(PATIENCE_SECONDS, lambda: len(other) >= before + GOING_ON_STEPS or "error" in other)
+        found["of_gone"] += 1
+        found["went_on"] += len(other) >= before + GOING_ON_STEPS and "error" not in other
+    else:
+        run.watch(PATIENCE_SECONDS, lambda: not run.living)
     if kind == "link":  # whose routes went with it
         route = f"route add 10.0.0.0/8 dev {INTERFACE} src {star.addresses(victim)[0]}"
         ip([f"link set {INTERFACE} up", route], host)
-    seconds = []
+    seconds: list[float] = []
+    if goes_on:
+        return seconds
     for node in {*range(len(NODES))} - ({victim} if kind != "link" else set()):
         if "error" not in run.told[node] or node in run.living.values():
             found["hung"] += 1
@@ -172,7 +212,7 @@ def befall(star: Star, run: Run, kind: str, victim: int, found: Counter[str]) ->
     return seconds
 
 
-def measure(trials: dict[str, int], seed: int) -> dict[str, float]:
+def measure(trials: dict[str, int], seed: int, sync: str = "bsp") -> dict[str, float]:
     """One fault after the other; each befalls the job that was restarted after the one before."""
     chance = Random(seed)  # noqa: S311  (no secret)
     kinds = chance.sample([*trials], sum(trials.values()), counts=trials.values())
@@ -183,7 +223,7 @@ def measure(trials: dict[str, int], seed: int) -> dict[str, float]:
         star.set_loss(0.01)
         for number, kind in enumerate([*kinds, "none"]):
             victim = {"worker": chance.randrange(WORKERS), "server": WORKERS}.get(kind, chance.randrange(3))
-            run = Run(star, Path(folder), number)
+            run = Run(star, Path(folder), number, sync)
             goes_on = run.goes_on(chance.uniform(0, 1.5))
             if number:
                 found["restarted"] += goes_on
@@ -195,22 +235,25 @@ def measure(trials: dict[str, int], seed: int) -> dict[str, float]:
             for process in run.processes:
                 process.kill()
                 process.join()
-    laws = ("trials", *(f"of_{kind}s" for kind in trials), "hung", "unnamed", "late")
+    laws = ("trials", *(f"of_{kind}s" for kind in trials), "hung", "unnamed", "late", "went_on", "of_gone")
     figures = {law: float(found[law]) for law in laws}
     for kind, each in seconds.items():
+        if not each:
+            continue
         for name, share in (("p50", 0.5), ("p99", 0.99), ("max", 1.0)):
             figures[f"seconds_to_error_{name}_{kind}"] = sorted(each)[ceil(share * len(each)) - 1]
     return figures | {"restarted": found["restarted"] / len(kinds), "resumed_steps": float(min(steps))}
 
 
 @click.command()
+@click.option("--sync", default="bsp", show_default=True, help="Synchronization.")
 @click.option("--quick", is_flag=True, help="Six faults.")
 @click.option("--seed", default=1, show_default=True, help="Of the moments and the victims.")
 @click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
-def main(quick: bool, seed: int, as_json: bool) -> None:
+def main(sync: str, quick: bool, seed: int, as_json: bool) -> None:
     """Kill ranks and servers, cut links, and start again."""
     try:
-        found = measure(dict.fromkeys(TRIALS, 2) if quick else TRIALS, seed)
+        found = measure(dict.fromkeys(TRIALS, 2) if quick else TRIALS, seed, sync)
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
     print_figures(found, as_json=as_json)

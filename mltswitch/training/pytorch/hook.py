@@ -214,7 +214,10 @@ class MltState:
             self._steps.drain()
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint beside those of model and optimizer, from any rank; drains."""
+        """For a checkpoint beside those of model and optimizer; drains.
+
+        A rank goes on bit by bit from its own; from that of another rank it goes on as well.
+        """
         self.drain()
         return self._member.state()
 

@@ -329,14 +329,19 @@ class OspMember(BspMember):
 
     def state(self) -> dict[str, Any]:
         """Epochs, times and importance go on."""
-        return {"size": self.size.state(), "importance": [*self._importance], "own": [*self._own_importance]}
+        own = {"rank": self._rank, "own": [*self._own_importance]}
+        return {"size": self.size.state(), "importance": [*self._importance], **own}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with the next step of the other one."""
+        """Go on with the next step of the other one; of another rank, its own share is as the ballot had it."""
         try:
             self.size.restore(state["size"])
             self._importance = [float(figure) for figure in state["importance"]]
-            self._own_importance = [float(figure) for figure in state["own"]]
+            own = state["own"] if state["rank"] == self._rank else self._importance or self._own_importance
+            self._own_importance = [float(figure) for figure in own]
+            for piece in range(self._pieces):
+                if piece % self._world != self._rank:
+                    self._own_importance[piece] = 0.0
             if len(self._own_importance) != self._pieces or len(self._importance) not in {0, self._pieces}:
                 raise ValueError(f"{self._pieces} pieces expected")
         except (KeyError, TypeError, ValueError, AttributeError) as error:

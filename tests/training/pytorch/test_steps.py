@@ -1,5 +1,7 @@
 """Synchronizations around a real optimizer, over real agents; ranks are processes."""
 
+import copy
+import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -75,11 +77,19 @@ def train(
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2, enabled=kind == "amp")
     draw, skipped = generator(dist.get_rank()), 0
-    drains = options.pop("drains", False)
-    found = []
+    drains, saves, saved = (options.pop(name, None) for name in ("drains", "saves", "saved"))
+    first = 0
+    found, checkpoint = [], None
+    if saved is not None:
+        first, states = copy.deepcopy(saved)  # pipes share the memory of tensors
+        module.load_state_dict(states[0])
+        optimizer.load_state_dict(states[1])
+        draw.set_state(states[3][dist.get_rank()])
     with MltState(model, optimizer=optimizer, piece_bytes=PIECE_BYTES, **options) as state:
         model.register_comm_hook(state, mlt_hook)
-        for step in range(steps):
+        if saved is not None:
+            state.load_state_dict(json.loads(states[2][dist.get_rank()]))
+        for step in range(first, steps):
             optimizer.zero_grad()
             for is_last in (False, True) if kind == "accumulation" else (True,):
                 with nullcontext() if is_last else model.no_sync():
@@ -97,10 +107,17 @@ def train(
             if drains:
                 state.drain()
                 found.append(flat(model))
+            if step + 1 == saves:
+                draws = [torch.empty_like(draw.get_state()) for _ in range(2)]
+                dist.all_gather(draws, draw.get_state())
+                own: list[str] = [""] * 2
+                dist.all_gather_object(own, json.dumps(state.state_dict()))
+                states = module.state_dict(), optimizer.state_dict(), own, draws
+                checkpoint = step + 1, copy.deepcopy(states)
         later = sorted(state._member.later(steps - 1))
         state.drain()
         found.append(flat(model))
-    return {"parameters": found, "later": later, "skipped": skipped}
+    return {"parameters": found, "later": later, "skipped": skipped, "checkpoint": checkpoint}
 
 
 OSP = {"synchronization": "osp", "settings": {"share": 0.6, "slice_bytes": PIECE_BYTES}}
@@ -134,7 +151,7 @@ def test_osp_without_later_is_bsp_bit_by_bit(ranks: Ranks, tmp_path: Path, kind:
 
 @pytest.mark.parametrize("kind", ["accumulation", "amp", "schedule"])
 def test_osp_that_drains_after_each_step_is_bsp(ranks: Ranks, tmp_path: Path, kind: str) -> None:
-    """Then nothing is ever computed with predictions: what is left is whether corrections are the optimizer's."""
+    """Then nothing is computed with predictions: what is left is whether corrections are the optimizer's."""
     osp, other = ranks.results(2, train, {**OSP, "drains": True}, "momentum", STEPS, kind, store=tmp_path)
     bsp, _ = ranks.results(2, train, {"drains": True}, "momentum", STEPS, kind, store=tmp_path)
     assert osp["later"]
@@ -142,6 +159,97 @@ def test_osp_that_drains_after_each_step_is_bsp(ranks: Ranks, tmp_path: Path, ki
     for ours, theirs, others in zip(osp["parameters"], bsp["parameters"], other["parameters"], strict=True):
         assert torch.equal(ours, others)
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("options", [{}, OSP], ids=["bsp", "osp"])
+def test_a_restart_from_a_checkpoint_is_as_if_it_had_not_been(
+    ranks: Ranks, tmp_path: Path, options: Any
+) -> None:
+    whole, _ = ranks.results(2, train, {**options, "saves": 5}, "momentum", 10, store=tmp_path)
+    again = {**options, "saved": whole["checkpoint"]}
+    restarted, other = ranks.results(2, train, again, "momentum", 10, store=tmp_path)
+    assert torch.equal(restarted["parameters"][-1], whole["parameters"][-1])
+    assert torch.equal(restarted["parameters"][-1], other["parameters"][-1])
+    if options:
+        assert restarted["later"] == whole["later"] != []
+
+
+def _spoils(spoil: str, options: dict[str, Any]) -> str:
+    """What a training says that changes what it should not."""
+    module = model_of()
+    model = DistributedDataParallel(module)
+    kinds = {"lbfgs": torch.optim.LBFGS, "fewer": torch.optim.SGD}
+    parameters = [*model.parameters()]
+    optimizer = kinds.get(spoil, torch.optim.SGD)(parameters[spoil == "fewer" :], lr=0.1)
+    draw = generator(dist.get_rank())
+    try:
+        with MltState(
+            model, optimizer=None if spoil == "none" else optimizer, piece_bytes=PIECE_BYTES, **options
+        ) as state:
+            model.register_comm_hook(state, mlt_hook)
+            for _ in range(5):
+                optimizer.zero_grad()
+                loss_of(model, draw).backward()
+                if spoil == "clip":
+                    torch.nn.utils.clip_grad_norm_(parameters, 1e-3)
+                optimizer.step()
+                if spoil == "twice":
+                    optimizer.step()
+    except UserInputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("options", [OSP, {"synchronization": "asp"}], ids=["osp", "asp"])
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        ("", ""),
+        ("none", "optimizer: "),
+        ("lbfgs", "LBFGS may look at whole tensors"),
+        ("fewer", "lacks a parameter of shape (64, 32)"),
+        ("clip", "Clipping and other changes"),
+        ("twice", "steps twice after the gradients of step"),
+    ],
+)
+def test_what_cannot_be_corrected_is_refused(
+    ranks: Ranks, tmp_path: Path, spoil: str, said: str, options: Any
+) -> None:
+    for answer in ranks.results(2, _spoils, spoil, options, store=tmp_path):
+        assert said in answer
+        assert bool(said) == bool(answer)
+
+
+def _looks(options: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as evaluation, a checkpoint and plain training see them after a step with predictions."""
+    model = DistributedDataParallel(model_of(), bucket_cap_mb=0.01)
+    optimizer = OPTIMIZERS["momentum"](model.parameters())
+    draw, inputs = generator(dist.get_rank()), torch.ones(4, 32)
+    seen: dict[str, Any] = {}
+    with MltState(model, optimizer=optimizer, piece_bytes=PIECE_BYTES, **options) as state:
+        model.register_comm_hook(state, mlt_hook)
+        for step in range(6):
+            optimizer.zero_grad()
+            loss_of(model, draw).backward()
+            optimizer.step()
+            if step == 3:
+                seen["predicted"] = flat(model)
+                model.eval()
+                with torch.no_grad():
+                    model(inputs)
+                model.train()
+                seen["evaluated"] = flat(model)
+        model.module.state_dict()
+        seen["saved"] = flat(model)
+        seen["buffers"] = model.module[2].running_mean.clone()
+    return seen
+
+
+def test_evaluation_and_checkpoints_see_all_gradients(ranks: Ranks, tmp_path: Path) -> None:
+    first, second = ranks.results(2, _looks, OSP, store=tmp_path)
+    assert not torch.equal(first["predicted"], second["predicted"]), "own gradients stood in"
+    assert torch.equal(first["evaluated"], second["evaluated"])
+    assert torch.equal(first["saved"], second["saved"])
 
 
 @pytest.mark.parametrize("synchronization", ["asp", "ssp", "r2sp"])
