@@ -84,14 +84,18 @@ class Member(Protocol):
     """What parameters are until a sum that comes later is there: the `optimizer`'s step with own gradients,
     p - lr · g (`local`), or as they were (`none`)."""
 
+    @property
+    def holds(self) -> bool:
+        """Whether exchanges of past steps have not begun."""
+
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
         """Own gradients of these pieces are there: what is exchanged at once. Pieces come once a step."""
 
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
         """All pieces of the step are there: what is exchanged beside what `ready` said."""
 
-    def arrived(self, step: int, result: Sum, now_ns: int) -> None:
-        """The result of what this rank has given in a step is in its memory."""
+    def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:
+        """The result of what this rank has given in a step is in its memory: what of past steps goes now."""
 
     def later(self, step: int) -> frozenset[int]:
         """Pieces of a step whose sums arrive only after it: own gradients stand in for them until then.

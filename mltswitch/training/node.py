@@ -22,6 +22,7 @@ from mltswitch.units import NANOSECONDS
 
 GRACE_SECONDS: Final = 3.0
 """Past a deadline, for nodes to say how far they are, before the ones that are late are named."""
+KEPT_STEPS: Final = 3
 NONFINITE: Final = 4
 """Figure of a ballot: own pieces of the step with NaN or infinite gradients."""
 GOODBYES: Final = {kind.__name__: kind for kind in (NodeLostError, NodeLateError, JobMismatchError)}
@@ -71,6 +72,8 @@ class Node:
             votes=self.votes,
             parameters=self._parameters,
         )
+        self._vectors: dict[int, tuple[Elements, Elements]] = {}
+        """Own gradients and results of the last steps."""
         self._ballots: dict[int, tuple[Elements, Elements]] = {}
         """Own part and sum, by step."""
         self._nonfinite_before = 0
@@ -107,6 +110,8 @@ class Node:
         if step >= MOST_STEPS:
             raise ValueError(f"step {step} is beyond {MOST_STEPS}")
         self._given += len(pieces)
+        self._vectors[step] = own, result
+        self._vectors.pop(step - KEPT_STEPS - self.member.lag, None)
         for number in pieces:
             is_finite = np.isfinite(own[self.job.pieces[number].elements]).all()
             if not is_finite:
@@ -269,7 +274,7 @@ class Node:
     @property
     def is_drained(self) -> bool:
         """Whether this rank has all results of what it has given, and all its vectors are the caller's."""
-        return self._sums.is_over()
+        return self._sums.is_over() and not (self.member is not None and self.member.holds)
 
     @property
     def is_idle(self) -> bool:
@@ -289,13 +294,15 @@ class Node:
         self._arrive(now_ns)
 
     def _arrive(self, now_ns: int) -> None:
-        if self.member is not None:
-            for step, total in self._sums.arrived:
-                if total.piece == len(self.job.pieces):
-                    self._count_votes(step)
-                self.member.arrived(step, total, now_ns)
-            self._arrived += self._sums.arrived
-        self._sums.arrived.clear()
+        while self._sums.arrived:
+            step, total = self._sums.arrived.popleft()
+            if self.member is None:
+                continue
+            if total.piece == len(self.job.pieces):
+                self._count_votes(step)
+            self._arrived.append((step, total))
+            for exchange in self.member.arrived(step, total, now_ns):
+                self._sums.begin((exchange,), *self._vectors[exchange.step], now_ns)
 
     def _count_votes(self, step: int) -> None:
         assert self.member is not None, "a server does not vote"  # noqa: S101

@@ -135,7 +135,7 @@ class Sums:
         self.number: Final = number
         self.posts: list[Post] = []
         """For the carrier."""
-        self.arrived: list[tuple[int, Sum]] = []
+        self.arrived: deque[tuple[int, Sum]] = deque()
         """Results that are in this rank's memory, and the steps in which it gave its part."""
         self.losses: list[Loss] = []
         """What bounds have left out of sums at this node."""

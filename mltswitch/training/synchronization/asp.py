@@ -23,10 +23,9 @@ class AspMember(BspMember):
         """All of them go now, each by itself."""
         return [Exchange(step, tuple(pieces), origin=self._rank)] if pieces else []
 
-    def arrived(self, step: int, result: Sum, now_ns: int) -> None:
+    def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:
         """Counts the answers to pushes."""
-        if result.stage is Stage.NOW:
-            super().arrived(step, result, now_ns)
+        return super().arrived(step, result, now_ns) if result.stage is Stage.NOW else []
 
     def drain(self, step: int) -> list[Exchange]:
         """Asks for the parameters that all ranks have together in the end."""

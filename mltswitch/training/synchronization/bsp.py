@@ -30,9 +30,15 @@ class BspMember:
         """Nothing is left for the end of a step."""
         return []
 
-    def arrived(self, step: int, result: Sum, now_ns: int) -> None:  # noqa: ARG002
+    def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:  # noqa: ARG002
         """Counts the results."""
         self._arrived += 1
+        return []
+
+    @property
+    def holds(self) -> bool:
+        """All begin at once."""
+        return False
 
     def later(self, step: int) -> frozenset[int]:  # noqa: ARG002
         """All sums are there when the step is over."""

@@ -28,7 +28,7 @@ MOST_SHARE: Final = 0.8
 """Of the model that is synchronized later (section 4.1.2)."""
 LATE_SHARE: Final = 0.05
 """Of computing, by which an ICS may end after it and is not late."""
-LESS_AFTER_LATE: Final = 0.9
+LESS_AFTER_LATE: Final = 0.97
 MORE_AN_EPOCH: Final = 1.02
 MEASURED_OVER: Final = 16
 """Steps, of which computing and communication times are means."""
@@ -247,8 +247,12 @@ class OspMember(BspMember):
         self._computed = -1, 0
         """The last step of which all gradients were there, and when."""
         self._loss = self._seconds = nan
-        self._exchanging = 0.0
-        """Seconds that the RS of the step before took, as for the whole model; 0: not known."""
+        self._held: deque[tuple[int, tuple[int, ...]]] = deque()
+        """Steps and pieces of ICS that begin when the one before is over: together both would take longer."""
+        self._later_step, self._later_ns = -1, 0
+        """The ICS that is under way, and since when; -1: none."""
+        self._rs_seconds = self._exchanging = 0.0
+        """That the last RS took, and that the last RS and ICS took that are over; 0: not known."""
         self._is_late = False
 
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
@@ -261,11 +265,9 @@ class OspMember(BspMember):
         return [Exchange(step, now)] if now else []
 
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
-        """The ballot goes now, and behind it all that is unimportant."""
+        """The ballot goes now."""
         self._loss, self._seconds, self._computed = loss, seconds, (step, now_ns)
-        later = tuple(sorted(self.later(step), reverse=True))
-        exchanges = [Exchange(step, (self._ballot,))]
-        return [*exchanges, Exchange(step, later, Stage.LATER)] if later else exchanges
+        return [Exchange(step, (self._ballot,))]
 
     def vote(self, step: int) -> Sequence[float]:
         """The loss, times, whether an ICS was late, and the digest of the bitmap in this rank's place."""
@@ -286,19 +288,37 @@ class OspMember(BspMember):
             self._importance = importance
         return [rank for rank, digest in enumerate(digests) if digest != digests[self._rank]]
 
-    def arrived(self, step: int, result: Sum, now_ns: int) -> None:
-        """Takes times, and whether an ICS came too late for the step that computed meanwhile."""
+    def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:
+        """With the last sum of RS, all that is unimportant goes; earlier it would only hold that up."""
         waiting = self._open[step]
         waiting[result.stage] -= 1
         if result.stage is Stage.NOW and not waiting[Stage.NOW]:
-            important = 1 - sum(self._counts[piece] for piece in self.later(step)) / sum(self._counts)
-            self._exchanging = (now_ns - self._first_ns) / NANOSECONDS / important if important else 0.0
-        if result.stage is Stage.LATER and not waiting[Stage.LATER]:
+            self._rs_seconds = (now_ns - self._first_ns) / NANOSECONDS
+            if waiting[Stage.LATER]:
+                self._held.append((step, tuple(sorted(self.later(step), reverse=True))))
+            else:
+                self._exchanging = self._rs_seconds
+        elif result.stage is Stage.LATER and not waiting[Stage.LATER]:
+            self._later_step = -1
             computed, at_ns = self._computed
-            past_seconds = (now_ns - at_ns) / NANOSECONDS
-            self._is_late |= computed > step + self.lag and past_seconds > LATE_SHARE * self._seconds
+            if computed <= step + self.lag:
+                self._exchanging = self._rs_seconds + (now_ns - self._later_ns) / NANOSECONDS
+            elif (
+                now_ns - at_ns
+            ) / NANOSECONDS > LATE_SHARE * self._seconds:  # and the next RS went before it
+                self._is_late = True
         if not waiting.total():
             del self._open[step]
+        if not self._held or self._later_step >= 0:
+            return []
+        self._later_step, pieces = self._held.popleft()
+        self._later_ns = now_ns
+        return [Exchange(self._later_step, pieces, Stage.LATER)]
+
+    @property
+    def holds(self) -> bool:
+        """Whether an ICS has not begun."""
+        return bool(self._held)
 
     def weighed(self, importance: Mapping[int, float]) -> None:
         """For the next ballot."""

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.lab import running_star
+from mltswitch.lab.programs import need
 from mltswitch.training.bench import (
     GRADIENT_DSCP,
     Case,
@@ -51,7 +53,7 @@ class Worker:
                     return {"error": "steps: rank 0 is gone"}
                 missing = {"1": 1000} if name == "mlt" else {}
                 seconds = [SECONDS[name]] * request["count"]
-                return {"seconds": seconds, "cpu_seconds": 0.001, "missing": missing}
+                return {"seconds": seconds, "cpu_seconds": 0.001, "missing": missing, "later_share": 0.25}
             case "accuracy":
                 return {"accuracy": 0.9}
         return {"digest": str(self.rank) if name == "compute" else "same"}
@@ -64,9 +66,13 @@ class Network:
         self.failing = failing
         self.workers: list[Worker] = []
         self.losses: list[float] = []
+        self.served: list[tuple[int, Sequence[str]]] = []
         self.log: list[tuple[Any, ...]] = []
 
     def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[Worker]:
+        if "serve" in command:
+            self.served.append((host, command))
+            return nullcontext(Worker(self, host))
         assert command[1:] == ["-m", "mltswitch.training.bench.worker"]
         self.workers.append(Worker(self, host))
         return nullcontext(self.workers[-1])
@@ -182,6 +188,30 @@ def test_contenders_have_options_agents_and_ports_of_their_own() -> None:
 
 
 @pytest.mark.torch
+def test_each_method_of_ours_has_its_servers_behind_the_workers() -> None:
+    network = Network()
+    with running_team(network, settings(servers=2)) as team:
+        found = team.run(CASE, BLOCK, lambda *_: None)
+    assert [host for host, _ in network.served] == [2, 3]
+    assert [command[6] for _, command in network.served] == ["0", "1"]
+    opened = {r["name"]: r["options"] for r in network.workers[1].requests if r["do"] == "open"}
+    assert {name for name, options in opened.items() if "rendezvous" in options} == {"mlt"}
+    assert all(opened["mlt"]["rendezvous"] in command for _, command in network.served)
+    assert found.methods["mlt"].missing_share == ()
+
+
+@pytest.mark.torch
+def test_blocks_warm_up_and_pauses_are_the_callers() -> None:
+    network = Network()
+    with running_team(network, settings()) as team:
+        found = team.run(replace(CASE, pause_seconds=0.5), 4, lambda *_: None, {}, block=2, warm_up=7)
+    requests = [r for r in network.workers[0].requests if r["do"] in {"open", "steps"}]
+    assert [r.get("count") for r in requests] == [None, 7, 2, 2]
+    assert requests[0]["pause_seconds"] == 0.5
+    assert found.methods["compute"].later_shares == [0.25, 0.25]
+
+
+@pytest.mark.torch
 def test_a_worker_that_fails_is_named() -> None:
     with (
         running_team(Network(failing="mlt"), settings()) as team,
@@ -205,9 +235,17 @@ def test_time_to_accuracy_is_smoothed() -> None:
         ({"topology": "x"}, "ring, star"),
         ({"transport": "x"}, "mlt, tcp"),
         ({"task": "x"}, "digits"),
+        ({"synchronization": "asp", "topology": "ring"}, "star"),
+        ({"synchronization": "ssp", "synchronization_settings": (("staleness", -1),)}, "ssp.staleness"),
+        ({"synchronization": "bsp", "synchronization_settings": (("share", 0.5),)}, "share"),
+        ({"colocated": 2}, "a rank, 0 to 1"),
+        ({"colocated": 0, "servers": 1}, "no servers"),
+        ({"synchronization": "osp", "servers": 1, "continues": True}, "asp, ssp or r2sp"),
+        ({"synchronization": "asp", "continues": True}, "with servers"),
+        ({"topology": "ring", "servers": 1}, "ring has none"),
     ],
 )
-def test_unknown_names_list_the_known_ones(changes: dict[str, str], known: str) -> None:
+def test_what_cannot_be_is_refused(changes: dict[str, Any], known: str) -> None:
     with pytest.raises(UserInputError, match=known):
         settings(**changes).check()
 
@@ -218,3 +256,34 @@ def test_a_team_asks_all_before_it_waits() -> None:
     team = Team(network, settings(), [process.__enter__() for process in processes])
     assert team.target == 0.5
     assert [worker.requests[0]["rank"] for worker in network.workers] == [0, 1]
+
+
+@pytest.mark.root
+@pytest.mark.lab
+@pytest.mark.torch
+@pytest.mark.parametrize("transport", ["tcp", "mlt", "ltp"])
+@pytest.mark.parametrize("synchronization", ["bsp", "osp", "asp", "ssp", "r2sp"])
+def test_every_synchronization_trains_over_every_transport(synchronization: str, transport: str) -> None:
+    """With a server of their own, under loss; workers have the same bits after each block."""
+    pytest.importorskip("sklearn")
+    try:
+        need("gcc", "ip", "tc", "ping")
+    except MachineError as error:
+        pytest.skip(str(error))
+    is_osp = synchronization == "osp"
+    chosen = settings(
+        servers=1,
+        synchronization=synchronization,
+        transport=transport,
+        synchronization_settings=(("share", 0.5), ("slice_bytes", 4096)) if is_osp else (),
+    )
+    case = Case("loss", 50_000_000, 1e-3, 0.01, 96_000, pause_seconds=0.01)
+    with running_star(3) as star:
+        star.set_rate(case.rate_bps)
+        with running_team(star, chosen) as team:
+            contender = Contender(method="mlt", options={"piece_bytes": 4096})
+            found = team.run(case, 4, lambda *_: None, {"ours": contender}, block=2)
+    ours, computing = found.methods["ours"], found.methods["compute"]
+    assert ours.ranks_agree
+    assert (0.3 < ours.later_shares[-1] <= 0.5) == is_osp
+    assert min(computing.step_seconds) > case.pause_seconds
