@@ -10,8 +10,6 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
-import torch.distributed as dist
-
 from mltswitch.errors import UserInputError
 
 if TYPE_CHECKING:
@@ -65,7 +63,12 @@ class MltOptions:
 
 
 def register() -> None:
-    """Make `mlt` known to torch.distributed; importing this package does it, too."""
+    """Make `mlt` known to torch.distributed; importing this package does it, too.
+
+    Torch, as it is imported, looks for this function; so it must be there before this package imports torch.
+    """
+    import torch.distributed as dist
+
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu", "cuda"])
 

@@ -3,6 +3,8 @@
 import logging.handlers
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -368,3 +370,10 @@ def _without_its_server(folder: str) -> str:
 def test_a_server_that_does_not_come_is_named(ranks: Ranks, tmp_path: Path) -> None:
     expected = "NodeLateError: server 0: did not come to the start"
     assert ranks.results(2, _without_its_server, str(tmp_path), store=tmp_path) == [expected] * 2
+
+
+def test_the_hook_can_be_what_imports_torch_first() -> None:
+    """Torch then looks for the backend in a package that is still being imported."""
+    code = "import mltswitch.training.pytorch.hook, torch; print(torch.distributed.Backend.backend_list)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "'mlt'" in found.stdout, found.stderr
