@@ -331,6 +331,8 @@ class Node:
         said = SAID.search(reason)
         if said is not None and (said[1], said[2]) != (NodeLostError.__name__, self.job.node_name(peer)):
             return False
+        if self.member is None and self._left | self.gone | {peer} >= {*range(self.job.world)}:
+            return False  # a server without ranks
         if peer not in self.gone:
             self.gone.add(peer)
             self._sums.ignore(peer, now_ns)

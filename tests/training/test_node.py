@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from mltswitch.training.axes import Crossing, Direction, Network, Stage
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
-from mltswitch.training.job import Job, make_job
+from mltswitch.training.job import Job, OptimizerRule, make_job
 from mltswitch.training.node import Node
 from mltswitch.training.virtual import Pair, VirtualJob, fill
 
@@ -182,3 +183,20 @@ def test_links_are_shared_max_min_fairly_and_later_gets_what_now_leaves(
     rates = [pair.rate_bps for pair in now]
     fill(now, 100.0)
     assert [pair.rate_bps for pair in now] == pytest.approx(rates), "what goes later takes nothing from it"
+
+
+@pytest.mark.parametrize(
+    ("part", "change"),
+    [
+        ("settings", {"settings": {"share": 0.2}}),
+        ("samples", {"samples": (1, 2)}),
+        ("colocated", {"colocated": 1}),
+        ("optimizer", {"optimizer": OptimizerRule("SGD", ({"lr": 0.1},), ((1, 0),))}),
+    ],
+)
+def test_settings_that_differ_are_named_at_the_start(part: str, change: dict[str, Any]) -> None:
+    job = make_job([("a", 1)], world=2, synchronization="osp", settings={"share": 0.1})
+    node, odd = Node(job, 0), Node(replace(job, **change), 1)
+    node.told(1, odd.take_words()[0])
+    assert isinstance(node.error, JobMismatchError)
+    assert str(node.error) == f"rank 1: the jobs of rank 0 and rank 1 differ in: {part}"

@@ -375,5 +375,7 @@ def test_a_server_that_does_not_come_is_named(ranks: Ranks, tmp_path: Path) -> N
 def test_the_hook_can_be_what_imports_torch_first() -> None:
     """Torch then looks for the backend in a package that is still being imported."""
     code = "import mltswitch.training.pytorch.hook, torch; print(torch.distributed.Backend.backend_list)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    found = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120
+    )
     assert "'mlt'" in found.stdout, found.stderr

@@ -265,3 +265,26 @@ def test_lone_pushes_end_with_the_same_parameters(
     bsp, _ = ranks.results(2, train, {}, optimizer, STEPS, "schedule", store=tmp_path)
     moved = (bsp["parameters"][-1] - start).norm()
     assert (first["parameters"][-1] - bsp["parameters"][-1]).norm() < 0.7 * moved
+
+
+def _weighted(options: dict[str, Any]) -> Any:
+    model = DistributedDataParallel(model_of())
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    with MltState(model, optimizer=optimizer, samples=1 + 2 * dist.get_rank(), **options) as state:
+        model.register_comm_hook(state, mlt_hook)
+        loss_of(model, generator(dist.get_rank())).backward()
+        optimizer.step()
+        state.drain()
+    return flat(model)
+
+
+@pytest.mark.parametrize("synchronization", ["bsp", "osp", "asp"])
+def test_gradients_are_weighted_by_samples(ranks: Ranks, tmp_path: Path, synchronization: str) -> None:
+    first, second = ranks.results(2, _weighted, {"synchronization": synchronization}, store=tmp_path)
+    plain = model_of()
+    optimizer = OPTIMIZERS["sgd"](plain.parameters())
+    for rank, weight in ((0, 0.25), (1, 0.75)):
+        (weight * loss_of(plain, generator(rank))).backward()
+    optimizer.step()
+    assert torch.equal(first, second)
+    assert torch.allclose(first, flat(plain), atol=1e-6)
