@@ -13,7 +13,7 @@ from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.documents import write_atomically
+from mltswitch.documents import parse_yaml, write_atomically
 from mltswitch.errors import UserInputError
 from mltswitch.lab import running_star
 from mltswitch.report import Training, TrainingCase, plotly_script, training_report
@@ -66,6 +66,16 @@ def train() -> None:
 @click.option("--buffer", "buffer_size", default="96kB", metavar="SIZE", help="Of each port; 96kB.")
 @click.option("--loss-bound", type=NumberRange(0, 0.99), default=0.1, help="Gradients that may miss; 0.1.")
 @click.option("--sync", "synchronization", default="bsp", metavar="NAME", help="Synchronization; bsp.")
+@click.option(
+    "--sync-setting",
+    "settings_texts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of the synchronization, `staleness=3`, say; again for more.",
+)
+@click.option("--servers", type=click.IntRange(0, MOST_WORKERS), default=0, help="More namespaces; 0.")
+@click.option("--colocated", type=click.IntRange(min=0), metavar="RANK", help="Worker that adds up all.")
+@click.option("--continue", "continues", is_flag=True, help="Go on without a worker that is gone.")
 @click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
 @click.option("--transport", default="mlt", metavar="NAME", help="How tensors cross; mlt.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of parameters and batches; 0.")
@@ -82,6 +92,10 @@ def bench(
     buffer_size: str,
     loss_bound: float,
     synchronization: str,
+    settings_texts: Sequence[str],
+    servers: int,
+    colocated: int | None,
+    continues: bool,
     topology: str,
     transport: str,
     seed: int,
@@ -100,6 +114,10 @@ def bench(
         seed=seed,
         loss_bound=loss_bound,
         synchronization=synchronization,
+        synchronization_settings=tuple(map(_setting, settings_texts)),
+        servers=servers,
+        colocated=colocated,
+        continues=continues,
         topology=topology,
         transport=transport,
     )
@@ -110,7 +128,7 @@ def bench(
             raise UserInputError(f"cannot be written: there is no folder {output.parent}", where=str(output))
     settings.check()
     progress("starting the workers")
-    with running_star(workers) as star:
+    with running_star(workers + servers) as star:
         star.set_rate(cases[0].rate_bps)
         with running_team(star, settings) as team, progress_bar() as advance:
             results = [team.run(case, steps, advance) for case in cases]
@@ -190,6 +208,13 @@ def _cases(losses: str, incast: bool, round_trip: float, rate: str, buffer_size:
     return found
 
 
+def _setting(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise UserInputError(f"{text!r:.60}", where="--sync-setting", expected="NAME=VALUE")
+    return name, parse_yaml(value, where=f"--sync-setting {name}")
+
+
 def _parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:
     try:
         return parse(text)
@@ -200,14 +225,14 @@ def _parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:
 def _row(result: CaseResult, name: str) -> tuple[str, ...]:
     method = result.methods[name]
     seconds = method.seconds_to(result.target)
-    missing = method.missing_share or (0.0,) * len(GRADIENT_DSCP)
+    missing = [f"{100 * share:.2f}" for share in method.missing_share] or ["-"] * len(GRADIENT_DSCP)
     return (
         f"{1e3 * fmean(method.step_seconds):.1f}",
         f"{1e3 * result.communication_seconds(name):.1f}",
         f"{result.goodput_bps(name) / 1e6:.1f}",
         f"{method.final_accuracy:.3f}",
         "-" if seconds is None else f"{seconds:.1f}",
-        *(f"{100 * share:.2f}" for share in missing),
+        *missing,
         f"{100 * (method.lost_at_random + method.dropped) / max(method.packets, 1):.2f}",
         f"{100 * fmean(method.cpu_load):.0f}",
     )
@@ -230,7 +255,11 @@ def _text(result: CaseResult) -> str:
 
 def _page(settings: Settings, results: Sequence[CaseResult]) -> str:
     head = {"Model": settings.task, "Workers": str(settings.workers)}
-    head |= {name.replace("_", " "): str(value) for name, value in settings.options.items()}
+    head |= {
+        name.replace("_", " "): str(value)
+        for name, value in settings.options.items()
+        if value is not None and value != {}
+    }
     cases = [
         TrainingCase(
             result.case.name,
@@ -253,6 +282,7 @@ def _document(settings: Settings, results: Sequence[CaseResult]) -> dict[str, An
         "model": settings.task,
         "workers": settings.workers,
         "seed": settings.seed,
+        "servers": settings.servers,
         **settings.options,
         "target": results[0].target,
         "elements": results[0].elements,

@@ -31,6 +31,8 @@ class Case:
     """gloo exchanges as parameter servers do, all to all at once, in place of its ring."""
     has_plan: bool = True
     """Ports have a plan's queues; without, one drop-tail queue for all that the buffer can hold."""
+    pause_seconds: float = 0.0
+    """Before each backward pass, as if that long were computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +67,12 @@ class Method:
     dropped: int = 0
     """By full queues, and unimportant ones above S."""
     missing_share: tuple[float, ...] = ()
-    """By gradient class: elements that sums were without, of those that crossed the network."""
+    """By gradient class: elements that sums were without, of those that crossed the network. It is empty for
+    gloo, and where servers that are no workers make the sums: then nobody counts."""
     delivered_share: float = 1.0
     """Of the elements of all classes that had to reach a sum through the network."""
+    later_shares: list[float] = field(default_factory=list)
+    """Of the model's elements, those whose sums came after the last step of each block."""
     ranks_agree: bool = True
     """Whether all workers had the same parameters, bit by bit, in the end."""
 
@@ -147,6 +152,7 @@ class CaseResult:
             "final_accuracy": method.final_accuracy,
             "seconds_to_accuracy": method.seconds_to(self.target),
             "missing_share_by_class": method.missing_share,
+            "later_share": method.later_shares[-1],
             "packets_lost_at_random": method.lost_at_random,
             "packets_dropped": method.dropped,
             "packets": method.packets,

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol
 
 from mltswitch.errors import MachineError
@@ -16,7 +17,7 @@ from mltswitch.hostagent.transport.description import transport_named
 from mltswitch.training.axes import axes_of
 from mltswitch.training.bench.results import Case, CaseResult, Contender, Method
 from mltswitch.training.bench.tasks import load_bench_task
-from mltswitch.training.job import make_job
+from mltswitch.training.job import OptimizerRule, make_job
 
 CONTROL_DSCP: Final = 40
 GRADIENT_DSCP: Final = (34, 26)
@@ -89,11 +90,19 @@ class Settings:
     synchronization: str = "bsp"
     topology: str = "star"
     transport: str = "mlt"
+    synchronization_settings: tuple[tuple[str, Any], ...] = ()
+    servers: int = 0
+    """Parameter servers that are no workers; they run on the hosts behind them."""
+    colocated: int | None = None
+    """The worker that adds up all gradients."""
+    continues: bool = False
 
     def check(self) -> None:
         """Raises UserInputError for what is unknown or makes no sense, MachineError for missing packages."""
         transport_named(self.transport)
-        axes_of(make_job([("model", self.workers)], world=self.workers, **self.options))
+        rule = OptimizerRule("SGD", ({},), ((self.workers, 0),))
+        options = self.options | {"servers": self.servers, "optimizer": rule}
+        axes_of(make_job([("model", self.workers)], world=self.workers, **options))
         load_bench_task(self.task)
 
     @property
@@ -104,6 +113,9 @@ class Settings:
             "synchronization": self.synchronization,
             "topology": self.topology,
             "transport": self.transport,
+            "settings": dict(self.synchronization_settings),
+            "colocated": self.colocated,
+            "continues": self.continues,
         }
 
 
@@ -154,6 +166,9 @@ class Team:
         steps: int,
         advance: Callable[[str, int, int], None],
         contenders: Mapping[str, Contender] | None = None,
+        *,
+        block: int = BLOCK,
+        warm_up: int = WARM_UP,
     ) -> CaseResult:
         """One case: compute alone and all contenders in turns, from the same parameters and batches.
 
@@ -162,6 +177,9 @@ class Team:
             steps: of each method, rounded up to whole blocks.
             advance: is told what runs, and how many blocks of how many are done.
             contenders: by name; None: gloo, and ours as the settings say.
+            block: steps of one method before the next has its turn, and between evaluations; all sums come
+                to the parameters then, and that is in no step's time.
+            warm_up: steps before the losses begin, which count as training and not in times.
         """
         self._prepare(case)
         if contenders is None:
@@ -169,26 +187,27 @@ class Team:
             named = {**gloo, self.settings.transport: "mlt"}
             contenders = {name: Contender(method=method) for name, method in named.items()}
         methods = {"compute": Contender(method="compute"), **contenders}
-        opened = {
-            name: self._open(name, number, contender, case)
-            for number, (name, contender) in enumerate(methods.items())
-        }
-        for name in methods:
-            self._steps(name, WARM_UP)
-        self.network.set_loss(case.loss)
         found = {name: Method(name) for name in methods}
         missing = {name: Counter[int]() for name in methods}
-        blocks = -(-steps // BLOCK)
-        for block in range(blocks):
-            turn = block % len(methods)
-            for name in [*methods][turn:] + [*methods][:turn]:
-                advance(f"{case.name}: {name}", block, blocks)
-                self._block(found[name], missing[name])
-        self.network.set_loss(0.0)
-        for name, method in found.items():
-            digests = {answer["digest"] for answer in self.ask("close", name=name)}
-            method.ranks_agree = len(digests) == 1
-            self._count_missing(method, opened[name], missing[name])
+        with ExitStack() as servers:
+            opened = {
+                name: self._open(name, number, contender, case, servers)
+                for number, (name, contender) in enumerate(methods.items())
+            }
+            for name in methods:
+                self._steps(name, warm_up)
+            self.network.set_loss(case.loss)
+            blocks = -(-steps // block)
+            for done in range(blocks):
+                turn = done % len(methods)
+                for name in [*methods][turn:] + [*methods][:turn]:
+                    advance(f"{case.name}: {name}", done, blocks)
+                    self._block(found[name], block, missing[name])
+            self.network.set_loss(0.0)
+            for name, method in found.items():
+                digests = {answer["digest"] for answer in self.ask("close", name=name)}
+                method.ranks_agree = len(digests) == 1
+                self._count_missing(method, opened[name], missing[name])
         elements = opened["compute"]["elements"]
         return CaseResult(case, self.settings.workers, elements, self.target, found)
 
@@ -200,8 +219,9 @@ class Team:
         network.set_classes(case.buffer_bytes, CONTROL_DSCP, gradient_dscp, MARKED_SHARE)
         network.set_round_trip(case.round_trip_seconds, self.own_round_trip_seconds)
 
-    def _open(self, name: str, number: int, contender: Contender, case: Case) -> dict[str, Any]:
-        addresses = [self.network.addresses(rank) for rank in range(self.settings.workers)]
+    def _open(
+        self, name: str, number: int, contender: Contender, case: Case, servers: ExitStack
+    ) -> dict[str, Any]:
         config = {
             "line_rate": case.rate_bps,
             "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP},
@@ -211,24 +231,53 @@ class Team:
             "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
             **contender.config,
         }
-        each = [
-            {"config": config | {"addresses": at, "listen": f"{at[0]}:{CONTROL_PORT + number}"}}
-            for at in addresses
+        addresses = map(self.network.addresses, range(self.settings.workers + self.settings.servers))
+        configs = [
+            config | {"addresses": at, "listen": f"{at[0]}:{CONTROL_PORT + number}"} for at in addresses
         ]
         options = {**self.settings.options, **contender.options}
-        return self.ask("open", each, name=name, method=contender.method, options=options)[0]
+        if self.settings.servers and contender.method == "mlt":
+            options |= self._serve(configs[self.settings.workers :], servers)
+        return self.ask(
+            "open",
+            [{"config": each} for each in configs[: self.settings.workers]],
+            name=name,
+            method=contender.method,
+            options=options,
+            pause_seconds=case.pause_seconds,
+        )[0]
+
+    def _serve(self, configs: Sequence[Mapping[str, Any]], stack: ExitStack) -> dict[str, Any]:
+        """Start the servers of one contender, which end by themselves; options of its `MltState`."""
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="mltswitch-bench-")))
+        meeting = f"file://{folder}/meeting"
+        for server, config in enumerate(configs):
+            path = folder / f"{server}.yaml"
+            path.write_text(json.dumps(config), encoding="utf-8")
+            options = {
+                "--server": server,
+                "--world": self.settings.workers,
+                "--servers": self.settings.servers,
+                "--rendezvous": meeting,
+                "--config": path,
+            }
+            words = [str(word) for option in options.items() for word in option]
+            command = [sys.executable, "-m", "mltswitch", "train", "serve", *words]
+            stack.enter_context(self.network.start(self.settings.workers + server, command))
+        return {"servers": self.settings.servers, "rendezvous": meeting}
 
     def _steps(self, name: str, count: int) -> list[dict[str, Any]]:
         return self.ask("steps", name=name, count=count, at_ns=time.monotonic_ns() + LEAD_NS)
 
-    def _block(self, method: Method, missing: Counter[int]) -> None:
+    def _block(self, method: Method, steps: int, missing: Counter[int]) -> None:
         """So many steps of one method, what they took, and the accuracy after them."""
         switch_seconds = self.network.report()["cpu_seconds"]
         before = _processor_times()
-        answers = self._steps(method.name, BLOCK)
+        answers = self._steps(method.name, steps)
         busy, total = (after - first for after, first in zip(_processor_times(), before, strict=True))
         counts = self.network.report()
         method.step_seconds += [fmean(step) for step in zip(*(a["seconds"] for a in answers), strict=True)]
+        method.later_shares.append(answers[0]["later_share"])
         method.cpu_load.append(busy / max(total, 1))
         method.cpu_seconds += sum(answer["cpu_seconds"] for answer in answers)
         method.lost_at_random += counts["random_lost"]
@@ -245,10 +294,10 @@ class Team:
     def _count_missing(self, method: Method, opened: Mapping[str, Any], missing: Counter[int]) -> None:
         """By gradient class, and in all; each element crosses the network to its sum from all ranks but one.
 
-        Steps before the losses count in neither.
+        Steps before the losses count in neither. Servers that are no workers do not say what they miss.
         """
         classes, layers = len(GRADIENT_DSCP), opened["layers"]
-        if not layers:
+        if not layers or self.settings.servers:
             return
         lost, crossed = [0] * classes, [0] * classes
         for layer, count in opened["of_layers"].items():

@@ -45,6 +45,7 @@ class _Training:
     optimizer: torch.optim.Optimizer
     batches: Iterator[Any]
     state: MltState | None
+    pause_seconds: float
 
 
 class Worker:
@@ -77,7 +78,14 @@ class Worker:
         _use_cubic()
         return {"target": self._task.target}
 
-    def open(self, name: str, method: str, config: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    def open(
+        self,
+        name: str,
+        method: str,
+        config: dict[str, Any],
+        options: dict[str, Any],
+        pause_seconds: float,
+    ) -> dict[str, Any]:
         """A new model of the bench's seed.
 
         Args:
@@ -85,9 +93,11 @@ class Worker:
             method: `compute` (exchanges nothing), `gloo` (DDP as it is), `gloo-incast`, or `mlt`.
             config: fields of the agent's `AgentConfig`.
             options: of `MltState`.
+            pause_seconds: before each backward pass.
         """
         torch.manual_seed(self._seed)
         module = self._task.model()
+        optimizer = self._task.optimizer(module.parameters())
         model: torch.nn.Module = module
         state = None
         if method != "compute":
@@ -95,12 +105,16 @@ class Worker:
             if method == "gloo-incast":
                 exchanging.register_comm_hook(None, _all_to_all_hook)
             elif method == "mlt":
-                deadline = PATIENCE.total_seconds()
-                state = MltState(module, config=AgentConfig(**config), deadline_seconds=deadline, **options)
+                state = MltState(
+                    module,
+                    optimizer=None if options["synchronization"] == "bsp" else optimizer,
+                    config=AgentConfig(**config),
+                    deadline_seconds=PATIENCE.total_seconds(),
+                    **options,
+                )
                 exchanging.register_comm_hook(state, mlt_hook)
-        self._trainings[name] = _Training(
-            module, model, self._task.optimizer(module.parameters()), self._batches(), state
-        )
+        training = _Training(module, model, optimizer, self._batches(), state, pause_seconds)
+        self._trainings[name] = training
         pieces = () if state is None else state.job.pieces
         of_layers = Counter[int]()
         for piece in pieces:
@@ -114,7 +128,8 @@ class Worker:
     def steps(self, name: str, count: int, at_ns: int) -> dict[str, Any]:
         """Train so many steps from a time on; seconds of each, and elements that the loss bound left out.
 
-        What is left out is counted by the layer of its piece, at the nodes that made the sums.
+        What is left out is counted by the layer of its piece, at the nodes that made the sums. All workers
+        have all sums then, and where each push counts alone the same parameters; their seconds do not count.
         """
         training = self._trainings[name]
         time.sleep(max(0.0, (at_ns - time.monotonic_ns()) / 1e9))
@@ -122,10 +137,18 @@ class Worker:
         seconds = [self._step(training) for _ in range(count)]
         cpu = _cpu_seconds() - cpu
         missing = Counter[int]()
+        later_share = 0.0
         if training.state is not None:
+            later_share = training.state.later_share
+            training.state.drain()
             for loss in training.state.take_losses():
                 missing[training.state.job.pieces[loss.total.piece].layer] += loss.elements
-        return {"seconds": seconds, "cpu_seconds": cpu, "missing": dict(missing)}
+        return {
+            "seconds": seconds,
+            "cpu_seconds": cpu,
+            "missing": dict(missing),
+            "later_share": later_share,
+        }
 
     def accuracy(self, name: str) -> dict[str, Any]:
         """The task's metric on its own data."""
@@ -155,6 +178,10 @@ class Worker:
         batch = next(training.batches)
         training.optimizer.zero_grad()
         loss: Any = self._task.loss(training.model, batch)
+        if training.state is not None:
+            training.state.observe_loss(loss)
+        if training.pause_seconds:
+            time.sleep(training.pause_seconds)
         loss.backward()
         training.optimizer.step()
         return time.perf_counter() - started
