@@ -273,8 +273,9 @@ class Replica:
     def _show(self, piece: int) -> None:
         """Let the parameters and the optimizer have what a piece is, and own gradients' steps since."""
         ahead, runs = self._ahead[piece], self._runs[piece]
-        values = [value.clone() for value in ahead.values]
-        states = [_copied(state) for state in ahead.states]
+        values, states = ahead.values, ahead.states
+        if ahead.steps:
+            values, states = [value.clone() for value in values], [_copied(state) for state in states]
         for step in ahead.steps.values():
             if self.prediction == "optimizer" or step.is_sum:
                 rows = zip(runs, values, states, step.gradients, strict=True)
