@@ -15,7 +15,7 @@ from math import isfinite, nan
 from statistics import fmean
 from typing import Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Exchange, Needs, NoSettings, Stage, Sum, settings_of
@@ -112,6 +112,24 @@ class Slices:
         return chosen
 
 
+class Progress(BaseModel):
+    """What the size of a step depends on, as a checkpoint has it."""
+
+    losses: list[float] = []
+    """Of this epoch's steps."""
+    first_loss: float | None = None
+    """Mean of the first epoch that has one."""
+    growth: float = 0.0
+    """Share of the most bytes that the loss allows."""
+    backing_off: float = 1.0
+    """And that late ICS have left."""
+    steps: int = 0
+    computing: list[float] = []
+    """Seconds of the last steps."""
+    exchanging: list[float] = []
+    """Seconds that the whole model took."""
+
+
 class Size:
     """How many bytes are synchronized later: algorithm 1, from what all ranks know alike.
 
@@ -124,95 +142,60 @@ class Size:
         self._settings = settings
         self._world = job.world
         self.model_bytes: Final = job.elements * ELEMENT_BYTES[job.element_type]
-        self._losses: list[float] = []
-        """Of this epoch's steps."""
-        self.first_loss: float | None = None
-        """Mean of the first epoch."""
-        self.growth = 0.0
-        """Share of the most bytes that the loss allows."""
-        self.backing_off = 1.0
-        self.steps = 0
-        self._computing: deque[float] = deque(maxlen=MEASURED_OVER)
-        self._exchanging: deque[float] = deque(maxlen=MEASURED_OVER)
-        """Seconds that the whole model would take."""
+        self.progress = Progress()
 
     @property
     def bytes(self) -> float:
         """Of the next step."""
-        settings = self._settings
+        settings, now = self._settings, self.progress
         if settings.share is not None:
             return settings.share * self.model_bytes
-        return self.growth * self.backing_off * min(self._fitting, settings.most_share * self.model_bytes)
+        return now.growth * now.backing_off * min(self._fitting, settings.most_share * self.model_bytes)
 
     @property
     def _fitting(self) -> float:
-        if not self._computing:
+        """Bytes that are exchanged in the time of computing."""
+        if not self.progress.computing:
             return 0.0
-        seconds = fmean(self._computing)
-        if self._settings.tuning == "paper":
-            assert self._settings.link_bps is not None  # noqa: S101
+        seconds = fmean(self.progress.computing)
+        if self._settings.link_bps is not None and self._settings.tuning == "paper":
             rate_bps = self._settings.link_bps * (1 + self._settings.loss_ratio)
             return rate_bps / BITS_PER_BYTE * seconds / self._world
-        exchanging = fmean(self._exchanging) if self._exchanging else 0.0
-        return self.model_bytes * seconds / exchanging if exchanging > 0 else self.model_bytes
+        if not self.progress.exchanging:
+            return self.model_bytes
+        return self.model_bytes * seconds / fmean(self.progress.exchanging)
 
     def counted(self, loss: float, computing: float, exchanging: float, late: float) -> None:
         """What all ranks' steps came to: means, and how many ranks had an ICS that was late."""
-        self._losses.append(loss)
-        self.steps += 1
+        now = self.progress
+        now.losses.append(loss)
+        now.steps += 1
         if isfinite(computing):
-            self._computing.append(computing)
-        if exchanging > 0:
-            self._exchanging.append(exchanging)
+            now.computing = [*now.computing, computing][-MEASURED_OVER:]
+        if isfinite(exchanging) and exchanging > 0:
+            now.exchanging = [*now.exchanging, exchanging][-MEASURED_OVER:]
         if late:
-            self.backing_off *= LESS_AFTER_LATE
-        if self.steps % self._settings.steps_per_epoch == 0:
-            self._end_epoch(fmean(self._losses))
-            self._losses = []
-
-    def state(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            name: [*value] if isinstance(value, deque) else value for name, value in self._parts().items()
-        }
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state` was taken. Raises KeyError, TypeError, ValueError for what it cannot be."""
-        self._losses = [float(loss) for loss in state["losses"]]
-        self.first_loss = None if state["first_loss"] is None else float(state["first_loss"])
-        self.growth, self.backing_off = float(state["growth"]), float(state["backing_off"])
-        self.steps = int(state["steps"])
-        for name, times in (("computing", self._computing), ("exchanging", self._exchanging)):
-            times.clear()
-            times.extend(map(float, state[name]))
-
-    def _parts(self) -> dict[str, Any]:
-        return {
-            "losses": self._losses,
-            "first_loss": self.first_loss,
-            "growth": self.growth,
-            "backing_off": self.backing_off,
-            "steps": self.steps,
-            "computing": self._computing,
-            "exchanging": self._exchanging,
-        }
+            now.backing_off *= LESS_AFTER_LATE
+        if now.steps % self._settings.steps_per_epoch == 0:
+            self._end_epoch(fmean(now.losses))
+            now.losses = []
 
     def _end_epoch(self, loss: float) -> None:
-        epoch = self.steps // self._settings.steps_per_epoch
-        self.backing_off = min(1.0, self.backing_off * MORE_AN_EPOCH)
+        now = self.progress
+        now.backing_off = min(1.0, now.backing_off * MORE_AN_EPOCH)
         if self._settings.growth == "none":
-            self.growth = 1.0
-            return
-        if not isfinite(loss) or (self.first_loss is None and loss <= 0):
-            problem = f"is {loss:g}"
-        elif self.first_loss is None:
-            self.first_loss = loss
-            return
-        elif loss > self.first_loss:
-            problem = f"has risen from {self.first_loss:g} to {loss:g}"
+            now.growth = 1.0
+        elif not isfinite(loss) or (now.first_loss is None and loss <= 0):
+            self._warn(f"is {loss:g}")
+        elif now.first_loss is None:
+            now.first_loss = loss
+        elif loss > now.first_loss:
+            self._warn(f"has risen from {now.first_loss:g} to {loss:g}")
         else:
-            self.growth = 1 - loss / self.first_loss
-            return
+            now.growth = 1 - loss / now.first_loss
+
+    def _warn(self, problem: str) -> None:
+        epoch = self.progress.steps // self._settings.steps_per_epoch
         _log.warning("osp, epoch %d: the loss %s; what is synchronized later stays", epoch, problem)
 
 
@@ -282,7 +265,9 @@ class OspMember(BspMember):
         self._ballots += 1
         loss, seconds, exchanging = (figure / self._world for figure in ballot[:3])
         self.size.counted(loss, seconds, exchanging, ballot[3])
-        digests = [round(figure) for figure in ballot[BALLOT_FIGURES:][: self._world]]
+        digests = [
+            round(figure) if isfinite(figure) else -1 for figure in ballot[BALLOT_FIGURES:][: self._world]
+        ]
         importance = ballot[BALLOT_FIGURES + self._world :]
         if any(importance) and all(map(isfinite, importance)):
             self._importance = importance
@@ -303,10 +288,8 @@ class OspMember(BspMember):
             computed, at_ns = self._computed
             if computed <= step + self.lag:
                 self._exchanging = self._rs_seconds + (now_ns - self._later_ns) / NANOSECONDS
-            elif (
-                now_ns - at_ns
-            ) / NANOSECONDS > LATE_SHARE * self._seconds:  # and the next RS went before it
-                self._is_late = True
+            else:  # the next RS went before it, so that its time says nothing
+                self._is_late |= now_ns - at_ns > LATE_SHARE * self._seconds * NANOSECONDS
         if not waiting.total():
             del self._open[step]
         if not self._held or self._later_step >= 0:
@@ -350,12 +333,12 @@ class OspMember(BspMember):
     def state(self) -> dict[str, Any]:
         """Epochs, times and importance go on."""
         own = {"rank": self._rank, "own": [*self._own_importance]}
-        return {"size": self.size.state(), "importance": [*self._importance], **own}
+        return {"size": self.size.progress.model_dump(), "importance": [*self._importance], **own}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on with the next step of the other one; of another rank, its own share is as the ballot had it."""
         try:
-            self.size.restore(state["size"])
+            self.size.progress = Progress.model_validate(state["size"])
             self._importance = [float(figure) for figure in state["importance"]]
             own = state["own"] if state["rank"] == self._rank else self._importance or self._own_importance
             self._own_importance = [float(figure) for figure in own]
@@ -364,7 +347,7 @@ class OspMember(BspMember):
                     self._own_importance[piece] = 0.0
             if len(self._own_importance) != self._pieces or len(self._importance) not in {0, self._pieces}:
                 raise ValueError(f"{self._pieces} pieces expected")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise UserInputError(f"is no state of this job's osp: {error!r:.100}", where="state") from None
 
     def _digest(self, step: int) -> int:
