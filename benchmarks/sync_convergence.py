@@ -12,8 +12,8 @@ paper (Chen et al., ICPP 2023).
                                     (mean of three evaluations; who does not get there counts with all steps)
     accuracy_gap_X                  of `bsp`, less that of X
     steps_ratio_X                   steps of X over those of `bsp`
-    X                               bsp, osp, local (predicts p - lr g), no_prediction, carry (an ICS may be late,
-                                    and is: the link is slow), r2sp, asp, ssp (3)
+    X                               bsp, osp, local (predicts p - lr g), no_prediction, carry (an ICS may be
+                                    late, and is: the link is slow), r2sp, asp, ssp (3)
     images_…                        the same on images, to 80 %
     no_momentum_…, adam_…, unlike_… digits without momentum, by Adam, and with classes that differ by rank
     apart                           trainings after which ranks of bsp or osp held different bits

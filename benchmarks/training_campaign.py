@@ -261,7 +261,7 @@ def broken(case: Scenario) -> Counter[str]:
 
 
 def _posts(job: Job) -> int:
-    """Of two sums of each piece, at the busiest node; of each rank, stage and late step, where they differ."""
+    """Of two sums of each piece, at the busiest node; of each rank, stage and late step, if they differ."""
     synchronization, topology = axes_of(job)
     crossing = {Action.SEND, Action.RECEIVE}
     origins = range(job.world) if synchronization.needs.lone_pushes else (None,)

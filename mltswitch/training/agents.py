@@ -299,7 +299,7 @@ class AgentNode:
         self.wait_until(lambda: is_asked.is_set() and self.node.is_drained)
 
     def call(self, call: _Call) -> None:
-        """Do something in the node's thread, before what is asked for later. Raises what has ended the job."""
+        """Do something in the node's thread, before what is asked later. Raises what has ended the job."""
         self._check()
         self._inbox.entries.put(call)
 

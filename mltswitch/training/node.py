@@ -78,7 +78,7 @@ class Node:
         """Own part and sum, by step."""
         self._nonfinite_before = 0
         self.poisoned_step = -1
-        """The last step in which a rank's gradients, perhaps of pieces whose sums come later, are not finite."""
+        """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
         self._fingerprints: Final = job.fingerprints()
         self._words: list[bytes] = [json.dumps({"job": self._fingerprints}).encode()]
         self._arrived: list[tuple[int, Sum]] = []
@@ -307,7 +307,7 @@ class Node:
     def _count_votes(self, step: int) -> None:
         assert self.member is not None, "a server does not vote"  # noqa: S101
         ballot = self._ballots.pop(step)[1] * self.job.world
-        if not ballot[NONFINITE] == 0:
+        if ballot[NONFINITE] != 0:
             self.poisoned_step = step
         differing = self.member.counted(step, ballot.tolist())
         if differing:

@@ -103,7 +103,7 @@ class VirtualJob:
             sent again.
         seed: of what is lost.
         parameters: at the start, where roots keep them.
-        backward_share: of computing, in which gradients become ready, the last piece first; 0: all at its end.
+        backward_share: of computing, in which gradients become ready, the last piece first; 0: at its end.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, AgentError, Group, RanksMissingError
 from mltswitch.profile import call_with, profile_of_module
 from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
-from mltswitch.training.axes import Elements, Member, Stage, axes_of
+from mltswitch.training.axes import Elements, Member, Stage, Synchronization, axes_of
 from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
 from mltswitch.training.pytorch.replica import Replica
@@ -138,14 +138,9 @@ class MltState:
         if replica is not None:
             job = replace(job, optimizer=replica.rule)
         self.job: Final[Job] = job
-        kind, _ = axes_of(job)
+        kind = _synchronization_of(job, model)
         self._weight: Final = job.weight(rank)
         self._generations: Final = GENERATIONS + kind.member(job, rank).lag
-        if kind.name != "bsp":
-            if replica is None:
-                raise UserInputError(f"is missing: {kind.name} works around it", where="optimizer")
-            if any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
-                raise UserInputError(f"is sharded, which does not go with {kind.name}", where="model")
         if servers and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
         config = config or os.environ.get(CONFIG_VARIABLE) or None
@@ -165,19 +160,8 @@ class MltState:
         """Elements of each piece of this step that no bucket has brought yet."""
         self._have_results: set[int] = set()
         self._buckets: list[_Bucket] = []
-        try:
-            self._group = Group(
-                rank,
-                world + servers,
-                rendezvous or _meeting(process_group, world),
-                config=config,
-                timeout_seconds=timeout_seconds,
-            )
-        except RanksMissingError as error:
-            missing = ", ".join(map(self.job.node_name, error.ranks[:MOST_LISTED]))
-            raise NodeLateError("did not come to the start", where=missing) from None
-        except AgentError as error:
-            raise NodeLostError(str(error)) from None
+        meeting = rendezvous or _meeting(process_group, world)
+        self._group = _group_of(self.job, rank, meeting, config, timeout_seconds)
         try:
             parameters = replica.values() if replica is not None and kind.needs.lone_pushes else None
             if rank == 0:
@@ -196,19 +180,18 @@ class MltState:
             self._group.close()
             raise
         self._steps: Steps | None = None
-        if kind.name != "bsp":
-            assert replica is not None  # noqa: S101
+        if replica is not None and _is_around(kind):
             self._steps = Steps(self._node, replica, module, self._vectors)
 
     def observe_loss(self, loss: float | torch.Tensor) -> None:
-        """Of this step's batch, before its backward pass: `osp` synchronizes more of the model later as it falls."""
+        """Of this step's batch, before its backward pass: as it falls, `osp` synchronizes more later."""
         self._loss = float(loss)
 
     def drain(self) -> None:
         """The parameters get all ranks' gradients, those that come later, too.
 
-        Under `osp` that happens by itself before `state_dict` and evaluation. Under `asp`, `ssp` and `r2sp` all
-        ranks must call it, and hold the same parameters then. Raises TrainingError.
+        Under `osp` that happens by itself before `state_dict` and evaluation. Under `asp`, `ssp` and `r2sp`
+        all ranks must call it, and hold the same parameters then. Raises TrainingError.
         """
         if self._steps is not None:
             self._steps.drain()
@@ -239,37 +222,42 @@ class MltState:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         ]
         future: Future[torch.Tensor] = Future(devices=_devices(bucket.buffer()))
-        waiting = _Bucket(future, bucket.buffer(), pairs)
-        ready = []
+        ready = self._fill(pairs)
+        needed = {piece for _, place in pairs for piece in place.pieces} - self._later
+        if bucket.is_last() and self._node.node.votes:
+            needed.add(len(self.job.pieces))
         with self._lock:
-            own, results = self._vectors(self._step)
-            for gradient, place in pairs:
-                part = torch.from_numpy(own[place.first : place.end]).copy_(gradient.detach().reshape(-1))
-                if self._weight != 1:
-                    part *= self._weight
-                for piece in place.pieces:
-                    self._left[piece] -= self._overlap(piece, place)
-                    if not self._left[piece]:
-                        ready.append(piece)
-            known = {*self._have_results}
-            needed = {piece for _, place in pairs for piece in place.pieces} - self._later
-            if bucket.is_last() and self._node.node.votes:
-                needed.add(len(self.job.pieces))
-            waiting.missing = needed - known
-            if waiting.missing:
+            waiting = _Bucket(future, bucket.buffer(), pairs, needed - self._have_results)
+            is_waiting = bool(waiting.missing)
+            if is_waiting:
                 self._buckets.append(waiting)
         if bucket.is_last() and any(self._left.values()):
             missing = {number for number, count in self._left.items() if count}
             names = {self.job.layers[self.job.pieces[number].layer].name for number in missing}
             self._give_up(f"has no gradients of {shorten(', '.join(sorted(names)), 100, placeholder=' …')}")
+        vectors = self._vectors(self._step)
         if ready:
-            self._node.ready(self._step, ready, own, results)
+            self._node.ready(self._step, ready, *vectors)
         if bucket.is_last() and self._steps is not None:
-            self._node.computed(self._step, self._loss, self._steps.seconds(), own, results)
+            self._node.computed(self._step, self._loss, self._steps.seconds(), *vectors)
             self._loss = nan
-        if not needed - known:
+        if not is_waiting:
             self._finish([waiting], self._step)
         return future.then(_value_or_error)
+
+    def _fill(self, gradients: Iterable[tuple[torch.Tensor, _Place]]) -> list[int]:
+        """Copy own gradients to this step's vector: pieces that are whole by that."""
+        own, _ = self._vectors(self._step)
+        ready = []
+        for gradient, place in gradients:
+            part = torch.from_numpy(own[place.first : place.end]).copy_(gradient.detach().reshape(-1))
+            if self._weight != 1:
+                part *= self._weight
+            for piece in place.pieces:
+                self._left[piece] -= self._overlap(piece, place)
+                if not self._left[piece]:
+                    ready.append(piece)
+        return ready
 
     def take_losses(self) -> list[Loss]:
         """What the bound has left out of sums that this rank has made or passed on, since the last call."""
@@ -465,6 +453,37 @@ def _places(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.Tens
                 break
             holders[at].append(piece)
     return {parameter: _Place(*bounds[at], tuple(holders[at])) for at, parameter in enumerate(parameters)}
+
+
+def _is_around(kind: Synchronization) -> bool:
+    """Whether a synchronization does something around the steps of the optimizer."""
+    return kind.votes or kind.needs.lone_pushes
+
+
+def _synchronization_of(job: Job, model: torch.nn.Module) -> Synchronization:
+    kind, _ = axes_of(job)
+    if _is_around(kind):
+        if job.optimizer is None:
+            raise UserInputError(f"is missing: {kind.name} works around it", where="optimizer")
+        if any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
+            raise UserInputError(f"is sharded, which does not go with {kind.name}", where="model")
+    return kind
+
+
+def _group_of(
+    job: Job,
+    rank: int,
+    rendezvous: str | Callable[[str], list[str]],
+    config: AgentConfig | None,
+    timeout_seconds: float,
+) -> Group:
+    try:
+        return Group(rank, job.nodes, rendezvous, config=config, timeout_seconds=timeout_seconds)
+    except RanksMissingError as error:
+        missing = ", ".join(map(job.node_name, error.ranks[:MOST_LISTED]))
+        raise NodeLateError("did not come to the start", where=missing) from None
+    except AgentError as error:
+        raise NodeLostError(str(error)) from None
 
 
 def _all_samples(samples: int | None, process_group: dist.ProcessGroup | None, world: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""A rank's parameters beside its optimizer: own gradients stand in for sums that come later, which then correct.
+"""A rank's parameters and their optimizer: own gradients stand in for sums that come later, and correct them.
 
     replica.before_step(…)  # corrects, and remembers what is stepped with own gradients
     optimizer.step()
@@ -282,7 +282,7 @@ class Replica:
                 self._apply([(*row, step.options) for row in rows])
             elif self.prediction == "local":
                 for run, value, gradient in zip(runs, values, step.gradients, strict=True):
-                    value -= float(step.options[run.group]["lr"]) * gradient
+                    value.sub_(gradient, alpha=float(step.options[run.group]["lr"]))
         for run, value, state in zip(runs, values, states, strict=True):
             run.of(run.parameter).copy_(value)
             held = self.optimizer.state[run.parameter]
@@ -345,7 +345,7 @@ class Replica:
                     finite = pushed.nan_to_num(0.0, 0.0, 0.0)
                     at = int(finite.abs().argmax())
                     factor = float(gradient[at] / finite[at]) if finite[at] else 0.0
-                is_power_of_two = frexp(factor)[0] == 0.5  # noqa: PLR2004  (as a scaler's factors are)
+                is_power_of_two = frexp(factor)[0] == 0.5
                 same = torch.allclose(pushed * (factor or 1.0), gradient, rtol=0, atol=0, equal_nan=True)
                 if not same or (factor and not is_power_of_two):
                     self._refuse("gradients have changed between backward and the optimizer's step")

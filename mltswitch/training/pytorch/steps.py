@@ -1,4 +1,4 @@
-"""What a synchronization does around the steps of a rank's optimizer: correct and predict, or take parameters."""
+"""What a synchronization does around the steps of an optimizer: correct and predict, or take parameters."""
 
 import time
 from collections.abc import Callable, Mapping

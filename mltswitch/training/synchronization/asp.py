@@ -1,4 +1,4 @@
-"""Asynchronous: each push of a rank is a step of the optimizer where its piece is kept; nobody waits for others.
+"""Asynchronous: each push of a rank is a step of the root's optimizer, and nobody waits for others.
 
 OSP, section 2.1.2. A push weighs 1/N, and its rank gets the parameters as they are then.
 """

@@ -1,4 +1,4 @@
-"""Overlapped synchronization in two stages (OSP, Chen et al., ICPP 2023): what matters now, the rest meanwhile.
+"""Overlapped synchronization in two stages (OSP, Chen et al., ICPP 2023): what matters first.
 
 Routine synchronization (RS, `Stage.NOW`) sums the important slices of the model, and the step waits for it.
 In-computation synchronization (ICS, `Stage.LATER`) sums the others while the next step computes; until then
@@ -336,19 +336,21 @@ class OspMember(BspMember):
         return {"size": self.size.progress.model_dump(), "importance": [*self._importance], **own}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with the next step of the other one; of another rank, its own share is as the ballot had it."""
+        """Go on with the next step of the other one; where that was another rank, without its own share."""
         try:
-            self.size.progress = Progress.model_validate(state["size"])
-            self._importance = [float(figure) for figure in state["importance"]]
-            own = state["own"] if state["rank"] == self._rank else self._importance or self._own_importance
-            self._own_importance = [float(figure) for figure in own]
-            for piece in range(self._pieces):
-                if piece % self._world != self._rank:
-                    self._own_importance[piece] = 0.0
-            if len(self._own_importance) != self._pieces or len(self._importance) not in {0, self._pieces}:
-                raise ValueError(f"{self._pieces} pieces expected")
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
-            raise UserInputError(f"is no state of this job's osp: {error!r:.100}", where="state") from None
+            progress = Progress.model_validate(state["size"])
+            known, own = ([float(figure) for figure in state[name]] for name in ("importance", "own"))
+            is_own, lengths = state["rank"] == self._rank, ({len(known)} - {0}) | {len(own)}
+        except (LookupError, TypeError, ValueError) as error:
+            raise UserInputError(f"is no state of osp: {error!r:.100}", where="state") from None
+        if lengths != {self._pieces}:
+            expected = f"{self._pieces} pieces"
+            raise UserInputError(f"is of another job: {lengths} pieces", where="state", expected=expected)
+        self.size.progress, self._importance = progress, known
+        share = own if is_own else known or own
+        self._own_importance = [
+            value if piece % self._world == self._rank else 0.0 for piece, value in enumerate(share)
+        ]
 
     def _digest(self, step: int) -> int:
         later = self.later(step)

@@ -14,7 +14,6 @@ from mltswitch.training.job import Job
 from mltswitch.training.synchronization.asp import AspKeeper, AspMember
 from mltswitch.units import NANOSECONDS
 
-
 LONG_AGO_NS: Final = -(1 << 62)
 
 

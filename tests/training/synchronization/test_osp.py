@@ -234,7 +234,7 @@ def test_a_state_is_that_of_the_same_job() -> None:
         {**states[0], "own": "x"},
         {**states[0], "size": 3},
     ):
-        with pytest.raises(UserInputError, match="state: is no state of this job's osp"):
+        with pytest.raises(UserInputError, match=r"^state: is "):
             OspMember(job, 0, OspSettings(**job.settings)).restore(wrong)
 
 
