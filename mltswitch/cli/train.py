@@ -13,6 +13,7 @@ from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.simulate_training import simulate_command
 from mltswitch.documents import parse_yaml, write_atomically
 from mltswitch.errors import UserInputError
 from mltswitch.lab import running_star
@@ -43,6 +44,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 @click.group
 def train() -> None:
     """Train models over the host agent."""
+
+
+train.add_command(simulate_command)
 
 
 @train.command(

@@ -81,7 +81,7 @@ def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
         "profile": ["list", "show", "from-torch", "measure"],
         "lab": ["up", "status", "down", "run", "probe"],
         "traffic": ["fit"],
-        "train": ["bench", "serve"],
+        "train": ["bench", "simulate", "serve"],
     }
     for name in subcommands.get(command, []):
         assert "Example" in run(command, name, "--help").out

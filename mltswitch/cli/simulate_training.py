@@ -1,0 +1,197 @@
+"""`mltswitch train simulate`: how long steps of a model take by each synchronization, in virtual time."""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import click
+
+from mltswitch.cli.bars import Advance, progress_bar
+from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.documents import parse_yaml
+from mltswitch.errors import UserInputError
+from mltswitch.profile import resolve_profile
+from mltswitch.training.axes import Network, synchronizations
+from mltswitch.training.simulate import STEPS, WARM_UP, Simulated, scaled_job, simulate
+from mltswitch.units import format_bps, format_seconds, parse_bps
+
+WIDTH: Final = 60
+"""Columns of a timeline."""
+SIGNS: Final = {"computing": "=", "waiting": ">", "later": "."}
+ALL: Final = "all"
+
+
+@click.command(
+    "simulate",
+    epilog="\b\nExamples:\n"
+    "  mltswitch train simulate --compute 0.5\n"
+    "  mltswitch train simulate --model vgg16 --compute 3.5 --sync bsp,osp --setting osp.slice_bytes=null\n"
+    "  mltswitch train simulate --compute 0.2 --slow 0=3 --topology ring --rate 25Gbps --json",
+)
+@click.option("--model", default="resnet50", metavar="NAME", help="A profile, or its file; resnet50.")
+@click.option("--workers", type=click.IntRange(2, 128), default=8, help="Ranks; 8.")
+@click.option("--compute", type=NumberRange(1e-6, 1e5), required=True, help="Of a rank for a step [s].")
+@click.option("--spread", type=NumberRange(0, 0.9), default=0.0, help="Ranks take so much less to more; 0.")
+@click.option(
+    "--slow",
+    "slow_texts",
+    multiple=True,
+    metavar="RANK=FACTOR",
+    help="That rank computes FACTOR times as long.",
+)
+@click.option("--batch", type=click.IntRange(1, 10**9), default=64, help="Samples in a rank's step; 64.")
+@click.option("--backward-share", type=NumberRange(0, 1), default=0.0, help="Of computing; 0.")
+@click.option("--rate", default="10Gbps", metavar="RATE", help="Of each link, in each direction; 10Gbps.")
+@click.option("--rtt", "rtt_ms", type=NumberRange(0, 10_000), default=0.1, help="Round trip [ms]; 0.1.")
+@click.option("--sync", "names_text", default=ALL, metavar="NAME[,NAME]", help="Synchronizations; all.")
+@click.option(
+    "--setting",
+    "--sync-setting",
+    "setting_texts",
+    multiple=True,
+    metavar="[SYNC.]NAME=VALUE",
+    help="Of one synchronization, or of all: ssp.staleness=1, say; again for more.",
+)
+@click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
+@click.option("--servers", type=click.IntRange(0, 128), help="0: ranks serve; 1 where there can be any.")
+@click.option("--steps", type=click.IntRange(1, 10_000), default=STEPS, help=f"That are measured; {STEPS}.")
+@json_option
+def simulate_command(
+    model: str,
+    workers: int,
+    compute: float,
+    spread: float,
+    slow_texts: Sequence[str],
+    batch: int,
+    backward_share: float,
+    rate: str,
+    rtt_ms: float,
+    names_text: str,
+    setting_texts: Sequence[str],
+    topology: str,
+    servers: int | None,
+    steps: int,
+    as_json: bool,
+) -> None:
+    """Simulate how long a training step takes by each synchronization, before you train.
+
+    The code of production exchanges a smaller model with the same proportions over links that share max-min
+    fairly in both directions: the network alone limits, without losses. Gradients become ready in the last
+    --backward-share of computing, or all at its end. `osp` tunes what goes later before times count. Ranks
+    that are all equally fast march in step, and `asp` is then no faster than `bsp`: --spread sets them apart.
+    """
+    profile = resolve_profile(model)
+    try:
+        network = Network(parse_bps(rate), rtt_ms / 2e3)
+    except ValueError as error:
+        raise UserInputError(str(error), where="--rate") from None
+    names = [*synchronizations()] if names_text == ALL else names_text.split(",")
+    settings = _settings(setting_texts, names)
+    common: dict[str, Any] = {"topology": topology, "servers": servers}
+    left_out: dict[str, str] = {}
+    for name in names:
+        try:
+            scaled_job(profile, world=workers, synchronization=name, settings=settings[name], **common)
+        except UserInputError as error:
+            if names_text != ALL or error.where != "topology" or len(left_out) == len(names) - 1:
+                raise
+            left_out[name] = str(error)
+    seconds = _compute_seconds(compute, workers, spread, slow_texts)
+    names = [name for name in names if name not in left_out]
+    common |= {"batch": batch, "backward_share": backward_share, "steps": steps}
+    with progress_bar() as advance:
+        found = [
+            simulate(
+                profile,
+                network,
+                seconds,
+                synchronization=name,
+                settings=settings[name],
+                advance=_part(advance, name, number, len(names), WARM_UP + steps + 1),
+                **common,
+            )
+            for number, name in enumerate(names)
+        ]
+    head = {
+        "kind": "simulated",
+        "model": profile.name,
+        "compute_seconds": seconds,
+        "rate_bps": network.link_bps,
+    }
+    head |= {"round_trip_seconds": rtt_ms / 1e3, **common}
+    if as_json:
+        print_json({**head, "synchronizations": found, "left_out": left_out})
+    else:
+        title = f"{profile.name}, {workers} workers, {topology}, {format_bps(network.link_bps)} (simulated)"
+        _print(title, workers, found)
+        for reason in left_out.values():
+            click.echo(f"Left out: {reason}")
+
+
+def _settings(texts: Iterable[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By synchronization."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        owner, dot, setting = name.rpartition(".")
+        if not setting or not sign or (dot and owner not in found):
+            expected = f"NAME=VALUE, or one of {', '.join(names)} and .NAME=VALUE"
+            raise UserInputError(f"{text!r:.60}", where="--setting", expected=expected)
+        for each in [owner] if dot else names:
+            found[each][setting] = parse_yaml(value, where=f"--setting {name}")
+    return found
+
+
+def _compute_seconds(compute: float, workers: int, spread: float, slow_texts: Iterable[str]) -> list[float]:
+    """Of each rank; a slow one is so beside its part of the spread."""
+    seconds = [compute * (1 + spread * (2 * rank / (workers - 1) - 1)) for rank in range(workers)]
+    for text in slow_texts:
+        said = re.fullmatch(r"(\d{1,3})=(\d{1,3}(?:\.\d{1,9})?)", text)
+        if said is None or int(said[1]) >= workers or not 0.01 <= float(said[2]) <= 100:
+            expected = f"a rank, 0 to {workers - 1}, = and a factor, 0.01 to 100"
+            raise UserInputError(f"{text!r:.60}", where="--slow", expected=expected)
+        seconds[int(said[1])] *= float(said[2])
+    return seconds
+
+
+def _part(advance: Advance, name: str, number: int, parts: int, steps: int) -> Any:
+    return lambda step: advance(name, number * steps + step, parts * steps)
+
+
+def _print(title: str, workers: int, found: Sequence[Simulated]) -> None:
+    columns = ("synchronization", "step [s]", "of which synchronizing [s]", "samples/s #", "later [%]")
+    rows = [
+        (
+            each.synchronization,
+            f"{each.step_seconds:.4g}",
+            f"{each.synchronization_seconds:.4g}",
+            f"{each.samples_per_second:.4g}",
+            f"{100 * each.later_share:.1f}" if each.later_share else "-",
+        )
+        for each in found
+    ]
+    console().print(table(title, columns, rows))
+    for each in found:
+        taken = format_seconds(each.timeline_seconds)
+        click.echo(f"{each.synchronization}, one step of {taken} (simulated)")
+        lines = [_line(each, rank) for rank in range(workers)]
+        for (line, later), ranks in groupby(range(workers), key=lines.__getitem__):
+            first, *others = ranks
+            click.echo(f"{f'ranks {first}-{others[-1]}' if others else f'rank {first}':>14} {line}")
+            if later.strip():
+                click.echo(f"{'':14} {later}")
+    click.echo("= computing   > waiting for what the next step needs (RS)   . exchanging the rest (ICS)")
+
+
+def _line(found: Simulated, rank: int) -> tuple[str, str]:
+    """What a rank does, and what is exchanged later, in each column."""
+    lines = {"computing": [" "] * WIDTH, "later": [" "] * WIDTH}
+    for span in found.timeline:
+        if span.rank == rank:
+            bounds = (span.begin_seconds, span.end_seconds)
+            first, end = (round(WIDTH * seconds / found.timeline_seconds) for seconds in bounds)
+            line = lines["later" if span.activity == "later" else "computing"]
+            line[first:end] = SIGNS[span.activity] * (end - first)
+    return "".join(lines["computing"]), "".join(lines["later"])

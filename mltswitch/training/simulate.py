@@ -1,0 +1,170 @@
+"""Steps of a model's training in virtual time: how long they take, by the nodes of production.
+
+    found = simulate(bundled_profile("resnet50"), Network(10e9, 50e-6), [0.5] * 8, synchronization="osp")
+
+Real numbers cross the network, but few: all layers have about ELEMENTS elements together, each one at least,
+and links, pieces and slices are as much smaller, so that flows take as long as before. Not in proportion are
+neighbours too small for pieces of their own, which share one of up to its full size, and ballots, some 0.1 %
+of the model. Processors take no time, and no packet is lost.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from mltswitch.profile import ModelProfile
+from mltswitch.training.axes import Elements, Network, Stage, axes_of, topologies
+from mltswitch.training.job import ELEMENT_BYTES, PIECE_BYTES, Job, OptimizerRule, make_job
+from mltswitch.training.synchronization.osp import OspSettings
+from mltswitch.training.virtual import VirtualJob
+
+ELEMENTS: Final = 100_000
+PIECES: Final = 96
+"""About as many has a large model, whose pieces would be more in production: each costs time here."""
+WARM_UP: Final = 10
+"""Steps before times count; `osp` needs them until what is later is steady."""
+STEPS: Final = 10
+OSP: Final = {"growth": "none", "steps_per_epoch": 2, "slice_bytes": OspSettings().slice_bytes}
+"""Settings, unless told otherwise: all that fits is later, as when the loss has fallen, and soon."""
+
+
+class Span(NamedTuple):
+    """A part of a timeline."""
+
+    rank: int
+    activity: str
+    """`computing`; `waiting` for what the next step needs (RS); `later`: the rest is exchanged (ICS)."""
+    begin_seconds: float
+    """From when the timeline begins."""
+    end_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """Steps of a job when they have become steady: means over ranks."""
+
+    synchronization: str
+    step_seconds: float
+    """The harmonic mean, where ranks do not go equally fast."""
+    synchronization_seconds: float
+    """What a step takes beside computing."""
+    samples_per_second: float
+    """Of all ranks."""
+    later_share: float
+    """Of the model, exchanged while the next step computes."""
+    timeline_seconds: float
+    """The last step of the rank that is done first."""
+    timeline: tuple[Span, ...]
+
+
+def scaled_job(
+    profile: ModelProfile,
+    *,
+    synchronization: str = "bsp",
+    topology: str = "star",
+    servers: int | None = None,
+    piece_bytes: float | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> tuple[Job, float]:
+    """A job of a smaller model with the same proportions, and its share of the model's elements.
+
+    Arguments are those of `make_job` for the model as it is. There is one server, where the topology has any;
+    pieces are those of production, or larger, about PIECES; `settings` come beside OSP. Raises UserInputError
+    as `make_job` and `axes_of` do.
+    """
+    share = min(1.0, ELEMENTS / profile.total_parameters)
+    layers = [(layer.name, max(1, round(layer.parameters * share))) for layer in profile.layers]
+    elements = sum(count for _, count in layers)
+    share = elements / profile.total_parameters
+    scaled = {**(OSP if synchronization == "osp" else {}), **(settings or {})}
+    for name in ("slice_bytes", "link_bps"):
+        if isinstance(size := scaled.get(name), int | float) and size >= 1:
+            scaled[name] = max(1, round(size * share))
+    piece_bytes = piece_bytes or max(PIECE_BYTES, elements / share * ELEMENT_BYTES["float32"] / PIECES)
+    if servers is None:
+        servers = int(topology in topologies() and topologies()[topology].has_servers)
+    options |= {"synchronization": synchronization, "topology": topology, "servers": servers}
+    options |= {
+        "piece_bytes": max(1, round(piece_bytes * share)),
+        "settings": scaled,
+        "deadline_seconds": 1e6,
+    }
+    job = make_job(layers, optimizer=OptimizerRule("SGD", ({"lr": 0.1},), ((elements, 0),)), **options)
+    axes_of(job)
+    return job, share
+
+
+def simulate(
+    profile: ModelProfile,
+    network: Network,
+    compute_seconds: Sequence[float],
+    *,
+    batch: int = 1,
+    steps: int = STEPS,
+    warm_up: int = WARM_UP,
+    backward_share: float = 0.0,
+    advance: Callable[[int], None] = lambda _step: None,
+    **options: Any,
+) -> Simulated:
+    """Let a job run in virtual time, and measure its last steps; what is important comes at random.
+
+    Args:
+        profile: of the model.
+        network: of the nodes.
+        compute_seconds: that each rank takes for a step.
+        batch: samples in a step of a rank.
+        steps: that are measured.
+        warm_up: steps before them.
+        backward_share: of computing, in which gradients become ready; 0: all at its end.
+        advance: is told when rank 0 begins a step.
+        options: of `scaled_job`, which raises UserInputError.
+    """
+    world, last = len(compute_seconds), warm_up + steps
+    job, share = scaled_job(profile, world=world, **options)
+    ones = np.ones(job.elements, job.element_type)
+    small = Network(network.link_bps * share, network.latency_seconds)
+    virtual = VirtualJob(job, small, parameters=ones, backward_share=backward_share)
+    importance = np.random.default_rng(0).random(len(job.pieces)) * [piece.count for piece in job.pieces]
+    begun, shares = [list[float]() for _ in range(world)], list[float]()
+    ended: dict[tuple[int, int, Stage], float] = {}
+
+    def gradients(rank: int, step: int) -> Elements:
+        member = virtual.nodes[rank].member
+        assert member is not None, "a server computes nothing"  # noqa: S101
+        member.weighed({piece: importance[piece] for piece in range(rank, len(importance), world)})
+        begun[rank].append(virtual.now_seconds)
+        virtual.report.results.pop((rank, step - 3 - member.lag), None)
+        if rank == 0:
+            advance(step)
+            shares.append(sum(job.pieces[piece].count for piece in member.later(step)) / job.elements)
+        return ones
+
+    virtual.arrived = lambda rank, step, total: ended.update({(rank, step, total.stage): virtual.now_seconds})
+    report = virtual.run(
+        last + 1, gradients, lambda rank, _: compute_seconds[rank], lambda _, step: 1 / (1 + step)
+    )
+    for error in report.errors.values():
+        raise error
+    since, until = (min(times[step] for times in begun) for step in (warm_up, last))
+    counts = [np.diff(np.interp((since, until), times, range(last + 1)))[0] for times in begun]
+    rates = [float(count) / (until - since) for count in counts]
+    since = next(times[last - 1] for times in begun if times[last] == until)
+    timeline = [
+        Span(rank, activity, max(begin, since) - since, min(end, until) - since)
+        for rank, times in enumerate(begun)
+        for step in range(last)
+        for computed in [times[step] + compute_seconds[rank]]
+        for activity, begin, end in (
+            ("computing", times[step], computed),
+            ("waiting", computed, times[step + 1]),
+            ("later", computed, ended.get((rank, step, Stage.LATER), computed)),
+        )
+        if max(begin, since) < min(end, until)
+    ]
+    rate, waiting = sum(rates), fmean(1 / rate for rate in rates) - fmean(compute_seconds)
+    figures = world / rate, waiting, batch * rate, fmean(shares[warm_up:last]), until - since
+    return Simulated(job.synchronization, *figures, tuple(timeline))

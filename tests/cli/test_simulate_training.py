@@ -1,0 +1,55 @@
+"""`mltswitch train simulate`: a table and timelines, one JSON document, one line for what cannot be."""
+
+import json
+
+import pytest
+
+from mltswitch.cli import main
+
+BASE = ["train", "simulate", "--model", "googlenet", "--compute", "0.1", "--workers", "3", "--steps", "2"]
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as ended:
+        main([*BASE, *arguments])
+    return int(ended.value.code or 0)
+
+
+def test_all_that_goes_over_a_ring(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--topology", "ring", "--slow", "1=2", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["compute_seconds"]) == ("simulated", [0.1, 0.2, 0.1])
+    assert "asp over ring" in found["left_out"]["asp"]
+    steps = {each["synchronization"]: each for each in found["synchronizations"]}
+    assert steps["bsp"]["step_seconds"] > steps["osp"]["step_seconds"] > 0.2
+    assert steps["bsp"]["samples_per_second"] == pytest.approx(3 * 64 / steps["bsp"]["step_seconds"])
+
+
+def test_a_timeline_of_each_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--sync", "bsp,osp", "--setting", "osp.share=0.5", "--slow", "0=2") == 0
+    out = capsys.readouterr().out
+    assert "googlenet, 3 workers, star, 10 Gbit/s (simulated)" in out
+    lines = [line.split() for line in out.splitlines() if line.strip().startswith("rank")]
+    assert [line[:2] for line in lines] == [["rank", "0"], ["ranks", "1-2"]] * 2
+    assert all(len(line[2]) == 60 and {*line[2]} == {"=", ">"} for line in lines)
+    assert lines[0][2].count("=") == pytest.approx(2 * lines[1][2].count("="), abs=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["--sync", "asp", "--topology", "ring"],
+            "topology: asp over ring: each rank's push counts by itself",
+        ),
+        (["--topology", "x"], "topology: 'x' is no topology (expected "),
+        (["--setting", "osp.share=2"], "synchronization.osp.share: 2: "),
+        (["--setting", "x.share=0.5"], "--setting: 'x.share=0.5' (expected NAME=VALUE"),
+        (["--slow", "3=2"], "--slow: '3=2' (expected a rank, 0 to 2, = and a factor"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*arguments) == 2
+    said = capsys.readouterr().err
+    assert line in said
+    assert said.count("\n") == 1
