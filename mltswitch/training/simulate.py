@@ -161,7 +161,7 @@ def simulate(
         for activity, begin, end in (
             ("computing", times[step], computed),
             ("waiting", computed, times[step + 1]),
-            ("later", computed, ended.get((rank, step, Stage.LATER), computed)),
+            ("later", times[step + 1], ended.get((rank, step, Stage.LATER), 0.0)),
         )
         if max(begin, since) < min(end, until)
     ]
