@@ -22,9 +22,10 @@ the other, `Star.seconds`, by a share that the cut of the model into pieces give
                           by sums, ratio 2
     osp_over_asp, osp_over_r2sp, osp_over_asp_at_RATIO, osp_over_r2sp_at_RATIO
                           a step of OSP over one of the other, at the best ratio, and at each. Ranks compute
-                          10 % faster to slower: equal ones would make ASP march in step, as BSP. Both keep
-                          both directions of the server's link busy: OSP at best draws level with them, where
-                          figure 6a shows it ahead
+                          10 % faster to slower: equal ones would make ASP march in step, as BSP. On a full
+                          duplex link OSP at best draws level with who keeps both directions busy, as R2SP
+                          does and ASP might: its pushes meet, and share the link. Figure 6a shows OSP ahead
+                          of both
     asp_outside           how far such a step of ASP is below R2SP's closed form, or above BSP's
     slow_rank_bsp, slow_rank_osp, slow_rank_asp, slow_rank_r2sp
                           a step over T_c, where one rank is 3 times slower and the others are as uneven;
@@ -60,7 +61,7 @@ COMPARED: Final = (1.25, 2.0, 8.0)
 SPREAD: Final = 0.1
 """Of computing, more and less, where ranks are uneven."""
 SLOW: Final = 3.0
-STEPS: Final[Mapping[str, tuple[int, int]]] = {"bsp": (1, 1), "osp": (8, 2), "asp": (6, 10), "r2sp": (2, 4)}
+STEPS: Final[Mapping[str, tuple[int, int]]] = {"bsp": (1, 1), "osp": (8, 2), "asp": (12, 12), "r2sp": (2, 4)}
 """Before times count, and after."""
 PATIENT: Final = (("turn_seconds", 1e4),)
 """Of `r2sp`: longer than any T_c, or turns would pass to others meanwhile."""
