@@ -396,7 +396,8 @@ def _is_right(error: TrainingError, failed_seconds: float, case: Scenario) -> bo
         patience = max(SILENCE_SECONDS, DEADLINE_SECONDS + GRACE_SECONDS + longest_step)
         return failed_seconds <= fault.at_seconds + patience + MARGIN_SECONDS
     turns = CHECK_SECONDS * job.world if job.synchronization == "r2sp" else 0.0
-    patience = DEADLINE_SECONDS + GRACE_SECONDS + longest_step * case.steps + turns
+    looks = 1 if job.optimizer is None else 2  # who drains looks whether others train on
+    patience = looks * (DEADLINE_SECONDS + GRACE_SECONDS + CHECK_SECONDS) + longest_step * case.steps + turns
     return isinstance(error, NodeLateError) and failed_seconds <= patience + MARGIN_SECONDS
 
 

@@ -128,6 +128,8 @@ class _Training:
         self._task, self._job, self._virtual, self._seed = task, job, virtual, seed
         self._models, self._optimizers, self._replicas = models, optimizers, replicas
         self._evaluate_every = evaluate_every
+        self._parameters = [layers_of(model)[1] for model in models]
+        self._counts = [parameter.numel() for parameter in self._parameters[0]]
         self._own: dict[tuple[int, int], Elements] = {}
         self._losses: dict[tuple[int, int], float] = {}
         self._later: dict[int, frozenset[int]] = {}
@@ -175,7 +177,8 @@ class _Training:
             self._later[rank] = self._steps[rank].begin(step)
             counts = [self._job.pieces[piece].count for piece in self._later[rank]]
             self._trained.later_share = sum(counts) / self._job.elements
-        own = self._replicas[rank].gradients()
+        parts = [parameter.grad.reshape(-1) for parameter in self._parameters[rank]]
+        own: Elements = torch.cat(parts).numpy()
         self._own[rank, step] = own
         self._own.pop((rank, step - 4), None)
         return own
@@ -183,8 +186,13 @@ class _Training:
     def _optimize(self, rank: int, step: int) -> None:
         """The rank's optimizer steps, as DDP would have it: with sums where these are there."""
         if not self._virtual.nodes[rank].counts_alone:
-            now = set(range(len(self._job.pieces))) - self._later.get(rank, frozenset())
-            self._replicas[rank].take(now, self._virtual.report.results[rank, step])
+            sums = torch.from_numpy(self._virtual.report.results[rank, step])
+            gradient = torch.from_numpy(self._own[rank, step].copy())
+            for number, piece in enumerate(self._job.pieces):
+                if number not in self._later.get(rank, frozenset()):
+                    gradient[piece.elements] = sums[piece.elements]
+            for parameter, part in zip(self._parameters[rank], gradient.split(self._counts), strict=True):
+                parameter.grad = part.view_as(parameter)
         self._optimizers[rank].step()
         old = (rank, step - 4)
         if old in self._virtual.report.results:
@@ -198,6 +206,10 @@ class _Training:
         def vectors(step: int) -> tuple[Elements, Elements]:
             return self._own[rank, step], self._virtual.report.results[rank, step]
 
+        member = self._virtual.nodes[rank].member
+        assert member is not None  # noqa: S101
+        if not self._virtual.nodes[rank].counts_alone:
+            self._replicas[rank].predict(member.prediction, member.lag)
         return Steps(_Driver(self._virtual, rank), self._replicas[rank], self._models[rank], vectors)
 
     def _endless(self, rank: int) -> Any:

@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent import (
     Agent,
     AgentConfig,
@@ -88,6 +89,8 @@ class AgentCarrier:
         """Posts that could not begin."""
         self._gathers: dict[int, Gather] = {}
         """Of the last rounds, where the transport closes early."""
+        self._varies = axes_of(job)[0].votes
+        """Whether pieces of one round belong to different steps, so that they end each by itself."""
 
     def post(self, posts: Sequence[Post]) -> None:
         """One post of the agent for each peer and direction."""
@@ -137,15 +140,16 @@ class AgentCarrier:
         )
 
     def _receive(self, post: Post) -> ReceiveRequest:
-        closes_early = post.loss_bound and self.channel.closes_early and post.stage is Stage.NOW
+        closes_early = self.channel.closes_early and post.stage is Stage.NOW
+        waits_for_all = self.channel.closes_early and post.stage is Stage.LATER
         return ReceiveRequest(
             buffer=post.data,
             tensor=post.tensor,
             round_number=post.round_number,
-            loss_bound=post.loss_bound,
+            loss_bound=0.0 if waits_for_all else post.loss_bound,
             deadline_seconds=PATIENCE * self._job.deadline_seconds,
             deadline_from="first-byte" if post.is_early else "post",
-            gather=self._gather(post) if closes_early else None,
+            gather=self._gather(post) if closes_early and post.loss_bound and not self._varies else None,
         )
 
     def _gather(self, post: Post) -> Gather:
@@ -209,8 +213,11 @@ def serve(
         group.agent.post_receive(group.peer(0), text, tensor=JOB_TENSOR).wait(timeout_seconds)
         try:
             job = TypeAdapter(Job).validate_json(text.tobytes())
-        except ValidationError:
+        except (ValidationError, UserInputError):
             raise JobMismatchError("tells no job of this version", where="rank 0") from None
+        if (job.world, job.servers) != (world, servers):
+            problem = f"has {job.world} ranks and {job.servers} servers, and here are {world} and {servers}"
+            raise JobMismatchError(problem, where="rank 0")
         parameters = None
         if axes_of(job)[0].needs.lone_pushes:
             parameters = np.empty(job.elements, job.element_type)
@@ -474,8 +481,8 @@ class AgentNode:
         try:
             self._carrier.channel.send_message(name, word)
         except AgentError as error:
-            lost = NodeLostError(error.what, where=self.job.node_name(self._names.index(name)))
-            self.node.fail(lost)
+            with self._changed:
+                self.node.lost(self._names.index(name), error.what, time.monotonic_ns())
 
     def _heard(self, name: str) -> list[bytes]:
         words: list[bytes] = []

@@ -20,6 +20,7 @@ ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
 """Types that gradients travel and are added in; shorter ones are widened first."""
 DEADLINE_SECONDS: Final = 300.0
 MOST_PIECES: Final = 1 << 20
+MOST_ELEMENTS: Final = 1 << 36
 BALLOT_FIGURES: Final = 8
 """Of a ballot, before one figure of each rank and one of each piece."""
 
@@ -102,6 +103,37 @@ class Job:
     continues: bool = False
     """Whether the others go on without a rank that is gone, where each push counts by itself."""
 
+    def __post_init__(self) -> None:
+        """Raises UserInputError for what no job can have, also where another node tells of it."""
+        if self.world < 1 or self.servers < 0:
+            raise _no_nodes(self.world, self.servers)
+        _check_layers(self.layers)
+        if self.element_type not in ELEMENT_BYTES:
+            raise UserInputError(f"{self.element_type!r:.60} is no such type", where="element_type")
+        if not 0 <= self.loss_bound < 1:
+            problem = f"{self.loss_bound!r:.60} is no share"
+            raise UserInputError(problem, where="loss_bound", expected="0 to below 1")
+        if not 0 < self.deadline_seconds < float("inf"):
+            problem = f"{self.deadline_seconds!r:.60}"
+            raise UserInputError(problem, where="deadline_seconds", expected="above 0")
+        if self.colocated is not None and (self.servers or not 0 <= self.colocated < self.world):
+            problem = f"{self.colocated} with {self.servers} servers"
+            expected = f"a rank, 0 to {self.world - 1}, and no servers"
+            raise UserInputError(problem, where="colocated", expected=expected)
+        numbers = self.samples
+        if numbers and (len(numbers) != self.world or min(numbers) < 0 or not any(numbers)):
+            expected = f"{self.world} numbers, 0 or more, not all 0"
+            raise UserInputError(f"{numbers!r:.60}", where="samples", expected=expected)
+        if len(self.pieces) > MOST_PIECES:
+            expected = f"{MOST_PIECES} at most"
+            raise UserInputError(f"{len(self.pieces)} pieces", where="piece_bytes", expected=expected)
+        firsts = [*accumulate((piece.count for piece in self.pieces), initial=0)]
+        is_whole = firsts[-1] == self.elements and min((piece.count for piece in self.pieces), default=0) > 0
+        if not is_whole or any(
+            piece.first != first for piece, first in zip(self.pieces, firsts, strict=False)
+        ):
+            raise UserInputError("does not cover the model once", where="pieces")
+
     @property
     def ballot(self) -> Piece:
         """What ranks that vote exchange beside the model in every step, as the piece after the last one."""
@@ -182,39 +214,24 @@ def make_job(
     Raises UserInputError for what no job can have.
     """
     entries = tuple(Layer(name, elements) for name, elements in layers)
-    negative = next((layer for layer in entries if layer.elements < 0), None)
-    if negative is not None:
-        raise UserInputError(f"{negative.name!r:.60} has {negative.elements} elements", where="model")
-    if not any(layer.elements for layer in entries):
-        raise UserInputError("has no elements to train", where="model")
     if element_type not in ELEMENT_BYTES:
         expected = ", ".join(ELEMENT_BYTES)
         raise UserInputError(f"{element_type!r:.60} is no such type", where="element_type", expected=expected)
     if world < 1 or servers < 0:
-        raise UserInputError(
-            f"{world} ranks and {servers} servers", where="world", expected="1 or more ranks"
-        )
+        raise _no_nodes(world, servers)
     if piece_bytes < 1:
         raise UserInputError(f"{piece_bytes} bytes", where="piece_bytes", expected="1 or more")
-    if not 0 <= loss_bound < 1:
-        raise UserInputError(f"{loss_bound!r:.60} is no share", where="loss_bound", expected="0 to below 1")
-    if not 0 < deadline_seconds < float("inf"):
-        raise UserInputError(f"{deadline_seconds!r:.60}", where="deadline_seconds", expected="above 0")
     if divisor not in list(Divisor):
         raise UserInputError(f"{divisor!r:.60} is unknown", where="divisor", expected=", ".join(Divisor))
-    if colocated is not None and (servers or not 0 <= colocated < world):
-        expected = f"a rank, 0 to {world - 1}, and no servers"
-        raise UserInputError(f"{colocated} with {servers} servers", where="colocated", expected=expected)
-    weights = tuple(samples)
-    if weights and (len(weights) != world or min(weights) < 0 or not any(weights)):
-        expected = f"{world} numbers, 0 or more, not all 0"
-        raise UserInputError(f"{weights!r:.60}", where="samples", expected=expected)
-    pieces = cut(entries, ELEMENT_BYTES[element_type], piece_bytes, PIECES_A_ROOT * (servers or world))
-    if len(pieces) > MOST_PIECES:
-        raise UserInputError(f"{len(pieces)} pieces", where="piece_bytes", expected=f"{MOST_PIECES} at most")
+    try:
+        json.dumps(dict(settings or {}))
+    except (TypeError, ValueError):
+        expected = "a mapping of names to numbers, texts and null"
+        raise UserInputError(f"{settings!r:.60}", where="settings", expected=expected) from None
+    _check_layers(entries)
     return Job(
         layers=entries,
-        pieces=pieces,
+        pieces=cut(entries, ELEMENT_BYTES[element_type], piece_bytes, PIECES_A_ROOT * (servers or world)),
         world=world,
         servers=servers,
         element_type=element_type,
@@ -226,11 +243,27 @@ def make_job(
         deadline_seconds=float(deadline_seconds),
         ranks=tuple(ranks),
         settings=dict(settings or {}),
-        samples=weights,
+        samples=tuple(samples),
         optimizer=optimizer,
         continues=continues,
         colocated=colocated,
     )
+
+
+def _no_nodes(world: int, servers: int) -> UserInputError:
+    problem = f"{world} ranks and {servers} servers"
+    return UserInputError(problem, where="world", expected="1 or more ranks")
+
+
+def _check_layers(layers: tuple[Layer, ...]) -> None:
+    negative = next((layer for layer in layers if layer.elements < 0), None)
+    if negative is not None:
+        raise UserInputError(f"{negative.name!r:.60} has {negative.elements} elements", where="model")
+    total = sum(layer.elements for layer in layers)
+    if not total:
+        raise UserInputError("has no elements to train", where="model")
+    if total > MOST_ELEMENTS:
+        raise UserInputError(f"has {total} elements", where="model", expected=f"{MOST_ELEMENTS} at most")
 
 
 def cut(

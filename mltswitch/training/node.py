@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from mltswitch.errors import MOST_LISTED, UserInputError
-from mltswitch.training.axes import Crossing, Elements, Exchange, Post, Sum, axes_of
+from mltswitch.training.axes import Crossing, Elements, Exchange, Post, Stage, Sum, axes_of
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.optimizer import Parameters, check_rule
@@ -91,6 +91,8 @@ class Node:
         self._said: int | None = None
         self._given_by: dict[int, int] = {}
         """What others have said of theirs."""
+        self._seen = 0
+        """Of that all together, when a rank that waits in draining last looked."""
         self._asked: tuple[Sum, int] | None = None
         """The late sum for which others were asked how far they are, and when, in ns."""
 
@@ -116,9 +118,8 @@ class Node:
             is_finite = np.isfinite(own[self.job.pieces[number].elements]).all()
             if not is_finite:
                 self.nonfinite_pieces += 1
-                self.first_nonfinite_step = (
-                    step if self.first_nonfinite_step is None else self.first_nonfinite_step
-                )
+                if self.first_nonfinite_step is None:
+                    self.first_nonfinite_step = step
         self._begin(self.member.ready(step, pieces, now_ns), own, result, now_ns)
 
     def computed(
@@ -227,7 +228,12 @@ class Node:
             self._asked = oldest[0], now_ns
             self._say_how_far(is_question=True)
         elif now_ns - self._asked[1] > GRACE_SECONDS * NANOSECONDS:
-            self.fail(self._late(oldest[0]))
+            seen, self._seen = self._seen, sum(self._given_by.values())
+            if self._is_question(oldest[0]) and self._seen > seen:
+                self._sums.begun[oldest[0]] = now_ns
+                self._asked = None
+            else:
+                self.fail(self._late(oldest[0]))
 
     def leave(self) -> None:
         """This node begins nothing more: all others are told, so that nobody takes it for lost."""
@@ -360,6 +366,11 @@ class Node:
         if kind is JobMismatchError and peer not in self._met:
             where = self.job.node_name(peer)  # of two that differ, the one that does not agree with this node
         return kind(what, where=where)
+
+    @staticmethod
+    def _is_question(total: Sum) -> bool:
+        """Whether a rank asks for parameters that it gets when all ask: others may train on for long."""
+        return total.origin is not None and total.stage is Stage.LATER
 
     def _say_how_far(self, *, is_question: bool = False) -> None:
         """To all; who hears a question says the same of itself, unless all know it."""

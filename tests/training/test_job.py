@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.job import ELEMENT_BYTES, LEAST_PIECE_BYTES, PIECE_BYTES, Job, make_job
+from mltswitch.training.job import ELEMENT_BYTES, LEAST_PIECE_BYTES, PIECE_BYTES, Job, Layer, Piece, make_job
 
 sizes = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 300_000)), min_size=1, max_size=30).filter(sum)
 
@@ -93,8 +93,8 @@ def test_all_nodes_cut_alike(cut: tuple[Job, int]) -> None:
 @pytest.mark.parametrize(
     ("part", "value"),
     [
-        ("layers", ()),
-        ("pieces", ()),
+        ("layers", (Layer("a", 20), Layer("b", 10))),
+        ("pieces", (Piece(0, 0, 25), Piece(1, 25, 5))),
         ("world", 4),
         ("servers", 1),
         ("element_type", "float64"),
@@ -133,3 +133,30 @@ def test_what_no_job_can_have_is_refused(fields: dict[str, Any], where: str) -> 
     with pytest.raises(UserInputError) as raised:
         make_job(**{"layers": [("a", 1)], "world": 1, **fields})
     assert raised.value.where == where
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        ({"layers": (Layer("a", 1 << 40),)}, "model"),
+        ({"layers": (Layer("a", -5), Layer("b", 35))}, "model"),
+        ({"element_type": "float8"}, "element_type"),
+        ({"world": 0}, "world"),
+        ({"deadline_seconds": 0.0}, "deadline_seconds"),
+        ({"pieces": ()}, "pieces"),
+        ({"pieces": (Piece(0, 0, 1 << 40),)}, "pieces"),
+        ({"pieces": (Piece(0, 0, 31), Piece(0, 31, -1))}, "pieces"),
+        ({"pieces": (Piece(0, 5, 30),)}, "pieces"),
+    ],
+)
+def test_what_another_node_tells_is_a_job(change: dict[str, Any], where: str) -> None:
+    """A server allocates by it."""
+    with pytest.raises(UserInputError) as raised:
+        replace(make_job([("a", 10), ("b", 20)], world=3), **change)
+    assert raised.value.where == where
+
+
+@pytest.mark.parametrize("settings", ["abc", {"share": object()}, {"share": {1}}])
+def test_settings_are_plain_data(settings: Any) -> None:
+    with pytest.raises(UserInputError, match="settings: "):
+        make_job([("a", 10)], world=2, settings=settings)

@@ -69,7 +69,7 @@ class MltState:
         loss_bound: share of the gradients that a sum may be without.
         synchronization: a registered name; `bsp`, `osp`, `asp`, `ssp`, `r2sp`.
         topology: a registered name; `star` (each rank serves a part), `ring`.
-        transport: a registered name; `mlt`, `tcp`.
+        transport: a registered name; `mlt`, `ltp`, `tcp`.
         config: of this rank's agent, or its file; None: the file that MLTSWITCH_AGENT_CONFIG names, or one
             for loopback.
         servers: parameter servers that are no ranks; they run `serve`. The nodes then meet by `rendezvous`.
@@ -134,13 +134,17 @@ class MltState:
             colocated=colocated,
             continues=continues,
         )
-        replica = None if optimizer is None else Replica(job, order, optimizer)
-        if replica is not None:
+        replica = None
+        if optimizer is not None and synchronization != "bsp":
+            replica = Replica(job, order, optimizer)
             job = replace(job, optimizer=replica.rule)
         self.job: Final[Job] = job
         kind = _synchronization_of(job, model)
+        member = kind.member(job, rank)
+        if replica is not None and kind.votes:
+            replica.predict(member.prediction, member.lag)
         self._weight: Final = job.weight(rank)
-        self._generations: Final = GENERATIONS + kind.member(job, rank).lag
+        self._generations: Final = GENERATIONS + member.lag
         if servers and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
         config = config or os.environ.get(CONFIG_VARIABLE) or None
@@ -202,7 +206,10 @@ class MltState:
         A rank goes on bit by bit from its own; from that of another rank it goes on as well.
         """
         self.drain()
-        return self._member.state()
+        found: list[dict[str, Any]] = []
+        self._node.call(lambda _: found.append(self._member.state()))  # behind what it has been told
+        self._node.wait_until(lambda: bool(found))
+        return found[0]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint, before the first step, alike on all ranks. Raises UserInputError."""
@@ -467,6 +474,10 @@ def _synchronization_of(job: Job, model: torch.nn.Module) -> Synchronization:
             raise UserInputError(f"is missing: {kind.name} works around it", where="optimizer")
         if any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
             raise UserInputError(f"is sharded, which does not go with {kind.name}", where="model")
+        if kind.needs.lone_pushes and getattr(model, "broadcast_buffers", False) and [*model.buffers()]:
+            problem = "waits for all ranks in each forward pass, to have equal buffers"
+            hint = "make it with DistributedDataParallel(…, broadcast_buffers=False)"
+            raise UserInputError(problem, where="model", hint=hint)
     return kind
 
 

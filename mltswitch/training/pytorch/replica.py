@@ -1,8 +1,10 @@
-"""A rank's parameters and their optimizer: own gradients stand in for sums that come later, and correct them.
+"""A rank's parameters and their optimizer: own gradients stand in for sums, which correct them later.
 
-    replica.before_step(…)  # corrects, and remembers what is stepped with own gradients
+    replica.before_step(…)  # remembers what is stepped with own gradients
     optimizer.step()
-    replica.after_step()
+    replica.after_step(…)
+    replica.accept(…)       # sums that have come
+    replica.correct()
 
 Corrections begin from what was before the step, so that ranks hold the same bits once all sums are there;
 equation 7 of OSP adds differences, which drift. They are made at the optimizer's step only: a weight that
@@ -22,6 +24,8 @@ from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Elements
 from mltswitch.training.job import Job, OptimizerRule
 
+MOST_EXACT_BYTES: Final = 4
+"""Of an element: parts of shorter ones are not rounded as the whole is."""
 ELEMENTWISE: Final = {
     "SGD",
     "Adam",
@@ -73,8 +77,8 @@ class _Step:
     """One step of the optimizer."""
 
     options: Options
-    gradients: list[Tensor]
-    """Own ones by run, or sums."""
+    gradients: list[Tensor | None]
+    """Own ones by run, or sums; None: the parameter has none, and the optimizer leaves it alone."""
     factor: float
     """What made the gradients of the exchange the optimizer's: a scaler's."""
     is_sum: bool
@@ -97,15 +101,10 @@ class Replica:
         parameters: Sequence[torch.nn.Parameter],
         optimizer: torch.optim.Optimizer,
     ) -> None:
-        kind = type(optimizer).__name__
-        if kind not in ELEMENTWISE or not type(optimizer).__module__.startswith("torch.optim"):
-            expected = ", ".join(sorted(ELEMENTWISE))
-            raise UserInputError(f"{kind} may look at whole tensors", where="optimizer", expected=expected)
         self.optimizer: Final = optimizer
         self._job = job
-        self.prediction = "optimizer"
-        """Or `local`, or `none`, as `OspSettings` has them."""
-        self.keeps_own = False
+        self._prediction = "optimizer"
+        self._keeps_own = False
         """Whether own gradients must be kept beside what was before them."""
         groups = {
             each: number for number, group in enumerate(optimizer.param_groups) for each in group["params"]
@@ -132,6 +131,8 @@ class Replica:
             position = end
         self._ahead: dict[int, _Ahead] = {}
         """By piece."""
+        self._accepted: set[int] = set()
+        """Pieces of which sums have come that have not corrected anything."""
 
     @property
     def rule(self) -> OptimizerRule:
@@ -139,51 +140,40 @@ class Replica:
         options = tuple({name: _plain(value) for name, value in group.items()} for group in self._options())
         return OptimizerRule(type(self.optimizer).__name__, options, tuple(self._ranges))
 
-    def correct(self, step: int, pieces: Iterable[int], sums: Elements) -> None:
-        """Sums of a step have come: take the place of own gradients, and what was stepped since is done anew.
+    def predict(self, prediction: str, lag: int) -> None:
+        """Say how, as `Member` has it. Raises UserInputError for an optimizer that cannot step in parts."""
+        kind = type(self.optimizer).__name__
+        if kind not in ELEMENTWISE or not type(self.optimizer).__module__.startswith("torch.optim"):
+            expected = ", ".join(sorted(ELEMENTWISE))
+            raise UserInputError(f"{kind} may look at whole tensors", where="optimizer", expected=expected)
+        is_short = any(run.parameter.itemsize < MOST_EXACT_BYTES for runs in self._runs for run in runs)
+        if lag and (is_short or any(group.get("fused") for group in self.optimizer.param_groups)):
+            problem = "rounds a part of a parameter otherwise than the whole"
+            expected = "float32 parameters and fused=False, or late: wait"
+            raise UserInputError(problem, where="optimizer", expected=expected)
+        self._prediction, self._keeps_own = prediction, prediction == "local" or lag > 0
 
-        Args:
-            step: in which they were predicted; without an optimizer's step, a scaler's say, nothing happens.
-            pieces: of the model.
-            sums: a vector of all elements.
-        """
-        affected = []
-        for piece in pieces:
-            ahead = self._ahead.get(piece)
-            if ahead is not None and step in ahead.steps:
-                entry = ahead.steps[step]
-                entry.gradients = [self._on_device(sums, run) * entry.factor for run in self._runs[piece]]
-                entry.is_sum = True
-                affected.append(piece)
-        while folding := [piece for piece in affected if self._is_next_a_sum(piece)]:
-            by_step: defaultdict[int, list[int]] = defaultdict(list)
-            for piece in folding:
-                by_step[next(iter(self._ahead[piece].steps))].append(piece)
-            for number, ready in by_step.items():
-                entries = [(self._ahead[piece], self._ahead[piece].steps.pop(number)) for piece in ready]
-                self._take([(piece, *pair) for piece, pair in zip(ready, entries, strict=True)])
-        for piece in affected:
-            self._show(piece)
-
-    def before_step(self, step: int, later: Iterable[int], own: Elements, weight: float) -> None:
+    def before_step(
+        self, step: int, later: Iterable[int], pushed: tuple[Elements, float], sums: Elements
+    ) -> None:
         """The optimizer steps next, with own gradients of some pieces in place of sums.
 
         Args:
             step: of the exchange.
             later: these pieces.
-            own: this rank's gradients as they were pushed, a vector of all elements.
-            weight: what they were multiplied with before.
+            pushed: this rank's gradients, a vector of all elements, and what they were multiplied with.
+            sums: a vector of all elements, of which those of other pieces have come.
 
         Raises UserInputError where the gradients have become others than a power of two times these: other
         ranks cannot know how.
         """
         if getattr(self.optimizer, "grad_scale", None) is not None:
-            raise UserInputError(
-                "is fused, and a scaler's factor unseen", where="optimizer", expected="fused=False"
-            )
+            problem = "is fused, and a scaler's factor unseen"
+            raise UserInputError(problem, where="optimizer", expected="fused=False")
         pieces, options = [*later], self._options()
-        factor = self._factor(pieces, own, weight)
         known = {*pieces}
+        others = (piece for piece in range(len(self._runs)) if piece not in known)
+        factor = self._factor(pieces, *pushed) or (pieces and self._factor(others, sums, 1.0)) or 1.0
         for piece in [*pieces, *(piece for piece in self._ahead if piece not in known)]:
             runs = self._runs[piece]
             ahead = self._ahead.get(piece)
@@ -191,12 +181,46 @@ class Replica:
                 states = [self._state_of(run) for run in runs]
                 ahead = self._ahead[piece] = _Ahead([run.of(run.parameter).clone() for run in runs], states)
             is_sum = piece not in known
-            gradients = [self._gradient(run).clone() for run in runs] if is_sum or self.keeps_own else []
+            gradients = [self._gradient(run) for run in runs]
+            if is_sum or self._keeps_own:
+                gradients = [None if each is None else each.clone() for each in gradients]
             ahead.steps[step] = _Step(options, gradients, factor, is_sum)
+
+    def accept(self, step: int, pieces: Iterable[int], sums: Elements) -> None:
+        """Sums of a step have come; they are copied.
+
+        Args:
+            step: in which they were predicted; without an optimizer's step, a scaler's say, nothing happens.
+            pieces: of the model.
+            sums: a vector of all elements.
+        """
+        for piece in pieces:
+            ahead = self._ahead.get(piece)
+            if ahead is not None and step in ahead.steps:
+                entry = ahead.steps[step]
+                entry.gradients = [
+                    None if own is None else self._on_device(sums, run) * entry.factor
+                    for run, own in zip(self._runs[piece], entry.gradients, strict=True)
+                ]
+                entry.is_sum = True
+                self._accepted.add(piece)
+
+    def correct(self) -> None:
+        """Sums take the place of own gradients, and what was stepped since is done anew."""
+        while folding := [piece for piece in self._accepted if self._is_next_a_sum(piece)]:
+            by_step: defaultdict[int, list[int]] = defaultdict(list)
+            for piece in folding:
+                by_step[next(iter(self._ahead[piece].steps))].append(piece)
+            for number, ready in by_step.items():
+                entries = [(self._ahead[piece], self._ahead[piece].steps.pop(number)) for piece in ready]
+                self._take([(piece, *pair) for piece, pair in zip(ready, entries, strict=True)])
+        for piece in self._accepted:
+            self._show(piece)
+        self._accepted.clear()
 
     def after_step(self, later: Iterable[int]) -> None:
         """The optimizer has stepped: make a prediction that is not its own."""
-        if self.prediction == "optimizer":
+        if self._prediction == "optimizer":
             return
         for piece in later:
             self._show(piece)
@@ -225,17 +249,6 @@ class Replica:
         kind = getattr(torch, self._job.element_type)
         return torch.cat(parts).to(kind).numpy()  # type: ignore[no-any-return]
 
-    def take(self, pieces: Iterable[int], sums: Elements) -> None:
-        """Let gradients of pieces be sums, where nobody else does."""
-        for piece in pieces:
-            for run in self._runs[piece]:
-                self._gradient(run).copy_(self._on_device(sums, run))
-
-    def gradients(self) -> Elements:
-        """All parameters' gradients, as one vector."""
-        parts = [self._gradient(run).cpu() for runs in self._runs for run in runs]
-        return torch.cat(parts).to(getattr(torch, self._job.element_type)).numpy()  # type: ignore[no-any-return]
-
     def drop_gradients(self) -> None:
         """The optimizer finds nothing to do: roots have stepped."""
         for runs in self._runs:
@@ -245,16 +258,15 @@ class Replica:
     def check_untouched(self, own: Elements, weight: float) -> None:
         """Raises UserInputError where gradients have changed since they were pushed."""
         pieces = range(len(self._job.pieces))
-        if self._factor(pieces, own, weight) != 1:
+        if self._factor(pieces, own, weight) not in {0.0, 1.0}:
             self._refuse("a scaler's factor is in the gradients that servers got")
 
     # Inside
 
     def _options(self) -> Options:
-        return [
-            {name: value for name, value in group.items() if name != "params"}
-            for group in self.optimizer.param_groups
-        ]
+        """As they are now, without what schedules keep beside them."""
+        names = self.optimizer.defaults
+        return [{name: _copy(group[name]) for name in names} for group in self.optimizer.param_groups]
 
     def _is_next_a_sum(self, piece: int) -> bool:
         ahead = self._ahead[piece]
@@ -277,12 +289,15 @@ class Replica:
         if ahead.steps:
             values, states = [value.clone() for value in values], [_copied(state) for state in states]
         for step in ahead.steps.values():
-            if self.prediction == "optimizer" or step.is_sum:
+            if self._prediction == "optimizer" or step.is_sum:
                 rows = zip(runs, values, states, step.gradients, strict=True)
                 self._apply([(*row, step.options) for row in rows])
-            elif self.prediction == "local":
+            elif self._prediction == "local":
                 for run, value, gradient in zip(runs, values, step.gradients, strict=True):
-                    value.sub_(gradient, alpha=float(step.options[run.group]["lr"]))
+                    if gradient is not None:
+                        options = step.options[run.group]
+                        sign = -1.0 if options.get("maximize") else 1.0
+                        value.sub_(gradient, alpha=sign * float(options["lr"]))
         for run, value, state in zip(runs, values, states, strict=True):
             run.of(run.parameter).copy_(value)
             held = self.optimizer.state[run.parameter]
@@ -292,8 +307,9 @@ class Replica:
         if not ahead.steps:
             del self._ahead[piece]
 
-    def _apply(self, rows: Sequence[tuple[Run, Tensor, dict[str, Any], Tensor, Options]]) -> None:
+    def _apply(self, every: Iterable[tuple[Run, Tensor, dict[str, Any], Tensor | None, Options]]) -> None:
         """One step of an optimizer of the same kind with these values, states and gradients, in place."""
+        rows = [(*row[:3], row[3], row[4]) for row in every if row[3] is not None]
         if not rows:
             return
         groups: defaultdict[int, list[torch.nn.Parameter]] = defaultdict(list)
@@ -322,10 +338,11 @@ class Replica:
             if value is not None
         }
 
-    def _gradient(self, run: Run) -> Tensor:
+    def _gradient(self, run: Run) -> Tensor | None:
+        """None: no rank has one of this parameter."""
         gradient = run.parameter.grad
         if gradient is None:
-            self._refuse("a gradient was taken away")
+            return None
         return (
             run.of(gradient)
             if gradient.is_contiguous()
@@ -333,11 +350,13 @@ class Replica:
         )
 
     def _factor(self, pieces: Iterable[int], own: Elements, weight: float) -> float:
-        """What own gradients, as they were, are multiplied with in the parameters' `grad`."""
+        """What gradients, as they were, are multiplied with in the parameters' `grad`; 0: all are 0."""
         factor = 0.0
         for piece in pieces:
             for run in self._runs[piece]:
                 pushed, gradient = self._on_device(own, run), self._gradient(run)
+                if gradient is None:
+                    continue
                 gradient = gradient.to(pushed.dtype)
                 if weight != 1:
                     gradient = gradient * weight
@@ -349,7 +368,7 @@ class Replica:
                 same = torch.allclose(pushed * (factor or 1.0), gradient, rtol=0, atol=0, equal_nan=True)
                 if not same or (factor and not is_power_of_two):
                     self._refuse("gradients have changed between backward and the optimizer's step")
-        return factor or 1.0
+        return factor
 
     def _refuse(self, problem: str) -> NoReturn:
         hint = f"clipping and other changes of gradients do not go with {self._job.synchronization}"

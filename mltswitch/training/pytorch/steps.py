@@ -1,7 +1,8 @@
 """What a synchronization does around the steps of an optimizer: correct and predict, or take parameters."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping
 from math import nan
 from typing import Any, Final, Protocol
 
@@ -16,6 +17,7 @@ from mltswitch.training.pytorch.replica import Replica
 
 Vectors = Callable[[int], tuple[Elements, Elements]]
 """Own gradients and results of a step, as vectors of all elements."""
+ONCE: Final = "step once after each backward pass, and accumulate with `no_sync`"
 
 
 class Driver(Protocol):
@@ -46,14 +48,12 @@ class Steps:
         node: what drives this rank's.
         replica: its parameters.
         module: that the parameters belong to.
-        vectors: of the exchange.
+        vectors: of the exchange; those of a step are valid until `begin` of the step that has them next.
     """
 
     def __init__(self, node: Driver, replica: Replica, module: torch.nn.Module, vectors: Vectors) -> None:
         assert node.node.member is not None, "a server has no optimizer"  # noqa: S101
         self._node, self._member, self._replica, self._vectors = node, node.node.member, replica, vectors
-        replica.prediction = self._member.prediction
-        replica.keeps_own = self._member.prediction == "local" or self._member.lag > 0
         job, rank = node.job, node.node.number
         self._weight: Final = job.weight(rank)
         self._own_share: Final = frozenset(range(rank, len(job.pieces), job.world))
@@ -64,26 +64,38 @@ class Steps:
         """The last exchange, and the last one after which the optimizer has stepped."""
         self._later: dict[int, frozenset[int]] = {}
         self._missing: dict[int, set[int]] = {}
-        """Sums that are to come later, by step; changed in the node's thread, as is the next."""
-        self._come: dict[int, list[int]] = {}
-        """Sums that have come and have not corrected anything."""
+        """Sums that are to come later, by step."""
+        self._come: deque[tuple[int, int]] = deque()
+        """Steps and pieces of those that have come; the node's thread adds, and this one takes."""
+        self._here: defaultdict[int, list[int]] = defaultdict(list)
+        """Of these, by step, those that the replica does not have."""
+        self._is_ahead = False
+        """Whether the optimizer's last step was with own gradients."""
         self._ended_seconds: float | None = None
         """When the optimizer's last step was over."""
         optimizer = replica.optimizer
         self._handles: list[Any] = [
-            optimizer.register_step_pre_hook(lambda *_: self._before()),
+            optimizer.register_step_pre_hook(
+                lambda _, args, options: self._before([*args[1:], *options.values()])
+            ),
             optimizer.register_step_post_hook(lambda *_: self._after()),
         ]
         if not self._counts_alone:
             self._handles += [
                 optimizer.register_state_dict_pre_hook(lambda *_: self.drain()),
+                optimizer.register_load_state_dict_pre_hook(lambda *_: self.drain()),
                 module.register_state_dict_pre_hook(lambda *_: self.drain()),
+                module.register_load_state_dict_pre_hook(lambda *_: self.drain()),
                 module.register_forward_pre_hook(lambda module, _: None if module.training else self.drain()),
             ]
 
     def begin(self, step: int) -> frozenset[int]:
         """The first gradients of a step are there: pieces of it whose sums come later."""
+        if self._counts_alone and self._stepped < self._begun:
+            problem = f"has not stepped with the gradients of step {self._begun}, which count already"
+            raise UserInputError(problem, where="optimizer", hint=ONCE)
         self._begun = step
+        self._accept()  # else this step's vectors would take their place
         later = self._member.later(step)
         if later:
             self._later[step], self._missing[step] = later, {*later}
@@ -91,9 +103,8 @@ class Steps:
 
     def arrived(self, step: int, piece: int, stage: Stage) -> None:
         """In the node's thread: a sum has come."""
-        if stage is Stage.LATER and step in self._missing:
-            self._missing[step].discard(piece)
-            self._come.setdefault(step, []).append(piece)
+        if stage is Stage.LATER and not self._counts_alone:
+            self._come.append((step, piece))
 
     def seconds(self) -> float:
         """That computing has taken since the optimizer's last step; NaN where there was none."""
@@ -103,41 +114,48 @@ class Steps:
         """All ranks' gradients come to the parameters.
 
         Where pushes count by themselves all ranks must drain, and have the same parameters then; else each
-        may by itself. The time from then to the next step counts as no computing. Raises what has ended the
-        job.
+        may by itself. Raises what has ended the job.
         """
-        self._ended_seconds = None
         if self._counts_alone:
             zeros, result = np.zeros((2, self._node.job.elements), self._node.job.element_type)
             self._node.drain(self._begun + 1, zeros, result)
             self._replica.set(result)
         else:
             self._correct(self._stepped)
+        if self._ended_seconds is not None:
+            self._ended_seconds = time.perf_counter()  # what a rank does after draining is no computing
 
     def close(self) -> None:
         """The optimizer is its owner's again."""
         for handle in self._handles:
             handle.remove()
 
-    def _before(self) -> None:
+    def _before(self, arguments: Iterable[Any]) -> None:
         step = self._begun
+        if any(argument is not None for argument in arguments):
+            problem = "steps with a closure, whose backward pass comes too late"
+            raise UserInputError(problem, where="optimizer", hint=ONCE)
         if step == self._stepped:
-            if step in self._later or self._counts_alone:
+            if self._is_ahead:
                 problem = f"steps twice after the gradients of step {step}"
-                raise UserInputError(problem, where="optimizer", hint="step once after each backward pass")
+                raise UserInputError(problem, where="optimizer", hint=ONCE)
             return
+        if self._node.node.poisoned_step == step:
+            hint = "skip such steps on all ranks, as a GradScaler does"
+            raise UserInputError(
+                f"gradients of a rank in step {step} are not finite", where="model", hint=hint
+            )
         own, result = self._vectors(step)
         if self._counts_alone:
             self._replica.check_untouched(own, self._weight)
             self._replica.drop_gradients()
             self._replica.set(result)
-            groups = self._replica.rule.groups
-            if groups != self._groups:
-                self._groups = groups
-                self._node.call(lambda _: self._node.node.tell_options(groups))
+            self._tell_options()
         else:
             self._correct(step - 1 - self._member.lag)
-            self._replica.before_step(step, self._later.get(step, ()), own, self._weight)
+            later = self._later.get(step, frozenset())
+            self._replica.before_step(step, later, (own, self._weight), result)
+        self._is_ahead = self._counts_alone or step in self._later
         self._stepped = step
 
     def _after(self) -> None:
@@ -148,23 +166,36 @@ class Steps:
             self._weigh(step, self._own_share - later)
         self._ended_seconds = time.perf_counter()
 
+    def _tell_options(self) -> None:
+        """A schedule may have changed them."""
+        groups = self._replica.rule.groups
+        if groups != self._groups:
+            self._groups = groups
+            self._node.call(lambda _: self._node.node.tell_options(groups))
+
     def _correct(self, last: int) -> None:
         """By what has come; all up to the step `last` must have."""
-        self._node.wait_until(
-            lambda: not any(self._missing.get(step) for step in range(self._oldest, last + 1))
-        )
-        for step in sorted(self._come):
-            if step > self._stepped and step == self._begun:
-                continue  # nothing was predicted yet
-            pieces = self._come.pop(step)
-            self._replica.correct(step, pieces, self._vectors(step)[1])
-            self._weigh(step, self._own_share.intersection(pieces))
-            if not self._missing[step]:
-                del self._missing[step], self._later[step]
+        self._node.wait_until(lambda: not any(left and step <= last for step, left in self._left()))
+        self._accept()
+        self._replica.correct()
+        for step in [step for step, left in self._missing.items() if not left and step not in self._here]:
+            del self._missing[step], self._later[step]
 
-    @property
-    def _oldest(self) -> int:
-        return min(self._missing, default=self._begun)
+    def _left(self) -> Iterable[tuple[int, set[int]]]:
+        """Of each step, sums that have not come."""
+        while self._come:
+            step, piece = self._come.popleft()
+            self._missing[step].discard(piece)
+            self._here[step].append(piece)
+        return self._missing.items()
+
+    def _accept(self) -> None:
+        """Give the replica what has come, but for a step that the optimizer has not made."""
+        self._left()
+        for step in [step for step in self._here if step <= self._stepped or step < self._begun]:
+            pieces = self._here.pop(step)
+            self._replica.accept(step, pieces, self._vectors(step)[1])
+            self._weigh(step, self._own_share.intersection(pieces))
 
     def _weigh(self, step: int, pieces: frozenset[int]) -> None:
         if pieces and self._node.node.votes:

@@ -15,7 +15,7 @@ from math import isfinite, nan
 from statistics import fmean
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PositiveFloat
 
 from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Exchange, Needs, NoSettings, Stage, Sum, settings_of
@@ -115,18 +115,18 @@ class Slices:
 class Progress(BaseModel):
     """What the size of a step depends on, as a checkpoint has it."""
 
-    losses: list[float] = []
-    """Of this epoch's steps."""
-    first_loss: float | None = None
+    loss: float = 0.0
+    """Sum of this epoch's."""
+    first_loss: float | None = Field(default=None, gt=0)
     """Mean of the first epoch that has one."""
-    growth: float = 0.0
+    growth: float = Field(default=0.0, ge=0, le=1)
     """Share of the most bytes that the loss allows."""
-    backing_off: float = 1.0
+    backing_off: float = Field(default=1.0, ge=0, le=1)
     """And that late ICS have left."""
-    steps: int = 0
-    computing: list[float] = []
+    steps: int = Field(default=0, ge=0)
+    computing: list[PositiveFloat] = []
     """Seconds of the last steps."""
-    exchanging: list[float] = []
+    exchanging: list[PositiveFloat] = []
     """Seconds that the whole model took."""
 
 
@@ -168,17 +168,17 @@ class Size:
     def counted(self, loss: float, computing: float, exchanging: float, late: float) -> None:
         """What all ranks' steps came to: means, and how many ranks had an ICS that was late."""
         now = self.progress
-        now.losses.append(loss)
+        now.loss += loss
         now.steps += 1
-        if isfinite(computing):
+        if isfinite(computing) and computing > 0:
             now.computing = [*now.computing, computing][-MEASURED_OVER:]
         if isfinite(exchanging) and exchanging > 0:
             now.exchanging = [*now.exchanging, exchanging][-MEASURED_OVER:]
         if late:
             now.backing_off *= LESS_AFTER_LATE
         if now.steps % self._settings.steps_per_epoch == 0:
-            self._end_epoch(fmean(now.losses))
-            now.losses = []
+            self._end_epoch(now.loss / self._settings.steps_per_epoch)
+            now.loss = 0.0
 
     def _end_epoch(self, loss: float) -> None:
         now = self.progress
@@ -192,7 +192,7 @@ class Size:
         elif loss > now.first_loss:
             self._warn(f"has risen from {now.first_loss:g} to {loss:g}")
         else:
-            now.growth = 1 - loss / now.first_loss
+            now.growth = min(1.0, 1 - loss / now.first_loss)
 
     def _warn(self, problem: str) -> None:
         epoch = self.progress.steps // self._settings.steps_per_epoch

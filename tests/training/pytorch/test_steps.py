@@ -72,7 +72,8 @@ def train(
 ) -> dict[str, Any]:
     """Drained parameters after each step, and what is later in the last one."""
     module = model_of()
-    model = DistributedDataParallel(module, bucket_cap_mb=0.01)
+    is_alone = options.get("synchronization") in {"asp", "ssp", "r2sp"}
+    model = DistributedDataParallel(module, bucket_cap_mb=0.01, broadcast_buffers=not is_alone)
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3, 0.5)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2, enabled=kind == "amp")
@@ -120,7 +121,7 @@ def train(
     return {"parameters": found, "later": later, "skipped": skipped, "checkpoint": checkpoint}
 
 
-OSP = {"synchronization": "osp", "settings": {"share": 0.6, "slice_bytes": PIECE_BYTES}}
+OSP: dict[str, Any] = {"synchronization": "osp", "settings": {"share": 0.6, "slice_bytes": PIECE_BYTES}}
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -177,7 +178,7 @@ def test_a_restart_from_a_checkpoint_is_as_if_it_had_not_been(
 def _spoils(spoil: str, options: dict[str, Any]) -> str:
     """What a training says that changes what it should not."""
     module = model_of()
-    model = DistributedDataParallel(module)
+    model = DistributedDataParallel(module, broadcast_buffers=spoil == "buffers")
     kinds = {"lbfgs": torch.optim.LBFGS, "fewer": torch.optim.SGD}
     parameters = [*model.parameters()]
     optimizer = kinds.get(spoil, torch.optim.SGD)(parameters[spoil == "fewer" :], lr=0.1)
@@ -189,11 +190,15 @@ def _spoils(spoil: str, options: dict[str, Any]) -> str:
             model.register_comm_hook(state, mlt_hook)
             for _ in range(5):
                 optimizer.zero_grad()
-                loss_of(model, draw).backward()
+                loss = loss_of(model, draw)
+                if spoil == "nan" and dist.get_rank():
+                    loss = loss * torch.nan
+                loss.backward()
                 if spoil == "clip":
                     torch.nn.utils.clip_grad_norm_(parameters, 1e-3)
-                optimizer.step()
+                optimizer.step((lambda: 0.0) if spoil == "closure" else None)
                 if spoil == "twice":
+                    module.state_dict()
                     optimizer.step()
     except UserInputError as error:
         return str(error)
@@ -206,7 +211,8 @@ def _spoils(spoil: str, options: dict[str, Any]) -> str:
     [
         ("", ""),
         ("none", "optimizer: "),
-        ("lbfgs", "LBFGS may look at whole tensors"),
+        ("lbfgs", "LBFGS"),
+        ("closure", "steps with a closure"),
         ("fewer", "lacks a parameter of shape (64, 32)"),
         ("clip", "Clipping and other changes"),
         ("twice", "steps twice after the gradients of step"),
@@ -218,6 +224,89 @@ def test_what_cannot_be_corrected_is_refused(
     for answer in ranks.results(2, _spoils, spoil, options, store=tmp_path):
         assert said in answer
         assert bool(said) == bool(answer)
+
+
+def test_what_only_one_of_them_refuses(ranks: Ranks, tmp_path: Path) -> None:
+    carry = {**OSP, "settings": {**OSP["settings"], "late": "carry"}}
+    for spoil, options, said in (
+        ("nan", OSP, "gradients of a rank in step 0 are not finite"),
+        ("buffers", {"synchronization": "asp"}, "broadcast_buffers=False"),
+        ("buffers", OSP, ""),
+        ("", carry, ""),
+    ):
+        for answer in ranks.results(2, _spoils, spoil, options, store=tmp_path):
+            assert said in answer
+            assert bool(said) == bool(answer)
+
+
+class _Fixed(torch.nn.Module):  # type: ignore[misc,name-defined]
+    """Gradients are its inputs, whatever the parameters are: `osp` then is `bsp` in the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = torch.nn.ParameterList([torch.zeros(700) for _ in range(6)])
+        self.unused = torch.nn.Parameter(torch.ones(600))
+
+    def forward(self, gradients: Any) -> Any:
+        return sum((weight * part).sum() for weight, part in zip(self.weights, gradients, strict=True))
+
+
+def _unsteady(options: dict[str, Any], kind: str) -> Any:
+    """Parameters after steps of which some are left out, or need two backward passes, or have zeros."""
+    rank = dist.get_rank()
+    module = _Fixed()
+    model = DistributedDataParallel(module, find_unused_parameters=True)
+    lr = torch.tensor(0.1) if kind == "lr" else 0.1
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.5, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 12) if kind == "cycle" else None
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, enabled=kind in {"amp", "zeros"})
+    draw = generator(rank)
+    with MltState(model, optimizer=optimizer, piece_bytes=1400, **options) as state:
+        model.register_comm_hook(state, mlt_hook)
+        for step in range(12):
+            optimizer.zero_grad()
+            for _ in range(2 if kind == "micro" else 1):
+                gradients = torch.randn(6, 700, generator=draw)
+                if kind == "zeros":
+                    gradients[: 3 + rank] *= rank
+                if kind == "amp" and step % 4 == 3 and rank:
+                    gradients[2, 5] = torch.inf
+                scaler.scale(model(gradients)).backward()
+            if kind == "skip" and step % 3 == 1:
+                continue
+            scaler.step(optimizer)
+            scaler.update()
+            if schedule is not None:
+                schedule.step()
+            if kind == "lr":
+                optimizer.param_groups[0]["lr"].mul_(0.9)
+            if kind == "reload" and step == 5:
+                saved = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
+            if kind == "reload" and step == 8:
+                module.load_state_dict(saved[0])
+                optimizer.load_state_dict(saved[1])
+    return flat(module)
+
+
+@pytest.mark.parametrize("late", ["wait", "carry"])
+@pytest.mark.parametrize("kind", ["", "skip", "amp", "zeros", "micro", "lr", "cycle", "reload"])
+def test_corrections_lead_where_sums_would_have(ranks: Ranks, tmp_path: Path, kind: str, late: str) -> None:
+    options = {**OSP, "settings": {"share": 0.7, "slice_bytes": 1, "late": late}}
+    first, second = ranks.results(2, _unsteady, options, kind, store=tmp_path)
+    bsp, _ = ranks.results(2, _unsteady, {}, kind, store=tmp_path)
+    assert torch.equal(first, second)
+    assert torch.allclose(first, bsp, rtol=1e-5, atol=1e-5)
+
+
+def test_a_push_counts_once_or_is_refused(ranks: Ranks, tmp_path: Path) -> None:
+    found = ranks.run(
+        _unsteady,
+        {"synchronization": "asp"},
+        "micro",
+        store=tmp_path,
+        jobs=[{"rank": rank, "world_size": 2} for rank in range(2)],
+    )
+    assert all("has not stepped with the gradients of step 0" in str(each) for each in found), found
 
 
 def _looks(options: dict[str, Any]) -> dict[str, Any]:
@@ -268,7 +357,7 @@ def test_lone_pushes_end_with_the_same_parameters(
 
 
 def _weighted(options: dict[str, Any]) -> Any:
-    model = DistributedDataParallel(model_of())
+    model = DistributedDataParallel(model_of(), broadcast_buffers=False)
     optimizer = OPTIMIZERS["sgd"](model.parameters())
     with MltState(model, optimizer=optimizer, samples=1 + 2 * dist.get_rank(), **options) as state:
         model.register_comm_hook(state, mlt_hook)

@@ -73,6 +73,7 @@ def test_equation_5() -> None:
         ([2.0, 1.0, np.nan], "is nan", [0, 0.125, 0.125]),
         ([0.0, 1.0, 0.5], "is 0", [0, 0, 0.125]),
         ([np.inf, 1.0, 0.5], "is inf", [0, 0, 0.125]),
+        ([2.0, 4.0, -9.0], "has risen", [0, 0, 0.25]),
     ],
 )
 def test_strange_losses_change_nothing_and_are_said(
