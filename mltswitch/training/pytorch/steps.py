@@ -107,7 +107,7 @@ class Steps:
             self._come.append((step, piece))
 
     def seconds(self) -> float:
-        """That computing has taken since the optimizer's last step; NaN where there was none."""
+        """That computing has taken since the optimizer's last step; NaN without one, or after a drain."""
         return nan if self._ended_seconds is None else time.perf_counter() - self._ended_seconds
 
     def drain(self) -> None:
@@ -122,8 +122,7 @@ class Steps:
             self._replica.set(result)
         else:
             self._correct(self._stepped)
-        if self._ended_seconds is not None:
-            self._ended_seconds = time.perf_counter()  # what a rank does after draining is no computing
+        self._ended_seconds = None  # an evaluation, say, is no computing
 
     def close(self) -> None:
         """The optimizer is its owner's again."""

@@ -4,6 +4,7 @@ import copy
 import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,7 @@ def train(
         later = sorted(state._member.later(steps - 1))
         state.drain()
         found.append(flat(model))
+        assert state._steps is None or isnan(state._steps.seconds()), "what follows is no computing"
     return {"parameters": found, "later": later, "skipped": skipped, "checkpoint": checkpoint}
 
 
