@@ -111,6 +111,7 @@ def train(pipe: Any, rank: int, folder: Path, run: int, options: dict[str, Any])
     alone = options["synchronization"] in ALONE
     options |= {"settings": SETTINGS.get(options["synchronization"]), "continues": alone}
     options |= {"optimizer": optimizer, "servers": 1, "loss_bound": 0.1, "deadline_seconds": 10.0}
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, SAVED_EVERY, 0.9999)
     with MltState(model, **options) as state:
         if "state" in saved:
             state.load_state_dict(saved["state"])
@@ -123,6 +124,7 @@ def train(pipe: Any, rank: int, folder: Path, run: int, options: dict[str, Any])
             except (RuntimeError, MltswitchError) as error:
                 raise (state.error or error) from None
             step += 1
+            schedule.step()
             if step % SAVED_EVERY == 0 and not alone:
                 try:
                     state.drain()
