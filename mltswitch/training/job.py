@@ -22,7 +22,7 @@ DEADLINE_SECONDS: Final = 300.0
 MOST_PIECES: Final = 1 << 20
 MOST_ELEMENTS: Final = 1 << 36
 BALLOT_FIGURES: Final = 8
-"""Of a ballot, before one figure of each rank and one of each piece."""
+"""Of a ballot, before two figures of each rank and one of each piece."""
 
 
 class Divisor(StrEnum):
@@ -137,7 +137,7 @@ class Job:
     @property
     def ballot(self) -> Piece:
         """What ranks that vote exchange beside the model in every step, as the piece after the last one."""
-        return Piece(0, self.elements, BALLOT_FIGURES + self.world + len(self.pieces))
+        return Piece(0, self.elements, BALLOT_FIGURES + 2 * self.world + len(self.pieces))
 
     def weight(self, rank: int) -> float:
         """What a rank's gradients are multiplied with before they are added up; 1 on average."""

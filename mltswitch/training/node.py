@@ -23,7 +23,7 @@ from mltswitch.units import NANOSECONDS
 GRACE_SECONDS: Final = 3.0
 """Past a deadline, for nodes to say how far they are, before the ones that are late are named."""
 KEPT_STEPS: Final = 3
-NONFINITE: Final = 4
+NONFINITE: Final = 3
 """Figure of a ballot: own pieces of the step with NaN or infinite gradients."""
 GOODBYES: Final = {kind.__name__: kind for kind in (NodeLostError, NodeLateError, JobMismatchError)}
 SAID: Final = re.compile(rf"\b({'|'.join(GOODBYES)}): ((?:rank|server) \d[^:]*): (.*)", re.DOTALL)

@@ -163,7 +163,8 @@ class Sums:
         self._ignored: set[int] = set()
         """Peers that are gone, without which the job goes on."""
         for piece in range(len(job.pieces) + votes):
-            self._expect(piece, None)
+            if self._plan(Sum(piece, 0)).adds:
+                self._expect(piece, None)
 
     def begin(
         self,

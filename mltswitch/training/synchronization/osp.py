@@ -253,24 +253,25 @@ class OspMember(BspMember):
         return [Exchange(step, (self._ballot,))]
 
     def vote(self, step: int) -> Sequence[float]:
-        """The loss, times, whether an ICS was late, and the digest of the bitmap in this rank's place."""
-        digests = [0.0] * self._world
-        digests[self._rank] = self._digest(step)
-        figures = [self._loss, self._seconds, self._exchanging, float(self._is_late)]
+        """Loss, seconds, whether an ICS was late; for this rank, the digest of its bitmap, and its times."""
+        digests, times = [0.0] * self._world, [0.0] * self._world
+        digests[self._rank], times[self._rank] = self._digest(step), self._exchanging
+        figures = [self._loss, self._seconds, float(self._is_late)]
         self._is_late = False
-        return [*figures, *[0.0] * (BALLOT_FIGURES - len(figures)), *digests, *self._own_importance]
+        figures += [0.0] * (BALLOT_FIGURES - len(figures))
+        return [*figures, *digests, *times, *self._own_importance]
 
     def counted(self, step: int, ballot: Sequence[float]) -> list[int]:  # noqa: ARG002
         """Ranks whose bitmap is not that of this rank."""
         self._ballots += 1
-        loss, seconds, exchanging = (figure / self._world for figure in ballot[:3])
-        self.size.counted(loss, seconds, exchanging, ballot[3])
-        digests = [
-            round(figure) if isfinite(figure) else -1 for figure in ballot[BALLOT_FIGURES:][: self._world]
-        ]
-        importance = ballot[BALLOT_FIGURES + self._world :]
+        first, second, third = (BALLOT_FIGURES + count * self._world for count in range(3))
+        # whoever came last to an exchange has not waited for others
+        exchanging = min((seconds for seconds in ballot[second:third] if seconds > 0), default=0.0)
+        self.size.counted(ballot[0] / self._world, ballot[1] / self._world, exchanging, ballot[2])
+        importance = ballot[third:]
         if any(importance) and all(map(isfinite, importance)):
             self._importance = importance
+        digests = [round(figure) if isfinite(figure) else -1 for figure in ballot[first:second]]
         return [rank for rank, digest in enumerate(digests) if digest != digests[self._rank]]
 
     def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:

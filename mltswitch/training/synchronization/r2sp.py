@@ -1,8 +1,8 @@
 """Round-robin (R²SP, Chen et al., INFOCOM 2019): `asp` in fixed turns.
 
 A rank's push comes alone, so that a server's link carries one push one way while it carries the answer to
-the one before the other way. Turns begin when the push before is in, which spaces them evenly. OSP compares
-with it (section 5).
+the one before the other way. A turn begins when all pieces of the push before are in: two pushes that share
+the link would both take longer. OSP compares with it (section 5).
 """
 
 from typing import Final
@@ -24,26 +24,6 @@ class R2spSettings(NoSettings):
     """After which the next rank has its turn, too."""
 
 
-class _Turns:
-    """Of one piece."""
-
-    def __init__(self, world: int) -> None:
-        self.rank = 0
-        """Whose turn it is."""
-        self.since_ns: int | None = None
-        """When it began; None: nobody has looked at the clock since."""
-        self.next = [0] * world
-        """Number of each rank's next push for which there is no memory yet."""
-        self.open = [0] * world
-        """Pushes of each rank that may come and have not."""
-        self.draining: set[int] = set()
-        """Ranks that push nothing for now."""
-
-    def end(self) -> None:
-        """With the next look at the clock."""
-        self.since_ns = LONG_AGO_NS
-
-
 class R2spKeeper(AspKeeper):
     """Has memory for the push of one rank at a time, unless a rank has missed its turn."""
 
@@ -51,63 +31,69 @@ class R2spKeeper(AspKeeper):
         super().__init__(job)
         self._world = job.world
         self._turn_ns = turn_seconds * NANOSECONDS
-        self._turns: dict[int, _Turns] = {}
+        self._pieces: list[int] = []
+        """That this node keeps."""
+        self._rank = 0
+        """Whose turn it is."""
+        self._since_ns: int | None = None
+        """When it began; None: nobody has looked at the clock since, or all ranks drain."""
+        self._turns = [1, *[0] * (job.world - 1)]
+        """That each rank has had."""
+        self._open = [0] * job.world
+        """Pieces of each rank that may come and have not."""
+        self._resting: set[int] = set()
+        """Ranks that drain."""
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """The one whose turn it is; with a push that comes past its turn there is no new one."""
+        """All pieces of the rank whose turn it is; with a push that comes past its turn nothing new."""
         if after is None:
-            turns = self._turns[piece] = _Turns(self._world)
-            return [*self._open(piece, 0), *(Sum(piece, 0, Stage.LATER, rank) for rank in range(self._world))]
+            self._pieces.append(piece)
+            self._open[0] += 1
+            drains = [Sum(piece, 0, Stage.LATER, rank) for rank in range(self._world)]
+            return [Sum(piece, 0, Stage.NOW, 0), *drains]
         assert after.origin is not None  # noqa: S101
-        turns = self._turns[piece]
-        is_over = turns.rank == after.origin or turns.rank not in self._ranks
         if after.stage is Stage.LATER:
-            turns.draining.add(after.origin)
-            return [after.next, *(self._next(piece) if is_over else [])]
-        turns.open[after.origin] -= 1
-        return self._next(piece) if is_over else []
+            self._resting.add(after.origin)
+        else:
+            self._open[after.origin] -= 1
+        is_resting = self._rank in self._resting or self._rank not in self._ranks
+        is_over = self._rank == after.origin and not self._open[after.origin]
+        following = self._next() if is_over or is_resting else []
+        return [after.next, *following] if after.stage is Stage.LATER else following
 
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
         """As `asp` has it; turns go on when all have drained."""
         found = super().pushed(rank, total, now_ns)
-        if found and total.stage is Stage.LATER:
-            self._turns[total.piece].draining.clear()
-            self._turns[total.piece].end()
+        if found and total.stage is Stage.LATER and not any(self._draining.values()):
+            self._resting.clear()
+            self._since_ns = LONG_AGO_NS
         return found
 
     def turned(self, now_ns: int) -> list[Sum]:
-        """Past the turns of ranks that are absent."""
-        found = []
-        for piece, turns in self._turns.items():
-            if turns.since_ns is None:
-                turns.since_ns = now_ns
-            elif now_ns - turns.since_ns > self._turn_ns:
-                found += self._next(piece)
-        return found
-
-    def gone(self, rank: int) -> list[Sum]:
-        """Its turns are over: that of now, too, when the clock is looked at next."""
-        for turns in self._turns.values():
-            if turns.rank == rank:
-                turns.end()
-        return super().gone(rank)
-
-    def _next(self, piece: int) -> list[Sum]:
-        """The turn goes to the next rank that is there, and whose last push is not still to come."""
-        turns = self._turns[piece]
-        ranks = [(turns.rank + step) % self._world for step in range(1, self._world + 1)]
-        for rank in ranks:
-            if rank in self._ranks - turns.draining and not turns.open[rank]:
-                return self._open(piece, rank)
-        turns.since_ns = None
+        """Past the turn of a rank that is absent."""
+        if self._since_ns is None:
+            self._since_ns = now_ns
+        elif now_ns - self._since_ns > self._turn_ns:
+            return self._next()
         return []
 
-    def _open(self, piece: int, rank: int) -> list[Sum]:
-        turns = self._turns[piece]
-        turns.rank, turns.since_ns = rank, None
-        turns.open[rank] += 1
-        turns.next[rank] += 1
-        return [Sum(piece, turns.next[rank] - 1, Stage.NOW, rank)]
+    def gone(self, rank: int) -> list[Sum]:
+        """Its turn is over with the next look at the clock."""
+        if self._rank == rank:
+            self._since_ns = LONG_AGO_NS
+        return super().gone(rank)
+
+    def _next(self) -> list[Sum]:
+        """The turn goes to the next rank that is there, and whose last push is not still to come."""
+        self._since_ns = None
+        for step in range(1, self._world + 1):
+            rank = (self._rank + step) % self._world
+            if rank in self._ranks - self._resting and not self._open[rank]:
+                self._rank = rank
+                self._open[rank] += len(self._pieces)
+                self._turns[rank] += 1
+                return [Sum(piece, self._turns[rank] - 1, Stage.NOW, rank) for piece in self._pieces]
+        return []
 
 
 class R2sp:

@@ -242,7 +242,7 @@ def test_a_state_is_that_of_the_same_job() -> None:
 def test_a_ballot_has_figures_of_ranks_and_pieces() -> None:
     job = job_of(world=3)
     kind, _ = axes_of(job)
-    assert len(kind.member(job, 1).vote(0)) == job.ballot.count == BALLOT_FIGURES + 3 + len(job.pieces)
+    assert len(kind.member(job, 1).vote(0)) == job.ballot.count == BALLOT_FIGURES + 6 + len(job.pieces)
 
 
 def test_one_rank_has_nothing_to_exchange() -> None:
