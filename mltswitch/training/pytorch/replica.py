@@ -365,7 +365,8 @@ class Replica:
                     at = int(finite.abs().argmax())
                     factor = float(gradient[at] / finite[at]) if finite[at] else 0.0
                 is_power_of_two = frexp(factor)[0] == 0.5
-                same = torch.allclose(pushed * (factor or 1.0), gradient, rtol=0, atol=0, equal_nan=True)
+                scaled = pushed if factor in {0.0, 1.0} else pushed * factor
+                same = torch.equal(scaled, gradient) or torch.allclose(scaled, gradient, 0, 0, equal_nan=True)
                 if not same or (factor and not is_power_of_two):
                     self._refuse("gradients have changed between backward and the optimizer's step")
         return factor
