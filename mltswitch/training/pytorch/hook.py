@@ -30,6 +30,7 @@ from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
 from mltswitch.training.axes import Elements, Member, Stage, Synchronization, axes_of
 from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
+from mltswitch.training.optimizer import check_rule
 from mltswitch.training.pytorch.replica import Replica
 from mltswitch.training.pytorch.steps import Steps
 from mltswitch.training.sums import Loss
@@ -472,6 +473,8 @@ def _synchronization_of(job: Job, model: torch.nn.Module) -> Synchronization:
     if _is_around(kind):
         if job.optimizer is None:
             raise UserInputError(f"is missing: {kind.name} works around it", where="optimizer")
+        if kind.needs.lone_pushes:
+            check_rule(job.optimizer)  # before all meet, so that each rank says it of itself
         if any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
             raise UserInputError(f"is sharded, which does not go with {kind.name}", where="model")
         if kind.needs.lone_pushes and getattr(model, "broadcast_buffers", False) and [*model.buffers()]:
