@@ -8,8 +8,8 @@ up, are measured with `bsp` and a server of its own, with `osp` and such a serve
 serves all pieces. Processor time, for other ranks and the server share this machine's cores; transport is
 not in it. `osp` has four fifths of the model later.
 
-    colocated_overhead          what osp with a co-located server adds, over computing: the parts below, all of
-                                them; the paper has 0.03 to 0.08
+    colocated_overhead          what osp with a co-located server adds, over computing: the sum of the
+                                parts below; the paper has 0.03 to 0.08
     ours_over_paper             colocated_overhead over the middle of that, 0.055
     colocated_difference        as figure 9 has it: both threads' time with co-located osp less that with bsp,
                                 over computing; from run to run it differs by 0.05 and more

@@ -56,7 +56,7 @@ def start(command: list[str], folder: Path) -> "subprocess.Popen[str]":
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--sync", "x"], "synchronization: 'x' is no synchronization (expected bsp"),
+        (["--sync", "x"], "synchronization: 'x' is no synchronization (expected asp, bsp"),
         (["--topology", "x"], "topology: 'x' is no topology (expected "),
         (["--transport", "x"], "transport: unknown transport 'x' (expected one of "),
         (["--model", "x"], "unknown task 'x' (expected one of digits"),
