@@ -197,7 +197,7 @@ def play(case: Scenario) -> tuple[Report, int]:
         if _is_early(case.job, report, rank, step, min(begun)):
             early.append((rank, step))
         member, pieces = virtual.nodes[rank].member, range(len(case.job.pieces))
-        assert member is not None  # noqa: S101
+        assert member is not None, "a server computes nothing"  # noqa: S101
         member.weighed(
             {piece: 1.0 + (7 * piece + step) % 5 for piece in pieces if piece % case.job.world == rank}
         )
@@ -325,7 +325,7 @@ def _judge_parameters(case: Scenario, report: Report, found: Counter[str]) -> No
     job, pushes = case.job, case.job.world * case.steps
     lost = np.zeros((pushes, job.elements), int)
     for loss in report.losses:
-        assert loss.total.origin is not None  # noqa: S101
+        assert loss.total.origin is not None, "pushes count alone here"  # noqa: S101
         if loss.total.stage is Stage.LATER:
             continue  # of zeros, with which a rank asks for parameters
         push = job.world * loss.total.number + loss.total.origin

@@ -9,13 +9,16 @@ import torch
 
 from mltswitch.training.axes import Elements, Network, Sum, axes_of
 from mltswitch.training.job import Job, make_job
-from mltswitch.training.pytorch.hook import layers_of
+from mltswitch.training.pytorch.layout import layers_of
 from mltswitch.training.pytorch.replica import Replica
 from mltswitch.training.pytorch.steps import Steps
 from mltswitch.training.tolerance import TrainingTask
 from mltswitch.training.virtual import VirtualJob
 
 NETWORK: Final = Network(1e9, 50e-6)
+PIECE_BYTES: Final = 4096
+EVALUATED_EVERY: Final = 5
+"""Steps of rank 0."""
 
 
 class _Driver:
@@ -49,9 +52,6 @@ class Trained:
     """When all gradients are in the parameters."""
     parameters: list[Elements] = field(default_factory=list)
     """Of each rank, in the end."""
-    later_share: float = 0.0
-    """Of the model, in the last step."""
-    seconds: float = 0.0
 
 
 def train(
@@ -60,28 +60,18 @@ def train(
     *,
     seed: int,
     steps: int,
-    settings: Mapping[str, Any] | None = None,
-    compute_seconds: Sequence[float] = (),
+    settings: Mapping[str, Any],
     network: Network = NETWORK,
-    loss_ratio: float = 0.0,
-    piece_bytes: int = 4096,
-    evaluate_every: int = 5,
-    **options: Any,
 ) -> Trained:
     """Train a task by all its ranks.
 
     Args:
         task: its `ranks` train.
         synchronization: a registered name.
-        seed: of parameters, batches, computing times and losses.
+        seed: of parameters, batches and computing times, of which each is 0.1 s on average.
         steps: of each rank.
         settings: of the synchronization.
-        compute_seconds: of each rank, on average; none: 0.1, with a tenth of that by chance.
         network: of all nodes.
-        loss_ratio: of packets.
-        piece_bytes: as `make_job` has it.
-        evaluate_every: so many steps of rank 0.
-        **options: of `make_job`.
     """
     ranks = task.ranks
     torch.manual_seed(seed)
@@ -97,20 +87,15 @@ def train(
         world=ranks,
         synchronization=synchronization,
         settings=settings,
-        piece_bytes=piece_bytes,
-        **options,
+        piece_bytes=PIECE_BYTES,
     )
     replicas = [
         Replica(plain, layers_of(model)[1], optimizer)
         for model, optimizer in zip(models, optimizers, strict=True)
     ]
     job = replace(plain, optimizer=replicas[0].rule)
-    virtual = VirtualJob(
-        job, network, loss_ratio=loss_ratio, seed=seed, parameters=replicas[0].values(), backward_share=0
-    )
-    return _Training(task, job, virtual, models, optimizers, replicas, seed, evaluate_every).run(
-        steps, compute_seconds
-    )
+    virtual = VirtualJob(job, network, parameters=replicas[0].values(), backward_share=0)
+    return _Training(task, job, virtual, models, optimizers, replicas, seed).run(steps)
 
 
 class _Training:
@@ -123,11 +108,9 @@ class _Training:
         optimizers: Sequence[torch.optim.Optimizer],
         replicas: Sequence[Replica],
         seed: int,
-        evaluate_every: int,
     ) -> None:
         self._task, self._job, self._virtual, self._seed = task, job, virtual, seed
         self._models, self._optimizers, self._replicas = models, optimizers, replicas
-        self._evaluate_every = evaluate_every
         self._parameters = [layers_of(model)[1] for model in models]
         self._counts = [parameter.numel() for parameter in self._parameters[0]]
         self._own: dict[tuple[int, int], Elements] = {}
@@ -138,10 +121,9 @@ class _Training:
         self._steps = [] if is_bsp else [self._steps_of(rank) for rank in range(job.world)]
         self._batches = [self._endless(rank) for rank in range(job.world)]
 
-    def run(self, steps: int, compute_seconds: Sequence[float]) -> Trained:
+    def run(self, steps: int) -> Trained:
         world, random = self._job.world, np.random.default_rng(self._seed)
-        mean = np.array(compute_seconds or [0.1] * world)[:, None]
-        times = mean * np.maximum(0.1, 1 + 0.1 * random.standard_normal((world, steps)))
+        times = 0.1 * np.maximum(0.1, 1 + 0.1 * random.standard_normal((world, steps)))
         self._virtual.arrived = self._arrived
         report = self._virtual.run(
             steps,
@@ -160,13 +142,12 @@ class _Training:
         trained = self._trained
         trained.parameters = [replica.values() for replica in self._replicas]
         trained.final_accuracy = self._accuracy()
-        trained.seconds = report.seconds
         return trained
 
     def _compute(self, rank: int, step: int) -> Elements:
         if step:
             self._optimize(rank, step - 1)
-        if rank == 0 and step and step % self._evaluate_every == 0:
+        if rank == 0 and step and step % EVALUATED_EVERY == 0:
             self._trained.accuracies.append((step, self._accuracy()))
         self._optimizers[rank].zero_grad()
         with torch.enable_grad():
@@ -175,8 +156,6 @@ class _Training:
         self._losses[rank, step] = float(loss.detach())
         if self._steps:
             self._later[rank] = self._steps[rank].begin(step)
-            counts = [self._job.pieces[piece].count for piece in self._later[rank]]
-            self._trained.later_share = sum(counts) / self._job.elements
         parts = [parameter.grad.reshape(-1) for parameter in self._parameters[rank]]
         own: Elements = torch.cat(parts).numpy()
         self._own[rank, step] = own
@@ -207,7 +186,7 @@ class _Training:
             return self._own[rank, step], self._virtual.report.results[rank, step]
 
         member = self._virtual.nodes[rank].member
-        assert member is not None  # noqa: S101
+        assert member is not None, "a server trains nothing"  # noqa: S101
         if not self._virtual.nodes[rank].counts_alone:
             self._replicas[rank].predict(member.prediction, member.lag)
         return Steps(_Driver(self._virtual, rank), self._replicas[rank], self._models[rank], vectors)

@@ -18,7 +18,7 @@ from mltswitch.training.simulate import STEPS, WARM_UP, Simulated, scaled_job, s
 from mltswitch.units import format_bps, format_seconds, parse_bps
 
 WIDTH: Final = 60
-"""Columns of a timeline."""
+"""Characters that a timeline is wide."""
 SIGNS: Final = {"computing": "=", "waiting": ">", "later": "."}
 ALL: Final = "all"
 

@@ -105,11 +105,7 @@ class Job:
 
     def __post_init__(self) -> None:
         """Raises UserInputError for what no job can have, also where another node tells of it."""
-        if self.world < 1 or self.servers < 0:
-            raise _no_nodes(self.world, self.servers)
-        _check_layers(self.layers)
-        if self.element_type not in ELEMENT_BYTES:
-            raise UserInputError(f"{self.element_type!r:.60} is no such type", where="element_type")
+        _check(self.layers, self.element_type, self.world, self.servers)
         if not 0 <= self.loss_bound < 1:
             problem = f"{self.loss_bound!r:.60} is no share"
             raise UserInputError(problem, where="loss_bound", expected="0 to below 1")
@@ -214,11 +210,7 @@ def make_job(
     Raises UserInputError for what no job can have.
     """
     entries = tuple(Layer(name, elements) for name, elements in layers)
-    if element_type not in ELEMENT_BYTES:
-        expected = ", ".join(ELEMENT_BYTES)
-        raise UserInputError(f"{element_type!r:.60} is no such type", where="element_type", expected=expected)
-    if world < 1 or servers < 0:
-        raise _no_nodes(world, servers)
+    _check(entries, element_type, world, servers)  # before they are cut
     if piece_bytes < 1:
         raise UserInputError(f"{piece_bytes} bytes", where="piece_bytes", expected="1 or more")
     if divisor not in list(Divisor):
@@ -228,7 +220,6 @@ def make_job(
     except (TypeError, ValueError):
         expected = "a mapping of names to numbers, texts and null"
         raise UserInputError(f"{settings!r:.60}", where="settings", expected=expected) from None
-    _check_layers(entries)
     return Job(
         layers=entries,
         pieces=cut(entries, ELEMENT_BYTES[element_type], piece_bytes, PIECES_A_ROOT * (servers or world)),
@@ -250,12 +241,13 @@ def make_job(
     )
 
 
-def _no_nodes(world: int, servers: int) -> UserInputError:
-    problem = f"{world} ranks and {servers} servers"
-    return UserInputError(problem, where="world", expected="1 or more ranks")
-
-
-def _check_layers(layers: tuple[Layer, ...]) -> None:
+def _check(layers: tuple[Layer, ...], element_type: str, world: int, servers: int) -> None:
+    if element_type not in ELEMENT_BYTES:
+        expected = ", ".join(ELEMENT_BYTES)
+        raise UserInputError(f"{element_type!r:.60} is no such type", where="element_type", expected=expected)
+    if world < 1 or servers < 0:
+        problem = f"{world} ranks and {servers} servers"
+        raise UserInputError(problem, where="world", expected="1 or more ranks")
     negative = next((layer for layer in layers if layer.elements < 0), None)
     if negative is not None:
         raise UserInputError(f"{negative.name!r:.60} has {negative.elements} elements", where="model")

@@ -296,7 +296,7 @@ class Node:
 
     def _begin(self, exchanges: list[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
         for exchange in exchanges:
-            self._sums.begin((exchange,), own, result, now_ns, self._ballots.get(exchange.step))
+            self._sums.begin(exchange, own, result, now_ns, self._ballots.get(exchange.step))
         self._arrive(now_ns)
 
     def _arrive(self, now_ns: int) -> None:
@@ -308,7 +308,7 @@ class Node:
                 self._count_votes(step)
             self._arrived.append((step, total))
             for exchange in self.member.arrived(step, total, now_ns):
-                self._sums.begin((exchange,), *self._vectors[exchange.step], now_ns)
+                self._sums.begin(exchange, *self._vectors[exchange.step], now_ns)
 
     def _count_votes(self, step: int) -> None:
         assert self.member is not None, "a server does not vote"  # noqa: S101

@@ -36,15 +36,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 """Options that these have, with torch's defaults; what else a group says must be off."""
-WITHOUT_EFFECT: Final = {
-    "params",
-    "param_names",
-    "foreach",
-    "fused",
-    "capturable",
-    "differentiable",
-    "initial_lr",
-}
+WITHOUT_EFFECT: Final = {"foreach", "fused", "capturable", "differentiable"}
+"""Options of torch that change how it computes, and not what."""
 
 
 def check_rule(rule: OptimizerRule) -> None:
@@ -84,7 +77,7 @@ class Parameters:
         self._steps: dict[int, int] = {}
 
     def of(self, piece: int) -> Elements:
-        """As they are now."""
+        """A piece's parameters as they are now."""
         if piece not in self._values:
             self._values[piece] = self._initial[self._job.pieces[piece].elements].copy()
         return self._values[piece]
@@ -93,8 +86,7 @@ class Parameters:
         """One step of the optimizer with a push, of which 1/N counts; the memory of the push is used up."""
         values, place = self.of(piece), self._job.pieces[piece]
         self._steps[piece] = self._steps.get(piece, 0) + 1
-        is_first = piece not in self._state
-        if is_first:
+        if piece not in self._state:
             second = None if self.rule.kind == "SGD" else np.zeros_like(values)
             self._state[piece] = np.zeros_like(values), second
         with np.errstate(all="ignore"):

@@ -52,7 +52,7 @@ class Simulated:
     synchronization_seconds: float
     """What a step takes beside computing."""
     samples_per_second: float
-    """Of all ranks."""
+    """Of all ranks together."""
     later_share: float
     """Of the model, exchanged while the next step computes."""
     timeline_seconds: float

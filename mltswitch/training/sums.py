@@ -168,7 +168,7 @@ class Sums:
 
     def begin(
         self,
-        exchanges: Iterable[Exchange],
+        exchange: Exchange,
         own: Elements,
         result: Elements,
         now_ns: int,
@@ -177,27 +177,26 @@ class Sums:
         """This rank's part of what its synchronization wants.
 
         Args:
-            exchanges: in order.
+            exchange: of this rank.
             own: a vector of all elements.
             result: one like it.
             now_ns: the time.
             ballots: own and result of a step's ballot.
         """
-        for exchange in exchanges:
-            for piece in exchange.pieces:
-                key = (piece, exchange.stage, exchange.origin)
-                total = Sum(piece, self._numbers[key], exchange.stage, exchange.origin)
-                self._numbers[key] += 1
-                self.begun.setdefault(total, now_ns)
-                work = self._work(total, now_ns)
-                if ballots is not None and piece == len(self.job.pieces):
-                    work.own, work.result = ballots
-                else:
-                    place = self.job.pieces[piece].elements
-                    work.own, work.result = own[place], result[place]
-                work.step = exchange.step
-                self._open_of[exchange.step] += 1
-                self._advance(work, work.plan.on_own, now_ns)
+        for piece in exchange.pieces:
+            key = (piece, exchange.stage, exchange.origin)
+            total = Sum(piece, self._numbers[key], exchange.stage, exchange.origin)
+            self._numbers[key] += 1
+            self.begun.setdefault(total, now_ns)
+            work = self._work(total, now_ns)
+            if ballots is not None and piece == len(self.job.pieces):
+                work.own, work.result = ballots
+            else:
+                place = self.job.pieces[piece].elements
+                work.own, work.result = own[place], result[place]
+            work.step = exchange.step
+            self._open_of[exchange.step] += 1
+            self._advance(work, work.plan.on_own, now_ns)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
         """A post has ended well."""
@@ -218,9 +217,7 @@ class Sums:
         """A rank is gone, and the job goes on: nothing of its waits, and nobody waits for it."""
         self._ignored.add(rank)
         for work in [*self._works.values()]:
-            for number in [*work.open]:
-                if work.plan.steps[number].peer == rank:
-                    work.open.discard(number)
+            work.open -= {number for number in work.open if work.plan.steps[number].peer == rank}
             if work.of.origin == rank:
                 self.begun.pop(work.of, None)
         self._release(self._keeper.gone(rank), now_ns)
@@ -383,7 +380,7 @@ class Sums:
 
     def _result(self, work: _Work) -> None:
         if work.plan.is_root and work.of.origin is not None:
-            assert self._parameters is not None  # noqa: S101
+            assert self._parameters is not None, "lone pushes need parameters"  # noqa: S101
             if work.result is None:  # of another rank; they may change before it has crossed
                 work.result = work.total = self._memory(work.of.piece)
             np.copyto(work.result, self._parameters.of(work.of.piece))

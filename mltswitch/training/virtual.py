@@ -401,7 +401,7 @@ class VirtualJob:
 
     @property
     def now_ns(self) -> int:
-        """Virtual time."""
+        """Virtual time since the beginning, in ns."""
         return round(self.now_seconds * NANOSECONDS)
 
     def _after(self, seconds: float, call: Callable[[], None]) -> None:

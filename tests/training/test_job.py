@@ -160,3 +160,10 @@ def test_what_another_node_tells_is_a_job(change: dict[str, Any], where: str) ->
 def test_settings_are_plain_data(settings: Any) -> None:
     with pytest.raises(UserInputError, match="settings: "):
         make_job([("a", 10)], world=2, settings=settings)
+
+
+def test_a_job_has_not_too_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltswitch.training.job.MOST_PIECES", 3)
+    make_job([("a", 30)], world=2, piece_bytes=40)
+    with pytest.raises(UserInputError, match=r"piece_bytes: 4 pieces \(expected 3 at most\)"):
+        make_job([("a", 40)], world=2, piece_bytes=40)

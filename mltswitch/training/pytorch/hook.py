@@ -9,10 +9,8 @@ and travels as float32 (float64 where the model has such parameters).
 
 import os
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import nan
 from textwrap import shorten
 from typing import Any, Final, NoReturn, Self
@@ -25,12 +23,12 @@ from torch.futures import Future
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, AgentError, Group, RanksMissingError
-from mltswitch.profile import call_with, profile_of_module
 from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
 from mltswitch.training.axes import Elements, Member, Stage, Synchronization, axes_of
 from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
 from mltswitch.training.optimizer import check_rule
+from mltswitch.training.pytorch.layout import Place, layers_of, places_of
 from mltswitch.training.pytorch.replica import Replica
 from mltswitch.training.pytorch.steps import Steps
 from mltswitch.training.sums import Loss
@@ -41,23 +39,13 @@ GENERATIONS: Final = 2
 """Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a parameter's gradients are in the model's vector."""
-
-    first: int
-    end: int
-    pieces: tuple[int, ...]
-    """Pieces that hold some of them."""
-
-
 @dataclass(slots=True, eq=False)
 class _Bucket:
     """A bucket of DDP's that waits for results."""
 
     future: Future[torch.Tensor]
     buffer: torch.Tensor
-    gradients: list[tuple[torch.Tensor, _Place]]
+    gradients: list[tuple[torch.Tensor, Place]]
     missing: set[int] = field(default_factory=set)
     """Pieces without results."""
 
@@ -153,7 +141,7 @@ class MltState:
             config = AgentConfig.load(os.fspath(config))
         self.error: TrainingError | None = None
         """Why the job has ended."""
-        self._places: Final = _places(order, self.job)
+        self._places: Final = places_of(order, self.job)
         self._own = [self._vector() for _ in range(self._generations)]
         self._results = [self._vector() for _ in range(self._generations)]
         self._lock = threading.Lock()
@@ -253,7 +241,7 @@ class MltState:
             self._finish([waiting], self._step)
         return future.then(_value_or_error)
 
-    def _fill(self, gradients: Iterable[tuple[torch.Tensor, _Place]]) -> list[int]:
+    def _fill(self, gradients: Iterable[tuple[torch.Tensor, Place]]) -> list[int]:
         """Copy own gradients to this step's vector: pieces that are whole by that."""
         own, _ = self._vectors(self._step)
         ready = []
@@ -262,7 +250,8 @@ class MltState:
             if self._weight != 1:
                 part *= self._weight
             for piece in place.pieces:
-                self._left[piece] -= self._overlap(piece, place)
+                first, end = place.within(self.job.pieces[piece])
+                self._left[piece] -= end - first
                 if not self._left[piece]:
                     ready.append(piece)
         return ready
@@ -324,7 +313,7 @@ class MltState:
         self._node.close(str(error)[:REASON_LENGTH])
         raise error
 
-    def _place(self, parameter: torch.Tensor) -> _Place:
+    def _place(self, parameter: torch.Tensor) -> Place:
         place = self._places.get(parameter)
         if place is None:
             shape = tuple(parameter.shape)
@@ -332,11 +321,6 @@ class MltState:
                 f"a parameter of shape {shape} was no part of it when the state was made", where="model"
             )
         return place
-
-    def _overlap(self, piece: int, place: _Place) -> int:
-        elements = self.job.pieces[piece].elements
-        start, stop = max(int(elements.start), place.first), min(int(elements.stop), place.end)
-        return stop - start
 
     def _arrived(self, step: int, piece: int, stage: Stage) -> None:
         """In the node's thread."""
@@ -361,12 +345,9 @@ class MltState:
                 for gradient, place in () if self._node.node.counts_alone else done[-1].gradients:
                     flat = gradient.view(-1)
                     for first, end in self._summed(place):
-                        flat[first - place.first : end - place.first].copy_(
-                            torch.from_numpy(result[first:end])
-                        )
-                    if (
-                        is_poisoned
-                    ):  # perhaps by gradients that only one rank has: all must skip this step, or none
+                        source = torch.from_numpy(result[first:end])
+                        flat[first - place.first : end - place.first].copy_(source)
+                    if is_poisoned:  # perhaps by one rank alone: all must skip this step, or none
                         flat[:1].fill_(nan)
             except BaseException:
                 with self._lock:
@@ -375,21 +356,18 @@ class MltState:
             bucket = done.pop()
             bucket.future.set_result(bucket.buffer)
 
-    def _summed(self, place: _Place) -> Iterable[tuple[int, int]]:
+    def _summed(self, place: Place) -> Iterable[tuple[int, int]]:
         """Elements of a parameter whose sums are there now."""
         if not self._later.intersection(place.pieces):
             return [(place.first, place.end)]
-        pieces = [self.job.pieces[number] for number in place.pieces if number not in self._later]
-        return [
-            (max(piece.first, place.first), min(piece.first + piece.count, place.end)) for piece in pieces
-        ]
+        return [place.within(self.job.pieces[number]) for number in place.pieces if number not in self._later]
 
     def _vectors(self, step: int) -> tuple[Elements, Elements]:
         return self._own[step % self._generations], self._results[step % self._generations]
 
     @property
     def _member(self) -> Member:
-        assert self._node.node.member is not None  # noqa: S101
+        assert self._node.node.member is not None, "a server has no hook"  # noqa: S101
         return self._node.node.member
 
     def _failed(self, error: TrainingError) -> None:
@@ -426,41 +404,6 @@ def _value_or_error(done: Future[torch.Tensor]) -> torch.Tensor:
 
 def _devices(tensor: torch.Tensor) -> list[int | str | torch.device] | None:
     return [tensor.device] if tensor.is_cuda else None
-
-
-def layers_of(
-    module: torch.nn.Module, example: Any = None
-) -> tuple[list[tuple[str, int]], list[torch.nn.Parameter]]:
-    """Layers with their elements in forward order, and the parameters in the order of the model's vector."""
-    forward = None if example is None else partial(call_with, module, example)
-    profile = profile_of_module(type(module).__name__, module, forward)
-    by_name = dict(module.named_parameters())
-    for name, parameter in by_name.items():
-        if not parameter.dtype.is_floating_point:
-            raise UserInputError(f"is {parameter.dtype}", where=name, expected="real floating-point numbers")
-    names = [tensor.name for layer in profile.layers for tensor in layer.tensors]
-    layers = [
-        (layer.name, sum(by_name[tensor.name].numel() for tensor in layer.tensors))
-        for layer in profile.layers
-    ]
-    return layers, [by_name[name] for name in names]
-
-
-def _places(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.Tensor, _Place]:
-    holders: defaultdict[int, list[int]] = defaultdict(list)
-    parameters, bounds, position = [*order], [], 0
-    for parameter in parameters:
-        bounds.append((position, position + parameter.numel()))
-        position += parameter.numel()
-    number = 0
-    for piece, cut in enumerate(job.pieces):
-        while bounds[number][1] <= cut.first:
-            number += 1
-        for at in range(number, len(bounds)):
-            if bounds[at][0] >= cut.first + cut.count:
-                break
-            holders[at].append(piece)
-    return {parameter: _Place(*bounds[at], tuple(holders[at])) for at, parameter in enumerate(parameters)}
 
 
 def _is_around(kind: Synchronization) -> bool:

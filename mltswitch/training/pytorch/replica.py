@@ -23,6 +23,7 @@ from torch import Tensor
 from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Elements
 from mltswitch.training.job import Job, OptimizerRule
+from mltswitch.training.pytorch.layout import places_of
 
 MOST_EXACT_BYTES: Final = 4
 """Of an element: parts of shorter ones are not rounded as the whole is."""
@@ -49,12 +50,12 @@ class Run:
 
     parameter: torch.nn.Parameter
     group: int
-    """Of the optimizer's."""
+    """Number of the optimizer's group that the parameter is in."""
     first: int
     """Of the parameter, as `end`."""
     end: int
     place: slice
-    """In the model's vector."""
+    """The same elements in the model's vector."""
 
     def of(self, tensor: Tensor) -> Tensor:
         """A view of these elements of a tensor like the parameter."""
@@ -66,7 +67,7 @@ class _Ahead:
     """A piece of which sums are to come: what it was before the first, and all steps since."""
 
     values: list[Tensor]
-    """By run."""
+    """Of each run of the piece."""
     states: list[dict[str, Any]]
     """Of the optimizer, by run."""
     steps: dict[int, "_Step"] = field(default_factory=dict)
@@ -110,27 +111,21 @@ class Replica:
             each: number for number, group in enumerate(optimizer.param_groups) for each in group["params"]
         }
         self._runs: list[list[Run]] = [[] for _ in job.pieces]
-        """By piece."""
+        """Of each piece, in order."""
         self._ranges: list[tuple[int, int]] = []
-        piece, position = 0, 0
-        for parameter in parameters:
+        for parameter, place in places_of(parameters, job).items():
             if parameter not in groups:
                 problem = f"lacks a parameter of shape {tuple(parameter.shape)} that the model trains"
                 raise UserInputError(problem, where="optimizer")
             if not parameter.is_contiguous():
                 raise UserInputError("has parameters that are not contiguous in memory", where="model")
-            end = position + parameter.numel()
-            self._ranges.append((end, groups[parameter]))
-            first = position
-            while first < end:
-                stop = min(end, job.pieces[piece].first + job.pieces[piece].count)
-                run = Run(parameter, groups[parameter], first - position, stop - position, slice(first, stop))
-                self._runs[piece].append(run)
-                piece += stop == job.pieces[piece].first + job.pieces[piece].count
-                first = stop
-            position = end
+            group, base = groups[parameter], place.first
+            self._ranges.append((place.end, group))
+            for piece in place.pieces:
+                first, end = place.within(job.pieces[piece])
+                self._runs[piece].append(Run(parameter, group, first - base, end - base, slice(first, end)))
         self._ahead: dict[int, _Ahead] = {}
-        """By piece."""
+        """Pieces of which sums are to come, or have come and corrected nothing yet."""
         self._accepted: set[int] = set()
         """Pieces of which sums have come that have not corrected anything."""
 
@@ -212,8 +207,13 @@ class Replica:
             for piece in folding:
                 by_step[next(iter(self._ahead[piece].steps))].append(piece)
             for number, ready in by_step.items():
-                entries = [(self._ahead[piece], self._ahead[piece].steps.pop(number)) for piece in ready]
-                self._take([(piece, *pair) for piece, pair in zip(ready, entries, strict=True)])
+                rows = []
+                for piece in ready:
+                    ahead = self._ahead[piece]
+                    step = ahead.steps.pop(number)
+                    parts = zip(self._runs[piece], ahead.values, ahead.states, step.gradients, strict=True)
+                    rows += [(*part, step.options) for part in parts]
+                self._apply(rows)
         for piece in self._accepted:
             self._show(piece)
         self._accepted.clear()
@@ -247,7 +247,7 @@ class Replica:
         """All parameters, as one vector."""
         parts = [run.of(run.parameter).cpu() for runs in self._runs for run in runs]
         kind = getattr(torch, self._job.element_type)
-        return torch.cat(parts).to(kind).numpy()  # type: ignore[no-any-return]
+        return torch.cat(parts).to(kind).numpy()  # type: ignore[no-any-return]  # torch has no types here
 
     def drop_gradients(self) -> None:
         """The optimizer finds nothing to do: roots have stepped."""
@@ -272,22 +272,13 @@ class Replica:
         ahead = self._ahead[piece]
         return bool(ahead.steps) and next(iter(ahead.steps.values())).is_sum
 
-    def _take(self, taken: Sequence[tuple[int, _Ahead, _Step]]) -> None:
-        """Step what these pieces were with sums."""
-        self._apply(
-            [
-                (run, ahead.values[number], ahead.states[number], step.gradients[number], step.options)
-                for piece, ahead, step in taken
-                for number, run in enumerate(self._runs[piece])
-            ]
-        )
-
     def _show(self, piece: int) -> None:
         """Let the parameters and the optimizer have what a piece is, and own gradients' steps since."""
         ahead, runs = self._ahead[piece], self._runs[piece]
         values, states = ahead.values, ahead.states
         if ahead.steps:
-            values, states = [value.clone() for value in values], [_copied(state) for state in states]
+            values = [value.clone() for value in values]
+            states = [{name: _copy(value) for name, value in state.items()} for state in states]
         for step in ahead.steps.values():
             if self._prediction == "optimizer" or step.is_sum:
                 rows = zip(runs, values, states, step.gradients, strict=True)
@@ -309,24 +300,22 @@ class Replica:
 
     def _apply(self, every: Iterable[tuple[Run, Tensor, dict[str, Any], Tensor | None, Options]]) -> None:
         """One step of an optimizer of the same kind with these values, states and gradients, in place."""
-        rows = [(*row[:3], row[3], row[4]) for row in every if row[3] is not None]
-        if not rows:
-            return
         groups: defaultdict[int, list[torch.nn.Parameter]] = defaultdict(list)
-        options = rows[0][4]
-        stand_ins = []
-        for run, value, _, gradient, _ in rows:
-            stand_in = torch.nn.Parameter(value)
-            stand_in.grad = gradient.to(value.dtype)
-            groups[run.group].append(stand_in)
-            stand_ins.append(stand_in)
+        stepped: list[tuple[torch.nn.Parameter, dict[str, Any]]] = []
+        options: Options = []
+        for run, value, state, gradient, options in every:  # noqa: B007  (all rows have the same)
+            if gradient is not None:
+                stand_in = torch.nn.Parameter(value)
+                stand_in.grad = gradient.to(value.dtype)
+                groups[run.group].append(stand_in)
+                stepped.append((stand_in, state))
+        if not stepped:
+            return
         kind: Any = type(self.optimizer)
         shadow = kind([{"params": members, **options[group]} for group, members in groups.items()])
-        for stand_in, (_, _, state, _, _) in zip(stand_ins, rows, strict=True):
-            if state:
-                shadow.state[stand_in] = state
+        shadow.state.update({stand_in: state for stand_in, state in stepped if state})
         shadow.step()
-        for stand_in, (_, _, state, _, _) in zip(stand_ins, rows, strict=True):
+        for stand_in, state in stepped:
             state.update(shadow.state[stand_in])
 
     def _state_of(self, run: Run) -> dict[str, Any]:
@@ -386,10 +375,6 @@ def _is_like(value: Any, run: Run) -> bool:
 
 def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
-
-
-def _copied(state: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _copy(value) for name, value in state.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -5,9 +5,8 @@ OSP, section 2.1.2. A push weighs 1/N, and its rank gets the parameters as they 
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Self
 
-from mltswitch.training.axes import Exchange, Needs, NoSettings, Stage, Sum, settings_of
+from mltswitch.training.axes import Exchange, Needs, NoSettings, Stage, Sum, Synchronization, settings_of
 from mltswitch.training.job import Job
 from mltswitch.training.synchronization.bsp import BspMember
 
@@ -48,7 +47,7 @@ class AspKeeper:
         return [Sum(piece, 0, stage, rank) for rank in sorted(self._ranks) for stage in Stage]
 
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
-        """The answer to it."""
+        """A push is answered as `answers` says; who drains, when all do."""
         if total.stage is Stage.NOW:
             return self.answers(rank, total, now_ns)
         place = total.piece, total.number
@@ -60,7 +59,7 @@ class AspKeeper:
         return [total]
 
     def turned(self, now_ns: int) -> list[Sum]:  # noqa: ARG002
-        """Time changes nothing."""
+        """Nobody can push because time has passed."""
         return []
 
     def gone(self, rank: int) -> list[Sum]:
@@ -81,17 +80,17 @@ class Asp:
     needs = Needs(lone_pushes=True)
     votes = False
 
-    def of(self, job: Job) -> Self:
-        """It has no settings."""
+    def of(self, job: Job) -> Synchronization:
+        """The same for every job, which may have no settings of it."""
         settings_of(job, NoSettings)
         return self
 
     def member(self, job: Job, rank: int) -> AspMember:
-        """One for each rank."""
+        """What a rank of the job has of its own."""
         return AspMember(job, rank)
 
     def keeper(self, job: Job) -> AspKeeper:
-        """One for each node that keeps parameters."""
+        """What a node that keeps parameters has of its own."""
         return AspKeeper(job)
 
 

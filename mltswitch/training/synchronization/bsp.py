@@ -92,7 +92,7 @@ class BspKeeper:
         return [total]
 
     def turned(self, now_ns: int) -> list[Sum]:  # noqa: ARG002
-        """Time changes nothing."""
+        """Nobody can push because time has passed."""
         return []
 
     def gone(self, rank: int) -> list[Sum]:  # noqa: ARG002
@@ -108,7 +108,7 @@ class Bsp:
     votes = False
 
     def of(self, job: Job) -> Self:
-        """It has no settings."""
+        """The same for every job, which may have no settings of it."""
         settings_of(job, NoSettings)
         return self
 

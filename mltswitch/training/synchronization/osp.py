@@ -116,7 +116,7 @@ class Progress(BaseModel):
     """What the size of a step depends on, as a checkpoint has it."""
 
     loss: float = 0.0
-    """Sum of this epoch's."""
+    """Sum of the losses of this epoch's steps."""
     first_loss: float | None = Field(default=None, gt=0)
     """Mean of the first epoch that has one."""
     growth: float = Field(default=0.0, ge=0, le=1)
@@ -381,7 +381,7 @@ class Osp:
     votes = True
 
     def __init__(self, settings: OspSettings) -> None:
-        self.settings: Final = settings
+        self._settings = settings
 
     def of(self, job: Job) -> "Osp":
         """With the settings of a job."""
@@ -393,8 +393,8 @@ class Osp:
         return Osp(settings)
 
     def member(self, job: Job, rank: int) -> OspMember:
-        """One for each rank."""
-        return OspMember(job, rank, self.settings)
+        """What a rank of the job has of its own."""
+        return OspMember(job, rank, self._settings)
 
     def keeper(self, job: Job) -> OspKeeper:
         """One for each node that completes sums."""

@@ -9,9 +9,9 @@ from typing import Final
 
 from pydantic import Field
 
-from mltswitch.training.axes import Needs, NoSettings, Stage, Sum, settings_of
+from mltswitch.training.axes import NoSettings, Stage, Sum, Synchronization, settings_of
 from mltswitch.training.job import Job
-from mltswitch.training.synchronization.asp import AspKeeper, AspMember
+from mltswitch.training.synchronization.asp import Asp, AspKeeper
 from mltswitch.units import NANOSECONDS
 
 LONG_AGO_NS: Final = -(1 << 62)
@@ -96,26 +96,20 @@ class R2spKeeper(AspKeeper):
         return []
 
 
-class R2sp:
+class R2sp(Asp):
     """The description that is registered."""
 
     name = "r2sp"
-    needs = Needs(lone_pushes=True)
-    votes = False
 
     def __init__(self, turn_seconds: float) -> None:
         self._turn_seconds = turn_seconds
 
-    def of(self, job: Job) -> "R2sp":
+    def of(self, job: Job) -> Synchronization:
         """With the turns of a job."""
         return R2sp(settings_of(job, R2spSettings).turn_seconds)
 
-    def member(self, job: Job, rank: int) -> AspMember:
-        """One for each rank."""
-        return AspMember(job, rank)
-
     def keeper(self, job: Job) -> R2spKeeper:
-        """One for each node that keeps parameters."""
+        """What a node that keeps parameters has of its own, with the turns of the job."""
         return R2spKeeper(job, self._turn_seconds)
 
 

@@ -8,9 +8,9 @@ from collections import Counter, defaultdict
 
 from pydantic import Field
 
-from mltswitch.training.axes import Needs, NoSettings, Stage, Sum, Synchronization, settings_of
+from mltswitch.training.axes import NoSettings, Stage, Sum, Synchronization, settings_of
 from mltswitch.training.job import Job
-from mltswitch.training.synchronization.asp import AspKeeper, AspMember
+from mltswitch.training.synchronization.asp import Asp, AspKeeper
 from mltswitch.training.synchronization.bsp import SYNCHRONIZATION as BSP
 
 
@@ -18,7 +18,7 @@ class SspSettings(NoSettings):
     """What a job may say of it."""
 
     staleness: int = Field(default=3, ge=0, le=1_000_000, strict=True)
-    """Steps; 0 is `bsp`."""
+    """Steps that a rank may be ahead of the slowest one, beside the step that it is at; 0 is `bsp`."""
 
 
 class SspKeeper(AspKeeper):
@@ -56,12 +56,10 @@ class SspKeeper(AspKeeper):
         return [total for total in held if total.number < slowest + self.staleness]
 
 
-class Ssp:
+class Ssp(Asp):
     """The description that is registered."""
 
     name = "ssp"
-    needs = Needs(lone_pushes=True)
-    votes = False
 
     def __init__(self, staleness: int) -> None:
         self._staleness = staleness
@@ -71,12 +69,8 @@ class Ssp:
         staleness = settings_of(job, SspSettings).staleness
         return Ssp(staleness) if staleness else BSP
 
-    def member(self, job: Job, rank: int) -> AspMember:
-        """One for each rank."""
-        return AspMember(job, rank)
-
     def keeper(self, job: Job) -> SspKeeper:
-        """One for each node that keeps parameters."""
+        """What a node that keeps parameters has of its own, with the staleness of the job."""
         return SspKeeper(job, self._staleness)
 
 

@@ -99,6 +99,15 @@ class Ranks:
             return None
 
 
+def living(count: int, device: str) -> Iterator[Ranks]:
+    """Ranks for a fixture, ended with it."""
+    found = Ranks(count, device)
+    yield found
+    for process in found.processes:
+        process.kill()
+        process.join()
+
+
 def _jobs(world: int, **options: Any) -> list[dict[str, Any]]:
     """Arguments of `init_process_group` by rank."""
     return [{"rank": rank, "world_size": world, "timeout": PATIENCE} | options for rank in range(world)]
@@ -124,11 +133,7 @@ def _serve(pipe: Connection, device: str, stacks: str) -> None:
 
 @pytest.fixture(scope="module", params=DEVICES)
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    found = Ranks(3, request.param)
-    yield found
-    for process in found.processes:
-        process.kill()
-        process.join()
+    yield from living(3, request.param)
 
 
 # Every collective, element type and shape against gloo

@@ -20,7 +20,7 @@ from mltswitch.errors import MltswitchError, UserInputError  # noqa: E402
 from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.hook import CONFIG_VARIABLE, MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
-from tests.training.pytorch.test_backend import DEVICES, Ranks, generator  # noqa: E402
+from tests.training.pytorch.test_backend import DEVICES, Ranks, generator, living  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
@@ -29,11 +29,7 @@ STEPS = 6
 
 @pytest.fixture(scope="module", params=DEVICES)
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    found = Ranks(2, request.param)
-    yield found
-    for process in found.processes:
-        process.kill()
-        process.join()
+    yield from living(2, request.param)
 
 
 def _model(dtype: Any = None) -> Any:

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may 
 
 from mltswitch.errors import MltswitchError  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
-from tests.training.pytorch.test_backend import DEVICES, Ranks, generator  # noqa: E402
+from tests.training.pytorch.test_backend import DEVICES, Ranks, generator, living  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
@@ -26,11 +26,7 @@ PIECE_BYTES = 2048
 
 @pytest.fixture(scope="module", params=DEVICES)
 def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    found = Ranks(2, request.param)
-    yield found
-    for process in found.processes:
-        process.kill()
-        process.join()
+    yield from living(2, request.param)
 
 
 def model_of(dtype: Any = None) -> Any:
@@ -71,7 +67,7 @@ def flat(model: Any) -> Any:
 def train(
     options: dict[str, Any], optimizer_name: str = "momentum", steps: int = STEPS, kind: str = "plain"
 ) -> dict[str, Any]:
-    """Drained parameters after each step, and what is later in the last one."""
+    """Drained parameters after each step, and the share that is later in the last one."""
     module = model_of()
     is_alone = options.get("synchronization") in {"asp", "ssp", "r2sp"}
     model = DistributedDataParallel(module, bucket_cap_mb=0.01, broadcast_buffers=not is_alone)
@@ -116,7 +112,7 @@ def train(
                 dist.all_gather_object(own, json.dumps(state.state_dict()))
                 states = module.state_dict(), optimizer.state_dict(), own, draws
                 checkpoint = step + 1, copy.deepcopy(states)
-        later = sorted(state._member.later(steps - 1))
+        later = state.later_share
         state.drain()
         found.append(flat(model))
         assert state._steps is None or isnan(state._steps.seconds()), "what follows is no computing"
@@ -135,7 +131,7 @@ def test_osp_leaves_all_ranks_with_the_same_bits(
 ) -> None:
     options = {**OSP, "settings": {**OSP["settings"], **settings}}
     first, second = ranks.results(2, train, options, optimizer, store=tmp_path)
-    assert first["later"] == second["later"] != []
+    assert first["later"] == second["later"] > 0
     assert torch.equal(first["parameters"][-1], second["parameters"][-1])
     bsp, _ = ranks.results(2, train, {}, optimizer, store=tmp_path)
     difference = (first["parameters"][-1] - bsp["parameters"][-1]).abs().max()
@@ -147,7 +143,7 @@ def test_osp_without_later_is_bsp_bit_by_bit(ranks: Ranks, tmp_path: Path, kind:
     options = {"synchronization": "osp", "settings": {"share": 0.0}}
     osp, _ = ranks.results(2, train, options, "adamw", STEPS, kind, store=tmp_path)
     bsp, _ = ranks.results(2, train, {}, "adamw", STEPS, kind, store=tmp_path)
-    assert osp["later"] == []
+    assert osp["later"] == 0
     assert torch.equal(osp["parameters"][-1], bsp["parameters"][-1])
     assert osp["skipped"] == bsp["skipped"] == (kind == "amp")
 
@@ -174,7 +170,7 @@ def test_a_restart_from_a_checkpoint_is_as_if_it_had_not_been(
     assert torch.equal(restarted["parameters"][-1], whole["parameters"][-1])
     assert torch.equal(restarted["parameters"][-1], other["parameters"][-1])
     if options:
-        assert restarted["later"] == whole["later"] != []
+        assert restarted["later"] == whole["later"] > 0
 
 
 def _spoils(spoil: str, options: dict[str, Any]) -> str:
@@ -332,7 +328,6 @@ def _looks(options: dict[str, Any]) -> dict[str, Any]:
                 seen["evaluated"] = flat(model)
         model.module.state_dict()
         seen["saved"] = flat(model)
-        seen["buffers"] = model.module[2].running_mean.clone()
     return seen
 
 
@@ -355,7 +350,7 @@ def test_lone_pushes_end_with_the_same_parameters(
     start = flat(model_of())
     bsp, _ = ranks.results(2, train, {}, optimizer, STEPS, "schedule", store=tmp_path)
     moved = (bsp["parameters"][-1] - start).norm()
-    assert (first["parameters"][-1] - bsp["parameters"][-1]).norm() < 0.7 * moved
+    assert (first["parameters"][-1] - bsp["parameters"][-1]).norm() < moved, "nearer than the start"
 
 
 def _weighted(options: dict[str, Any]) -> Any:

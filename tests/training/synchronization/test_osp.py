@@ -176,11 +176,11 @@ def test_a_rank_that_ranks_otherwise_is_named() -> None:
     virtual = VirtualJob(job, Network(1e9, 1e-5))
     odd = virtual.nodes[1].member
     assert isinstance(odd, OspMember)
-    odd._slices.least_important = lambda *args, **options: [0]  # type: ignore[method-assign]
+    odd.restore({**odd.state(), "importance": [1.0] * len(job.pieces)})
     report = run(virtual)
     assert {type(error) for error in report.errors.values()} == {JobMismatchError}
     assert report.errors[0].where == report.errors[2].where == "rank 1"
-    assert "ranked other pieces as unimportant in step 1 than rank" in str(report.errors[0])
+    assert "ranked other pieces as unimportant in step 0 than rank" in str(report.errors[0])
     assert max(report.failed_seconds.values()) < 1
 
 
