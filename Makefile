@@ -2,7 +2,7 @@
 #   make demo    a model turned into thresholds, pushed to a lab on this machine, and measured
 #   make test    every check and every test
 #   make check   lint, types and layers only
-#   make test-fast, make test-lab   the two halves of the tests
+#   make test-fast, make test-lab, make test-quiet   the parts of the tests
 #   make test-bmv2                  the P4 program on a real switch; part of test-lab, which skips it without BMv2
 #   make wheel                       a wheel with the compiled data plane, in dist/
 #   make coverage                   lines and branches that the fast half reaches
@@ -15,42 +15,42 @@ TORCH := $(VENV)/.torch
 
 FAST := not lab and not root and not browser and not bmv2
 
-.PHONY: demo test test-fast test-lab test-bmv2 differential coverage check laws golden lock wheel clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws golden lock wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
 	@$(BIN)/python scripts/demo.py
 
-test: check test-fast test-lab
-
-# What fails is run once more, and the summary says so (R): a machine that stands still for a second is no fault of
-# ours, and a fault comes twice. Look at each.
-RERUNS := --reruns 1 -rR
+test: check test-fast test-lab test-quiet
 
 # Much of what they do is to wait, for SSH, timers and processes: two a processor.
 WORKERS = $(shell n=$$((2 * $$(nproc))); echo $$((n < 16 ? n : 16)))
 
 test-fast: $(TORCH)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(RERUNS) -m "$(FAST)" tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "$(FAST)" --durations=10 tests bmv2_tests
 
-# One after the other, and nothing beside them: they measure queues.
+# Each process has a network and a /run of its own, and a module is one process's.
 test-lab: $(TORCH)
-	$(BIN)/python -m pytest -m "not ($(FAST))" $(RERUNS) --durations=10 tests bmv2_tests
+	MLTSWITCH_OWN_MACHINE=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+	    -m "not ($(FAST)) and not quiet" --durations=15 tests bmv2_tests
+
+test-quiet: $(TORCH)
+	$(BIN)/python -m pytest -m quiet --durations=5 tests bmv2_tests
 
 # A switch and its test keep two processors busy; each worker has a switch of its own.
 SWITCHES = $(shell n=$$(($$(nproc) / 2)); echo $$((n < 2 ? 2 : n > 4 ? 4 : n)))
 
 # The P4 program on a real simple_switch_grpc; fails where BMv2, p4c or root is missing, instead of skipping.
 test-bmv2: $(SETUP)
-	$(BIN)/python -m pytest --require-bmv2 -n $(SWITCHES) --dist worksteal --durations=10 bmv2_tests
+	$(BIN)/python -m pytest --require-bmv2 -n $(SWITCHES) --dist worksteal -m bmv2 --durations=10 bmv2_tests
 
 # Random packets through switch and model; MLTSWITCH_DIFFERENTIAL_PACKETS says how many, _SEED which.
 differential: $(SETUP)
 	MLTSWITCH_DIFFERENTIAL_PACKETS=$${MLTSWITCH_DIFFERENTIAL_PACKETS:-100000} \
-	    $(BIN)/python -m pytest --require-bmv2 -q bmv2_tests/test_differential.py
+	    $(BIN)/python -m pytest --require-bmv2 -q -m bmv2 bmv2_tests/test_differential.py
 
 coverage: $(TORCH)
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal -m "$(FAST)" --cov --cov-report=term:skip-covered tests bmv2_tests
 
 check: $(SETUP)
 	$(BIN)/ruff check .
@@ -64,7 +64,7 @@ laws: $(SETUP)
 
 # Rewrites the golden files from what the code renders now; read the difference before you commit it.
 golden: $(SETUP)
-	$(BIN)/python -m pytest -q tests/golden --update-golden
+	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py --update-golden
 
 # A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
 wheel: $(SETUP)

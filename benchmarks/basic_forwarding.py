@@ -14,8 +14,8 @@ from typing import Final
 
 import click
 
-from mltswitch.documents import write_atomically
 from mltswitch.errors import MltswitchError
+from mltswitch.outputs import write_atomically
 from mltswitch.p4.build import compile_program, find_compiler
 from mltswitch.p4.program import (
     DEVICE_CONFIG_FILE,

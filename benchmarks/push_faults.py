@@ -12,13 +12,17 @@ operator runs the same again, or `rollback` where `resume` says so. Nothing else
 After that each switch's whole configuration, running and saved, must be what it was, or what the undisturbed
 push makes of a twin, as its state in the journal says; of an atomic push, on all of them alike.
 
-    runs                     each with a fault, by kind in `runs_KIND`
+    runs                     each with a fault, by kind in `runs_KIND`; `missed_KIND`: faults that waited for
+                             a line which the switch never got
     devices                  in all runs
     devices_half_configured  neither the old nor the new configuration
     journal_disagreements    the journal or `status` says one, and the switch runs the other
     wrong_box_accepted       something changed on a box that is not the one of the inventory
     human_needed             a switch is not settled after two commands, or a command ended by a bug
     atomic_mixed             an atomic push is in effect on some switches only
+    record_contradicts_device  `status` ends with 0, and the switch runs what the journal does not say
+    foreign_change_lost      of two operators one has success, and the switch does not run his plan, or the
+                             plan of whoever came after him; or neither has, and it runs a mixture
 
 All of these but the first two have to be 0. What is not, is told on standard error, with all that it takes to
 see it again: `--seed S --first RUN --runs 1`. Kills after a time do not fall on the same line each time.
@@ -32,11 +36,16 @@ see it again: `--seed S --first RUN --runs 1`. Kills after a time do not fall on
     reboot           at a line, so that what is not saved is lost
     deaf             a line is answered as if all were well, and ignored; none that saves, which no read shows
     wrong_box        another box answers at a switch's address
+    late             a switch thinks longer about a line than `--device-timeout` allows, and then does it
+    two_operators    somebody pushes another plan at the same time, from a state directory of his own
+
+The longest line takes five seconds here, and not thirty, for what mltswitch waits and for switches alike.
 """
 
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -59,21 +68,32 @@ import click
 
 from benchmarks.emulated import Rack
 from benchmarks.figures import print_figures
-from benchmarks.twins import configured, fabric_plans, snapshot
+from benchmarks.twins import ask, configured, fabric_plans, snapshot
 from mltswitch.deploy.journal import OPEN, Entry, State
 from mltswitch.inventory import Device
-from mltswitch.lab.emulators import KINDS, Accept, Drop, EmulatorServer, EosDevice, Faults, Reboot, Refuse
+from mltswitch.lab.emulators import (
+    KINDS,
+    Accept,
+    Drop,
+    EmulatorServer,
+    EosDevice,
+    Faults,
+    Late,
+    Reboot,
+    Refuse,
+)
 from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.emulators.faults import Fault
 from mltswitch.plan import Plan
 from mltswitch.targets import Target, target_for
 
+ACCEPT: Final = ("--accept",)
 RUNS: Final = 500
 QUICK_RUNS: Final = 20
 AT_ONCE: Final = 8
 KINDS_OF_FAULT: Final = (
     *("kill_time", "kill_line", "kill_line", "kill_journal", "hang", "refuse", "space", "drop", "unplug"),
-    *("reboot", "deaf", "wrong_box"),
+    *("reboot", "deaf", "wrong_box", "late", "late", "two_operators", "two_operators"),
 )
 PORTS: Final = 4
 SECOND_FAULTS: Final = ("kill_line", "drop", "reboot", "refuse", "wrong_box")
@@ -84,6 +104,13 @@ HANG_SECONDS: Final = 0.5
 """After which the operator kills the push."""
 OPERATOR_LATE_SECONDS: Final = 3600.0
 """EOS undoes by itself what nobody has confirmed after ten minutes."""
+LATE_SECONDS: Final = 5.0
+"""The longest that a line takes."""
+SCALED: Final[Mapping[str, float]] = {
+    "mltswitch.deploy.transaction.LINE_SECONDS": LATE_SECONDS,
+    "mltswitch.deploy.transaction.SAVE_SECONDS": LATE_SECONDS,
+    "mltswitch.deploy.occupation.IDLE_SECONDS": 2.0,
+}
 SHOWN_LINES: Final = 12
 ATOMIC_HINT: Final = "takes the others back, too"
 """What `resume` says where devices of an atomic change went back."""
@@ -105,6 +132,8 @@ VIOLATIONS: Final = (
     "wrong_box_accepted",
     "human_needed",
     "atomic_mixed",
+    "record_contradicts_device",
+    "foreign_change_lost",
 )
 _PRELOADED: Final = (
     *(
@@ -115,10 +144,19 @@ _PRELOADED: Final = (
         "mltswitch.cli.deploy",
         "mltswitch.cli.changes",
     ),
-    *("netmiko", "nornir.core", "nornir.plugins.runners", "mltswitch.deploy.shell", "mltswitch.deploy.trust"),
+    *(
+        "mltswitch.deploy.command_line",
+        "nornir.core",
+        "nornir.plugins.runners",
+        "mltswitch.deploy.shell",
+        "mltswitch.deploy.trust",
+    ),
 )
 
 
+_FRAME: Final = re.compile(r" && echo [0-9a-f]{16} && ")
+"""What a shell's session puts between steps that it sends together."""
+_MARK: Final = re.compile("mlt-[0-9a-f]{8}-[0-9a-f]{8}")
 _planning: Final = threading.Lock()
 _starting: Final = threading.Lock()  # a start asks after all processes: it took the exit codes of other runs
 
@@ -136,15 +174,17 @@ class Trouble(Faults):
     victim: str | None = None
 
     def on_line(self, number: int, line: str) -> Fault | None:
-        """The fault, at its line."""
+        """The fault, at its line; of steps that come together, none reaches the switch then."""
         del number
-        if line not in self.lines or not self.at:
-            return None
-        self.count += 1
-        if self.count == self.at:
-            self.victim = line
-            return self.act()
-        return self.act() if self.repeats and line == self.victim else None
+        for step in _FRAME.split(line):
+            if step not in self.lines or not self.at:
+                continue
+            self.count += 1
+            if self.count == self.at:
+                self.victim = step
+            if step == self.victim and (self.count == self.at or self.repeats):
+                return self.act()
+        return None
 
 
 @dataclass
@@ -157,8 +197,12 @@ class Box:
     trouble: Trouble
     change: tuple[str, ...]
     save: tuple[str, ...]
+    back: tuple[str, ...]
+    """Lines of the way back."""
     old: tuple[str, str]
     new: tuple[str, str]
+    after: Mapping[str, str]
+    """Who pushed, in order (a: the plan, b: the former one) → what it runs then."""
 
     def now(self) -> tuple[str, str]:
         """Running and saved."""
@@ -191,18 +235,20 @@ class Run:
         self._pid = 0
         self.commands: list[Ended] = []
         self.violations: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
         self.details: list[str] = []
         self.kind = random.choice(KINDS_OF_FAULT)
         self.is_atomic = random.random() < 0.4
         self.options = ("--atomic",) * self.is_atomic + ("--serial", "1") * (random.random() < 0.3)
-        if self.kind == "hang" and random.random() < 0.5:
+        if self.kind == "late" or (self.kind == "hang" and random.random() < 0.5):
             self.options += ("--device-timeout", "3")
         leaves = random.randint(2, 4)
         platforms = tuple(sorted(random.sample(sorted(KINDS), random.randint(1, leaves))))
         with _planning:
             plan, former, devices = fabric_plans(leaves, platforms)
         self._rack = Rack(folder, devices)
-        (folder / "plan.json").write_text(plan.model_dump_json(by_alias=True), encoding="utf-8")
+        for name, document in (("plan.json", plan), ("other.json", former)):
+            (folder / name).write_text(document.model_dump_json(by_alias=True), encoding="utf-8")
         self.boxes = [self._box(device, plan, former) for device in devices]
 
     def _box(self, leaf: Device, plan: Plan, former: Plan) -> Box:
@@ -213,7 +259,19 @@ class Run:
             if start is not None:
                 configured(each, target, start)
         change = configured(twin, target, plan)
+        state, capabilities = (wanted := target.quantise(plan, leaf.name)).state, wanted.capabilities
+        before, after_it = (
+            {query: ask(each, target, query) for query in target.queries(state)} for each in (switch, twin)
+        )
+        back = target.restore(before, target.read(after_it, state, capabilities), state, capabilities)
         trouble = Trouble()
+        after = {"": snapshot(switch, leaf.platform)[0]}
+        for order in ("a", "b", "ab", "ba") if self.kind == "two_operators" else ():
+            third = self._switch(leaf.name, leaf.platform)
+            for run in (start, *(plan if who == "a" else former for who in order)):
+                if run is not None:
+                    configured(third, target, run)
+            after[order] = snapshot(third, leaf.platform)[0]
         return Box(
             leaf.name,
             target,
@@ -221,8 +279,10 @@ class Run:
             trouble,
             tuple(step.command for step in change.steps),
             tuple(step.command for step in change.save),
+            tuple(step.command for step in back.steps),
             snapshot(switch, leaf.platform),
             snapshot(twin, leaf.platform),
+            after,
         )
 
     def _switch(self, name: str, platform: str) -> EmulatedDevice:
@@ -238,7 +298,10 @@ class Run:
                 stack.callback(box.server.stop)
             self._rack.write({box.name: box.server.port for box in self.boxes})
             plan = str(self._folder / "plan.json")
-            words = ("push", plan, "-i", str(self._rack.inventory), "--accept", "--yes", *self.options)
+            words = ("push", plan, "-i", str(self._rack.inventory), *ACCEPT, "--yes", *self.options)
+            if self.kind == "two_operators":
+                self._push_both(words)
+                return
             self._disturbed(self.kind, words)
             self._compare(is_final=False)
             if self._random.random() < 0.3:
@@ -247,19 +310,61 @@ class Run:
                 self._operate()
             self._compare(is_final=True)
 
+    def _push_both(self, words: tuple[str, ...]) -> None:
+        """Two pushes at once, which both end what they began; then whoever had success must have it."""
+        ends: dict[str, str] = {}
+        late = self._random.uniform(0, 1.5)
+
+        def operator(name: str, plan: str, wait_seconds: float) -> None:
+            time.sleep(wait_seconds)
+            told = self._command(words[0], plan, *words[2:], "--json", state=f"state-{name}")
+            begin = told.output.find("{")
+            reports = json.JSONDecoder().raw_decode(told.output, begin)[0]["devices"] if begin >= 0 else []
+            ends.update({f"{name} {each['device']}": each["status"] for each in reports})
+            if told.code not in {0, 4}:
+                self._violated("human_needed", f"push of {name} ended with {told.code}")
+
+        other = threading.Thread(
+            target=operator, args=("b", str(self._folder / "other.json"), late), daemon=True
+        )
+        other.start()
+        operator("a", words[1], 0.0)
+        other.join()
+        for name in "ab":  # what is unfinished, one command takes back
+            states = self._states(f"state-{name}")
+            if any(state in OPEN for state in states.values()):
+                self._command("rollback", state=f"state-{name}")
+                ended = self._states(f"state-{name}")
+                ends |= {f"{name} {each}": ended[each] for each in states if states[each] is not ended[each]}
+                if still := [each for each in ended if ended[each] in OPEN]:
+                    self._violated("human_needed", f"{name}: {still} after a rollback")
+        for box in self.boxes:
+            self._silent(box)
+            won = "".join(
+                who for who in "ab" if ends.get(f"{who} {box.name}") in {"changed", "ok", "would-change"}
+            )
+            now = box.now()[0]
+            self.details.append(f"{box.name} ({box.target.platform}): success of {won or 'none'}")
+            fits = {"ab", "ba"} if len(won) > 1 else {won}
+            if now not in {box.after[order] for order in fits}:
+                runs = [order for order, text in box.after.items() if text == now]
+                self._violated("foreign_change_lost", f"{box.name}: runs what {runs} give, {ends}")
+
     def _operate(self) -> None:
         self._check_status(self._command("status", "--json"))
-        words = self._random.choice((("resume", "--yes"), ("rollback",)))
+        words = self._random.choice((("resume", "--yes", *ACCEPT), ("rollback",)))
         second = self._random.choice(SECOND_FAULTS) if self._random.random() < SECOND_FAULT_SHARE else ""
         first = self._disturbed(second, words) if second else self._command(*words)
-        if any(state in OPEN for state in self._states().values()):
-            self._command(*(("rollback",) if ATOMIC_HINT in first.output else words))
+        for _ in range(2):  # that of an atomic change may be told only by the second one
+            if any(state in OPEN for state in self._states().values()):
+                first = self._command(*(("rollback",) if ATOMIC_HINT in first.output else words))
+        self._check_status(self._command("status", "--json"))
 
     def _disturbed(self, kind: str, words: tuple[str, ...]) -> Ended:
         """A command with a fault, which is lifted afterwards."""
         self._lifted.clear()
         self.details.append(f"{words[0]}: {kind}")
-        box = self._random.choice(self.boxes)
+        box = self._random.choice([box for box in self.boxes if box.change] or self.boxes)
         if kind == "wrong_box":
             self._swap(box)
         elif kind == "kill_time":
@@ -270,7 +375,7 @@ class Run:
             lines = self._random.randint(1, 3 * len(self.boxes))
             threading.Thread(target=self._kill_after_journal, args=(lines,), daemon=True).start()
         else:
-            self._trouble(kind, box)
+            self._trouble(kind, box, is_way_back=words[0] == "rollback")
         try:
             return self._command(*words)
         finally:
@@ -279,13 +384,16 @@ class Run:
                 lift()
             self._lifting.clear()
             for each in self.boxes:
+                if each.trouble.at and each.trouble.victim is None:
+                    self.missed[kind if words[0] == "push" else f"second_{kind}"] += 1
                 each.trouble.at = 0
                 self._silent(each)
 
-    def _trouble(self, kind: str, box: Box) -> None:
+    def _trouble(self, kind: str, box: Box, *, is_way_back: bool) -> None:
         trouble, random = box.trouble, self._random
-        lines = box.save if kind == "space" else box.change if kind == "deaf" else (*box.change, *box.save)
-        trouble.lines, trouble.count = frozenset(lines), 0
+        change = box.back if is_way_back else box.change
+        lines = box.save if kind == "space" else change if kind == "deaf" else (*change, *box.save)
+        trouble.lines, trouble.count, trouble.victim = frozenset(lines), 0, None
         trouble.at = 1 if kind == "space" else random.randint(1, max(1, len(lines)))
         trouble.repeats = kind == "space" or (kind == "refuse" and random.random() < 0.5)
         is_run = random.random() < 0.5
@@ -297,6 +405,8 @@ class Run:
                 case "kill_line":
                     self._kill()
                     return None if is_run else Drop()
+                case "late":
+                    return Late(random.uniform(2.0, LATE_SECONDS))
                 case "hang":
                     if not waits:
                         threading.Timer(HANG_SECONDS, self._kill).start()
@@ -344,9 +454,9 @@ class Run:
                 return
             time.sleep(0.001)
 
-    def _command(self, *words: str) -> Ended:
-        output = self._folder / f"output-{len(self.commands)}"
-        environment = {"MLTSWITCH_STATE": str(self._folder / "state")}
+    def _command(self, *words: str, state: str = "state") -> Ended:
+        output = self._folder / f"output-{len(self.commands)}-{state}"
+        environment = {"MLTSWITCH_STATE": str(self._folder / state)}
         context = multiprocessing.get_context("forkserver")
         process = context.Process(target=_mltswitch, args=(words, environment, str(output)), daemon=True)
         with _starting:
@@ -367,14 +477,14 @@ class Run:
             self._violated("human_needed", f"{words[0]} ended by a bug")
         return ended
 
-    def _journal(self) -> Path | None:
-        folder = self._folder / "state" / "changes"
+    def _journal(self, state: str = "state") -> Path | None:
+        folder = self._folder / state / "changes"
         changes = [path for path in folder.glob("*") if (path / "change.json").is_file()]
         return changes[0] / "journal.jsonl" if changes else None
 
-    def _states(self) -> dict[str, State]:
+    def _states(self, folder: str = "state") -> dict[str, State]:
         states = dict.fromkeys((box.name for box in self.boxes), State.PLANNED)
-        path = self._journal()
+        path = self._journal(folder)
         if path is not None and path.is_file():
             for line in path.read_bytes().split(b"\n")[:-1]:
                 entry = Entry.model_validate_json(line)
@@ -420,8 +530,12 @@ class Run:
         for report in json.JSONDecoder().raw_decode(status.output, begin)[0]["devices"]:
             [box] = [box for box in self.boxes if box.name == report["device"]]
             said = {"runs-the-plan": box.new, "runs-what-ran-before": box.old}.get(report["status"])
-            if said is not None and said[0] != box.now()[0]:
+            now = _unmarked(box.now()[0])
+            if said is not None and said[0] != now:
                 self._violated("journal_disagreements", f"{box.name}: status says {report['status']}")
+            on_record = {"old": box.old, "new": box.new}.get(SETTLED.get(self._states()[box.name], ""))
+            if status.code == 0 and on_record is not None and on_record[0] != now:
+                self._violated("record_contradicts_device", f"{box.name}: {self._states()[box.name]}")
 
     def _violated(self, what: str, detail: str) -> None:
         self.violations[what] += 1
@@ -442,6 +556,11 @@ class Run:
         return "\n".join((head, *self.details, *map(str, self.commands)))
 
 
+def _unmarked(text: str) -> str:
+    """What a switch runs, without the mark of an unfinished change, which is no part of either."""
+    return "\n".join(line for line in text.splitlines() if not _MARK.search(line))
+
+
 def _mltswitch(words: tuple[str, ...], environment: Mapping[str, str], output: str) -> None:
     """The command, in a process of its own."""
     from mltswitch.__main__ import main as command  # noqa: PLC0415 (in the forked process alone)
@@ -451,7 +570,10 @@ def _mltswitch(words: tuple[str, ...], environment: Mapping[str, str], output: s
     for number in (1, 2):
         os.dup2(file, number)
     sys.argv = ["mltswitch", *words]
-    with patch("mltswitch.inventory.load.ansible_program", return_value=None):
+    with ExitStack() as stack:
+        stack.enter_context(patch("mltswitch.inventory.load.ansible_program", return_value=None))
+        for name, value in SCALED.items():
+            stack.enter_context(patch(name, value))
         command()
 
 
@@ -468,6 +590,7 @@ def campaign(seed: int, first: int, runs: int) -> dict[str, float]:
             except Exception:  # noqa: BLE001  (a bug of the benchmark must not pass for a run that went well)
                 run.details.append(traceback.format_exc())
                 run.violations["human_needed"] += 1
+        found.update({f"missed_{kind}": number for kind, number in run.missed.items()})
         found.update({"runs": 1, "devices": len(run.boxes), f"runs_{run.kind}": 1, **run.violations})
         if run.violations:
             print(run, file=sys.stderr, flush=True)

@@ -34,7 +34,7 @@ import click
 from netmiko import ConnectHandler
 
 from benchmarks.figures import print_figures
-from mltswitch.deploy import Fleet, Status, push
+from mltswitch.deploy import Fleet, Question, Status, push
 from mltswitch.deploy.conversation import Conversation
 from mltswitch.deploy.ssh import connect
 from mltswitch.deploy.state_directory import STATE_VARIABLE
@@ -233,7 +233,7 @@ def measure(platform: str, plan: Plan, round_trip_ms: int, folder: Path) -> dict
     with reached(platform, round_trip_ms / 1000, folder) as (device, relay):
         started = time.perf_counter()
         inventory = Inventory((device,), folder)
-        [report] = push(plan, inventory, accept=True, fleet=Fleet(connector=connector)).devices
+        [report] = push(plan, inventory, accept=[*Question], fleet=Fleet(connector=connector)).devices
         seconds = time.perf_counter() - started
         if report.status is not Status.CHANGED:
             raise DeviceError(f"the push ended with {report.status}: {report.error}", where=platform)
@@ -248,15 +248,22 @@ def measure(platform: str, plan: Plan, round_trip_ms: int, folder: Path) -> dict
     target = target_for(platform)
     if target.session is Session.CLI:
         with reached(platform, round_trip_ms / 1000, folder) as (device, _):
-            found["netmiko_seconds"] = netmiko_seconds(device, target, lines)
+            found["netmiko_seconds"] = netmiko_seconds(device, target, without_marks(target, lines))
         found["ratio_to_netmiko"] = found["netmiko_seconds"] / apply_seconds
     return {f"{platform}_{round_trip_ms}ms_{name}": value for name, value in found.items()}
+
+
+def without_marks(target: Target, lines: Sequence[str]) -> list[str]:
+    """The lines without those by which a push says that it is at work: they were sent by themselves."""
+    lock = target.guard.lock
+    marks = lock.configured if lock is not None else None
+    return [line for line in lines if marks is None or not marks.search(line)]
 
 
 def netmiko_seconds(device: Device, target: Target, lines: Sequence[str]) -> float:
     """What netmiko's own call takes for these lines, in a session that is open."""
     with ConnectHandler(
-        device_type=target.netmiko_type,
+        device_type=target.dialect or "linux",
         host=device.address,
         port=device.port,
         username=device.user,

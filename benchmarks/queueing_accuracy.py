@@ -35,8 +35,7 @@ AIM: Final = 1 / 3
 FACTOR: Final = 2.0
 MOST_FACTOR: Final = 1e99
 """Stands for infinity, which JSON does not know: a loss predicted as 0."""
-PEERS: Final = ("paper", "mm1k")
-MODELS: Final = ("completion", *PEERS)
+MODELS: Final = ("completion", "paper")
 WORST_SHOWN: Final = 5
 
 

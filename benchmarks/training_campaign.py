@@ -38,7 +38,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Action, Network, Stage, axes_of, synchronizations, topologies
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Divisor, Job, OptimizerRule, make_job
-from mltswitch.training.node import GRACE_SECONDS, Node
+from mltswitch.training.node import Node
 from mltswitch.training.virtual import CHECK_SECONDS, SILENCE_SECONDS, HungError, Report, VirtualJob
 
 JOBS: Final = 12_000
@@ -393,11 +393,11 @@ def _is_right(error: TrainingError, failed_seconds: float, case: Scenario) -> bo
     if fault.kind == "kill":
         return isinstance(error, NodeLostError) and failed_seconds <= fault.at_seconds + MARGIN_SECONDS
     if fault.kind == "cut":
-        patience = max(SILENCE_SECONDS, DEADLINE_SECONDS + GRACE_SECONDS + longest_step)
+        patience = max(SILENCE_SECONDS, DEADLINE_SECONDS + longest_step)
         return failed_seconds <= fault.at_seconds + patience + MARGIN_SECONDS
     turns = CHECK_SECONDS * job.world if job.synchronization == "r2sp" else 0.0
     looks = 1 if job.optimizer is None else 2  # who drains looks whether others train on
-    patience = looks * (DEADLINE_SECONDS + GRACE_SECONDS + CHECK_SECONDS) + longest_step * case.steps + turns
+    patience = looks * (DEADLINE_SECONDS + CHECK_SECONDS) + longest_step * case.steps + turns
     return isinstance(error, NodeLateError) and failed_seconds <= patience + MARGIN_SECONDS
 
 

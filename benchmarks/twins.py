@@ -22,8 +22,6 @@ PLAN_PORTS: Final = 3
 UNORDERED: Final = frozenset({".routes"})
 ORDERED: Final = ".diffserv.policies."
 """The classes of an ICOS policy."""
-NO_TRACE: Final = ".maps"
-"""On Dell SONiC, a kind of map of which none is left is as one that never was."""
 UNSHOWN: Final = ".prefix_modes"
 """Which no show of Onyx tells."""
 _CONFIGURE: Final = {
@@ -99,7 +97,7 @@ def _comparable(configuration: Any, platform: str) -> str:
     if platform != "eos":
         return "\n".join(sorted(_facts(configuration, "")))
     block, lines = "", []
-    for line in running_config("", "", "tx-queue", configuration).splitlines():
+    for line in running_config("", "", configuration).splitlines():
         block = line if line[:1].strip() else block
         lines.append(f"{block} / {line}")
     return "\n".join(sorted(lines))
@@ -115,8 +113,7 @@ def _facts(value: Any, path: str) -> Iterator[str]:
         is_ordered = path.startswith(ORDERED)
         for number, (key, entry) in enumerate(value.items()):
             place = f"{path}.{number} {key}" if is_ordered else f"{path}.{key}"
-            if path != NO_TRACE:
-                yield place
+            yield place
             if place != UNSHOWN:
                 yield from _facts(entry, place)
     elif isinstance(value, list | tuple):

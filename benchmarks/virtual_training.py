@@ -90,7 +90,7 @@ def train(
         piece_bytes=PIECE_BYTES,
     )
     replicas = [
-        Replica(plain, layers_of(model)[1], optimizer)
+        Replica(plain, [*layers_of(model)[1].values()], optimizer)
         for model, optimizer in zip(models, optimizers, strict=True)
     ]
     job = replace(plain, optimizer=replicas[0].rule)
@@ -111,7 +111,7 @@ class _Training:
     ) -> None:
         self._task, self._job, self._virtual, self._seed = task, job, virtual, seed
         self._models, self._optimizers, self._replicas = models, optimizers, replicas
-        self._parameters = [layers_of(model)[1] for model in models]
+        self._parameters = [[*layers_of(model)[1].values()] for model in models]
         self._counts = [parameter.numel() for parameter in self._parameters[0]]
         self._own: dict[tuple[int, int], Elements] = {}
         self._losses: dict[tuple[int, int], float] = {}

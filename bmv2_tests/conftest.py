@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from bmv2_tests.interpreted import interpreted_switch
 from bmv2_tests.packets import PORTS, base_lines
-from bmv2_tests.switch import Bmv2, missing, running_switch
+from bmv2_tests.switch import INTERPRETER_AND_BMV2, AnySwitch, missing, running_switch
 from mltswitch.p4.build import Compiler, find_compiler
 from mltswitch.p4.program import Program, shipped_program
 
@@ -16,12 +17,6 @@ REQUIRE_VARIABLE = "MLTSWITCH_REQUIRE_BMV2"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--require-bmv2", action="store_true", help="Fail where BMv2 or p4c is missing.")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "bmv2_tests" in item.path.parts:
-            item.add_marker("bmv2")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -45,15 +40,19 @@ def compiler() -> Compiler:
     return find_compiler()
 
 
-@pytest.fixture(scope="module")
-def module_switch() -> Iterator[Bmv2]:
+@pytest.fixture(scope="module", params=INTERPRETER_AND_BMV2)
+def module_switch(request: pytest.FixtureRequest) -> Iterator[AnySwitch]:
+    if request.param == "interpreter":
+        with interpreted_switch(len(PORTS)) as interpreted:
+            yield interpreted
+        return
     with running_switch(len(PORTS)) as switch:
         yield switch
         assert switch.is_alive, switch.log()
 
 
 @pytest.fixture
-def switch(module_switch: Bmv2, program: Program) -> Bmv2:
+def switch(module_switch: AnySwitch, program: Program) -> AnySwitch:
     """A switch with the base configuration, its queues empty and its counters 0."""
     module_switch.load(program, base_lines())
     module_switch.drain()

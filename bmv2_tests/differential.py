@@ -1,4 +1,4 @@
-"""The real switch against the reference model: the same tables, queues and packets; then byte for byte."""
+"""A switch against the reference model, or against another switch: byte for byte from the same beginnings."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Final
 
 from bmv2_tests.packets import barrier, barrier_lines, is_barrier, plug
 from bmv2_tests.random_packets import Round, is_for_a_cable, random_frame, random_round
-from bmv2_tests.switch import QUEUE_COUNTERS, Bmv2, patiently, place, ticket_commands
+from bmv2_tests.switch import QUEUE_COUNTERS, AnySwitch, patiently, place, ticket_commands
 from mltswitch.p4.model import ReferenceSwitch, Verdict
 from mltswitch.p4.program import Program
 from mltswitch.queueing.decision import Decision
@@ -40,22 +40,46 @@ class Policers:
         return False
 
 
-def compare(switch: Bmv2, program: Program, seed: int, *, packets: int = PACKETS_PER_ROUND) -> list[str]:
+def compare(switch: AnySwitch, program: Program, seed: int, *, packets: int = PACKETS_PER_ROUND) -> list[str]:
     """The differences of one round, for people to read; none where switch and model agree."""
-    rng = Random(seed)  # noqa: S311  # nothing is secret
-    planned = random_round(rng, len(switch.ends))
-    frames = [frame for _ in range(packets) if is_for_a_cable(frame := random_frame(rng, planned.dscps))]
+    planned, frames = _planned(switch, seed, packets)
     return patiently(lambda: _compare(switch, program, planned, frames))
 
 
-def _compare(switch: Bmv2, program: Program, planned: Round, frames: Sequence[bytes]) -> list[str]:
-    policers = Policers()
-    lines = [*planned.lines, *barrier_lines(switch.ends)]
-    model = ReferenceSwitch(lines, policers.is_exceeding)
-    switch.load(program, lines)
+def observed(switch: AnySwitch, program: Program, seed: int) -> dict[str, object]:
+    """All that one round shows of a switch: what comes out, what waits, and what was counted."""
+    planned, frames = _planned(switch, seed, PACKETS_PER_ROUND)
+    came = patiently(lambda: _send(switch, program, planned, _windows(frames)))
+    return {
+        "frames": Counter((port, frame.hex()) for port, frame in came if not is_barrier(frame)),
+        "tickets": {where: switch.tickets(*where) for where in planned.held},
+        "counters": dict(switch.control.counters()),
+        "refused": switch.refused(),
+    }
+
+
+def _planned(switch: AnySwitch, seed: int, packets: int) -> tuple[Round, list[bytes]]:
+    rng = Random(seed)  # noqa: S311  # nothing is secret
+    planned = random_round(rng, len(switch.ends))
+    return planned, [
+        frame for _ in range(packets) if is_for_a_cable(frame := random_frame(rng, planned.dscps))
+    ]
+
+
+def _windows(frames: Sequence[bytes]) -> list[Sequence[bytes]]:
+    return [frames[first : first + _WINDOW] for first in range(0, len(frames), _WINDOW)]
+
+
+def _lines(switch: AnySwitch, planned: Round) -> list[str]:
+    return [*planned.lines, *barrier_lines(switch.ends)]
+
+
+def _send(
+    switch: AnySwitch, program: Program, planned: Round, windows: Sequence[Sequence[bytes]]
+) -> list[tuple[int, bytes]]:
+    """(port, frame) of all that comes out, the queues having been held meanwhile."""
+    switch.load(program, _lines(switch, planned))
     switch.drain()
-    expected: defaultdict[int, defaultdict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
-    windows = [frames[first : first + _WINDOW] for first in range(0, len(frames), _WINDOW)]
     with switch.held(planned.held) as hold:
         _set_states(switch, planned)
         came = []
@@ -63,7 +87,15 @@ def _compare(switch: Bmv2, program: Program, planned: Round, frames: Sequence[by
             for frame in window:
                 switch.ends[planned.ingress_port].send(frame)
             came += hold.settle(planned.ingress_port)
-        came += hold.release()
+        return came + hold.release()
+
+
+def _compare(switch: AnySwitch, program: Program, planned: Round, frames: Sequence[bytes]) -> list[str]:
+    policers = Policers()
+    model = ReferenceSwitch(_lines(switch, planned), policers.is_exceeding)
+    expected: defaultdict[int, defaultdict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+    windows = _windows(frames)
+    came = _send(switch, program, planned, windows)
     _plug_model(model, planned)
     policers.left_bytes.update(planned.bursts_bytes)
     for window in windows:
@@ -93,7 +125,7 @@ def _plug_model(model: ReferenceSwitch, planned: Round) -> None:
         model.queues[where].admitted_bytes, model.queues[where].left_bytes = admitted, left
 
 
-def _set_states(switch: Bmv2, planned: Round) -> None:
+def _set_states(switch: AnySwitch, planned: Round) -> None:
     bursts = planned.bursts_bytes.items()
     switch.control.write(
         [f"meter_set_rates policers {place(*where)} 0:{burst} 0:{burst}" for where, burst in bursts]
@@ -133,7 +165,7 @@ def _differing_frames(
     return differences
 
 
-def _differing_states(switch: Bmv2, model: ReferenceSwitch, planned: Round) -> list[str]:
+def _differing_states(switch: AnySwitch, model: ReferenceSwitch, planned: Round) -> list[str]:
     differences = []
     for where in planned.held:
         state = model.queues[where]
@@ -144,7 +176,7 @@ def _differing_states(switch: Bmv2, model: ReferenceSwitch, planned: Round) -> l
     return differences
 
 
-def _differing_counters(switch: Bmv2, model: ReferenceSwitch) -> list[str]:
+def _differing_counters(switch: AnySwitch, model: ReferenceSwitch) -> list[str]:
     differences = []
     for where, real in switch.control.counters().items():
         state = model.queues[where]

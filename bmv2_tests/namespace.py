@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 _CLONE_NEWNET: Final = 0x40000000
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -101,6 +101,16 @@ class Namespace:
         finally:
             os.close(target)
             os.close(own)
+
+
+class End(Protocol):
+    """One end of a cable."""
+
+    def send(self, frame: bytes) -> None:
+        """Send one frame."""
+
+    def received(self) -> Iterator[bytes]:
+        """All frames that wait."""
 
 
 class CableEnd:

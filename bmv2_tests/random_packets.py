@@ -249,6 +249,8 @@ def _ipv6(rng: Random, dscps: tuple[int, ...], flaw: int | None) -> bytes:
     version = rng.randrange(16) if flaw == 3 else 6
     traffic_class = rng.choice(dscps) << 2 | rng.randrange(4)
     source = b"\xfd" + bytes(14) + rng.choice((b"\1", b"\2", rng.randbytes(1)))
+    if flaw == 8:  # an address that no host has
+        source = rng.choice((bytes(16), bytes(15) + b"\1", b"\xff\2" + bytes(14)))
     destination = rng.choice(
         (
             bytes.fromhex("fd0000010001") + bytes(9) + b"\1",

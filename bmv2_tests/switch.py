@@ -1,10 +1,11 @@
-"""A real simple_switch_grpc with cables: started, programmed, sent packets to, ended by its process id."""
+"""What tests do with a switch; and a real simple_switch_grpc with cables, ended by its process id."""
 
 import os
 import shutil
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import fields
@@ -12,9 +13,12 @@ from itertools import count
 from pathlib import Path
 from typing import Final, TypeVar
 
-from bmv2_tests.namespace import CableEnd, Namespace, frames_waiting, wait_for_frames, wait_until
+import pytest
+
+from bmv2_tests.namespace import CableEnd, End, Namespace, frames_waiting, wait_for_frames, wait_until
 from bmv2_tests.packets import barrier, is_barrier, is_plug, number_of, plug
 from bmv2_tests.runtime_cli import RuntimeCli
+from mltswitch.lab.mininet_bmv2 import takes_notifications
 from mltswitch.p4.control import DECISION_COUNTER, DECISIONS, QueueCounters, Switch, open_switch
 from mltswitch.p4.program import QUEUES_PER_PORT, Program
 from mltswitch.p4.queue_depth import set_queue_depth
@@ -29,6 +33,11 @@ _ATTEMPTS: Final = 20
 _PACKET_SECONDS: Final = 1.05
 """At one packet per second, the lowest rate that BMv2 knows."""
 Result = TypeVar("Result")
+BMV2: Final = pytest.param("bmv2", marks=pytest.mark.bmv2)
+INTERPRETER_AND_BMV2: Final = ("interpreter", BMV2)
+"""Most tests run with the compiled program in the interpreter, which needs nothing, and in a real BMv2."""
+real_only: Final = pytest.mark.parametrize("module_switch", [BMV2], indirect=True)
+"""Of tests that need a real port, clock or thread of BMv2."""
 QUEUE_COUNTERS: Final = tuple(counter.name for counter in fields(QueueCounters))
 _END_SECONDS: Final = 60.0
 _numbers = count()
@@ -59,81 +68,30 @@ def place(port: int, queue: int) -> int:
     return port * QUEUES_PER_PORT + queue
 
 
-class Bmv2:
-    """One switch process; `ends` are the other ends of the cables in its ports, where they are held."""
+class AnySwitch(ABC):
+    """What runs the program: a real BMv2 or the interpreter; `ends` are the other ends of its cables."""
 
-    def __init__(
-        self,
-        namespace: Namespace,
-        interfaces: Mapping[int, str],
-        ends: Mapping[int, CableEnd],
-        thrift_port: int,
-    ):
-        self.namespace = namespace
-        self.interfaces = interfaces
-        self.ends = ends
-        self._thrift_port = thrift_port
-        self._device_id = 1
-        self._stack = ExitStack()
-        self._barriers = count(1)
+    control: Switch
+    ends: Mapping[int, End]
+    cli: RuntimeCli
+    is_alive: bool
+    _barriers: Iterator[int]
 
-    def __enter__(self) -> "Bmv2":
-        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bmv2-test-")))
-        self._log = folder / "log"
-        socket_file = folder / "grpc"
-        self._address = f"unix:{socket_file}"
-        options = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
-        # The files of its own debugger and notifications lie in /tmp under one name for all switches.
-        command = self.namespace.command(
-            *(SWITCH, "--no-p4", "--device-id", str(self._device_id), *options),
-            *(
-                "--thrift-port",
-                str(self._thrift_port),
-                "-L",
-                "off",
-                "--notifications-addr",
-                f"ipc://{folder}/notify",
-            ),
-            *("--", "--grpc-server-addr", self._address, "--cpu-port", str(CPU_PORT)),
-            *("--priority-queues", str(QUEUES_PER_PORT)),
-        )
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        self._stack.callback(self._end)
-        wait_until(lambda: socket_file.exists() or not self.is_alive, f"{SWITCH} listens")
-        assert self.is_alive, self.log()
-        self.control: Switch = self._stack.enter_context(
-            open_switch(self._address, device_id=self._device_id)
-        )
-        self._cli: RuntimeCli | None = None
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self.process.poll() is None
-
-    def log(self) -> str:
-        """What the process has said."""
-        return self._log.read_text(errors="replace")
-
-    @property
-    def cli(self) -> RuntimeCli:
-        """BMv2's command line; there is one as soon as a program runs."""
-        if self._cli is None:
-            self._cli = RuntimeCli(self.namespace.command(CLI, "--thrift-port", str(self._thrift_port)))
-            self._stack.callback(self._cli.close)
-        return self._cli
-
+    @abstractmethod
     def load(self, program: Program, lines: Sequence[str] = ()) -> None:
         """Run a program afresh, all cells and tables empty; then the lines, queues deep and fast."""
-        self.control.load(program)
-        self.control.write(lines)
-        set_queue_depth(self._address, self._thrift_port, QUEUE_DEPTH_PACKETS)
-        self.cli.run("set_queue_rate 0")
+
+    @abstractmethod
+    def drain(self) -> list[tuple[int, bytes]]:
+        """(port, frame) of what has come out by now."""
+
+    @abstractmethod
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        """(port, frame) as they come, until the caller has enough; fails where none comes."""
+
+    @abstractmethod
+    def sleep(self, seconds: float) -> None:
+        """Let so much of the switch's time pass."""
 
     def exchange(self, frame: bytes, port: int = 1) -> list[tuple[int, bytes]]:
         """(port, frame) of everything that comes out because of one frame that goes in.
@@ -155,7 +113,7 @@ class Bmv2:
         for target in awaited:
             self.ends[port].send(barrier(target, number))
         found = []
-        for came_from, frame in wait_for_frames(self.ends):
+        for came_from, frame in self.frames():
             if is_barrier(frame) and number_of(frame) == number:
                 awaited.remove(came_from)
             else:
@@ -213,6 +171,90 @@ class Bmv2:
         admitted, left = self.tickets(port, queue)
         return (admitted - left) % 2**32
 
+
+class Bmv2(AnySwitch):
+    """One switch process; `ends` holds only ends that a test holds."""
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        interfaces: Mapping[int, str],
+        ends: Mapping[int, CableEnd],
+        thrift_port: int,
+    ):
+        self.namespace = namespace
+        self.interfaces = interfaces
+        self.ends: Mapping[int, CableEnd] = ends
+        self._thrift_port = thrift_port
+        self._device_id = 1
+        self._stack = ExitStack()
+        self._barriers = count(1)
+
+    def __enter__(self) -> "Bmv2":
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bmv2-test-")))
+        self._log = folder / "log"
+        socket_file = folder / "grpc"
+        self._address = f"unix:{socket_file}"
+        options = [word for port, name in self.interfaces.items() for word in ("-i", f"{port}@{name}")]
+        # The files of its own debugger and notifications lie in /tmp under one name for all switches.
+        command = self.namespace.command(
+            *(SWITCH, "--no-p4", "--device-id", str(self._device_id), *options),
+            *(
+                "--thrift-port",
+                str(self._thrift_port),
+                "-L",
+                "off",
+                *(("--notifications-addr", f"ipc://{folder}/notify") if takes_notifications() else ()),
+            ),
+            *("--", "--grpc-server-addr", self._address, "--cpu-port", str(CPU_PORT)),
+            *("--priority-queues", str(QUEUES_PER_PORT)),
+        )
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self._stack.callback(self._end)
+        wait_until(lambda: socket_file.exists() or not self.is_alive, f"{SWITCH} listens")
+        assert self.is_alive, self.log()
+        self.control: Switch = self._stack.enter_context(
+            open_switch(self._address, device_id=self._device_id)
+        )
+        self._cli: RuntimeCli | None = None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def is_alive(self) -> bool:  # type: ignore[override]  # a property where others have an attribute
+        """Whether the process runs."""
+        return self.process.poll() is None
+
+    def log(self) -> str:
+        """What the process has said."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def cli(self) -> RuntimeCli:  # type: ignore[override]  # likewise
+        """BMv2's command line; there is one as soon as a program runs."""
+        if self._cli is None:
+            self._cli = RuntimeCli(self.namespace.command(CLI, "--thrift-port", str(self._thrift_port)))
+            self._stack.callback(self._cli.close)
+        return self._cli
+
+    def load(self, program: Program, lines: Sequence[str] = ()) -> None:
+        self.control.load(program)
+        self.control.write(lines)
+        set_queue_depth(self._address, self._thrift_port, QUEUE_DEPTH_PACKETS)
+        self.cli.run("set_queue_rate 0")
+
+    def drain(self) -> list[tuple[int, bytes]]:
+        return frames_waiting(self.ends)
+
+    def frames(self) -> Iterator[tuple[int, bytes]]:
+        return wait_for_frames(self.ends)
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
     def shape(self, port: int, rate: str) -> None:
         """Let only so much leave by a port; a full packet socket then holds up the switch's own queues.
 
@@ -231,10 +273,6 @@ class Bmv2:
     def unshape(self, port: int) -> None:
         """Everything may leave again."""
         self.namespace.run("tc", "qdisc", "delete", "dev", self.interfaces[port], "root")
-
-    def drain(self) -> list[tuple[int, bytes]]:
-        """(port, frame) of what has come out by now."""
-        return frames_waiting(self.ends)
 
     def _tbf(self, verb: str, port: int, rate: str) -> None:
         limits = ("rate", rate, "burst", "10kb", "limit", "100mb")
@@ -266,7 +304,7 @@ def patiently(attempt: Callable[[], Result]) -> Result:
 class Hold:
     """Queues that are held; each holds one plug, in front."""
 
-    def __init__(self, switch: Bmv2, places: Sequence[tuple[int, int]]):
+    def __init__(self, switch: AnySwitch, places: Sequence[tuple[int, int]]):
         self.places = tuple(places)
         self.is_released = False
         self._switch = switch
@@ -278,7 +316,7 @@ class Hold:
         assert 1 not in ports
         self._switch.cli.run(*(f"set_queue_rate 1 {port}" for port in ports))
         # By then all queues may send at once, so that all first plugs leave together.
-        time.sleep(_PACKET_SECONDS)
+        self._switch.sleep(_PACKET_SECONDS)
         for number in (0, 1):
             for port, queue in self.places:
                 self._switch.ends[1].send(plug(port, queue, number))
@@ -302,7 +340,7 @@ class Hold:
 
     def _await_plugs(self, rounds: int = 1) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
-        frames = wait_for_frames(self._switch.ends)
+        frames = self._switch.frames()
         while self._plugs_seen < rounds * len(self.places):
             found += self._without_plugs([next(frames)])
         return found

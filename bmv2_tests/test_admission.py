@@ -22,7 +22,7 @@ from bmv2_tests.packets import (
     plug,
     selective_line,
 )
-from bmv2_tests.switch import Bmv2, patiently, place
+from bmv2_tests.switch import AnySwitch, patiently, place
 from mltswitch.p4.control import Count
 from mltswitch.wire import Ecn
 
@@ -60,7 +60,7 @@ TABLE = [
 ]
 
 
-def outcome(switch: Bmv2, frame: bytes, queue: int, waiting: int) -> tuple[list[str], list[bytes]]:
+def outcome(switch: AnySwitch, frame: bytes, queue: int, waiting: int) -> tuple[list[str], list[bytes]]:
     """Counters that went up, and what came out, for a packet that finds so many bytes waiting."""
     switch.set_waiting(PORT, queue, waiting)
     before = switch.counts(PORT, queue)
@@ -76,7 +76,7 @@ def outcome(switch: Bmv2, frame: bytes, queue: int, waiting: int) -> tuple[list[
 @pytest.mark.parametrize("packet", [ipv4, ipv6], ids=["IPv4", "IPv6"])
 @pytest.mark.parametrize(("queue", "waiting", "fates"), TABLE)
 def test_every_code_point_meets_its_fate(
-    switch: Bmv2, packet: object, queue: int, waiting: int, fates: tuple[str, str]
+    switch: AnySwitch, packet: object, queue: int, waiting: int, fates: tuple[str, str]
 ) -> None:
     assert callable(packet)
     for ecn in Ecn:
@@ -91,7 +91,7 @@ def test_every_code_point_meets_its_fate(
 
 
 @pytest.mark.parametrize(("options", "ecn"), [*product(([], [b"\1" * 4]), (Ecn.ECT_0, Ecn.ECT_1))])
-def test_a_marked_packet_has_a_right_checksum(switch: Bmv2, options: list[bytes], ecn: Ecn) -> None:
+def test_a_marked_packet_has_a_right_checksum(switch: AnySwitch, options: list[bytes], ecn: Ecn) -> None:
     frame = ipv4(PORT, ecn=ecn, options=[IPOption(text) for text in options])
     _, came = outcome(switch, frame, 5, S)
     sent = Ether(came[0])
@@ -100,7 +100,7 @@ def test_a_marked_packet_has_a_right_checksum(switch: Bmv2, options: list[bytes]
     assert Ether(bytes(sent))[IP].chksum == checksum
 
 
-def test_counters_count_packets_and_bytes_and_add_up(switch: Bmv2) -> None:
+def test_counters_count_packets_and_bytes_and_add_up(switch: AnySwitch) -> None:
     for waiting in (0, S, L):
         for ecn in Ecn:
             outcome(switch, ipv4(PORT, ecn=ecn, size_bytes=500 + ecn), 5, waiting)
@@ -109,14 +109,14 @@ def test_counters_count_packets_and_bytes_and_add_up(switch: Bmv2) -> None:
     assert [getattr(counters, name).packets for name in COUNTERS] == [4, 3, 1, 4]
 
 
-def test_other_queues_and_ports_do_not_matter(switch: Bmv2) -> None:
+def test_other_queues_and_ports_do_not_matter(switch: AnySwitch) -> None:
     for port, queue in product((1, 2, 3, 4), SELECTIVE_QUEUES):
         if (port, queue) != (PORT, 5):
             switch.set_waiting(port, queue, L)
     assert outcome(switch, ipv4(PORT), 5, S - 1)[0] == [FORWARDED]
 
 
-def test_byte_counts_may_wrap(switch: Bmv2) -> None:
+def test_byte_counts_may_wrap(switch: AnySwitch) -> None:
     for waiting, fate in ((S - 1, FORWARDED), (S, UNIMPORTANT), (L, AT_LIMIT)):
         switch.set_waiting(PORT, 5, waiting, admitted=waiting // 2)
         before = switch.counts(PORT, 5)[fate]
@@ -124,7 +124,7 @@ def test_byte_counts_may_wrap(switch: Bmv2) -> None:
         assert switch.counts(PORT, 5)[fate] == before + 1
 
 
-def test_thresholds_change_at_run_time_and_nothing_else(switch: Bmv2) -> None:
+def test_thresholds_change_at_run_time_and_nothing_else(switch: AnySwitch) -> None:
     def change(threshold: int, limit: int) -> None:
         switch.control.write([selective_line("table_modify_match", PORT, 5, threshold, limit)])
 
@@ -143,12 +143,12 @@ def test_thresholds_change_at_run_time_and_nothing_else(switch: Bmv2) -> None:
     assert switch.refused() == {"no_queue": 1}
 
 
-def test_a_change_while_packets_wait_counts_them(switch: Bmv2) -> None:
+def test_a_change_while_packets_wait_counts_them(switch: AnySwitch) -> None:
     """They wait through the change; the new threshold is compared with all of them."""
     patiently(lambda: _change_while_held(switch))
 
 
-def _change_while_held(switch: Bmv2) -> None:
+def _change_while_held(switch: AnySwitch) -> None:
     before = switch.counts(PORT, 5)
     with switch.held([(PORT, 5)]) as hold:
         switch.set_waiting(PORT, 5, 0)
@@ -166,7 +166,7 @@ def _change_while_held(switch: Bmv2) -> None:
     switch.control.write([selective_line("table_modify_match", PORT, 5)])
 
 
-def test_the_policer_drops_what_exceeds_it_and_only_in_its_queue(switch: Bmv2) -> None:
+def test_the_policer_drops_what_exceeds_it_and_only_in_its_queue(switch: AnySwitch) -> None:
     switch.control.write([f"meter_set_rates policers {place(PORT, POLICED_QUEUE)} 0:1000 0:1000"])
     frames = [ipv4(PORT, queue=POLICED_QUEUE, size_bytes=300, number=number) for number in range(5)]
     assert len(switch.exchange_all(frames)) == 3
@@ -183,7 +183,7 @@ def test_the_policer_drops_what_exceeds_it_and_only_in_its_queue(switch: Bmv2) -
     assert len(switch.exchange(ipv4(3, queue=POLICED_QUEUE))) == 1
 
 
-def test_what_the_full_queue_drops_takes_nothing_from_the_policer(switch: Bmv2) -> None:
+def test_what_the_full_queue_drops_takes_nothing_from_the_policer(switch: AnySwitch) -> None:
     switch.control.write([f"meter_set_rates policers {place(PORT, POLICED_QUEUE)} 0:1000 0:1000"])
     frames = [ipv4(PORT, queue=POLICED_QUEUE, size_bytes=300, number=number) for number in range(3)]
     switch.set_waiting(PORT, POLICED_QUEUE, L)
@@ -192,7 +192,7 @@ def test_what_the_full_queue_drops_takes_nothing_from_the_policer(switch: Bmv2) 
     assert len(switch.exchange_all(frames)) == 3
 
 
-def test_a_policer_that_is_set_does_not_touch_queues_without_one(switch: Bmv2) -> None:
+def test_a_policer_that_is_set_does_not_touch_queues_without_one(switch: AnySwitch) -> None:
     switch.control.write([f"meter_set_rates policers {place(PORT, CONTROL_QUEUE)} 0:0 0:0"])
     assert len(switch.exchange(ipv4(PORT, queue=CONTROL_QUEUE))) == 1
 
@@ -212,13 +212,15 @@ PLACES = [(port, queue) for port in (2, 3, 4) for queue in SELECTIVE_QUEUES]
     ids=lambda cases: str(cases[0][0]),
 )
 def test_queues_that_are_filled_decide_by_what_really_waits(
-    switch: Bmv2, cases: Sequence[tuple[int, Ecn, Callable[..., bytes]]]
+    switch: AnySwitch, cases: Sequence[tuple[int, Ecn, Callable[..., bytes]]]
 ) -> None:
     """One case a queue, and no register is written: each length is what was sent and has not left."""
     patiently(lambda: _decide_in_filled_queues(switch, cases))
 
 
-def _decide_in_filled_queues(switch: Bmv2, cases: Sequence[tuple[int, Ecn, Callable[..., bytes]]]) -> None:
+def _decide_in_filled_queues(
+    switch: AnySwitch, cases: Sequence[tuple[int, Ecn, Callable[..., bytes]]]
+) -> None:
     by_place = dict(zip(PLACES, cases, strict=False))
     fillers = {
         where: [
@@ -257,14 +259,14 @@ def _sizes(size_bytes: int) -> list[int]:
 
 
 @pytest.mark.parametrize("size_bytes", [64, 333, 1500])
-def test_the_limit_is_overshot_by_less_than_a_packet(switch: Bmv2, size_bytes: int) -> None:
+def test_the_limit_is_overshot_by_less_than_a_packet(switch: AnySwitch, size_bytes: int) -> None:
     """Nothing leaves, so the length of the queue is what was admitted."""
     unimportant, important = patiently(lambda: _fill_up(switch, size_bytes))
     assert S <= unimportant < S + size_bytes
     assert L <= important < L + size_bytes
 
 
-def _fill_up(switch: Bmv2, size_bytes: int) -> tuple[int, int]:
+def _fill_up(switch: AnySwitch, size_bytes: int) -> tuple[int, int]:
     """Waiting bytes after many packets of Not-ECT, and after many of ECT(0) behind them."""
     waiting = []
     with switch.held([(PORT, 5)]) as hold:

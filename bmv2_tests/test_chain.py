@@ -1,22 +1,25 @@
 """Three switches in a row and in a ring: routes are popped hop by hop, marks last, loops end."""
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from scapy.layers.inet import IP
 from scapy.layers.l2 import Ether
 
+from bmv2_tests.interpreted import interpreted_switch
 from bmv2_tests.layers import SourceRoute
-from bmv2_tests.namespace import CableEnd, Namespace, wait_for_frames, wait_until
+from bmv2_tests.namespace import CableEnd, End, Namespace, wait_until
 from bmv2_tests.packets import SWITCH_MAC, THRESHOLD_BYTES, base_lines, ipv4, ipv6, own_address, route
-from bmv2_tests.switch import Bmv2
+from bmv2_tests.switch import INTERPRETER_AND_BMV2, AnySwitch, Bmv2
 from mltswitch.p4.program import Program
 from mltswitch.wire import Ecn
 
 SWITCHES = ("a", "b", "c")
+FOLLOWING = dict(zip(SWITCHES, (*SWITCHES[1:], SWITCHES[0]), strict=True))
 HOST_PORT, NEXT_PORT, PREVIOUS_PORT = 1, 2, 3
 
 
@@ -24,19 +27,36 @@ HOST_PORT, NEXT_PORT, PREVIOUS_PORT = 1, 2, 3
 class Ring:
     """Port 1 of each switch leads to a host, port 2 to the next switch, port 3 to the one before."""
 
-    switches: dict[str, Bmv2]
-    hosts: dict[str, CableEnd]
+    switches: Mapping[str, AnySwitch]
+    hosts: Mapping[str, End]
 
     def refused(self) -> dict[str, dict[str, int]]:
         return {name: found for name, switch in self.switches.items() if (found := switch.refused())}
 
 
-@pytest.fixture(scope="module")
-def running_ring() -> Iterator[Ring]:
+@pytest.fixture(scope="module", params=INTERPRETER_AND_BMV2)
+def running_ring(request: pytest.FixtureRequest) -> Iterator[Ring]:
+    with interpreted_ring() if request.param == "interpreter" else real_ring() as ring:
+        yield ring
+
+
+@contextmanager
+def interpreted_ring() -> Iterator[Ring]:
+    with ExitStack() as stack:
+        switches = {name: stack.enter_context(interpreted_switch(3)) for name in SWITCHES}
+        for name, following in FOLLOWING.items():
+            one, other = switches[name], switches[following]
+            one.cables[NEXT_PORT].deliver = partial(other.receive, PREVIOUS_PORT)
+            other.cables[PREVIOUS_PORT].deliver = partial(one.receive, NEXT_PORT)
+        yield Ring(switches, {name: switch.ends[HOST_PORT] for name, switch in switches.items()})
+
+
+@contextmanager
+def real_ring() -> Iterator[Ring]:
     with ExitStack() as stack:
         namespace = stack.enter_context(Namespace(f"bmv2-test-{os.getpid()}-ring"))
         hosts = {}
-        for name, following in zip(SWITCHES, (*SWITCHES[1:], SWITCHES[0]), strict=True):
+        for name, following in FOLLOWING.items():
             namespace.cable(f"{name}{HOST_PORT}", f"host-{name}")
             namespace.cable(f"{name}{NEXT_PORT}", f"{following}{PREVIOUS_PORT}")
             hosts[name] = CableEnd(namespace, f"host-{name}")
@@ -65,7 +85,15 @@ def ring(running_ring: Ring, program: Program) -> Ring:
 
 def delivered(ring: Ring, host: str) -> Ether:
     """The next frame that the host gets."""
-    return Ether(next(frame for _, frame in wait_for_frames({1: ring.hosts[host]})))
+    came: list[bytes] = []
+
+    def has_come() -> bool:
+        came.extend(ring.hosts[host].received())
+        return bool(came)
+
+    wait_until(has_come, "a frame is delivered")
+    [frame] = came
+    return Ether(frame)
 
 
 @pytest.mark.parametrize(

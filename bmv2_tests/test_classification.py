@@ -6,10 +6,10 @@ from scapy.layers.inet6 import IPv6
 from scapy.layers.l2 import Ether
 
 from bmv2_tests.packets import BACKGROUND_QUEUE, SWITCH_MAC, UNTRUSTED_PORT, dscp_of, ipv4, ipv6
-from bmv2_tests.switch import Bmv2
+from bmv2_tests.switch import AnySwitch
 
 
-def arrivals(switch: Bmv2, port: int, exchanges: int = 1) -> dict[int, int]:
+def arrivals(switch: AnySwitch, port: int, exchanges: int = 1) -> dict[int, int]:
     """Packets by queue, for queues that got any, without the barriers of one or more exchanges."""
     packets = {queue: switch.counts(port, queue)["arrived"] for queue in range(8)}
     packets[BACKGROUND_QUEUE] -= exchanges
@@ -18,19 +18,19 @@ def arrivals(switch: Bmv2, port: int, exchanges: int = 1) -> dict[int, int]:
 
 @pytest.mark.parametrize("queue", range(8))
 @pytest.mark.parametrize("packet", [ipv4, ipv6])
-def test_the_code_point_says_the_queue(switch: Bmv2, queue: int, packet: object) -> None:
+def test_the_code_point_says_the_queue(switch: AnySwitch, queue: int, packet: object) -> None:
     assert callable(packet)
     assert len(switch.exchange(packet(3, queue=queue))) == 1
     assert arrivals(switch, 3) == {queue: 1}
 
 
-def test_all_code_points(switch: Bmv2) -> None:
+def test_all_code_points(switch: AnySwitch) -> None:
     came = switch.exchange_all([ipv4(3, dscp=dscp, ecn=dscp % 4, size_bytes=80) for dscp in range(63)])
     assert len(came) == 63
     assert arrivals(switch, 3) == {0: 63 - 7, **dict.fromkeys(range(1, 8), 1)}
 
 
-def test_untrusted_ports_go_last_here_and_on_every_other_switch(switch: Bmv2) -> None:
+def test_untrusted_ports_go_last_here_and_on_every_other_switch(switch: AnySwitch) -> None:
     """Whatever they said: their code point is background's from here on."""
     frames = [packet(3, queue=queue, ecn=queue % 4) for queue in range(8) for packet in (ipv4, ipv6)]
     came = [Ether(frame) for _, frame in switch.exchange_all(frames, UNTRUSTED_PORT)]
@@ -44,7 +44,7 @@ def test_untrusted_ports_go_last_here_and_on_every_other_switch(switch: Bmv2) ->
             assert Ether(bytes(frame))[IP].chksum == checksum
 
 
-def test_a_code_point_that_a_port_may_not_use_is_rewritten(switch: Bmv2) -> None:
+def test_a_code_point_that_a_port_may_not_use_is_rewritten(switch: AnySwitch) -> None:
     switch.control.write(
         [f"table_modify_match classes set_queue_and_dscp 1 {SWITCH_MAC} {dscp_of(6)} => 0 0"]
     )
@@ -55,7 +55,7 @@ def test_a_code_point_that_a_port_may_not_use_is_rewritten(switch: Bmv2) -> None
     assert arrivals(switch, 3, exchanges=2) == {BACKGROUND_QUEUE: 1, 5: 1}
 
 
-def test_classes_and_trust_change_at_run_time(switch: Bmv2) -> None:
+def test_classes_and_trust_change_at_run_time(switch: AnySwitch) -> None:
     switch.control.write([f"table_modify_match classes set_queue 2 {SWITCH_MAC} {dscp_of(7)} => 2"])
     switch.exchange(ipv4(3, queue=7), 2)
     assert arrivals(switch, 3) == {2: 1}

@@ -24,6 +24,8 @@ from mltswitch.lab.mininet_bmv2 import shrink_send_buffers
 from mltswitch.p4.program import Program
 from mltswitch.wire import Ecn
 
+pytestmark = pytest.mark.bmv2
+
 VICTIM_PORT, NEXT_PORT, RECEIVER_PORT = 1, 2, 3
 GRADIENT_QUEUE, NETWORK_CONTROL_QUEUE, NETWORK_CONTROL_DSCP = 5, 7, 48
 SIZE_BYTES = 1000

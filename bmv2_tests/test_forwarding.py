@@ -19,7 +19,7 @@ from bmv2_tests.packets import (
     route,
 )
 from bmv2_tests.random_packets import with_checksum
-from bmv2_tests.switch import Bmv2
+from bmv2_tests.switch import AnySwitch
 
 TAG = Dot1Q(vlan=77, prio=5, dei=1)
 
@@ -34,7 +34,7 @@ def only(came: list[tuple[int, bytes]]) -> tuple[int, Ether]:
 @pytest.mark.parametrize("port", PORTS)
 @pytest.mark.parametrize("link", [(), (TAG,)], ids=["untagged", "tagged"])
 def test_ipv4_goes_out_aged_addressed_and_otherwise_the_same(
-    switch: Bmv2, port: int, link: Sequence[Packet]
+    switch: AnySwitch, port: int, link: Sequence[Packet]
 ) -> None:
     sent = ipv4(port, link=link, ttl=64, id=0x1234)
     came_from, frame = only(switch.exchange(sent, 2 if port == 1 else 1))
@@ -49,7 +49,7 @@ def test_ipv4_goes_out_aged_addressed_and_otherwise_the_same(
 @pytest.mark.parametrize("port", PORTS)
 @pytest.mark.parametrize("link", [(), (TAG,)], ids=["untagged", "tagged"])
 def test_ipv6_goes_out_aged_addressed_and_otherwise_the_same(
-    switch: Bmv2, port: int, link: Sequence[Packet]
+    switch: AnySwitch, port: int, link: Sequence[Packet]
 ) -> None:
     sent = ipv6(port, link=link, hop_limit=2)
     came_from, frame = only(switch.exchange(sent, 2 if port == 1 else 1))
@@ -60,7 +60,7 @@ def test_ipv6_goes_out_aged_addressed_and_otherwise_the_same(
     assert bytes(frame) == bytes(expected)
 
 
-def test_the_longest_prefix_wins_in_whatever_order_they_came(switch: Bmv2) -> None:
+def test_the_longest_prefix_wins_in_whatever_order_they_came(switch: AnySwitch) -> None:
     prefixes = {"0.0.0.0/0": 4, "10.77.1.1/32": 4, "10.77.0.0/16": 2, "10.77.1.0/24": 3}
     switch.control.write(
         [f"table_add ipv4_routes forward {prefix} => {port}" for prefix, port in prefixes.items()]
@@ -69,7 +69,7 @@ def test_the_longest_prefix_wins_in_whatever_order_they_came(switch: Bmv2) -> No
         assert only(switch.exchange(ipv4(dst=address)))[0] == port
 
 
-def test_the_longest_ipv6_prefix_wins(switch: Bmv2) -> None:
+def test_the_longest_ipv6_prefix_wins(switch: AnySwitch) -> None:
     switch.control.write(
         [
             "table_add ipv6_routes forward fd00:2:1::/48 => 3",
@@ -82,13 +82,13 @@ def test_the_longest_ipv6_prefix_wins(switch: Bmv2) -> None:
 
 
 @pytest.mark.parametrize("protocol", [1, 6, 17, 89])
-def test_other_protocols_are_forwarded_too(switch: Bmv2, protocol: int) -> None:
+def test_other_protocols_are_forwarded_too(switch: AnySwitch, protocol: int) -> None:
     packet = ethernet() / IP(src="10.200.0.1", dst="10.3.0.1", proto=protocol) / Raw(bytes(20))
     assert only(switch.exchange(bytes(packet)))[0] == 3
 
 
 @pytest.mark.parametrize("flags", ["MF", 0], ids=["first", "later"])
-def test_fragments_are_forwarded(switch: Bmv2, flags: str | int) -> None:
+def test_fragments_are_forwarded(switch: AnySwitch, flags: str | int) -> None:
     packet = (
         ethernet()
         / IP(src="10.200.0.1", dst="10.3.0.1", proto=17, flags=flags, frag=0 if flags else 20)
@@ -97,7 +97,7 @@ def test_fragments_are_forwarded(switch: Bmv2, flags: str | int) -> None:
     assert only(switch.exchange(bytes(packet)))[0] == 3
 
 
-def test_a_later_fragment_need_not_hold_ports(switch: Bmv2) -> None:
+def test_a_later_fragment_need_not_hold_ports(switch: AnySwitch) -> None:
     packet = ethernet() / IP(src="10.200.0.1", dst="10.3.0.1", proto=17, frag=20) / Raw(b"xy")
     assert only(switch.exchange(bytes(packet)))[0] == 3
 
@@ -111,7 +111,7 @@ def test_a_later_fragment_need_not_hold_ports(switch: Bmv2) -> None:
     ],
     ids=["4 bytes", "36 bytes", "40 bytes"],
 )
-def test_options_stay_and_the_checksum_covers_them(switch: Bmv2, options: list[Packet]) -> None:
+def test_options_stay_and_the_checksum_covers_them(switch: AnySwitch, options: list[Packet]) -> None:
     sent = ipv4(3, options=options, size_bytes=150)
     assert Ether(sent)[IP].ihl > 5
     _, frame = only(switch.exchange(sent))
@@ -121,14 +121,14 @@ def test_options_stay_and_the_checksum_covers_them(switch: Bmv2, options: list[P
     assert bytes(frame) == bytes(expected)
 
 
-def test_payload_behind_the_ip_packet_is_kept(switch: Bmv2) -> None:
+def test_payload_behind_the_ip_packet_is_kept(switch: AnySwitch) -> None:
     sent = ipv4(3) + b"trailer"
     came = switch.exchange(sent)
     assert came[0][1][-7:] == b"trailer"
     assert len(came[0][1]) == len(sent)
 
 
-def test_the_longest_frame(switch: Bmv2) -> None:
+def test_the_longest_frame(switch: AnySwitch) -> None:
     """A tag, or hops that are still to come, take nothing from what it may carry."""
     switch.control.write(["table_modify_match queues set_limit 3 5 => 10000 0 500"])
     for link in ((), (TAG,), route(3), (TAG, *route(3, 2, 1))):
@@ -141,7 +141,7 @@ def test_the_longest_frame(switch: Bmv2) -> None:
 @pytest.mark.parametrize("payload_bytes", range(9))
 @pytest.mark.parametrize("protocol", [6, 17])
 def test_what_is_too_short_for_ports_is_forwarded_too(
-    switch: Bmv2, payload_bytes: int, protocol: int
+    switch: AnySwitch, payload_bytes: int, protocol: int
 ) -> None:
     """What TCP or UDP make of it is the business of hosts."""
     network = IP(src="10.200.0.1", dst="10.3.0.1", proto=protocol) / Raw(bytes(payload_bytes))
@@ -150,7 +150,7 @@ def test_what_is_too_short_for_ports_is_forwarded_too(
     assert only(switch.exchange(bytes(ethernet() / other)))[0] == 3
 
 
-def test_a_checksum_of_zero_may_be_written_both_ways(switch: Bmv2) -> None:
+def test_a_checksum_of_zero_may_be_written_both_ways(switch: AnySwitch) -> None:
     """RFC 1624, section 3: 0 and 0xFFFF are the same in ones' complement."""
     frame = ipv4(3)
     frame = frame[:14] + with_checksum(frame[14:34], 0) + frame[34:]
@@ -213,7 +213,7 @@ def with_byte(frame: bytes, offset: int, value: int) -> bytes:
         pytest.param(ipv4(dst="10.8.0.1"), "no_queue", id="route to a port without queues"),
     ],
 )
-def test_refusals_are_counted_once_under_one_reason(switch: Bmv2, frame: bytes, reason: str) -> None:
+def test_refusals_are_counted_once_under_one_reason(switch: AnySwitch, frame: bytes, reason: str) -> None:
     switch.control.write(
         [
             "table_add ipv4_routes forward 10.8.0.0/16 => 8",
@@ -227,7 +227,7 @@ def test_refusals_are_counted_once_under_one_reason(switch: Bmv2, frame: bytes, 
     assert switch.refused() == {reason: 1}
 
 
-def test_a_route_is_changed_and_removed_at_run_time(switch: Bmv2) -> None:
+def test_a_route_is_changed_and_removed_at_run_time(switch: AnySwitch) -> None:
     switch.control.write(["table_modify_match ipv4_routes forward 10.2.0.0/16 => 3"])
     assert only(switch.exchange(ipv4(2)))[0] == 3
     switch.control.write(["table_delete_match ipv4_routes 10.2.0.0/16"])

@@ -20,6 +20,8 @@ from mltswitch.hostagent import Agent, AgentConfig, PeerRefusedError
 from mltswitch.p4.program import Program
 from mltswitch.wire import ETHERTYPE_SOURCE_ROUTE
 
+pytestmark = [pytest.mark.bmv2, pytest.mark.quiet]
+
 MTU_BYTES: Final = 1500
 DSCP, CONTROL_DSCP = 34, 40
 QUEUE, CONTROL_QUEUE = 5, 7

@@ -8,7 +8,7 @@ import pytest
 
 from bmv2_tests.differential import compare
 from bmv2_tests.packets import base_lines
-from bmv2_tests.switch import Bmv2, patiently
+from bmv2_tests.switch import Bmv2, patiently, real_only
 from bmv2_tests.test_queues import (
     overflow,
     overlooks_a_packet_on_its_way,
@@ -127,6 +127,7 @@ WAYS_TO_SEE = {
 }
 
 
+@real_only
 @pytest.mark.parametrize("fault", QUEUE_FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_of_the_count_is_seen(module_switch: Bmv2, mutant: Program, fault: Fault) -> None:
     """The model's queues lose nothing and hold nothing back, so these show in queues alone."""
@@ -134,6 +135,7 @@ def test_a_fault_of_the_count_is_seen(module_switch: Bmv2, mutant: Program, faul
     assert WAYS_TO_SEE[fault.name](module_switch)
 
 
+@real_only
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_the_comparison_sees_the_fault(module_switch: Bmv2, mutant: Program, fault: Fault) -> None:
     for seed in range(1, ROUNDS + 1):

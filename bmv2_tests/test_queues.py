@@ -16,7 +16,7 @@ from bmv2_tests.packets import (
     number_of,
     selective_line,
 )
-from bmv2_tests.switch import QUEUE_DEPTH_PACKETS, Bmv2, TooSlowError, patiently
+from bmv2_tests.switch import QUEUE_DEPTH_PACKETS, AnySwitch, Bmv2, TooSlowError, patiently, real_only
 from mltswitch.wire import Ecn
 
 PORT = 2
@@ -73,6 +73,7 @@ def outputs(switch: Bmv2, packets: int) -> list[tuple[int, int]]:
     return [(frame[15] >> 2 >> 3, number_of(frame)) for frame in came]
 
 
+@real_only
 def test_priority_is_strict_under_overload(switch: Bmv2) -> None:
     """What waits in the high queue leaves before all that waits in the low one, whoever came first."""
     switch.control.write([WIDE.format(LOW), WIDE.format(HIGH)])
@@ -100,6 +101,7 @@ def test_priority_is_strict_under_overload(switch: Bmv2) -> None:
     assert switch.waiting(PORT, LOW) == switch.waiting(PORT, HIGH) == 0
 
 
+@real_only
 def test_a_starved_queue_decides_by_its_true_length(switch: Bmv2) -> None:
     """Its depth does not freeze: it fills to S, then to L, while not one packet of it leaves."""
     switch.control.write([WIDE.format(HIGH)])
@@ -124,7 +126,7 @@ def test_a_starved_queue_decides_by_its_true_length(switch: Bmv2) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 4])
-def test_the_count_heals_when_bmv2_itself_drops(switch: Bmv2, depth: int) -> None:
+def test_the_count_heals_when_bmv2_itself_drops(switch: AnySwitch, depth: int) -> None:
     """A queue that is less deep than L loses packets behind our back; once it is idle, nothing waits."""
     came = patiently(lambda: overflow(switch, depth))
     assert came == depth - 1  # the plug takes a place
@@ -133,12 +135,13 @@ def test_the_count_heals_when_bmv2_itself_drops(switch: Bmv2, depth: int) -> Non
     assert switch.waiting(PORT, 5) == 0
 
 
-def takes_unimportant_packets_when_idle(switch: Bmv2) -> bool:
+def takes_unimportant_packets_when_idle(switch: AnySwitch) -> bool:
     """Whether one is forwarded after the pause (IDLE_MICROSECONDS in mlt.p4)."""
-    time.sleep(1.1)
+    switch.sleep(1.1)
     return len(switch.exchange(ipv4(PORT))) == 1
 
 
+@real_only
 def test_a_queue_with_one_packet_left_is_not_empty(switch: Bmv2) -> None:
     assert not overlooks_the_last_packet(switch)
 
@@ -173,6 +176,7 @@ def _overlooks_the_last_packet(switch: Bmv2) -> bool:
         switch.drain()
 
 
+@real_only
 def test_a_packet_that_was_on_its_way_when_the_queue_ran_empty_counts(switch: Bmv2) -> None:
     assert not any(overlooks_a_packet_on_its_way(switch) for _ in range(4))
 
@@ -205,7 +209,7 @@ OVERFLOWING_BYTES = 480
 """Twelve of them stay below L; what BMv2 loses of them is more than S."""
 
 
-def overflow(switch: Bmv2, depth: int) -> int:
+def overflow(switch: AnySwitch, depth: int) -> int:
     """Packets that come of 12 that are sent into a queue of that depth, which is held."""
     switch.cli.run(f"set_queue_depth {depth} {PORT} 5")
     try:
@@ -223,13 +227,14 @@ def overflow(switch: Bmv2, depth: int) -> int:
 
 
 @pytest.mark.parametrize("waiting", [1, THRESHOLD_BYTES, LIMIT_BYTES - 1])
-def test_the_count_heals_when_the_queue_is_idle(switch: Bmv2, waiting: int) -> None:
+def test_the_count_heals_when_the_queue_is_idle(switch: AnySwitch, waiting: int) -> None:
     """Whatever the count was, the ticket of the packet that leaves sets it to 0."""
     switch.set_waiting(PORT, 5, waiting)
     assert len(switch.exchange(ipv4(PORT, ecn=Ecn.ECT_0))) == 1
     assert switch.waiting(PORT, 5) == 0
 
 
+@real_only
 def test_under_overload_the_queue_stays_below_the_limit_and_a_packet(
     switch: Bmv2, record_testsuite_property: Callable[[str, object], None]
 ) -> None:

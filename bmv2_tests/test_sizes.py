@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bmv2_tests.packets import SWITCH_MAC, neighbour, own_address
-from bmv2_tests.switch import Bmv2
+from bmv2_tests.switch import Bmv2, real_only
 from mltswitch.p4.program import Program, summary
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "p4.md"
@@ -37,6 +37,7 @@ def test_the_documents_name_every_table_and_its_size(program: Program) -> None:
     assert compiled.keys() == LINES.keys()
 
 
+@real_only
 @pytest.mark.parametrize(("table", "size"), list(documented_sizes()))
 def test_a_table_takes_what_is_documented(switch: Bmv2, program: Program, table: str, size: int) -> None:
     switch.load(program)

@@ -8,13 +8,13 @@ from scapy.layers.l2 import Dot1Q, Ether
 
 from bmv2_tests.layers import Hop, SourceRoute
 from bmv2_tests.packets import PORTS, UNTRUSTED_PORT, ipv4, ipv6, neighbour, own_address, route, sent_on
-from bmv2_tests.switch import Bmv2
+from bmv2_tests.switch import AnySwitch
 from mltswitch.wire import ETHERTYPE_IPV4, SOURCE_ROUTE_MAXIMUM_HOPS
 
 
 @pytest.mark.parametrize("length", [1, 2, 3])
 @pytest.mark.parametrize("packet", [ipv4, ipv6], ids=["IPv4", "IPv6"])
-def test_every_path_is_walked(switch: Bmv2, length: int, packet: object) -> None:
+def test_every_path_is_walked(switch: AnySwitch, length: int, packet: object) -> None:
     """Each frame that comes out is sent in again, as the next switch would get it: 4 + 16 + 64 paths."""
     assert callable(packet)
     for path in product(PORTS, repeat=length):
@@ -30,7 +30,7 @@ def test_every_path_is_walked(switch: Bmv2, length: int, packet: object) -> None
     assert switch.refused() == {}
 
 
-def test_the_longest_stack(switch: Bmv2) -> None:
+def test_the_longest_stack(switch: AnySwitch) -> None:
     path = [2, 3, 4, 1, 4, 3, 2, 3]
     assert len(path) == SOURCE_ROUTE_MAXIMUM_HOPS
     frame = ipv4(77, link=route(*path), ttl=9)
@@ -42,7 +42,7 @@ def test_the_longest_stack(switch: Bmv2) -> None:
     assert (last.type, last[IP].ttl, last.dst) == (ETHERTYPE_IPV4, 1, neighbour(3))
 
 
-def test_one_hop_is_popped_and_nothing_else_changes(switch: Bmv2) -> None:
+def test_one_hop_is_popped_and_nothing_else_changes(switch: AnySwitch) -> None:
     sent = Ether(ipv4(77, link=[Dot1Q(vlan=9), *route(2, 3, reserved=7)]))
     frame = Ether(switch.exchange(bytes(sent))[0][1])
     assert frame[SourceRoute].reserved == 7
@@ -51,17 +51,17 @@ def test_one_hop_is_popped_and_nothing_else_changes(switch: Bmv2) -> None:
     assert bytes(frame[IP].payload) == bytes(sent[IP].payload)
 
 
-def test_the_route_goes_before_the_table(switch: Bmv2) -> None:
+def test_the_route_goes_before_the_table(switch: AnySwitch) -> None:
     """10.2.0.1 is behind port 2, but the packet says 3."""
     assert switch.exchange(ipv4(2, link=route(3)))[0][0] == 3
 
 
-def test_the_class_is_read_behind_the_route(switch: Bmv2) -> None:
+def test_the_class_is_read_behind_the_route(switch: AnySwitch) -> None:
     switch.exchange(ipv4(77, queue=4, link=route(3)))
     assert switch.counts(3, 4)["arrived"] == 1
 
 
-def test_a_ticket_counts_the_bytes_that_arrived(switch: Bmv2) -> None:
+def test_a_ticket_counts_the_bytes_that_arrived(switch: AnySwitch) -> None:
     """Not those that are left when a hop is popped, so that in and out cancel exactly."""
     frame = ipv4(77, link=route(3, 2, 3, 2), size_bytes=200)
     assert len(switch.exchange(frame)[0][1]) == 198
@@ -92,20 +92,20 @@ def test_a_ticket_counts_the_bytes_that_arrived(switch: Bmv2) -> None:
         pytest.param(ipv4(77, link=route(6)), "no_queue", id="a neighbour, but no queue"),
     ],
 )
-def test_refusals(switch: Bmv2, frame: bytes, reason: str) -> None:
+def test_refusals(switch: AnySwitch, frame: bytes, reason: str) -> None:
     switch.control.write([f"table_add neighbours set_neighbour 6 => {own_address(6)} {neighbour(6)}"])
     assert switch.exchange(frame) == []
     assert switch.refused() == {reason: 1}
 
 
-def test_only_trusted_ports_may_choose_the_path(switch: Bmv2) -> None:
+def test_only_trusted_ports_may_choose_the_path(switch: AnySwitch) -> None:
     frame = ipv4(77, link=route(2))
     assert switch.exchange(frame, UNTRUSTED_PORT) == []
     assert switch.refused() == {"untrusted": 1}
     assert [port for port, _ in switch.exchange(frame)] == [2]
 
 
-def test_a_loop_ends_with_the_stack_or_the_ttl(switch: Bmv2) -> None:
+def test_a_loop_ends_with_the_stack_or_the_ttl(switch: AnySwitch) -> None:
     """Two switches that send to each other: the stack has an end, and the TTL another."""
     for frame, rounds in (
         (ipv4(77, link=route(*[2] * 8), ttl=64), 8),

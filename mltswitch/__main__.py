@@ -17,7 +17,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        sys.stderr.write("mltswitch: interrupted\n")
+        sys.stderr.write("\nmltswitch: interrupted\n")
         sys.exit(130)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,16 +1,11 @@
 """Reading and writing YAML and JSON documents; one clear line for whatever is wrong in them."""
 
-import errno
 import hashlib
 import json
 import os
 import re
-import resource
-import secrets
 import stat
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
@@ -18,7 +13,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
 from pydantic_core import ErrorDetails
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MOST_LISTED, UserInputError, did_you_mean
+from mltswitch.inputs import note_input
 
 MAXIMUM_DOCUMENT_BYTES: Final = 32 * 2**20
 """Three times the plan of 100,000 hosts; what is larger is no document of ours."""
@@ -31,23 +27,34 @@ MAXIMUM_DIGITS: Final = 40
 MAXIMUM_SHOWN_CHARACTERS: Final = 60
 """Of one value or name in an error."""
 UNPRINTABLE: Final = "has a line end, a control character or one that nobody sees"
-MAXIMUM_SHOWN_PROBLEMS: Final = 20
-"""Of one document."""
 MAXIMUM_LOCATED_CHARACTERS: Final = 2**20
 """Of a document; to find the line of a field in a longer one takes too long."""
-PLAIN_WORDS: Final = {
-    "a valid tuple": "a list",
-    "Tuple": "List",
-    "a valid dictionary": "a mapping",
-    "Dictionary": "Mapping",
-}
-"""What pydantic calls by its Python type, as YAML calls it."""
+PLAIN_WORDS: Final = tuple(
+    (re.compile(words), plain)
+    for words, plain in {
+        r"^Value error, | after validation, not 0$": "",
+        r", unable to (parse|interpret) .*|, got a number with .*": "",
+        r"Extra inputs are not permitted": "is no field that is known here",
+        r"Field required": "is missing",
+        r"Input is not a valid": "is no",
+        r"\b(Input|String|List|Tuple|Dictionary|Mapping|Set|Value|Decimal) should": "must",
+        r"a valid integer": "a whole number",
+        r"a valid string": "text",
+        r"a valid number": "a number",
+        r"a valid boolean": "true or false",
+        r"a valid (list|tuple|set)": "a list",
+        r"a valid dictionary.*|a dictionary.*": "a mapping of fields",
+        r"match pattern": "match the pattern",
+        r"greater than or equal to": "at least",
+        r"less than or equal to": "at most",
+        r"greater than": "more than",
+        r"must be True$": "must be true",
+        r"must be False$": "must be false",
+    }.items()
+)
+"""What pydantic says in Python's words, in those of who writes the document."""
 MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 
-NO_NAMELESS_FILES: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
-"""What a file system answers that knows no files without names, such as NFS."""
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CLOEXEC
 
 _KIND: Final = re.compile(r"mltswitch/([a-z-]+)/v[0-9]+")
 """Schema of a document: its kind, and which version of it."""
@@ -110,7 +117,9 @@ def parse_yaml(text: str, *, where: str, is_expanded: bool = False) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{where}:{mark.line + 1}:{mark.column + 1}" if mark else where
-        raise UserInputError(f"not valid YAML: {error.problem}", where=place) from None
+        is_tab = mark is not None and text[mark.index : mark.index + 1] == "\t"
+        problem = "a tab; indent with spaces" if is_tab else error.problem
+        raise UserInputError(f"not valid YAML: {problem}", where=place) from None
     except (yaml.YAMLError, ValueError) as error:
         raise UserInputError(f"not valid YAML: {error}", where=where) from None
 
@@ -160,6 +169,7 @@ def read_text(path: Path) -> str:
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UserInputError("is no regular file", where=str(path))
+            note_input(descriptor)
             with os.fdopen(descriptor, "rb", closefd=False) as stream:
                 content = stream.read(MAXIMUM_DOCUMENT_BYTES + 1)
         finally:
@@ -188,7 +198,9 @@ def validate(data: Any, model: type[Document], *, where: str, text: str | None =
     """
     if not isinstance(data, dict):
         raise UserInputError(
-            "is not a mapping of fields", where=where, expected=f"a {model.__name__} document"
+            "is empty" if data is None else "is not a mapping of fields",
+            where=where,
+            expected=f"a {model.__name__} document",
         )
     if hidden := list(_unprintable(data)):
         raise _refused(where, text, hidden, lambda _: UNPRINTABLE)
@@ -203,21 +215,22 @@ def validate(data: Any, model: type[Document], *, where: str, text: str | None =
 def _check_kind(data: dict[str, Any], model: type[BaseModel], where: str) -> None:
     """Raise UserInputError, one line, for a document of another kind: all of its fields would be wrong."""
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    if "schema" not in fields:
-        return
-    [schema] = get_args(fields["schema"].annotation)
+    schema = get_args(fields["schema"].annotation)[0] if "schema" in fields else ""
     kind, given = _KIND.fullmatch(schema), _KIND.fullmatch(str(data.get("schema")))
     required = {name for name, field in fields.items() if field.is_required()}
-    if kind and given and kind[1] != given[1]:
-        what = f"is {_document(given[1])}, not {_document(kind[1])}"
+    if given and not schema:
+        what, schema = f"is {named_kind(given[1])}", f"none, as a {model.__name__} has"
+    elif kind and given and kind[1] != given[1]:
+        what = f"is {named_kind(given[1])}, not {named_kind(kind[1])}"
     elif kind and "schema" in required - data.keys() and not required & data.keys():
-        what = f"is not {_document(kind[1])}"
+        what = f"is not {named_kind(kind[1])}"
     else:
         return
     raise UserInputError(what, where=where, expected=f"schema: {schema}")
 
 
-def _document(kind: str) -> str:
+def named_kind(kind: str) -> str:
+    """`a plan document`, `an agent document`."""
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} document"
 
 
@@ -229,7 +242,7 @@ def _refused(
     where: str, text: str | None, fields: Sequence[_Field], problem: Callable[[_Field], str]
 ) -> UserInputError:
     """The first field's problem as one line, and a line for each of the first fields."""
-    shown = fields[:MAXIMUM_SHOWN_PROBLEMS]
+    shown = fields[:MOST_LISTED]
     places = [f"{where}{place}" for place in _places(shown, text)]
     lines = [f"{place}: {problem(field)}" for place, field in zip(places, shown, strict=True)]
     if len(fields) == 1:
@@ -291,7 +304,7 @@ def _by_field(problems: list[ErrorDetails], data: Any) -> dict[_Field, list[Erro
 
 
 def _problem(problems: list[ErrorDetails], field: _Field, data: Any, model: type[BaseModel]) -> str:
-    text = ", or: ".join(dict.fromkeys(_message(problem) for problem in problems))
+    text = ", or: ".join(dict.fromkeys(plain_words(problem) for problem in problems))
     if problems[0]["type"] == "extra_forbidden":
         return text + _meant(field, data, model)
     given = problems[0]["input"]
@@ -307,19 +320,19 @@ def _meant(field: _Field, data: Any, model: type[BaseModel]) -> str:
     schema = model.model_json_schema()
     parts = [set(part.get("properties", ())) for part in (schema, *schema.get("$defs", {}).values())]
     known = max(parts, key=lambda names: len(names & {*data}))
-    close = get_close_matches(field[-1], known, n=1)
-    return f", did you mean {close[0]}?" if close else ""
+    return did_you_mean(field[-1], known)
 
 
-def _message(problem: ErrorDetails) -> str:
+def plain_words(problem: ErrorDetails) -> str:
+    """What is wrong with one value, as pydantic found it, in words that follow the name of its field."""
     if problem["type"] == "model_type":
-        return "Input should be a mapping of fields"
+        return "must be a mapping of fields"
     if problem["type"] == "union_tag_invalid":  # pydantic would quote all that stands there
         context = problem["ctx"]
-        return f"{context['discriminator']} should be one of {context['expected_tags']}"
-    message = problem["msg"].removeprefix("Value error, ").removesuffix(" after validation, not 0")
-    for python, plain in PLAIN_WORDS.items():
-        message = message.replace(python, plain)
+        return f"{context['discriminator']} must be one of {context['expected_tags']}"
+    message = problem["msg"]
+    for words, plain in PLAIN_WORDS:
+        message = words.sub(plain, message)
     return message
 
 
@@ -356,142 +369,3 @@ def sha256(document: BaseModel) -> str:
     """Hash of the content, independent of formatting and comments in the file."""
     data = document.model_dump(mode="json", by_alias=True)
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write the whole file or nothing; raises UserInputError when it cannot be written."""
-    write_together([(path, text)])
-
-
-def write_together(files: Iterable[tuple[Path, str]], *, within: Path | None = None) -> None:
-    """Write all files or none: every text is on the disk before the first one takes its place.
-
-    Until then a text has no name, where the file system can do that: a killed process leaves nothing. An old
-    file keeps its permissions. A text is asked for when the one before is on the disk, so that no more than
-    one need be held; an error of whoever makes them leaves no file, too.
-
-    Args:
-        files: Path and text of each file.
-        within: The folder that all files lie in or below. It and those below are made where they are missing,
-            and links below it are refused. Without it, a link is followed.
-
-    Raises:
-        UserInputError: naming the file that cannot be written, or that is no regular file.
-    """
-    made: list[Path] = []
-    with ExitStack() as stack:
-        stack.enter_context(_many_descriptors())
-        folders: dict[Path, int] = {}
-        staged: list[tuple[Path, Callable[[], None]]] = []
-        try:
-            for path, text in files:
-                with _writing(path):
-                    target = Path(os.path.realpath(path)) if within is None else path
-                    if target.parent not in folders:
-                        folders[target.parent] = _open_folder(target.parent, within, made)
-                        stack.callback(os.close, folders[target.parent])
-                    staged.append((path, _stage(path, folders[target.parent], target.name, text, stack)))
-            for path, take_place in staged:
-                with _writing(path):
-                    take_place()
-        except BaseException:
-            for folder in reversed(made):
-                with suppress(OSError):  # somebody else's files lie in it by now
-                    folder.rmdir()
-            raise
-
-
-def _open_folder(folder: Path, within: Path | None, made: list[Path]) -> int:
-    """Descriptor of a folder; those that had to be made for it are added to `made`."""
-    if within is None:
-        return os.open(folder, _FOLDER)
-    for missing in reversed([step for step in (within, *within.parents) if not step.exists()]):
-        missing.mkdir()
-        made.append(missing)
-    descriptor = os.open(within, _FOLDER)
-    for step in folder.relative_to(within).parts:
-        above, within = descriptor, within / step
-        try:
-            with suppress(FileExistsError):
-                os.mkdir(step, dir_fd=above)
-                made.append(within)
-            descriptor = os.open(step, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-        except NotADirectoryError:
-            raise UserInputError(
-                "is no folder, or a link, which is not followed", where=str(within)
-            ) from None
-        finally:
-            os.close(above)
-    return descriptor
-
-
-def _stage(path: Path, folder: int, name: str, text: str, stack: ExitStack) -> Callable[[], None]:
-    """Put a text on the disk; returns what gives it its name in the folder."""
-    permissions = _permissions(path, folder, name)
-    hidden = f".mltswitch-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
-    try:
-        descriptor = os.open(".", os.O_TMPFILE | _NEW, 0o666, dir_fd=folder)
-        is_nameless = True
-    except OSError as error:
-        if error.errno not in NO_NAMELESS_FILES:
-            raise
-        hidden += secrets.token_hex(4)  # another process may write the same file
-        descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | _NEW, 0o666, dir_fd=folder)
-        is_nameless = False
-    stack.callback(os.close, descriptor)
-    stack.callback(_remove, hidden, folder)
-    with open(descriptor, "w", encoding="utf-8", closefd=False) as stream:
-        stream.write(text)
-    if permissions is not None:
-        os.fchmod(descriptor, permissions)
-    os.fsync(descriptor)
-
-    def link(name: str) -> None:
-        os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder)
-
-    def take_place() -> None:
-        if is_nameless:
-            if permissions is None:
-                with suppress(FileExistsError):  # another process has made it meanwhile
-                    link(name)
-                    return
-            _remove(hidden, folder)  # of a process that was killed between the next two lines
-            link(hidden)
-        os.replace(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-    return take_place
-
-
-def _remove(name: str, folder: int) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(name, dir_fd=folder)
-
-
-@contextmanager
-def _many_descriptors() -> Iterator[None]:
-    """As many open files as this process may have: a fabric has thousands."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
-
-
-def _permissions(path: Path, folder: int, name: str) -> int | None:
-    """Of the file that stands there; None when there is none yet."""
-    try:
-        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISREG(mode):
-        raise UserInputError("is no regular file", where=str(path))
-    return stat.S_IMODE(mode)

@@ -4,10 +4,11 @@ The leaves tell who can mend it (user input, the machine, a device), and each kn
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from typing import ClassVar, Final, TypeVar
 
-MOST_LISTED: Final = 10
-"""Errors of one document that are shown."""
+MOST_LISTED: Final = 20
+"""Errors of one document, or of several, that are told at the most."""
 
 
 class MltswitchError(Exception):
@@ -81,16 +82,48 @@ def every(calls: Iterable[Callable[[], Result]]) -> list[Result]:
             results.append(call())
         except (UserInputError, UnsupportedPlanError) as error:
             refused.append(error)
-    if not refused:
-        return results
-    # What is wrong with one value is wrong with many ports, and said of the first.
-    said: dict[str, str] = {}
-    for each in refused:
-        said.setdefault(each.what, str(each))
-    lines = list(said.values())
+    refuse(refused)
+    return results
+
+
+def refuse(errors: Sequence[MltswitchError]) -> None:
+    """Raise the first of these errors, which lists all of them; where there are none, return.
+
+    What is wrong with one value is wrong with many ports and hosts: it is told of the first,
+    with their number.
+    """
+    if not errors:
+        return
+    alike: dict[str, list[MltswitchError]] = {}
+    for each in errors:
+        alike.setdefault(each.what, []).append(each)
+    lines = [
+        f"{each}{f' ({len(others)} more like it: {_others(each, others)})' if others else ''}"
+        for each, *others in alike.values()
+    ]
     more = [f"and {len(lines) - MOST_LISTED} more"] if len(lines) > MOST_LISTED else []
-    refused[0].listed = (f"{len(lines)} errors", *lines[:MOST_LISTED], *more) if len(lines) > 1 else ()
-    raise refused[0]
+    errors[0].listed = (
+        (f"{len(lines)} errors", *lines[:MOST_LISTED], *more) if len(lines) > 1 else tuple(lines)
+    )
+    raise errors[0]
+
+
+def _others(first: MltswitchError, others: Iterable[MltswitchError]) -> str:
+    file = "".join(first.where.partition(": ")[:2])
+    return some(other.where.removeprefix(file) for other in others)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`, did you mean linux?`: the known word that is closest to a wrong one; empty where none is close."""
+    close = get_close_matches(word, list(known), n=1)
+    return f", did you mean {close[0]}?" if close else ""
+
+
+def some(names: Iterable[str], most: int = 3) -> str:
+    """The first of several names, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return f"{', '.join(listed[:most])}{more}"
 
 
 class DeviceError(MltswitchError):
@@ -105,6 +138,18 @@ class HazardError(DeviceError):
 
 class UnreachableError(DeviceError):
     """The network, or a device that is busy or restarts, broke a connection: a second try may succeed."""
+
+
+class RefusedError(DeviceError):
+    """A switch has refused a line in so many words: the lines before it are in effect, and it is idle."""
+
+
+class UncertainError(DeviceError):
+    """A device may still be working on what was sent to it, so what it runs now may change by itself."""
+
+
+class OccupiedError(DeviceError):
+    """Somebody else works on the device, or has changed it meanwhile: nothing of ours takes effect."""
 
 
 class VerificationError(MltswitchError):

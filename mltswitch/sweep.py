@@ -15,8 +15,8 @@ from decimal import Decimal, DecimalException
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from mltswitch.documents import write_atomically
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.outputs import check_output, write_outputs
 
 Cell = tuple[float | int | str | None, ...]
 """One value of each axis; what JSON can hold."""
@@ -240,30 +240,14 @@ def check_table(path: Path) -> None:
     """Refuse a file that `write_table` could not write, before hours are spent on its rows.
 
     Raises:
-        UserInputError: another ending than .csv or .parquet, or as `check_writable`.
+        UserInputError: another ending than .csv or .parquet, or as `check_output`.
         MachineError: .parquet without pyarrow.
     """
     if path.suffix == ".parquet":
         _pyarrow()
     elif path.suffix != ".csv":
         raise UserInputError("is no table that is known", where=str(path), expected=".csv or .parquet")
-    check_writable(path)
-
-
-def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, or whose journal cannot.
-
-    Raises:
-        UserInputError: no regular file, or a folder that does not exist or cannot be written to.
-    """
-    if path.exists() and not path.is_file():
-        raise UserInputError("cannot be written: it is no regular file", where=str(path))
-    # A link is followed by the table, and the journal lies beside the link.
-    for folder in (path.parent, Path(os.path.realpath(path)).parent):
-        if not folder.is_dir():
-            raise UserInputError(f"cannot be written: there is no folder {folder}", where=str(path))
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise UserInputError(f"cannot be written: no permission in {folder}", where=str(path))
+    check_output(path)
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -276,12 +260,13 @@ def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
-    write_atomically(path, text.getvalue())
+    write_outputs([(path, text.getvalue())])
 
 
 def _write_parquet(path: Path, columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> None:
     arrow, parquet = _pyarrow()
     table = arrow.table({name: [row.get(name) for row in rows] for name in columns})
+    check_output(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         parquet.write_table(table, temporary)

@@ -1,7 +1,10 @@
 """Fixtures that several rooms share."""
 
 import hashlib
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import bundled_profile
 from mltswitch.targets import hardware_capabilities
+from tests.own_machine import take_own_machine
 
 # How fast a machine is, and what runs beside the tests, is no property of ours.
 settings.register_profile(
@@ -26,6 +30,23 @@ MIXED_FABRIC = INVENTORIES / "mixed" / "fabric.yaml"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
+
+
+FIRST = ("test_road", "test_bmv2_road", "test_first_job", "test_lab", "test_bmv2_lab", "test_export")
+"""Modules that take longest begin first, where `--dist loadfile --no-loadscope-reorder` deals modules out."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort by how early a module should begin."""
+    items.sort(key=lambda item: FIRST.index(item.path.stem) if item.path.stem in FIRST else len(FIRST))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_machine() -> None:
+    """Root's tests change the machine; each process of several that run them has one of its own."""
+    if os.geteuid() == 0 and os.environ.get("MLTSWITCH_OWN_MACHINE"):
+        with suppress(PermissionError):  # where root may not do that, it has no lab either
+            take_own_machine()
 
 
 READ_BY_ANSIBLE = {"inventory", "errors"}
@@ -78,3 +99,11 @@ def mixed_plan() -> Plan:
 def mixed_inventory() -> Path:
     """The switches of `mixed_plan`."""
     return MIXED_FABRIC.parent
+
+
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A background job of a shell is started with interrupts ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -15,17 +15,15 @@ from mltswitch.documents import (
     MAXIMUM_DEPTH,
     MAXIMUM_DOCUMENT_BYTES,
     MAXIMUM_NODES,
-    MAXIMUM_SHOWN_PROBLEMS,
     dump_yaml,
     load_document,
     parse_yaml,
     read_text,
     sha256,
     validate,
-    write_atomically,
-    write_together,
 )
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MOST_LISTED, UserInputError
+from mltswitch.outputs import write_atomically, write_together
 
 
 class Sample(BaseModel):
@@ -106,13 +104,13 @@ def test_numbers_without_end(text: str) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"name: x\nsize: -1\n", "size: Input should be greater than 0, not -1"),
-        (b"size: 2\n", "name: Field required"),
-        (b"name: x\ncolour: red\n", "colour: Extra inputs are not permitted"),
+        (b"name: x\nsize: -1\n", "size: must be more than 0, not -1"),
+        (b"size: 2\n", "name: is missing"),
+        (b"name: x\ncolour: red\n", "colour: is no field that is known here"),
         (b"- 1\n", "is not a mapping of fields"),
         (b"\xff\xfe\x00", "is not UTF-8 text"),
         (b"name: [", "not valid YAML"),
-        (b"", "is not a mapping of fields"),
+        (b"", "is empty"),
     ],
 )
 def test_bad_files(tmp_path: Path, content: bytes, message: str) -> None:
@@ -238,15 +236,15 @@ class Place(BaseModel):
     ("data", "line"),
     [
         ({}, "f: wrong as a whole"),
-        ({"ports": 3}, "f: ports: Input should be 'all', or: Input should be a list, not 3"),
-        ({"ports": ["a", "B"]}, "f: ports[1]: String should match pattern '^[a-z]+$', not 'B'"),
+        ({"ports": 3}, "f: ports: must be 'all', or: must be a list, not 3"),
+        ({"ports": ["a", "B"]}, "f: ports[1]: must match the pattern '^[a-z]+$', not 'B'"),
         (
             {"limit": {"kind": "bytes", "size": -1}},
-            "f: limit.size: Input should be greater than 0, not -1",
+            "f: limit.size: must be more than 0, not -1",
         ),
-        ({"limit": {"kind": "bytes"}}, "f: limit.size: Field required"),
-        ({"names": {"c": 1}}, "f: names.c: Input should be 'a' or 'b', not 'c'"),
-        ({"inner": 7}, "f: inner: Input should be a mapping of fields, not 7"),
+        ({"limit": {"kind": "bytes"}}, "f: limit.size: is missing"),
+        ({"names": {"c": 1}}, "f: names.c: must be 'a' or 'b', not 'c'"),
+        ({"inner": 7}, "f: inner: must be a mapping of fields, not 7"),
     ],
 )
 def test_a_field_is_named_as_the_document_has_it(data: dict[str, object], line: str) -> None:
@@ -262,16 +260,16 @@ def test_all_problems_are_listed_with_their_lines(tmp_path: Path) -> None:
         load_document(path, Sample)
     assert refusal.value.lines() == [
         f"{path}: 3 errors",
-        f"  {path}:3: nmae: Extra inputs are not permitted, did you mean name?",
-        f"  {path}: name: Field required",
-        f"  {path}:2: size: Input should be greater than 0, not -1",
+        f"  {path}:3: nmae: is no field that is known here, did you mean name?",
+        f"  {path}: name: is missing",
+        f"  {path}:2: size: must be more than 0, not -1",
     ]
 
 
 def test_a_long_list_of_problems_is_cut() -> None:
     with pytest.raises(UserInputError) as refusal:
         validate({f"field{number}": 1 for number in range(500)}, Sample, where="x")
-    assert len(refusal.value.lines()) == MAXIMUM_SHOWN_PROBLEMS + 2
+    assert len(refusal.value.lines()) == MOST_LISTED + 2
     assert refusal.value.lines()[-1] == "  and 481 more"
 
 

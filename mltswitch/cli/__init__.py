@@ -14,7 +14,9 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from mltswitch import __version__
-from mltswitch.errors import MltswitchError, printable
+from mltswitch.cli.verbose import VERBOSE, shortened, verbose_everywhere
+from mltswitch.errors import MltswitchError, did_you_mean, printable
+from mltswitch.inputs import inputs_noted
 
 DEBUG_VARIABLE: Final = "MLTSWITCH_DEBUG"
 """Environment variable: when it is set, a bug of ours ends in a traceback."""
@@ -61,7 +63,8 @@ COMMANDS: Final = {
 class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
-            return super().invoke(ctx)
+            with inputs_noted():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             with suppress(OSError):  # click would end with 1 where nobody reads standard error any more
                 click.echo(err=True)
@@ -70,12 +73,14 @@ class _LazyGroup(click.Group):
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, _ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
+            if close := did_you_mean(cmd_name, COMMANDS):
+                ctx.fail(f"No such command {cmd_name!r}{close}")
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        return verbose_everywhere(command)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -101,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    VERBOSE.set(False)
     try:
         code = cli.main(args=arguments, prog_name="mltswitch", standalone_mode=False)
         if sys.stdout is not None:
@@ -136,7 +142,7 @@ def discard_output() -> None:
 
 
 def _fail(lines: Sequence[str], exit_code: int) -> NoReturn:
-    text = "\n".join(printable(" ".join(line.splitlines())) for line in lines)
+    text = "\n".join(printable(" ".join(line.splitlines())) for line in shortened(lines))
     with suppress(OSError):  # whoever read it has gone: the exit code still says it
         click.echo(f"mltswitch: {text}", err=True)
     sys.exit(exit_code)

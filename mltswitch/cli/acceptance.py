@@ -121,7 +121,10 @@ def acceptance(
 
 
 def _device(inventory_path: Path, name: str) -> Device:
-    devices = {device.name: device for device in load_inventory(inventory_path).devices}
+    inventory = load_inventory(inventory_path)
+    if name in inventory.unusable:
+        inventory.select(name, {name})
+    devices = {device.name: device for device in inventory.devices}
     if name not in devices:
         raise UserInputError(
             f"no device {name!r} in {inventory_path}", where="DEVICE", expected=f"one of {', '.join(devices)}"

@@ -29,10 +29,11 @@ COLUMNS: Final = ("transport", "n #", "tags", "tensors #", "goodput [Gbit/s]", "
 )
 @json_option
 def bench(seconds: float, size_bytes: int, mtu_bytes: int, wanted: tuple[str, ...], as_json: bool) -> None:
-    """Measure the agent on this machine: both ends in one process, over loopback, without privileges.
+    """Measure the agent on this machine.
 
-    Whole tensors of float32 in bursts of n packets, with a tag on each datagram, and over TCP. There is no
-    network: compare with other runs of this command.
+    Both ends are in one process, over loopback, without privileges. Whole tensors of float32 in bursts of n
+    packets, with a tag on each datagram, and over TCP. There is no network: compare with other runs of this
+    command.
     """
     if not LEAST_BYTES <= size_bytes <= MOST_BYTES:
         raise UserInputError(f"{size_bytes} bytes", where="--size", expected=f"{LEAST_BYTES} to {MOST_BYTES}")

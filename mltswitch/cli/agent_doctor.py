@@ -60,7 +60,7 @@ _LEAVE_SECONDS: Final = 0.02
 def doctor(
     listen: str | None, once: bool, to: str | None, dscp_text: str | None, as_json: bool, **options: Any
 ) -> int:
-    """Find out what would hurt a job: on this host, or on the paths between it and a peer.
+    """Find out what would hurt a job, on this host or to a peer.
 
     Alone it looks at kernel, buffers, addresses, routes and keys of this host. With --listen on one host and
     --to on the other both send tensors over each path: which code points arrive as they were sent, whether
@@ -140,7 +140,8 @@ def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) 
     strangers = _Refused()
     with Agent(settings, observers=[strangers]) as agent:
         agent.channel(CHANNEL)
-        progress(f"listening at {agent.listening_at}; there: mltswitch agent doctor --to {agent.name}=…")
+        at = agent.listening_at
+        progress(f"listening at {at}; there: mltswitch agent doctor --to {agent.name}={at}")
         while True:
             peer = agent.wait_for_any_peer(_EVER_SECONDS)
             try:

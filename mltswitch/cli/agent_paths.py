@@ -46,7 +46,7 @@ COLUMNS: Final = ("path #", "by way of", "from", "to", "named by")
 def paths(
     plan_file: FilePath, source: str, destination: str, setup: bool, as_json: bool, **of_one_mode: Any
 ) -> None:
-    """Print the paths from one host to another, as the plan's spray mode names them."""
+    """Print the paths from one host to another. The plan's spray mode names them."""
     plan = load_plan(plan_file)
     given = click.get_current_context().get_parameter_source
     for parameter, mode in OF_ONE_MODE.items():

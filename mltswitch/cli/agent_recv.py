@@ -1,6 +1,5 @@
 """`mltswitch agent recv`: a tensor from one or more peers."""
 
-import os
 import re
 import sys
 import time
@@ -13,9 +12,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from mltswitch import outputs
 from mltswitch.cli.agent_options import RunOptions, agent_options
 from mltswitch.cli.agent_transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange, Round
-from mltswitch.cli.arrays import check_writable, write_array
+from mltswitch.cli.arrays import write_array
 from mltswitch.cli.numbers import SIZE, NumberRange
 from mltswitch.cli.output import last_words, progress
 from mltswitch.cli.strangers import Strangers
@@ -48,11 +48,11 @@ GOODBYE_SECONDS: Final = 5.0
 @click.option("--maximum", default="1GiB", **SIZE, help="Of memory for all tensors; by default 1GiB.")
 @agent_options
 def recv(output: str | None, hosts: tuple[str, ...], maximum: int, run: RunOptions, **bounds: Any) -> None:
-    """Receive the tensor that peers send with `mltswitch agent send`; they say its size and type.
+    """Receive the tensor that peers send with `agent send`.
 
-    A file appears when a tensor is complete within its bound, or not at all; of several rounds it holds the
-    last that was complete, unless its name has {round}: also where a later one failed, or you end it by
-    Ctrl-C. Exit code 6: a tensor did not arrive.
+    They say its size and type. A file appears when a tensor is complete within its bound, or not at all; of
+    several rounds it holds the last that was complete, unless its name has {round}: also where a later one
+    failed, or you end it by Ctrl-C. Exit code 6: a tensor did not arrive.
     """
     for name in hosts:
         if problem := host_name_problem(name):
@@ -207,7 +207,7 @@ def check_output(output: str, peers: Sequence[str]) -> None:
     if problem:
         raise UserInputError(problem, where="--output")
     for peer in peers or (PEER,):  # where nobody says who sends, folders must have nobody's name
-        check_writable(Path(os.path.realpath(_named(output, peer, MOST_ROUNDS))))
+        outputs.check_output(Path(_named(output, peer, MOST_ROUNDS)))
 
 
 def _named(pattern: str, peer: str, number: int) -> str:

@@ -45,7 +45,7 @@ TYPES: Final = tuple(entry.name.lower() for entry in ElementType)
 def send(
     hosts: tuple[str, ...], rounds: int, layer: str, importance: str | None, run: RunOptions, **tensor: Any
 ) -> None:
-    """Send a tensor to peers that wait for it with `mltswitch agent recv`.
+    """Send a tensor to peers that wait with `agent recv`.
 
     How much may be lost on the way is the receiver's to say. Exit code 6: a peer did not get it.
     """

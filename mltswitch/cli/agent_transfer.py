@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from statistics import median
 from typing import Annotated, Any, Final, Literal, NoReturn, Self
@@ -21,8 +22,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mltswitch.cli import discard_output
 from mltswitch.cli.agent_options import RunOptions, require_together
 from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.numbers import parsed
 from mltswitch.cli.output import console, last_words, print_json, progress, table
-from mltswitch.errors import MltswitchError, UserInputError, printable
+from mltswitch.errors import MltswitchError, printable
 from mltswitch.hostagent import (
     Agent,
     AgentConfig,
@@ -172,10 +174,8 @@ class Exchange(ABC):
         """An agent with trace and metrics, which end with the stack."""
         options = self.options
         require_together("open_metrics", "metrics")
-        try:
-            endpoint = None if options.metrics is None else parse_endpoint(options.metrics, default_port=0)
-        except ValueError as error:
-            raise UserInputError(str(error), where="--metrics") from None
+        parse = partial(parse_endpoint, default_port=0)
+        endpoint = None if options.metrics is None else parsed("--metrics", parse, options.metrics)
         if options.trace is not None:
             observers = (*observers, stack.enter_context(TraceWriter(options.trace)))
         agent = stack.enter_context(Agent(self.settings, observers=observers, **more))

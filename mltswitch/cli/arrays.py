@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
+from mltswitch.inputs import note_input
+from mltswitch.outputs import check_output
 
 
 def read_array(path: Path) -> NDArray[Any]:
@@ -22,6 +24,7 @@ def read_array(path: Path) -> NDArray[Any]:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise UserInputError("is no regular file", where=str(path))
+            note_input(stream.fileno())
             found: NDArray[Any] = np.lib.format.read_array(stream, allow_pickle=False)
     except OSError as error:
         raise UserInputError(f"cannot be read: {error.strerror}", where=str(path)) from None
@@ -34,24 +37,10 @@ def read_array(path: Path) -> NDArray[Any]:
     return np.ascontiguousarray(found, found.dtype.newbyteorder("=")).reshape(found.shape)
 
 
-def check_writable(path: Path) -> None:
-    """Raises UserInputError where `write_array` is sure to fail; what can be known before long work."""
-    try:
-        if not path.parent.is_dir():
-            raise UserInputError("cannot be written: no such folder", where=str(path))
-        if not os.access(path.parent, os.W_OK):
-            raise UserInputError("cannot be written: its folder is read-only", where=str(path))
-        if path.exists() and not path.is_file():
-            raise UserInputError("is no regular file", where=str(path))
-    except OSError as error:  # a folder on the way that this user may not enter, a name that is too long
-        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
-
-
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """The whole file or nothing; a link is followed. Raises UserInputError."""
-    check_writable(path)
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f".{secrets.token_hex(8)}")  # not the name, which may be as long as can be
+    """The whole file or nothing; raises UserInputError, as `check_output` does, too."""
+    check_output(path)
+    temporary = path.with_name(f".{secrets.token_hex(8)}")  # not the name, which may be as long as can be
     try:
         with temporary.open("xb") as stream:
             content = np.ascontiguousarray(array).reshape(array.shape)
@@ -60,7 +49,7 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
             stream.write(content.reshape(-1).view(np.uint8).data)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.replace(target)
+        temporary.replace(path)
     except OSError as error:
         raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
     finally:

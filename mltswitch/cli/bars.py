@@ -3,7 +3,14 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from mltswitch.cli.output import stderr_console
 
@@ -20,14 +27,20 @@ def progress_bar() -> Iterator[Advance]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
         console=screen,
         transient=True,
         disable=not screen.is_terminal,
     )
     with bar:
-        task = bar.add_task("", total=None)
+        task, at_work = bar.add_task("", total=None), ""
 
         def advance(what: str, done: int, total: int) -> None:
-            bar.update(task, description=what, completed=done, total=total)
+            nonlocal at_work
+            if what != at_work:  # the speed of one kind of work says nothing of the next
+                bar.reset(task, total=total, description=what)
+                at_work = what
+            bar.update(task, completed=done, total=total)
 
         yield advance

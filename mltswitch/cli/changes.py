@@ -1,6 +1,6 @@
 """`mltswitch history`, `show`, `status`, `resume`, `confirm`, `rollback`, `remove`: what pushes did."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -8,14 +8,21 @@ from typing import Any, TypeVar
 import click
 
 from mltswitch import deploy
-from mltswitch.cli.deploy import Bar, agreed_ports, concurrency_option, print_report, yes_option
+from mltswitch.cli.deploy import (
+    Bar,
+    accept_option,
+    agreed_losses,
+    agreed_ports,
+    concurrency_option,
+    print_report,
+    yes_option,
+)
 from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.cli.render import inventory_options
-from mltswitch.deploy import Fleet, FleetReport, Journal
+from mltswitch.cli.render import inventory_options, opened
+from mltswitch.deploy import Fleet, FleetReport, Journal, Question
 from mltswitch.deploy.journal import GOES_FORWARD, counted
 from mltswitch.errors import printable
 from mltswitch.inventory import Inventory, load_inventory
-from mltswitch.targets import target_for
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _Operation = Callable[..., FleetReport]
@@ -98,6 +105,7 @@ def status(
 @click.command(epilog="\b\nExample:\n  mltswitch resume 20261126-120501 --limit 'leaf*'")
 @_arguments
 @yes_option
+@accept_option
 def resume(
     identifier: str | None,
     inventory_paths: tuple[Path, ...],
@@ -105,27 +113,26 @@ def resume(
     concurrency: int,
     as_json: bool,
     yes: bool,
+    accept: tuple[Question, ...],
 ) -> int:
     """Finish CHANGE where it broke off: forward where it went forward, back where it went back."""
-    agreed = None if yes else _agreed_ports(*_opened(identifier, inventory_paths), limit, concurrency)
-    operation = partial(deploy.resume, may_go_down=agreed)
+    may_lose = Question.LOSSLESS in accept
+    report = None if yes and may_lose else _ahead(*_opened(identifier, inventory_paths), limit, concurrency)
+    operation = partial(
+        deploy.resume,
+        may_go_down=None if yes or report is None else agreed_ports(report, "Resume"),
+        may_lose=None if may_lose or report is None else agreed_losses(report, "Resume"),
+    )
     return _carried_out("resuming", operation, identifier, inventory_paths, limit, concurrency, as_json)
 
 
-def _agreed_ports(
-    journal: Journal, inventory: Inventory, limit: str | None, concurrency: int
-) -> Mapping[str, Collection[str]]:
-    """Ask about the ports that finishing a change takes down; a change that goes back asks nothing."""
-    devices = [
-        each.name
-        for each in inventory.select(limit)
-        if journal.last.get(each.name) in GOES_FORWARD and target_for(each.platform).takes_down
-    ]
+def _ahead(journal: Journal, inventory: Inventory, limit: str | None, concurrency: int) -> FleetReport:
+    """What finishing a change would do, to be asked about; a change that goes back asks nothing."""
+    devices = [each.name for each in inventory.select(limit) if journal.last.get(each.name) in GOES_FORWARD]
     if not devices:
-        return {}
+        return FleetReport(())
     with Bar("comparing", len(devices), concurrency) as bar:
-        report = deploy.diff(journal.plan(), inventory, limit=",".join(devices), fleet=bar.fleet)
-    return agreed_ports(report, "Resume")
+        return deploy.diff(journal.plan(), inventory, limit=",".join(devices), fleet=bar.fleet)
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch rollback 20261126-120501 --limit leaf1")
@@ -171,12 +178,14 @@ def confirm(
 @json_option
 @concurrency_option
 @inventory_options
-def remove(inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool) -> int:
+def remove(
+    inventory_paths: tuple[Path, ...], limit: str | None, strict: bool, concurrency: int, as_json: bool
+) -> int:
     """Take everything of ours off the switches: back to what they ran before the first push on record."""
-    inventory = load_inventory(*inventory_paths)
-    with Bar("removing", len(inventory.select(limit)), concurrency) as bar:
+    inventory = opened(inventory_paths, limit, strict)
+    with Bar("removing", len(inventory.select(limit)), concurrency, finishes=True) as bar:
         report = deploy.remove(inventory, limit=limit, fleet=bar.fleet)
-    return print_report(report, as_json, with_changes=False, untested={})
+    return bar.exit_code(print_report(report, as_json, with_changes=False, untested={}))
 
 
 def _carried_out(
@@ -189,9 +198,9 @@ def _carried_out(
     as_json: bool,
 ) -> int:
     journal, inventory = _opened(identifier, inventory_paths)
-    with Bar(title, len(journal.header.devices), concurrency) as bar:
+    with Bar(title, len(journal.header.devices), concurrency, finishes=title != "looking") as bar:
         report = operation(journal, inventory, limit=limit, fleet=bar.fleet)
-    code = print_report(report, as_json, with_changes=False, untested={})
+    code = bar.exit_code(print_report(report, as_json, with_changes=False, untested={}))
     journal = deploy.change(journal.identifier)
     if not as_json:
         click.echo(f"change {journal.identifier}: {counted(journal.last.values())}")

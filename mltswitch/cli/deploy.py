@@ -1,5 +1,6 @@
 """`mltswitch diff`, `push` and `verify`: a plan and the switches that should run it."""
 
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,25 +14,29 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from mltswitch import deploy
 from mltswitch.capabilities import Unverified
-from mltswitch.cli.output import json_option, print_json, stderr_console
+from mltswitch.cli.output import json_option, last_words, print_json, stderr_console
 from mltswitch.cli.render import (
     inventory_options,
+    opened,
     print_doubts,
     print_roundings,
     print_shortfalls,
     unverified,
 )
-from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport, Rollout, Status
+from mltswitch.cli.verbose import shortened
+from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport, Question, Rollout, Status
 from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, MAXIMUM_CONCURRENCY
 from mltswitch.errors import UserInputError
-from mltswitch.inventory import Inventory, load_inventory
+from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan, load_plan
-from mltswitch.targets import target_for
+from mltswitch.targets import Lossless
 
 if TYPE_CHECKING:
     from mltswitch.measure.acceptance import TestHost
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C."""
 LONGEST_TIMER_SECONDS: Final = 86_399
 """A day, as EOS writes hh:mm:ss."""
 SHOWN_PORTS: Final = 3
@@ -54,6 +59,33 @@ def yes_option(command: Command) -> Command:
     return click.option("--yes", is_flag=True, help="Ports may go down for it: do not ask.")(command)
 
 
+def accept_option(command: Command) -> Command:
+    """Add options by which a script answers questions, each by itself or all."""
+    accepted: Final = "mltswitch.accepted"
+
+    def note(context: click.Context, _: click.Parameter, question: Question | None) -> None:
+        if question is not None:
+            context.meta.setdefault(accepted, []).append(question)
+
+    def all_of_them(context: click.Context, _: click.Parameter, is_all: bool) -> tuple[Question, ...]:
+        return tuple(Question if is_all else context.meta.get(accepted, ()))
+
+    for question, what in (
+        (Question.LOSSLESS, "Lossless classes may lose packets: do not ask."),
+        (Question.LEAK, "DSCPs may pass which a port may not use: do not ask."),
+    ):
+        option = click.option(
+            f"--accept-{question}",
+            flag_value=question,
+            expose_value=False,
+            is_eager=True,
+            callback=note,
+            help=what,
+        )
+        command = option(command)
+    return click.option("--accept", is_flag=True, callback=all_of_them, help="Both of these.")(command)
+
+
 def _arguments(command: Command) -> Command:
     for decorate in (
         json_option,
@@ -68,10 +100,15 @@ def _arguments(command: Command) -> Command:
 @click.command(epilog="\b\nExample:\n  mltswitch diff plan.yaml -i inventories/lab --limit leaf1")
 @_arguments
 def diff(
-    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, concurrency: int, as_json: bool
+    plan_file: Path,
+    inventory_paths: tuple[Path, ...],
+    limit: str | None,
+    strict: bool,
+    concurrency: int,
+    as_json: bool,
 ) -> int:
     """Show, device by device, what a push of PLAN would send. Sends nothing."""
-    plan, inventory = _load(plan_file, inventory_paths, limit)
+    plan, inventory = _load(plan_file, inventory_paths, limit, strict)
     with Bar("comparing", len(inventory.select(limit)), concurrency) as bar:
         report = deploy.diff(plan, inventory, limit=limit, fleet=bar.fleet)
     return print_report(
@@ -88,11 +125,7 @@ def diff(
 @_arguments
 @click.option("--check", is_flag=True, help="Show what would be sent, and send nothing.")
 @click.option("--diff", "with_changes", is_flag=True, help="Show every line that is sent.")
-@click.option(
-    "--accept",
-    is_flag=True,
-    help="Push to switches, too, that let DSCPs pass which a port may not use.",
-)
+@accept_option
 @click.option(
     "--serial",
     default="100%",
@@ -131,11 +164,12 @@ def push(
     plan_file: Path,
     inventory_paths: tuple[Path, ...],
     limit: str | None,
+    strict: bool,
     concurrency: int,
     as_json: bool,
     check: bool,
     with_changes: bool,
-    accept: bool,
+    accept: tuple[Question, ...],
     serial: str,
     max_fail_percentage: float,
     atomic: bool,
@@ -145,23 +179,30 @@ def push(
     deadline: float | None,
 ) -> int:
     """Make the switches run PLAN: change, read back, compare, save; a switch that fails is taken back."""
-    plan, inventory = _load(plan_file, inventory_paths, limit)
+    plan, inventory = _load(plan_file, inventory_paths, limit, strict)
     devices = inventory.select(limit)
     rollout = Rollout(serial, max_fail_percentage, atomic, confirm_seconds)
-    asks = not yes and sys.stdin.isatty() and any(target_for(each.platform).takes_down for each in devices)
+    asks = sys.stdin.isatty()
+    if asks and not check and Question.LEAK not in accept:
+        leaks = deploy.leaks(plan, inventory, limit=limit)
+        _ask("packets keep code points that their port may not use", leaks, "--accept-leak", "Push")
+        accept = (*accept, Question.LEAK)
+    asks = asks and not (yes and Question.LOSSLESS in accept)
     if check or asks:
         with Bar("comparing", len(devices), concurrency, device_timeout) as bar:
             report = deploy.diff(plan, inventory, limit=limit, fleet=bar.fleet)
     if not check:
         agreed = None if yes else agreed_ports(report, "Push") if asks else {}
+        lost = agreed_losses(report, "Push") if asks and Question.LOSSLESS not in accept else {}
         ends = None if deadline is None else time.monotonic() + deadline
-        with Bar("pushing", len(devices), concurrency, device_timeout, ends) as bar:
+        with Bar("pushing", len(devices), concurrency, device_timeout, ends, finishes=True) as bar:
             report = deploy.push(
                 plan,
                 inventory,
                 limit=limit,
                 accept=accept,
                 may_go_down=agreed,
+                may_lose=lost,
                 rollout=rollout,
                 fleet=bar.fleet,
             )
@@ -169,25 +210,40 @@ def push(
     code = print_report(report, as_json, with_changes=check or with_changes, untested=untested)
     if confirm_seconds is not None and report.with_status(Status.CHANGED) and not as_json:
         click.echo(f"undone after {confirm_seconds} s, unless: `mltswitch confirm {report.change}`")
-    return code
+    return bar.exit_code(code)
 
 
 def agreed_ports(report: FleetReport, verb: str) -> dict[str, tuple[str, ...]]:
-    """Ask about the ports that a change takes down, and return them by device.
-
-    Ends the command where they may not; raises UserInputError where nobody can be asked.
-    """
+    """Ask about the ports that a change takes down, and return them by device; raises what `_ask` raises."""
     stopped = {each.device: each.takes_down for each in report.devices if each.takes_down}
-    if stopped:
-        named = "; ".join(f"{device} {', '.join(ports)}" for device, ports in stopped.items())
-        if not sys.stdin.isatty():
-            raise UserInputError(
-                f"takes down ports for a while, and nobody can be asked; nothing was sent: {named}",
-                hint="`--yes` says that they may go down",
-            )
-        click.echo(f"These ports stop forwarding for a while: {named}", err=True)
-        click.confirm(f"{verb} all the same?", abort=True, err=True)
+    named = {device: ", ".join(ports) for device, ports in stopped.items()}
+    _ask("ports stop forwarding for a while", named, "--yes", verb)
     return stopped
+
+
+def agreed_losses(report: FleetReport, verb: str) -> dict[str, tuple[Lossless, ...]]:
+    """Ask about what running lossless classes lose, and return it by device; raises what `_ask` raises."""
+    lost = {each.device: each.loses for each in report.devices if each.loses}
+    named = {device: deploy.lost_words(loses) for device, loses in lost.items()}
+    _ask("packets will be dropped where they were paused so far", named, "--accept-lossless", verb)
+    return lost
+
+
+def _ask(what: str, named: Mapping[str, str], option: str, verb: str) -> None:
+    """Ask whether something may happen to the devices that are named, if any.
+
+    Ends the command where it may not; raises UserInputError where nobody can be asked.
+    """
+    if not named:
+        return
+    lines = [f"{device}: {words}" for device, words in named.items()]
+    if not sys.stdin.isatty():
+        raise UserInputError(
+            f"{what}, and nobody can be asked; nothing was sent: {'; '.join(lines)}",
+            hint=f"`{option}` says that it may be",
+        )
+    click.echo("\n".join((f"{what.capitalize()}:", *lines)), err=True)
+    click.confirm(f"{verb} all the same?", abort=True, err=True)
 
 
 @click.command(
@@ -204,12 +260,13 @@ def verify(
     plan_file: Path,
     inventory_paths: tuple[Path, ...],
     limit: str | None,
+    strict: bool,
     concurrency: int,
     as_json: bool,
     traffic: bool,
 ) -> int:
     """Compare what the switches run with PLAN; exit code 5 when something differs."""
-    plan, inventory = _load(plan_file, inventory_paths, limit)
+    plan, inventory = _load(plan_file, inventory_paths, limit, strict)
     hosts = _lab_hosts(plan, inventory_paths) if traffic else {}
     with Bar("verifying", len(inventory.select(limit)), concurrency) as bar:
         report = deploy.verify(plan, inventory, limit=limit, fleet=bar.fleet)
@@ -255,8 +312,10 @@ def _with_traffic(
     return replace(report, devices=devices, warnings=(*report.warnings, *notes))
 
 
-def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None) -> tuple[Plan, Inventory]:
-    plan, inventory = load_plan(plan_file), load_inventory(*inventory_paths)
+def _load(
+    plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None, strict: bool
+) -> tuple[Plan, Inventory]:
+    plan, inventory = load_plan(plan_file), opened(inventory_paths, limit, strict)
     print_doubts(plan)
     if sys.stdin.isatty():  # passphrases are asked for before a progress bar takes the terminal
         deploy.unlock_keys(inventory.select(limit))
@@ -264,7 +323,10 @@ def _load(plan_file: Path, inventory_paths: tuple[Path, ...], limit: str | None)
 
 
 class Bar:
-    """Progress on standard error; nothing where that is no terminal."""
+    """Progress on standard error; nothing where that is no terminal.
+
+    Where it `finishes`, the first Ctrl-C lets the devices finish that were begun, and the command report.
+    """
 
     def __init__(
         self,
@@ -273,6 +335,8 @@ class Bar:
         concurrency: int,
         device_seconds: float | None = None,
         deadline: float | None = None,
+        *,
+        finishes: bool = False,
     ) -> None:
         self.fleet = Fleet(
             concurrency=concurrency, progress=self._done, device_seconds=device_seconds, deadline=deadline
@@ -286,13 +350,28 @@ class Bar:
             transient=True,
         )
         self._task = self._progress.add_task("", total=total)
+        # A shell starts what runs in the background with interrupts ignored.
+        self._finishes = finishes and signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
     def __enter__(self) -> "Bar":
+        if self._finishes:
+            signal.signal(signal.SIGINT, self._interrupt)
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+        if self._finishes:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def exit_code(self, code: int) -> int:
+        """This one, unless the work was interrupted."""
+        return INTERRUPTED if self.fleet.interrupted.is_set() else code
+
+    def _interrupt(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.fleet.interrupted.set()
+        last_words("interrupted: the devices that were begun are finished, and no other is begun")
 
     def _done(self, report: DeviceReport) -> None:
         self._progress.update(
@@ -337,7 +416,8 @@ def print_report(
         if device.way_back:
             click.echo(f"  way back: {device.way_back}")
         if with_changes or device.status in (Status.DIFFERS, Status.FAILED):
-            for line in _grouped(device.differences):
+            lines = list(_grouped(device.differences))
+            for line in shortened(lines) if device.status is Status.FAILED else lines:
                 click.echo(f"  {line}")
         if with_changes and device.change:
             click.echo("".join(f"    {line}\n" for line in device.change.splitlines()), nl=False)
@@ -351,6 +431,7 @@ def print_report(
         ", ".join(
             f"{len(report.with_status(status))} {status}" for status in Status if report.with_status(status)
         )
+        or "nothing to do"
     )
     if report.change and report.with_status(Status.CHANGED):
         click.echo(f"change {report.change}; `mltswitch rollback {report.change}` takes it back")

@@ -5,11 +5,10 @@ from pathlib import Path
 import click
 
 from mltswitch.cli.output import json_option, print_json, progress
-from mltswitch.cli.render import inventory_options, print_doubts, print_shortfalls, render_device
-from mltswitch.documents import write_together
+from mltswitch.cli.render import inventory_options, opened, print_doubts, print_shortfalls, render_device
 from mltswitch.errors import UserInputError
 from mltswitch.export import ansible_files
-from mltswitch.inventory import load_inventory
+from mltswitch.outputs import write_together
 from mltswitch.plan import load_plan
 
 
@@ -27,15 +26,24 @@ def export() -> None:
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path, file_okay=False))
 @json_option
 def ansible(
-    plan_file: Path, inventory_paths: tuple[Path, ...], output: Path, limit: str | None, as_json: bool
+    plan_file: Path,
+    inventory_paths: tuple[Path, ...],
+    output: Path,
+    limit: str | None,
+    strict: bool,
+    as_json: bool,
 ) -> None:
-    """Write a playbook, its inventory and the switches' configurations below OUTPUT.
+    """Write a playbook below OUTPUT.
 
-    No secret is written. The README there says which collections the playbook needs, and what `push` does
-    beside it. P4Runtime switches (BMv2) are left out, by name.
+    It has an inventory and the switches' configurations. No secret is written. The README there says which
+    collections the playbook needs, and what `push` does beside it. P4Runtime switches (BMv2) are left out, by
+    name.
     """
     plan = load_plan(plan_file)
-    devices = load_inventory(*inventory_paths).select(limit)
+    inventory = opened(inventory_paths, limit, strict)
+    devices = inventory.select(limit, plan.topology.by_name)
+    for line in inventory.left_out(limit):
+        progress(f"note: {line}")
     fitted = {device.name: render_device(plan, device) for device in devices}
     folder = ansible_files(devices, plan, {name: files for name, (_, files) in fitted.items()})
     if folder.left_out:

@@ -1,6 +1,7 @@
 """`mltswitch init`: asks what a rack is, and writes a commented fabric file and an inventory of it."""
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address
@@ -11,12 +12,14 @@ from typing import Any, Final, TypeVar
 import click
 
 from mltswitch.capabilities.hardware import packet_memory
-from mltswitch.documents import load_document, write_together
+from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import load_inventory
+from mltswitch.outputs import write_together
 from mltswitch.plan import Fabric, Topology, check_ports, check_spray_mode, resolve_fabric
 from mltswitch.targets import hardware_capabilities, known_hardware, target_for
 from mltswitch.targets.template import render_template
+from mltswitch.units import parse_bps, parse_bytes
 
 LEAST_STRIDE: Final = 64
 MOST_SWITCHES: Final = 4096
@@ -45,14 +48,21 @@ class _Model(click.ParamType[tuple[str, str]]):
 class _Matching(click.ParamType[str]):
     """Text that a YAML file takes as it stands."""
 
-    def __init__(self, name: str, pattern: re.Pattern[str]) -> None:
+    def __init__(
+        self, name: str, pattern: re.Pattern[str], check: Callable[[str], object] = lambda _: None
+    ) -> None:
         self.name = name
         self._pattern = pattern
+        self._check = check
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """The text itself."""
         if not self._pattern.fullmatch(str(value)):
             self.fail(f"{value!r} is no {self.name}", param, ctx)
+        try:
+            self._check(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
         return str(value)
 
 
@@ -68,8 +78,12 @@ SHARED: Final = "shared"
 """In place of a port's buffer: what the memory of known boxes leaves it."""
 _QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?[A-Za-z]+")
 _WORD: Final = _Matching("name of letters, digits, dots, hyphens and underscores", WORD)
-_RATE: Final = _Matching("rate such as 25Gbps", _QUANTITY)
-_SIZE: Final = _Matching("size such as 1MB", re.compile(rf"{_QUANTITY.pattern}|{SHARED}"))
+_RATE: Final = _Matching("rate such as 25Gbps", _QUANTITY, parse_bps)
+_SIZE: Final = _Matching(
+    "size such as 1MB",
+    re.compile(rf"{_QUANTITY.pattern}|{SHARED}"),
+    lambda text: text == SHARED or parse_bytes(text),
+)
 _COUNT: Final = click.IntRange(1, MOST_SWITCHES)
 QUESTIONS: Final = (
     _Question("name", "Name of the fabric", "", _WORD),
@@ -113,7 +127,14 @@ def _options(command: Command) -> Command:
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 def init(folder: Path, yes: bool, force: bool, **given: Any) -> None:
     """Ask what the rack is, and write a commented fabric file and an inventory into FOLDER."""
-    answers = _answers(folder, given, is_silent=yes)
+    try:
+        answers = _answers(folder, given, is_silent=yes)
+    except click.Abort as end:
+        if sys.stdin.isatty() or not isinstance(end.__context__, EOFError):
+            raise
+        click.echo()
+        what = "nobody can be asked: standard input is no terminal"
+        raise UserInputError(what, hint="add `--yes` to take the defaults of what no option says") from None
     files = dict(_files(answers))
     present = [str(folder / name) for name in files if (folder / name).exists()]
     if present and not force:
@@ -123,10 +144,11 @@ def init(folder: Path, yes: bool, force: bool, **given: Any) -> None:
     for name in files:
         click.echo(folder / name)
     plan = folder / "plan.yaml"
+    configs = (folder.parent if folder.name else Path("..")) / f"{folder.resolve().name}-configs"
     click.echo(
         f"\nNext:\n  mltswitch plan --profile resnet50 --fabric {folder / 'fabric.yaml'} -o {plan}\n"
-        f"  mltswitch render {plan} -i {folder / 'hosts.yaml'} -o {folder / 'configs'}\n"
-        f"  mltswitch diff {plan} -i {folder / 'hosts.yaml'}"
+        f"  mltswitch render {plan} -i {folder} -o {configs}\n"
+        f"  mltswitch diff {plan} -i {folder}"
     )
 
 
@@ -200,7 +222,7 @@ def _check(files: dict[str, str]) -> None:
         write_together(((folder / file, text) for file, text in files.items()), within=folder)
         try:
             fabric = load_document(folder / "fabric.yaml", Fabric)
-            load_inventory(folder / "hosts.yaml")
+            load_inventory(folder / "hosts.yaml").select()
         except UserInputError as error:
             error.where = error.where.removeprefix(f"{folder}/")
             raise

@@ -9,7 +9,7 @@ import click
 
 from mltswitch.cli.output import console, json_option, json_text, print_json, progress, table
 from mltswitch.cli.probe import print_probe
-from mltswitch.documents import load_document, write_atomically
+from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import load_inventory
 from mltswitch.lab import (
@@ -26,6 +26,7 @@ from mltswitch.lab import (
     network_inventory,
 )
 from mltswitch.measure import judge, probe
+from mltswitch.outputs import check_output, write_outputs
 from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
 from mltswitch.queueing import MODELS
 from mltswitch.targets import hardware_capabilities
@@ -68,7 +69,7 @@ def _inventory(context: click.Context, _parameter: click.Parameter, given: Path 
     return next(running, SHIPPED[LINUX_PLATFORM])
 
 
-@click.group()
+@click.group(epilog="\b\nExamples:\n  mltswitch lab up\n  mltswitch lab status\n  mltswitch lab down")
 def lab() -> None:
     """A network on this machine: Linux or BMv2 switches with real queues, and emulated command lines."""
 
@@ -105,6 +106,9 @@ def up(
     as_json: bool,
 ) -> None:
     """Build the network; returns when every device answers. BMv2 switches have no program before a push."""
+    if not inventory_path.is_dir():
+        hint = "name with -i the folder of the lab's fabric.yaml and hosts.yaml"
+        raise UserInputError("there is no such folder", where=str(inventory_path), hint=hint)
     fabric_file = fabric_file or inventory_path / "fabric.yaml"
     fabric = resolve_fabric(load_document(fabric_file, Fabric), hardware_capabilities)
     _check_switches(fabric, fabric_file, switches)
@@ -122,8 +126,11 @@ def up(
 @_inventory_option
 @json_option
 def status(inventory_path: Path, as_json: bool) -> None:
-    """What runs, where it is reached, and what is missing."""
-    _print_status(_lab(inventory_path).status(), as_json)
+    """What runs, where it is reached, and what is missing. Exit code 0, also where no lab is up."""
+    asked = _lab(inventory_path)
+    _print_status(asked.status(), as_json)
+    if other := asked.another:
+        progress(other)
 
 
 @lab.command(epilog="\b\nExample:\n  mltswitch lab down")
@@ -140,7 +147,7 @@ def down(inventory_path: Path) -> None:
 @_inventory_option
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(inventory_path: Path, command: tuple[str, ...]) -> int:
-    """Run COMMAND where the lab can be reached: without root that is inside the lab's own kernel."""
+    """Run COMMAND where the lab can be reached. Without root that is inside the lab's own kernel."""
     return _lab(inventory_path).run(command)
 
 
@@ -155,13 +162,12 @@ def run(inventory_path: Path, command: tuple[str, ...]) -> int:
     help="The fabric's BMv2 network for mininet; NAME-switches.yaml beside it is the inventory.",
 )
 def network(inventory_path: Path, fabric_file: Path | None, output: Path) -> None:
-    """Write the fabric for mininet's own command line, and print the commands that run it and push to it."""
+    """Write the fabric for mininet's command line. Prints the commands that run it and push to it."""
     fabric = resolve_fabric(
         load_document(fabric_file or inventory_path / "fabric.yaml", Fabric), hardware_capabilities
     )
     inventory = output.with_name(f"{output.stem}-switches.yaml")
-    write_atomically(output, network_description(fabric))
-    write_atomically(inventory, network_inventory(fabric))
+    write_outputs([(output, network_description(fabric)), (inventory, network_inventory(fabric))])
     click.echo(f"sudo mn --custom {mininet_file()} --topo mltswitch,{output} --switch bmv2 --controller none")
     click.echo(f"sudo mltswitch push PLAN -i {inventory}")
 
@@ -209,10 +215,10 @@ def probe_command(
     seed: int,
     as_json: bool,
 ) -> int:
-    """Send tagged packets through one overloaded port; exit code 5 if it breaks a promise of PLAN."""
+    """Send tagged packets through one overloaded port. Exit code 5 if it breaks a promise of PLAN."""
     plan = load_plan(plan_file)
-    if output is not None and not output.absolute().parent.is_dir():
-        raise UserInputError("no such folder", where=str(output.parent))
+    if output is not None:
+        check_output(output)
     bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)
     if near:
         bottleneck = replace(bottleneck, senders=(bottleneck.near_sender,))
@@ -229,7 +235,7 @@ def probe_command(
     verdicts = judge(plan, result)
     document = json_text({"result": result, "verdicts": verdicts})
     if output is not None:
-        write_atomically(output, document)
+        write_outputs([(output, document)])
     if as_json:
         click.echo(document)
     else:
@@ -252,7 +258,7 @@ def _check_switches(fabric: Fabric, fabric_file: Path, switches: str | None) -> 
 def _devices(inventory_path: Path) -> list[DeviceAddress]:
     return [
         DeviceAddress(device.switch, device.platform, device.address, device.port, device.thrift_port or None)
-        for device in load_inventory(inventory_path).devices
+        for device in load_inventory(inventory_path).select()
     ]
 
 

@@ -1,12 +1,16 @@
 """`mltswitch loss`: a plan, or a bare problem, under any loss model."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from itertools import product
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.console import Group
 
+from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.errors import MltswitchError
 from mltswitch.plan import Plan, PortRole, load_plan
@@ -14,7 +18,6 @@ from mltswitch.planning.evaluate import PortPrediction, class_rows, predict_port
 from mltswitch.queueing import MODELS, QueuePrediction, QueueThresholds, SimulationSettings, kind_of, predict
 from mltswitch.sweep import parse_numbers
 from mltswitch.traffic.problem import load_problem
-from mltswitch.traffic.vary import queue_record
 from mltswitch.units import format_bps, format_ratio, format_seconds
 
 GREATEST_LOAD: Final = 10.0
@@ -104,20 +107,22 @@ def loss(
 ) -> None:
     """Say what a loss model expects of PLAN, or of the problem in a file."""
     if (plan_file is None) == (spec_file is None):
-        raise click.UsageError("Give a plan, or --spec")
+        raise click.UsageError("Give a plan, or --spec" + ", not both" * (plan_file is not None))
     if spec_file is not None:
         for name, value in (("--load", loads), ("--burst", bursts), ("--port-role", port_role)):
             if value is not None:
-                raise click.UsageError(f"{name} varies a plan; mltswitch sweep varies a problem")
+                raise click.UsageError(f"{name} varies a plan, and no problem")
         _bare_problem(spec_file, model, simulation_settings([model], packets, seed), as_json=as_json)
         return
     plan_path = Path(str(plan_file))
     plan = load_plan(plan_path)
     settings = simulation_settings([model], packets, seed)
     tables: list[PortPrediction] = []
+    points = list(product(loads or (None,), bursts or (None,)))
     try:
-        for load in loads or (None,):
-            for burst in bursts or (None,):
+        with progress_bar() as advance:
+            for done, (load, burst) in enumerate(points):
+                advance("loads and bursts", done, len(points))
                 tables += predict_ports(
                     plan,
                     role=None if port_role is None else PortRole(port_role),
@@ -210,7 +215,14 @@ def _bare_problem(spec: Path, model: str, settings: SimulationSettings, *, as_js
         error.where = f"{spec}: {error.where}" if error.where else str(spec)
         raise
     if as_json:
-        records = [queue_record(entry) for entry in queues]
+        # JSON has no infinity, which is what a delay without service is.
+        records = [
+            {
+                name: None if isinstance(value, float) and not isfinite(value) else value
+                for name, value in asdict(entry).items()
+            }
+            for entry in queues
+        ]
         print_json({"model": model, "kind": kind_of(model), "queues": records})
         return
     console().print(_queue_table(model, thresholds, queues))

@@ -1,12 +1,15 @@
 """Numbers as options of commands."""
 
 import math
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import click
 
 from mltswitch.errors import UserInputError
 from mltswitch.units import parse_bytes
+
+Parsed = TypeVar("Parsed")
 
 
 class NumberRange(click.FloatRange):
@@ -19,11 +22,16 @@ class NumberRange(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
-def _parsed_size(_context: click.Context, option: click.Parameter, text: str) -> int:
+def parsed(option: str, parse: Callable[[str], Parsed], text: str) -> Parsed:
+    """What `parse` makes of an option's text; where it raises ValueError, UserInputError with the option."""
     try:
-        return parse_bytes(text)
+        return parse(text)
     except ValueError as error:
-        raise UserInputError(str(error), where=max(option.opts, key=len)) from None
+        raise UserInputError(str(error), where=option) from None
+
+
+def _parsed_size(_context: click.Context, option: click.Parameter, text: str) -> int:
+    return parsed(max(option.opts, key=len), parse_bytes, text)
 
 
 SIZE: Final[dict[str, Any]] = {"callback": _parsed_size, "metavar": "SIZE"}

@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.documents import read_text, write_together
+from mltswitch.documents import read_text
 from mltswitch.errors import UserInputError, VerificationError
+from mltswitch.outputs import write_together
 from mltswitch.p4.build import compile_program, find_compiler
 from mltswitch.p4.program import (
     FOLDER,
@@ -64,7 +65,7 @@ def build(check: bool, output: Path, as_json: bool) -> None:
 @p4_group.command(epilog="\b\nExample:\n  mltswitch p4 info --json")
 @json_option
 def info(as_json: bool) -> None:
-    """What the compiled program holds: tables and their sizes, counters, hash of the sources, compiler."""
+    """What the compiled program holds. Tables and their sizes, counters, hash of the sources, compiler."""
     found = summary(shipped_program())
     is_current = source_sha256() == found.source_sha256
     if as_json:

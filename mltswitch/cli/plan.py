@@ -12,15 +12,16 @@ from rich.console import Group
 from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.documents import dump_yaml, load_document, write_together
+from mltswitch.documents import dump_yaml, load_document
 from mltswitch.errors import MltswitchError, UserInputError, VerificationError
 from mltswitch.hostagent.config import AgentConfig
-from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, load_plan
+from mltswitch.outputs import check_output, write_outputs
+from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, QueueSettings, load_plan
 from mltswitch.planning import build_plan, predict_edited
 from mltswitch.profile import ModelProfile, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
-from mltswitch.units import format_bps, format_ratio
+from mltswitch.units import BITS_PER_BYTE, format_bps, format_ratio
 
 DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig]] = {
     "plan": Plan,
@@ -114,11 +115,13 @@ def plan(
                 expected="no --at-load, --free-order or --model beside it",
             )
         changed = load_plan(edited, accepts_edits=True)
+        _check_outputs(output, report, edited)
         with _named(edited):
             made = predict_edited(changed, profile, hardware_capabilities)
     else:
         assert fabric_file is not None  # noqa: S101  (for the type checker)
         fabric = load_document(fabric_file, Fabric)
+        _check_outputs(output, report, None)
         with _named(fabric_file):
             made = _build(profile, fabric, model, at_load, is_order_free=free_order)
     if refine is not None:
@@ -128,7 +131,7 @@ def plan(
     if report is not None:
         files[report] = _report(made, profile, packets, seed)
     if is_written:
-        write_together(files.items())
+        write_outputs(files.items(), replaces=edited)
     if as_json:
         print_json(made)
     else:
@@ -174,9 +177,13 @@ def _check_options(
                 )
     if output is not None and report is not None and output.resolve() == report.resolve():
         raise UserInputError("plan and report cannot be one file", where="--report")
-    for file in (output, report):
-        if file is not None and not file.parent.is_dir():
-            raise UserInputError("cannot be written: no such folder", where=str(file))
+
+
+def _check_outputs(output: Path | None, report: Path | None, edited: Path | None) -> None:
+    """A plan that was edited may take its own place; raises UserInputError before the plan is made."""
+    for file, replaces in ((output, edited), (report, None)):
+        if file is not None:
+            check_output(file, replaces=replaces)
 
 
 def _build(
@@ -190,7 +197,7 @@ def _build(
             model,
             at_load=at_load,
             is_order_free=is_order_free,
-            progress=lambda done, most: advance("thresholds", done, most),
+            progress=advance,
         )
 
 
@@ -306,17 +313,37 @@ def _port_table(made: Plan, group: list[PortProfile]) -> Group:
                 " ".join(map(str, entry.dscp)),
                 layers,
                 "-" if queue.ecn_threshold_bytes is None else f"{queue.ecn_threshold_bytes:,}",
+                *_queued(queue, first.rate_bps),
                 _limit(queue.limit),
                 *_predicted(queue.prediction, has_delays=has_delays),
             )
         )
-    columns = ("class", "DSCP", "layers", "S [B]", "L [B]", "loss unimportant #", "loss important #")
+    columns = (
+        "class",
+        "DSCP",
+        "layers",
+        "S [B]",
+        "S [µs]",
+        "bound [µs]",
+        "L [B]",
+        "loss unimportant #",
+        "loss important #",
+    )
     delays = ("mean delay [µs]", "p99 delay [µs]") if has_delays else ()
     return table(
         f"{names}: {format_bps(first.rate_bps)}, load {first.load:g}, buffer {first.buffer_bytes:,} B",
         (*columns, *delays),
         rows,
     )
+
+
+def _queued(queue: QueueSettings, rate_bps: int) -> tuple[str, str]:
+    """How long the port sends at what waits at S, and the bound of that."""
+    at_threshold = (queue.ecn_threshold_bytes or 0) * BITS_PER_BYTE / rate_bps
+    threshold, bound = (
+        f"{time * 1e6:.3g}" if time else "-" for time in (at_threshold, queue.delay_bound_seconds)
+    )
+    return threshold, bound
 
 
 def _predicted(found: Prediction | None, *, has_delays: bool) -> tuple[str, ...]:

@@ -6,7 +6,8 @@ import click
 
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.cli.profile_measure import measure
-from mltswitch.documents import dump_yaml, write_atomically
+from mltswitch.documents import dump_yaml
+from mltswitch.outputs import write_outputs
 from mltswitch.profile import (
     ModelProfile,
     bundled_names,
@@ -16,7 +17,7 @@ from mltswitch.profile import (
 )
 
 
-@click.group()
+@click.group(epilog="\b\nExample:\n  mltswitch profile from-torch train:make_model -o mine.yaml")
 def profile() -> None:
     """Model profiles: layers in forward order, and how much gradient loss they bear."""
 
@@ -88,7 +89,7 @@ def from_torch(factory: str, output: Path | None, as_json: bool) -> None:
     """Read the layers of any torch.nn.Module that FACTORY() returns."""
     made = profile_from_torch(factory)
     if output is not None:
-        write_atomically(output, dump_yaml(made))
+        write_outputs([(output, dump_yaml(made))])
     if as_json:
         print_json(made)
     elif output is None:

@@ -12,36 +12,16 @@ import click
 
 from mltswitch import __version__
 from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.loss import Numbers
 from mltswitch.cli.numbers import NumberRange
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.sweep import processes_options
-from mltswitch.documents import dump_yaml, write_atomically
+from mltswitch.documents import dump_yaml
+from mltswitch.outputs import check_output, write_outputs
 from mltswitch.profile import ModelProfile, profile_sha256
-from mltswitch.sweep import (
-    JOURNAL_SUFFIX,
-    Cell,
-    check_writable,
-    executor,
-    open_journal,
-    parse_numbers,
-    run_cells,
-)
+from mltswitch.sweep import JOURNAL_SUFFIX, Cell, executor, open_journal, run_cells
 from mltswitch.training.tolerance import Comparison, Measurement, Point, Settings, describe
 from mltswitch.training.tolerance import measure as run_measurement
-
-
-class _Ratios(click.ParamType[tuple[float, ...]]):
-    name = "ratios"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[float, ...]:
-        if not isinstance(value, str):
-            return tuple(value)
-        try:
-            return tuple(sorted(parse_numbers(value, 0.0001, 1)))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 class _Seeds(click.ParamType[tuple[int, int]]):
@@ -66,7 +46,11 @@ class _Seeds(click.ParamType[tuple[int, int]]):
 )
 @click.argument("task", metavar="TASK|PACKAGE.MODULE:FACTORY")
 @click.option(
-    "--ratio", "ratios", type=_Ratios(), default=(0.05, 0.1, 0.2, 0.5), help="Loss ratios; 0.05,0.1,0.2,0.5"
+    "--ratio",
+    "ratios",
+    type=Numbers(0.0001, 1),
+    default=(0.05, 0.1, 0.2, 0.5),
+    help="Loss ratios; 0.05,0.1,0.2,0.5",
 )
 @click.option("--groups", type=click.IntRange(1, 64), default=2, help="Ranges of layers, front to back; 2.")
 @click.option("--seeds", type=_Seeds(), default=(5, 20), help="Pairs of trainings a point, least:most; 5:20.")
@@ -94,14 +78,14 @@ def measure(
     output: Path,
     as_json: bool,
 ) -> None:
-    """Measure the extra rounds that lost gradients cost a training, and write its profile.
+    """Measure what lost gradients cost a training.
 
-    TASK is digits, digits-finetune or textures; or FACTORY() returns a
-    mltswitch.training.tolerance.TrainingTask. Finished trainings are kept beside OUTPUT; the same command
-    goes on where an earlier one was stopped, also with more seeds, ratios or groups.
+    The extra rounds that they cost are written as its profile. TASK is digits, digits-finetune or textures;
+    or FACTORY() returns a mltswitch.training.tolerance.TrainingTask. Finished trainings are kept beside
+    OUTPUT; the same command goes on where an earlier one was stopped, also with more seeds, ratios or groups.
     """
-    check_writable(output)
-    settings = Settings(task, groups, ratios, *seeds, tolerance, target, ranks)
+    check_output(output)
+    settings = Settings(task, groups, tuple(sorted(ratios)), *seeds, tolerance, target, ranks)
     profile, trainings = describe(settings)
     journal_path = output.with_name(output.name + JOURNAL_SUFFIX)
     digest = _digest(settings, profile)
@@ -122,7 +106,7 @@ def measure(
             run_cells(trainings, cells, journal, pool, show)
 
         found = run_measurement(settings, profile, journal.finished, compute)
-    write_atomically(output, dump_yaml(found.profile))
+    write_outputs([(output, dump_yaml(found.profile))])
     if found.not_finite:
         progress(
             f"warning: {found.not_finite} of {found.trainings} trainings met a gradient that is not finite; "

@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 import click
 
 from mltswitch.capabilities import Unverified
+from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.documents import write_together
-from mltswitch.errors import UserInputError
-from mltswitch.inventory import Device, load_inventory
+from mltswitch.errors import UserInputError, some
+from mltswitch.inventory import Device, Inventory, load_inventory
+from mltswitch.outputs import write_together
 from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Quantised, Rounding, target_for
 from mltswitch.targets.state import FIELD_WORDS
@@ -20,7 +21,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def inventory_options(command: Command) -> Command:
-    """`-i`, as often as there are inventories, and `--limit`."""
+    """`-i`, as often as there are inventories, `--limit` and `--strict`."""
+    command = click.option("--strict", is_flag=True, help="Refuse hosts that are no switches of ours.")(
+        command
+    )
     command = click.option("--limit", help="Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")(
         command
     )
@@ -33,6 +37,14 @@ def inventory_options(command: Command) -> Command:
         type=click.Path(path_type=Path),
         help="File or folder, as Ansible reads it; may be given several times.",
     )(command)
+
+
+def opened(inventory_paths: tuple[Path, ...], limit: str | None, strict: bool) -> Inventory:
+    """The inventory; raises UserInputError where a strict one has hosts of other platforms."""
+    inventory = load_inventory(*inventory_paths)
+    if strict:
+        inventory.refuse_foreign(limit)
+    return inventory
 
 
 @click.command(
@@ -48,13 +60,16 @@ def render(
     inventory_paths: tuple[Path, ...],
     output: Path,
     limit: str | None,
+    strict: bool,
     as_json: bool,
 ) -> None:
     """Write each device's configuration below OUTPUT, and report what a device cannot express exactly."""
     plan = load_plan(plan_file)
-    inventory = load_inventory(*inventory_paths)
-    devices = inventory.select(limit)
-    absent = set(plan.topology.by_name) - {device.switch for device in inventory.devices}
+    inventory = opened(inventory_paths, limit, strict)
+    devices = inventory.select(limit, plan.topology.by_name)
+    for line in inventory.left_out(limit):
+        progress(f"note: {line}")
+    absent = set(plan.topology.by_name) - {each.switch for each in inventory.hosts}
     if absent:
         progress(f"warning: in the plan, not in the inventory: {', '.join(sorted(absent))}")
     paths: list[Path] = []
@@ -62,12 +77,22 @@ def render(
 
     def texts() -> Iterator[tuple[Path, str]]:
         for device in devices:
+            advance("configurations", len(fitted), len(devices))
             fitted[device.name], files = render_device(plan, device)
             for name, text in files.items():
                 paths.append(output / device.name / name)
                 yield paths[-1], text
 
-    write_together(texts(), within=output)
+    with progress_bar() as advance:
+        write_together(texts(), within=output)
+    names = {path.name for path in paths}
+    old = [
+        str(path)
+        for path in sorted({*output.glob("*/*")}.difference(paths))
+        if path.parent.name in fitted or (limit is None and path.name in names)
+    ]
+    if old:
+        progress(f"warning: not of this plan, and left where it is: {some(old)}")
     print_doubts(plan)
     untested = unverified(plan, devices)
     if as_json:
@@ -88,9 +113,9 @@ def render(
         }
     )
     _print_configurations(fitted)
-    for hardware, items in untested.items():
-        names = ", ".join(item.id for item in items)
-        click.echo(f"unverified on {hardware} (mltswitch targets --unverified explains): {names}")
+    if untested:
+        counts = ", ".join(f"{hardware} {len(items)}" for hardware, items in untested.items())
+        click.echo(f"unverified on real hardware (`mltswitch targets --unverified` lists them): {counts}")
     for path in paths:
         click.echo(path)
 

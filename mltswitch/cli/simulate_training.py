@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from mltswitch.cli.bars import Advance, progress_bar
-from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
@@ -75,18 +75,16 @@ def simulate_command(
     steps: int,
     as_json: bool,
 ) -> None:
-    """Simulate how long a training step takes by each synchronization, before you train.
+    """Simulate the time of a training step.
 
-    The code of production exchanges a smaller model with the same proportions over links that share max-min
-    fairly in both directions: the network alone limits, without losses. Gradients become ready in the last
-    --backward-share of computing, or all at its end. `osp` tunes what goes later before times count. Ranks
-    that are all equally fast march in step, and `asp` is then no faster than `bsp`: --spread sets them apart.
+    Synchronizations are compared before you train. The code of production exchanges a smaller model with the
+    same proportions over links that share max-min fairly in both directions: the network alone limits,
+    without losses. Gradients become ready in the last --backward-share of computing, or all at its end. `osp`
+    tunes what goes later before times count. Ranks that are all equally fast march in step, and `asp` is then
+    no faster than `bsp`: --spread sets them apart.
     """
     profile = resolve_profile(model)
-    try:
-        network = Network(parse_bps(rate), rtt_ms / 2e3)
-    except ValueError as error:
-        raise UserInputError(str(error), where="--rate") from None
+    network = parsed("--rate", lambda text: Network(parse_bps(text), rtt_ms / 2e3), rate)
     names = [*synchronizations()] if names_text == ALL else names_text.split(",")
     settings = _settings(setting_texts, names)
     common: dict[str, Any] = {"topology": topology, "servers": servers}

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +15,11 @@ import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mltswitch import __version__
-from mltswitch.cli.loss import BURSTS, LOADS, Numbers, simulation_options, simulation_settings
+from mltswitch.cli.loss import BURSTS, LOADS, simulation_options, simulation_settings
 from mltswitch.cli.output import Command, json_option, print_json, progress, stderr_console
 from mltswitch.documents import load_document, sha256
 from mltswitch.errors import MltswitchError, UserInputError
+from mltswitch.outputs import check_output
 from mltswitch.plan import Fabric, Plan, PortRole, load_plan
 from mltswitch.planning import build_plan
 from mltswitch.planning.evaluate import PlanCells, with_buffer
@@ -37,17 +37,12 @@ from mltswitch.sweep import (
     write_table,
 )
 from mltswitch.targets import hardware_capabilities
-from mltswitch.traffic.problem import load_problem
-from mltswitch.traffic.vary import ProblemCells
 from mltswitch.units import parse_bytes
 
 MOST_PROCESSES: Final = 256
-BUFFER_PACKETS: Final = Numbers(1, 1e9)
 
 PlanOf = Callable[[int | None], Plan]
 """Of one buffer; None: the input's own."""
-Prepare = Callable[[Sequence[Cell], Progress], Evaluate]
-"""What computes these cells; adds to the bar what it has to do first."""
 
 
 def processes_options(command: Command) -> Command:
@@ -80,18 +75,14 @@ class _Models(click.ParamType[tuple[str, ...]]):
     epilog="\b\nExamples:\n"
     "  mltswitch sweep plan.yaml --load 0.5:1.2:0.1 --burst 1,8,45 -o table.csv\n"
     "  mltswitch sweep plan.yaml --buffer 128kB,256kB --model completion,paper -o table.parquet\n"
-    "  mltswitch sweep --profile resnet50 --fabric fabric.yaml --buffer 128kB,256kB -o table.csv\n"
-    "  mltswitch sweep --spec problem.json --load 0.5:1.2:0.1 --buffer 64,128 -o table.csv"
+    "  mltswitch sweep --profile resnet50 --fabric fabric.yaml --buffer 128kB,256kB -o table.csv"
 )
 @click.argument("plan_file", type=click.Path(path_type=Path), metavar="[PLAN]", required=False)
-@click.option("--spec", "spec_file", type=click.Path(path_type=Path), help="Sweep a bare problem.")
 @click.option("--profile", "profile_name", help="With --fabric: plan anew for each buffer.")
 @click.option("--fabric", "fabric_file", type=click.Path(path_type=Path))
 @click.option("--load", "loads", type=LOADS, help="0.5:1.2:0.1 or 0.8,0.9; the input's own by default.")
 @click.option("--burst", "bursts", type=BURSTS, help="1,8,45; the input's own by default.")
-@click.option(
-    "--buffer", "buffers_text", help="64kB,128kB for each port (packets with --spec: 64,128); S and L follow."
-)
+@click.option("--buffer", "buffers_text", help="64kB,128kB for each port; S and L follow.")
 @click.option("--model", "models", type=_Models(), default=(MODELS[0],), help="completion,paper,simulate")
 @click.option("--port-role", type=click.Choice([role.value for role in PortRole]))
 @processes_options
@@ -102,7 +93,6 @@ class _Models(click.ParamType[tuple[str, ...]]):
 @json_option
 def sweep(
     plan_file: Path | None,
-    spec_file: Path | None,
     profile_name: str | None,
     fabric_file: Path | None,
     loads: tuple[float, ...] | None,
@@ -122,36 +112,37 @@ def sweep(
 
     Finished cells are kept beside OUTPUT; the same command goes on where an earlier one was stopped.
     """
-    if sum((plan_file is not None, spec_file is not None, profile_name is not None)) != 1:
-        raise click.UsageError("Give a plan, --spec, or --profile with --fabric")
+    if (plan_file is None) == (profile_name is None):
+        raise click.UsageError("Give a plan, or --profile with --fabric")
     if (profile_name is None) != (fabric_file is None):
         raise click.UsageError("--profile and --fabric go together")
-    if spec_file is not None and port_role is not None:
-        raise click.UsageError("--port-role belongs to a plan")
     check_table(output)
     settings = simulation_settings(models, packets, seed)
-    buffers = _bytes(buffers_text) if spec_file is None else _packets(buffers_text)
+    buffers = _bytes(buffers_text)
     cells: list[Cell] = list(itertools.product(loads or (None,), bursts or (None,), buffers, models))
     if len(cells) > MOST_CELLS:
         raise UserInputError(f"the grid has {len(cells)} cells", expected=f"at most {MOST_CELLS}")
     journal_path = output.with_name(output.name + JOURNAL_SUFFIX)
-    prepare: Prepare
     try:
-        if spec_file is not None:
-            problem = load_problem(spec_file)
-            prepare, inputs = partial(_problem_cells, ProblemCells(problem, settings)), repr(problem)
+        if plan_file is not None:
+            plan_of, inputs = _scaled_plans(plan_file)
         else:
-            if plan_file is not None:
-                plan_of, inputs = _scaled_plans(plan_file)
-            else:
-                plan_of, inputs = _new_plans(str(profile_name), Path(str(fabric_file)))
-            role = None if port_role is None else PortRole(port_role)
-            prepare = partial(_plan_cells, plan_of, role, settings)
+            plan_of, inputs = _new_plans(str(profile_name), Path(str(fabric_file)))
+        role = None if port_role is None else PortRole(port_role)
+        check_output(output)
         digest = _digest(inputs, port_role, settings)
         count = processes or os.cpu_count() or 1
-        rows, kept = _run(prepare, cells, journal_path, digest, count, scheduler, restart=restart)
+        rows, kept = _run(
+            lambda missing, bar: _plan_cells(plan_of, role, settings, missing, bar),
+            cells,
+            journal_path,
+            digest,
+            count,
+            scheduler,
+            restart=restart,
+        )
     except MltswitchError as error:
-        source = str(spec_file or plan_file or fabric_file)
+        source = str(plan_file or fabric_file)
         names_a_file = error.where.startswith((source, str(journal_path), str(profile_name)))
         if not names_a_file:
             error.where = f"{source}: {error.where}" if error.where else source
@@ -173,7 +164,7 @@ def sweep(
 
 
 def _run(
-    prepare: Prepare,
+    prepare: Callable[[Sequence[Cell], Progress], Evaluate],
     cells: list[Cell],
     journal_path: Path,
     digest: str,
@@ -205,34 +196,19 @@ def _run(
         return [row for cell in cells for row in journal.finished[cell]], kept
 
 
-def _packets(text: str | None) -> tuple[float | int | None, ...]:
-    if text is None:
-        return (None,)
-    return BUFFER_PACKETS.convert(text, _buffer_option(), None)
-
-
 def _bytes(text: str | None) -> tuple[int | None, ...]:
     if text is None:
         return (None,)
-    sizes = []
+    option, sizes = click.Option(["--buffer"]), []
     for part in text.split(","):
         try:
             size = parse_bytes(int(part) if part.strip().isdecimal() else part)
         except ValueError as error:
-            raise click.BadParameter(str(error), param=_buffer_option()) from None
+            raise click.BadParameter(str(error), param=option) from None
         if size < 1:
-            raise click.BadParameter(f"{part!r} is no buffer", param=_buffer_option())
+            raise click.BadParameter(f"{part!r} is no buffer", param=option)
         sizes.append(size)
     return tuple(dict.fromkeys(sizes))
-
-
-def _buffer_option() -> click.Option:
-    return click.Option(["--buffer"])
-
-
-def _problem_cells(evaluate: ProblemCells, _cells: Sequence[Cell], _bar: Progress) -> Evaluate:
-    """A bare problem needs nothing made first."""
-    return evaluate
 
 
 def _plan_cells(

@@ -9,9 +9,12 @@ from typing import Any, Final
 import click
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
+from mltswitch.cli.numbers import parsed
 from mltswitch.cli.output import console, json_option, print_json, stderr_console, table
-from mltswitch.documents import dump_yaml, write_atomically
+from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
+from mltswitch.inputs import note_input
+from mltswitch.outputs import check_output, write_outputs
 from mltswitch.plan import ClassKind, Plan, PortProfile, load_plan
 from mltswitch.plan.topology_document import PortRole
 from mltswitch.traffic.capture import Progress as OnProgress
@@ -45,7 +48,7 @@ FIT_COLUMNS: Final = (
 )
 
 
-@click.group()
+@click.group(epilog="\b\nExample:\n  mltswitch traffic fit port.pcap --rate 10Gbps")
 def traffic() -> None:
     """Arrival processes from captures and queue counters."""
 
@@ -80,13 +83,16 @@ def fit(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Fit arrivals to FILE: pcap, pcapng, or queue counters (CSV, JSON lines)."""
+    """Fit arrivals to FILE. It is pcap, pcapng, or queue counters (CSV, JSON lines)."""
     plan = None if plan_file is None else load_plan(plan_file)
+    note_input(file)
+    if output is not None:
+        check_output(output)
     settings = _settings(rate, mtu, gap, plan, port_role)
     with _progress_of(file) as on_progress:
         made = fit_traffic(file, settings, on_progress)
     if output is not None:
-        write_atomically(output, dump_yaml(made))
+        write_outputs([(output, dump_yaml(made))])
     if as_json:
         print_json(made)
         return
@@ -118,10 +124,7 @@ def _settings(
 
 
 def _option(name: str, parse: Any, text: str) -> int:
-    try:
-        value: int = parse(text)
-    except ValueError as error:
-        raise UserInputError(str(error), where=name) from None
+    value: int = parsed(name, parse, text)
     if value <= 0:
         raise UserInputError(f"{text[:40]!r} is out of range", where=name, expected="more than 0")
     return value

@@ -11,12 +11,13 @@ import click
 from mltswitch import __version__
 from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
-from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.simulate_training import simulate_command
-from mltswitch.documents import parse_yaml, write_atomically
+from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.lab import running_star
+from mltswitch.outputs import check_output, write_outputs
 from mltswitch.report import Training, TrainingCase, plotly_script, training_report
 from mltswitch.sweep import parse_numbers
 from mltswitch.training.agents import serve
@@ -41,7 +42,7 @@ COLUMNS: Final = (
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-@click.group
+@click.group(epilog="\b\nExample:\n  mltswitch train simulate --compute 0.5")
 def train() -> None:
     """Train models over the host agent."""
 
@@ -106,11 +107,12 @@ def bench(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Train a small model on this machine, each worker in its own namespace, by our agent and by gloo.
+    """Train a small model by our agent and by gloo.
 
-    Both take turns in the same network, a switch with the given rate, delay and losses. Communication time is
-    the mean step less the mean step that exchanges nothing. In the case `incast` gloo exchanges as parameter
-    servers do, and gloo-ring is its own algorithm. Needs root, gcc, torch and scikit-learn.
+    Each worker has its own namespace on this machine. Both take turns in the same network, a switch with the
+    given rate, delay and losses. Communication time is the mean step less the mean step that exchanges
+    nothing. In the case `incast` gloo exchanges as parameter servers do, and gloo-ring is its own algorithm.
+    Needs root, gcc, torch and scikit-learn.
     """
     settings = Settings(
         workers=workers,
@@ -128,8 +130,7 @@ def bench(
     cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
     if output is not None:
         plotly_script()
-        if not output.parent.is_dir():
-            raise UserInputError(f"cannot be written: there is no folder {output.parent}", where=str(output))
+        check_output(output)
     settings.check()
     progress("starting the workers")
     with running_star(workers + servers) as star:
@@ -137,7 +138,7 @@ def bench(
         with running_team(star, settings) as team, progress_bar() as advance:
             results = [team.run(case, steps, advance) for case in cases]
     if output is not None:
-        write_atomically(output, _page(settings, results))
+        write_outputs([(output, _page(settings, results))])
     if as_json:
         print_json(_document(settings, results))
     else:
@@ -174,7 +175,9 @@ def bench(
 def serve_command(
     server: int, world: int, servers: int, rendezvous: str, config: Path | None, timeout: float, as_json: bool
 ) -> None:
-    """Be a parameter server of a training job, and no rank: add up gradients until the ranks say goodbye.
+    """Be a parameter server of a training job.
+
+    It is no rank, and adds up gradients until the ranks say goodbye.
 
     The ranks have `MltState(model, servers=…, rendezvous=…)` with the same values. Needs no torch.
     """
@@ -197,9 +200,9 @@ def serve_command(
 
 
 def _cases(losses: str, incast: bool, round_trip: float, rate: str, buffer_size: str) -> list[Case]:
-    rate_bps = _parsed("--rate", parse_bps, rate)
-    buffer_bytes = _parsed("--buffer", parse_bytes, buffer_size)
-    shares = _parsed("--loss", lambda text: parse_numbers(text, 0, 0.5), losses)
+    rate_bps = parsed("--rate", parse_bps, rate)
+    buffer_bytes = parsed("--buffer", parse_bytes, buffer_size)
+    shares = parsed("--loss", lambda text: parse_numbers(text, 0, 0.5), losses)
     if not 1_000_000 <= rate_bps <= 10_000_000_000:
         raise UserInputError(format_bps(rate_bps), where="--rate", expected="1Mbps to 10Gbps")
     if not 16_000 <= buffer_bytes <= 1 << 30:
@@ -217,13 +220,6 @@ def _setting(text: str) -> tuple[str, Any]:
     if not name or not sign:
         raise UserInputError(f"{text!r:.60}", where="--sync-setting", expected="NAME=VALUE")
     return name, parse_yaml(value, where=f"--sync-setting {name}")
-
-
-def _parsed(option: str, parse: Callable[[str], Any], text: str) -> Any:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise UserInputError(str(error), where=option) from None
 
 
 def _row(result: CaseResult, name: str) -> tuple[str, ...]:

@@ -6,27 +6,31 @@ from typing import Any
 
 import click
 
-from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.cli.render import inventory_options
+from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.render import inventory_options, opened
 from mltswitch.deploy import unlock_keys
 from mltswitch.deploy.trust import HostKey, add_host_key, host_key, identity, record_serial
 from mltswitch.errors import UserInputError
-from mltswitch.inventory import Device, load_inventory
+from mltswitch.inventory import Device
 
 
 @click.command(epilog="\b\nExample:\n  mltswitch trust -i inventories/rack --limit leaf1")
 @inventory_options
 @click.option("--yes", is_flag=True, help="Ask nothing: the fingerprints were compared.")
 @json_option
-def trust(inventory_paths: tuple[Path, ...], limit: str | None, yes: bool, as_json: bool) -> None:
+def trust(
+    inventory_paths: tuple[Path, ...], limit: str | None, strict: bool, yes: bool, as_json: bool
+) -> None:
     """Record host keys and serial numbers, so that no other box is ever taken for one of these switches.
 
     Shows each host key that is not known yet, to be compared with the switch's console, and adds it to the
     known hosts; then asks each switch who it is, and writes `mltswitch_serial` into its host_vars. Keys and
     numbers that are known are checked, and never replaced.
     """
-    inventory = load_inventory(*inventory_paths)
+    inventory = opened(inventory_paths, limit, strict)
     devices = inventory.select(limit)
+    for line in inventory.left_out(limit):
+        progress(f"note: {line}")
     if not yes and (as_json or not sys.stdin.isatty()):
         why = "`--json` is given" if as_json else "standard input is no terminal"
         raise UserInputError(f"nobody can be asked: {why}", hint="add `--yes`")

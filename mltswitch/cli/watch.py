@@ -12,9 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from mltswitch.cli.output import console, plain, progress, table
-from mltswitch.cli.render import inventory_options
+from mltswitch.cli.render import inventory_options, opened
 from mltswitch.errors import DeviceError
-from mltswitch.inventory import load_inventory
 from mltswitch.measure.watch import QueueReading, Reading
 from mltswitch.measure.watch import watch as watch_queues
 from mltswitch.plan import load_plan
@@ -46,6 +45,7 @@ def watch(
     plan_file: Path,
     inventory_paths: tuple[Path, ...],
     limit: str | None,
+    strict: bool,
     interval: float,
     count: int | None,
     as_json: bool,
@@ -63,7 +63,7 @@ def watch(
             last[:] = [reading]
             yield reading
 
-    plan, inventory = load_plan(plan_file), load_inventory(*inventory_paths)
+    plan, inventory = load_plan(plan_file), opened(inventory_paths, limit, strict)
     left_out, readings = watch_queues(plan, inventory, limit=limit, interval_seconds=interval, count=count)
     for line in left_out:
         progress(f"note: {line}")
@@ -110,9 +110,15 @@ def _cells(device: str, queue: QueueReading) -> tuple[str, ...]:
         _number(queue.counters.depth_bytes),
         _number(queue.dropped_per_second),
         _number(queue.ce_marked_per_second),
-        "-" if queue.sent_bps is None else format_bps(queue.sent_bps),
+        _sent(queue),
         "restarted" if queue.restarted else "",
     )
+
+
+def _sent(queue: QueueReading) -> str:
+    if queue.sent_bps is not None:
+        return format_bps(queue.sent_bps)
+    return "-" if queue.admitted_per_second is None else f"- ({queue.admitted_per_second:,.0f}/s let in)"
 
 
 def _number(value: float | None) -> str:
@@ -140,10 +146,13 @@ def _lines(reading: Reading) -> Iterator[str]:
     busy = 0
     for device, queue in _worst_first(reading):
         depth, rates = queue.counters.depth_bytes, (queue.dropped_per_second, queue.ce_marked_per_second)
-        if depth or any(rates) or queue.sent_bps or queue.restarted:
+        if depth or any(rates) or queue.sent_bps or queue.admitted_per_second or queue.restarted:
             busy += 1
             *place, waiting, dropped, marked, sent, restarted = _cells(device, queue)
             text = f"{waiting} B wait, {dropped} dropped/s, {marked} CE/s, sent {sent}"
             yield f"{reading.at} {' '.join(place)}: {text}{', ' + restarted if restarted else ''}"
-    if not busy:
+    unread = sum(bool(each.error) for each in reading.devices)
+    if unread:
+        yield f"{reading.at} {unread} of {len(reading.devices)} devices could not be read"
+    if not busy and unread < len(reading.devices):
         yield f"{reading.at} {sum(len(each.queues) for each in reading.devices)} queues, all idle"

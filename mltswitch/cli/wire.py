@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from mltswitch.cli.output import console, json_option, print_json, table
-from mltswitch.documents import write_atomically
+from mltswitch.outputs import write_outputs
 from mltswitch.wire import AGENT_PORT, ETHERTYPE_SOURCE_ROUTE
 from mltswitch.wire.headers import HEADERS
 from mltswitch.wire.tables import bytes_text, number_text
@@ -37,7 +37,7 @@ def dissector(output: Path | None) -> None:
     if output is None:
         click.echo(dissector_text(), nl=False)
         return
-    write_atomically(output, dissector_text())
+    write_outputs([(output, dissector_text())])
     click.echo(f"{output}: EtherType 0x{ETHERTYPE_SOURCE_ROUTE:04x}, UDP port {AGENT_PORT}")
 
 

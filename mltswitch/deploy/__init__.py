@@ -1,10 +1,11 @@
 """Comparing switches with a plan, and changing them: connect, diff, push, verify, and the way back."""
 
+from mltswitch.deploy.comparison import lost_words
 from mltswitch.deploy.conversation import Connector, Conversation
 from mltswitch.deploy.journal import OPEN, Journal, State, change, changes
-from mltswitch.deploy.operations import diff, push, verify
+from mltswitch.deploy.operations import diff, leaks, push, verify
 from mltswitch.deploy.recovery import abandon, confirm, remove, resume, rollback, status
-from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Status
+from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Question, Status
 from mltswitch.deploy.rollout import Fleet, Rollout
 from mltswitch.deploy.ssh import connect, unlock_keys
 
@@ -17,6 +18,7 @@ __all__ = [
     "Fleet",
     "FleetReport",
     "Journal",
+    "Question",
     "Rollout",
     "State",
     "Status",
@@ -26,6 +28,8 @@ __all__ = [
     "confirm",
     "connect",
     "diff",
+    "leaks",
+    "lost_words",
     "push",
     "remove",
     "resume",

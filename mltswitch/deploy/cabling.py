@@ -82,14 +82,17 @@ def cabling_differences(job: "Job", session: Conversation) -> tuple[list[DeviceD
     except DeviceError as error:
         return [], (f"the cabling was not held against LLDP: {quoted(str(error))}",)
     found = job.cabling.contradictions(job.device.switch, told)
-    fields = (None, None, CABLING)
-    return [DeviceDifference(job.device.name, port, *fields, *ends) for port, *ends in found], ()
+    return [
+        DeviceDifference(job.device.name, port, None, None, CABLING, planned, heard)
+        for port, planned, heard in found
+    ], ()
 
 
-def check_cabling(job: "Job", session: Conversation) -> None:
-    """Raise DeviceError where a port leads elsewhere; nothing was sent then."""
-    found, _ = cabling_differences(job, session)
+def check_cabling(job: "Job", session: Conversation) -> tuple[str, ...]:
+    """A note where the device does not tell; raises DeviceError where a port leads elsewhere."""
+    found, not_told = cabling_differences(job, session)
     if found:
         wrong = "; ".join(f"port {each.port} {each.change}" for each in found)
         hint = "correct the cables, or the fabric file, and plan anew"
         raise DeviceError(wrong, where=place(job.device), hint=hint)
+    return not_told

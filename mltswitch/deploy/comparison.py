@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from mltswitch.deploy.cabling import cabling_differences, check_cabling
-from mltswitch.deploy.conversation import Connector, Conversation, quoted
+from mltswitch.deploy.conversation import Connector, Conversation, answers_of, place, quoted
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, Status
-from mltswitch.errors import DeviceError, HazardError, UnreachableError
-from mltswitch.targets import Change, RunningState
-from mltswitch.targets.state import differences
+from mltswitch.errors import DeviceError, HazardError, UnreachableError, UserInputError
+from mltswitch.targets import Change, Lossless, RunningState
+from mltswitch.targets.state import Difference, differences
 
 CONNECTION_TRIES: Final = 3
 RETRY_SECONDS: Final = 2.0
@@ -49,7 +49,8 @@ def read(session: Conversation, job: Job) -> RunningState:
     """What the device runs of what the plan concerns; raises DeviceError."""
     wanted = job.quantised.state
     answers = session.ask_all(job.target.queries(wanted))
-    return job.target.read(answers, wanted, job.quantised.capabilities)
+    with answers_of(job.device):
+        return job.target.read(answers, wanted, job.quantised.capabilities)
 
 
 def going_back(session: Conversation, job: Job) -> list[str]:
@@ -63,7 +64,24 @@ def going_back(session: Conversation, job: Job) -> list[str]:
 
 def remaining(job: Job, running: RunningState) -> Change:
     """What a push would send; raises DeviceError where it would be refused."""
-    return job.target.diff(running, job.quantised.state, job.quantised.capabilities)
+    with answers_of(job.device):
+        return job.target.diff(running, job.quantised.state, job.quantised.capabilities)
+
+
+def tried(session: Conversation, change: Change) -> tuple[str, ...]:
+    """What the operator has to know of a change that the device would take; raises DeviceError."""
+    return () if change.trial is None else change.trial.judge(session.ask(change.trial.command))
+
+
+def way_back(job: Job, answers: Mapping[str, str], running: RunningState) -> Change:
+    """What takes the device back to what it answered before; raises UserInputError where not all is there."""
+    missing = [query for query in job.target.queries(job.quantised.state) if query not in answers]
+    if missing:
+        raise UserInputError(
+            f"another version of mltswitch has recorded what it ran before, without {missing[0]!r}",
+            where=place(job.device),
+        )
+    return job.target.restore(answers, running, job.quantised.state, job.quantised.capabilities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +96,33 @@ class Diff:
         """Connect, read, compare."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
-            check_cabling(job, session)
+            not_told = check_cabling(job, session)
             running = read(session, job)
-        change = remaining(job, running)
+            change = remaining(job, running)
+            told = tried(session, change)
         left = self.strays.get(job.device.name, ())
-        found = (*value_differences(job, running), *_unconfirmed(job, running.unconfirmed), *left)
-        status = Status.WOULD_CHANGE
-        if change.is_empty and not left:
+        values = value_differences(job, running, change.stays)
+        found = (*values, *_unconfirmed(job, running.unconfirmed), *left)
+        status = Status.CANNOT if change.stays else Status.WOULD_CHANGE
+        if change.is_empty and not left and not change.stays:
             status = Status.DIFFERS if found else Status.OK
         return replace(
             report(job, status, started),
             change=change.text,
             differences=found,
-            notes=running.notes,
+            notes=(*running.notes, *told, *not_told, *_questions(losses(job, running))),
             takes_down=_all_ports(job, left) if left and job.target.takes_down else change.takes_down,
+            loses=losses(job, running),
         )
+
+    def marked(self, job: Job) -> DeviceReport:
+        """The same, where what a push would be refused for is a difference, too."""
+        started = time.monotonic()
+        try:
+            return self(job)
+        except HazardError as error:
+            refusal = replace(_refusal(job, error), cannot=True)
+            return replace(report(job, Status.CANNOT, started), differences=(refusal,))
 
 
 def _all_ports(job: Job, left: Iterable[DeviceDifference]) -> tuple[str, ...]:
@@ -118,19 +148,68 @@ class Verify:
             except HazardError as error:
                 found = (*cables, _refusal(job, error))
                 return replace(report(job, Status.DIFFERS, started), differences=found, notes=not_told)
+            refused, told = _tried(session, job, running)
             timed = [
                 f"going back by itself from change {each}, unless `mltswitch confirm {each}` keeps it"
                 for each in going_back(session, job)
             ]
         left = self.strays.get(job.device.name, ())
         unconfirmed = _unconfirmed(job, (*running.unconfirmed, *timed))
-        found = (*cables, *all_differences(job, running), *unconfirmed, *left)
+        found = (*cables, *all_differences(job, running), *refused, *unconfirmed, *left)
         status = Status.DIFFERS if found else Status.OK
-        return replace(report(job, status, started), differences=found, notes=(*running.notes, *not_told))
+        notes = (*running.notes, *told, *not_told)
+        return replace(report(job, status, started), differences=found, notes=notes)
 
 
-def value_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
-    """Values that are not the plan's."""
+def _tried(
+    session: Conversation, job: Job, running: RunningState
+) -> tuple[tuple[DeviceDifference, ...], tuple[str, ...]]:
+    """(the refusal with which a push would end after its trial, what its trial tells otherwise)."""
+    try:
+        change = remaining(job, running)
+    except DeviceError:
+        return (), ()  # `all_differences` tells it
+    try:
+        return (), tried(session, change)
+    except DeviceError as error:
+        return (_refusal(job, error),), ()
+
+
+def losses(job: Job, running: RunningState) -> tuple[Lossless, ...]:
+    """What the plan leads from running lossless classes to queues that drop."""
+    kept = {
+        port.name: {
+            dscp for queue in port.queues if queue.is_lossless and port.trusted for dscp in queue.dscps
+        }
+        for port in job.quantised.state.ports
+    }
+    lost = (
+        each._replace(dscps=tuple(dscp for dscp in each.dscps if dscp not in kept.get(each.port, ())))
+        for each in running.lossless
+    )
+    return tuple(each for each in lost if each.dscps or each.otherwise)
+
+
+def _questions(lost: tuple[Lossless, ...]) -> Iterator[str]:
+    if lost:
+        yield f"a push asks, and needs `--accept-lossless` where nobody answers: {lost_words(lost)}"
+
+
+def lost_words(lost: Iterable[Lossless]) -> str:
+    """Losses as one clause, ports that lose alike together."""
+    ports: dict[str, list[str]] = {}
+    for each in lost:
+        packets = [f"DSCP {', '.join(map(str, each.dscps))}"] if each.dscps else []
+        packets += [f"what `{each.otherwise}` leads to it"] if each.otherwise else []
+        words = f"lossless priority {each.priority} loses {' and '.join(packets)}"
+        ports.setdefault(words, []).append(each.port)
+    return "; ".join(f"{words} on {', '.join(names)}" for words, names in ports.items())
+
+
+def value_differences(
+    job: Job, running: RunningState, stays: tuple[Difference, ...] = ()
+) -> tuple[DeviceDifference, ...]:
+    """Values that are not the plan's, and of them those that no push changes (`stays`)."""
     class_of = {queue: name for name, queue in job.quantised.class_queues.items()}
     return tuple(
         DeviceDifference(
@@ -141,8 +220,9 @@ def value_differences(job: Job, running: RunningState) -> tuple[DeviceDifference
             found.field,
             found.expected,
             found.found,
+            found in stays,
         )
-        for found in differences(job.quantised.state, running.state)
+        for found in dict.fromkeys((*differences(job.quantised.state, running.state), *stays))
     )
 
 
@@ -159,7 +239,8 @@ def all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, 
 
 
 def _refusal(job: Job, error: DeviceError) -> DeviceDifference:
-    return _unsent(job, f"a refusal: {quoted(str(error))}")
+    text = str(error).removeprefix(f"{place(job.device)}: ")
+    return _unsent(job, f"a refusal: {quoted(text)}")
 
 
 def _unsent(job: Job, found: str) -> DeviceDifference:

@@ -1,14 +1,16 @@
 """What one says to a switch, whatever session it offers."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
 
-from mltswitch.errors import DeviceError, MltswitchError
+from mltswitch.errors import DeviceError, MltswitchError, RefusedError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step, Target
 
 MAXIMUM_QUOTED_CHARACTERS: Final = 300
+LINE_SECONDS: Final = 30.0
+"""For one configuration line, where its step says nothing else."""
 
 
 class Conversation(Protocol):
@@ -31,17 +33,28 @@ Connector = Callable[[Device, Target], AbstractContextManager[Conversation]]
 """Opens a conversation, and closes it afterwards; raises DeviceError."""
 
 
-def refusal(device: Device, steps: Sequence[Step], index: int, answer: str) -> DeviceError:
+def check_steps(steps: Iterable[Step]) -> None:
+    """The last gate before the wire: a line end would make two commands of one."""
+    for step in steps:
+        if not step.command.isprintable():
+            raise UserInputError(
+                f"the line {step.command!r} has a control character in it, so it is not sent"
+            )
+
+
+def refusal(device: Device, steps: Sequence[Step], index: int, answer: str) -> RefusedError:
     """The device refused step `index`; the earlier ones are in effect, the later ones were not sent."""
-    return DeviceError(
+    return RefusedError(
         f"refuses step {index + 1} of {len(steps)}, {steps[index].command!r}: {answer}", where=place(device)
     )
 
 
-def too_late(device: Device, command: str, seconds: float) -> DeviceError:
+def too_late(device: Device, command: str, seconds: float, printed: str = "") -> DeviceError:
     """The device took longer than we wait; nothing tells it to stop."""
+    last = f"; last it printed {printed!r}" if printed else ""
     return DeviceError(
-        f"has not finished {command!r} after {seconds:g} s; it may still be running", where=place(device)
+        f"has not finished {command!r} after {seconds:g} s; it may still be running{last}",
+        where=place(device),
     )
 
 
@@ -53,6 +66,17 @@ def explained(device: Device, error: Exception) -> str:
         f"a bug in mltswitch: {type(error).__name__}: {quoted(str(error))}", where=place(device)
     )
     return str(bug)
+
+
+@contextmanager
+def answers_of(device: Device) -> Iterator[None]:
+    """Inside, answers are read: errors about them name the device before the command."""
+    try:
+        yield
+    except DeviceError as error:
+        if not error.where.startswith(place(device)):
+            error.where = ": ".join(filter(None, (place(device), error.where)))
+        raise
 
 
 def quoted(text: str) -> str:

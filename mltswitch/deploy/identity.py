@@ -1,6 +1,6 @@
 """Whether the box that answers is the one that the inventory means."""
 
-from mltswitch.deploy.conversation import Conversation, place, quoted
+from mltswitch.deploy.conversation import Conversation, answers_of, place, quoted
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Identity, Target
@@ -18,11 +18,8 @@ def check_identity(
     if target.identify is None:
         return None
     answers = conversation.ask_all(target.identity_queries)
-    try:
+    with answers_of(device):
         identity = target.identify(answers)
-    except DeviceError as error:
-        error.where = f"{place(device)}: {error.where}" if error.where else place(device)
-        raise
     _check_hostname(device, identity)
     for variable, wanted, given in (
         ("mltswitch_serial", device.serial, identity.serial),

@@ -2,10 +2,10 @@
 
 A change has a folder of its own in the state directory:
 
-    changes/20261126-120501-347561/change.json     who, when, which inventory and devices
-                                   plan.json       what they were to run
-                                   journal.jsonl   a line for each step of each device, flushed to the disk
-                                   leaf1.json      what leaf1 answered before anything was sent to it
+    changes/20261126-120501-347561/change.json        who, when, which inventory and devices
+                                   plan.json          what they were to run
+                                   journal.jsonl      a line for each step of each device, flushed to the disk
+                                   before@leaf1.json  what leaf1 answered before anything was sent to it
 
 A step is written, and on the disk, before it is begun. So whatever ends the process, the last line of a
 device says the most that can have happened to it.
@@ -36,9 +36,15 @@ from mltswitch.deploy.state_directory import (
     subfolder,
     timestamp,
 )
-from mltswitch.documents import load_document, write_together
+from mltswitch.documents import load_document
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.outputs import write_together
 from mltswitch.plan import Plan
+
+_HEADER: Final = "change.json"
+_PLAN: Final = "plan.json"
+_BEFORE: Final = "before@"
+"""Begins the name of a backup, and no name of a host: one may be called `plan` or `change`."""
 
 
 class State(StrEnum):
@@ -60,8 +66,10 @@ class State(StrEnum):
     """Any part of the way back may be in effect."""
     ROLLED_BACK = "rolled-back"
     """It runs again what it ran before, read back."""
+    UNCERTAIN = "uncertain"
+    """It is to run again what it ran before, and may still be working on what was sent to it."""
     DROPPED = "dropped"
-    """Nothing was sent, and nothing will be."""
+    """Nothing of it took effect, and nothing will."""
     CONTINUED = "continued"
     """A later change has taken it over, and goes back to what ran before this one."""
     ABANDONED = "abandoned"
@@ -69,14 +77,16 @@ class State(StrEnum):
 
 
 _GIVEN_AWAY: Final = (State.CONTINUED, State.ABANDONED)
+_BACK: Final = (State.ROLLING_BACK, State.UNCERTAIN)
 TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
     {
         State.PLANNED: frozenset({State.STAGED, State.UNCHANGED, State.DROPPED}),
-        State.STAGED: frozenset({State.APPLIED, State.ROLLING_BACK, *_GIVEN_AWAY}),
-        State.APPLIED: frozenset({State.VERIFIED, State.STAGED, State.ROLLING_BACK, *_GIVEN_AWAY}),
-        State.VERIFIED: frozenset({State.CONFIRMED, State.STAGED, State.ROLLING_BACK, *_GIVEN_AWAY}),
+        State.STAGED: frozenset({State.APPLIED, State.DROPPED, *_BACK, *_GIVEN_AWAY}),
+        State.APPLIED: frozenset({State.VERIFIED, State.STAGED, *_BACK, *_GIVEN_AWAY}),
+        State.VERIFIED: frozenset({State.CONFIRMED, State.STAGED, *_BACK, *_GIVEN_AWAY}),
         State.CONFIRMED: frozenset({State.ROLLING_BACK}),
-        State.ROLLING_BACK: frozenset({State.ROLLED_BACK, *_GIVEN_AWAY}),
+        State.ROLLING_BACK: frozenset({State.ROLLED_BACK, State.UNCERTAIN, *_GIVEN_AWAY}),
+        State.UNCERTAIN: frozenset({State.ROLLING_BACK, *_GIVEN_AWAY}),
         State.UNCHANGED: frozenset(),
         State.ROLLED_BACK: frozenset(),
         State.DROPPED: frozenset(),
@@ -92,10 +102,13 @@ def state_diagram() -> str:
     return "\n".join(["stateDiagram-v2", "    [*] --> planned", *arrows]) + "\n"
 
 
-OPEN: Final = frozenset({State.STAGED, State.APPLIED, State.VERIFIED, State.ROLLING_BACK})
+OPEN: Final = frozenset({State.STAGED, State.APPLIED, State.VERIFIED, *_BACK})
 """States in which the device may run neither the old nor the new configuration, or has not saved it."""
 
-GOES_FORWARD: Final = (OPEN - {State.ROLLING_BACK}) | {State.PLANNED}
+GOES_BACK: Final = frozenset(_BACK)
+"""States from which `resume` makes the device run what ran before."""
+
+GOES_FORWARD: Final = (OPEN - GOES_BACK) | {State.PLANNED}
 """States from which `resume` makes the device run the plan."""
 
 UNDOABLE: Final = OPEN | {State.CONFIRMED}
@@ -171,9 +184,13 @@ class Journal:
         """Whether the device was ever in this state."""
         return any(entry.device == device and entry.state is state for entry in self.entries)
 
+    def begun(self, device: str) -> datetime:
+        """When the first step of a device was written, of which there is one."""
+        return datetime.fromisoformat(next(entry.at for entry in self.entries if entry.device == device))
+
     def plan(self) -> Plan:
         """What the devices were to run; raises UserInputError where the file is not the one of the header."""
-        path = self.folder / "plan.json"
+        path = self.folder / _PLAN
         if hashlib.sha256(_read(path)).hexdigest() != self.header.plan_sha256:
             raise UserInputError("is not the plan of this change any more", where=str(path))
         return load_document(path, Plan)
@@ -181,7 +198,7 @@ class Journal:
     def record(self, device: str, state: State, note: str = "") -> None:
         """Write one step of one device, and return when it is on the disk; raises MachineError."""
         present = self.state(device)
-        if state is present is State.ROLLING_BACK or state is present is State.STAGED:
+        if state is present and state in {State.ROLLING_BACK, State.UNCERTAIN, State.STAGED}:
             return  # taken up again
         if state not in TRANSITIONS[present]:
             raise ValueError(f"{device}: {state} after {present}")
@@ -214,7 +231,7 @@ class Journal:
         self.record(device, State.STAGED)
 
     def _keep(self, backup: Backup) -> None:
-        path = self.folder / f"{backup.device}.json"
+        path = self.folder / f"{_BEFORE}{backup.device}.json"
         try:
             write_together([(path, backup.model_dump_json(indent=1) + "\n")])
         except UserInputError as error:
@@ -223,7 +240,7 @@ class Journal:
 
     def backup(self, device: str) -> Backup:
         """What a device ran before; raises UserInputError where the file is missing or was changed."""
-        path = self.folder / f"{device}.json"
+        path = self._backup_path(device)
         try:
             backup = Backup.model_validate_json(_read(path))
         except ValidationError:
@@ -238,7 +255,13 @@ class Journal:
 
     def has_backup(self, device: str) -> bool:
         """Whether something may have been sent to the device."""
-        return (self.folder / f"{device}.json").is_file()
+        return self._backup_path(device).is_file()
+
+    def _backup_path(self, device: str) -> Path:
+        """Where a backup is; earlier versions wrote it under the device's name alone."""
+        path, earlier = (self.folder / f"{prefix}{device}.json" for prefix in (_BEFORE, ""))
+        is_earlier = not path.exists() and earlier.name.lower() not in {_HEADER, _PLAN} and earlier.exists()
+        return earlier if is_earlier else path
 
 
 def begin(
@@ -268,7 +291,7 @@ def begin(
         atomic=atomic,
         confirm_seconds=confirm_seconds,
     )
-    files = ((folder / "plan.json", text), (folder / "change.json", header.model_dump_json(indent=1) + "\n"))
+    files = ((folder / _PLAN, text), (folder / _HEADER, header.model_dump_json(indent=1) + "\n"))
     with named_errors(folder):
         folder.mkdir(mode=0o700)
     try:
@@ -300,7 +323,7 @@ def change(identifier: str | None) -> Journal:
 
 def _names(folder: Path) -> list[str]:
     try:
-        return sorted(path.name for path in folder.iterdir() if (path / "change.json").is_file())
+        return sorted(path.name for path in folder.iterdir() if (path / _HEADER).is_file())
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -333,7 +356,7 @@ def _load(folder: Path) -> Journal:
     """Raises UserInputError for a damaged record: who pushed it must be asked, and not be forgotten."""
     hint = f"see what its switches run; then move {folder} elsewhere, and go on without it"
     try:
-        header = load_document(folder / "change.json", Header)
+        header = load_document(folder / _HEADER, Header)
     except UserInputError as error:
         error.hint = hint
         raise

@@ -9,13 +9,14 @@ from mltswitch.deploy.comparison import Diff, Verify
 from mltswitch.deploy.journal import Journal, State
 from mltswitch.deploy.ownership import addresses, left_behind, strays
 from mltswitch.deploy.prepare import Job, prepare
-from mltswitch.deploy.results import DeviceReport, FleetReport, Status
+from mltswitch.deploy.results import DeviceReport, FleetReport, Question, Status
 from mltswitch.deploy.rollout import Fleet, Rollout, in_waves
 from mltswitch.deploy.state_directory import working
-from mltswitch.deploy.transaction import Transaction, Undoing, check_timer
+from mltswitch.deploy.transaction import Transaction, Undoing
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
+from mltswitch.targets import Lossless
 
 _ALONE: Final = Fleet()
 _AT_ONCE: Final = Rollout()
@@ -27,9 +28,8 @@ def diff(plan: Plan, inventory: Inventory, *, limit: str | None = None, fleet: F
     Raises what `prepare` raises; a device's failure is reported.
     """
     jobs, warnings = prepare(plan, inventory, limit)
-    return FleetReport(
-        fleet.run(jobs, Diff(fleet.session, strays(plan, (job.device for job in jobs), inventory))), warnings
-    )
+    work = Diff(fleet.session, strays(plan, (job.device for job in jobs), inventory))
+    return FleetReport(fleet.run(jobs, work.marked), warnings)
 
 
 def verify(
@@ -47,28 +47,41 @@ def verify(
     )
 
 
+def leaks(plan: Plan, inventory: Inventory, *, limit: str | None = None) -> dict[str, str]:
+    """Device → which code points pass there that its ports may not use, by the plan alone.
+
+    Raises what `prepare` raises.
+    """
+    jobs, _ = prepare(plan, inventory, limit)
+    return {job.device.name: job.quantised.leak for job in jobs if job.quantised.leak}
+
+
 def push(
     plan: Plan,
     inventory: Inventory,
     *,
     limit: str | None = None,
-    accept: bool = False,
+    accept: bool | Collection[Question] = (),
     may_go_down: Mapping[str, Collection[str]] | None = None,
+    may_lose: Mapping[str, Collection[Lossless]] | None = None,
     rollout: Rollout = _AT_ONCE,
     fleet: Fleet = _ALONE,
 ) -> FleetReport:
     """Make the devices run the plan: change, read back, compare, and only then save.
 
-    Nothing is sent to any device before the plan was rendered for all of them, nor, unless `accept` is true,
+    Nothing is sent to any device before the plan was rendered for all of them, nor, unless `accept` has LEAK,
     where one of them cannot rewrite code points that its ports may not use. A device that fails is taken back
-    to what it ran before; so does one whose ports would go down that are not in `may_go_down`. One that
-    already runs the plan is only told to save it. Where an earlier change is unfinished, this one takes it
-    over; where one concerns ports that this one does not, it is taken back first. Every step is in the
-    journal before it is begun. Raises what `prepare` raises, and MachineError where the journal cannot be
-    written; a device's failure is reported.
+    to what it ran before. Nothing is sent to one that runs what no line of a push removes, whose ports would
+    go down that are not in `may_go_down`, or, unless `accept` has LOSSLESS, whose running lossless classes
+    would lose what is not in `may_lose`. One that already runs it is only told to save it. Where an earlier
+    change is unfinished, this one takes it over; where one concerns ports that this one does not, it is taken
+    back first. Every step is in the journal before it is begun. `accept=True` has all questions. Raises what
+    `prepare` raises, and MachineError where the journal cannot be written; a device's failure is reported.
     """
     jobs, warnings = prepare(plan, inventory, limit)
-    if not accept:
+    if isinstance(accept, bool):
+        accept = tuple(Question) if accept else ()
+    if Question.LEAK not in accept:
         _check_leaks(jobs)
     waves = rollout.waves(jobs)
     with working("push", addresses(job.device for job in jobs)) as work:
@@ -78,7 +91,14 @@ def push(
         journal = journals.begin(work, plan, inventory.sources, **asdict(rollout))
         abandoned = journals.open_changes(work.devices, journals.changes(), {State.ABANDONED})
         transaction = Transaction(
-            fleet.session, journal, earlier, left, may_go_down, abandoned, fleet.connector
+            fleet.session,
+            journal,
+            earlier,
+            left,
+            may_go_down,
+            abandoned,
+            None if Question.LOSSLESS in accept else may_lose or {},
+            fleet.connector,
         )
         reports = in_waves(transaction, waves, rollout, fleet)
         if not fleet.is_late:  # else `resume` begins with those that were not begun
@@ -104,13 +124,23 @@ def _check_rollout(
     if rollout.confirm_seconds is None:
         return
     for job in jobs:
-        check_timer(job)
+        _check_timer(job)
         if unfinished := earlier.get(job.device.name):
             raise UserInputError(
                 f"change {unfinished[0].identifier} is unfinished, and would not be undone with this one",
                 where=job.device.name,
                 hint=f"finish it first: `mltswitch resume {unfinished[0].identifier}`, or `rollback`",
             )
+
+
+def _check_timer(job: Job) -> None:
+    """Raise UnsupportedPlanError where the device cannot go back by itself."""
+    if job.target.timer is None:
+        raise UnsupportedPlanError(
+            f"platform {job.device.platform} has no timer that takes a change back, and runs no job of ours",
+            where=job.device.name,
+            hint="push to it without `--confirm`; `--limit` leaves it out",
+        )
 
 
 def _drop(journal: Journal, reports: Iterable[DeviceReport]) -> None:
@@ -125,5 +155,5 @@ def _check_leaks(jobs: Iterable[Job]) -> None:
             raise UnsupportedPlanError(
                 job.quantised.leak,
                 where=job.device.name,
-                hint="`--accept` pushes all the same; `mltswitch plan` lists all such ports",
+                hint="`--accept-leak` pushes all the same; `mltswitch plan` lists all such ports",
             )

@@ -10,9 +10,10 @@ from mltswitch.deploy.conversation import place, quoted, refusal
 from mltswitch.errors import DeviceError, MltswitchError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.p4.program import shipped_program
-from mltswitch.p4.queue_depth import set_queue_depth
+from mltswitch.p4.queue_depth import port_mtus, priority_queues, set_queue_depth
 from mltswitch.targets import Step
 from mltswitch.targets.p4runtime import (
+    BECOME_PRIMARY,
     COUNTERS,
     ENTRIES,
     LOAD_PROGRAM,
@@ -20,7 +21,9 @@ from mltswitch.targets.p4runtime import (
     NO_PROGRAM,
     OUR_PROGRAM,
     PIPELINE,
+    PRIORITY_QUEUES,
     SET_QUEUE_DEPTH,
+    UNKNOWN_MTUS,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +59,8 @@ class P4RuntimeConversation:
 
     def ask(self, command: str) -> str:
         """The program, the entries or the meters; none of a program that is not ours."""
+        if command == PRIORITY_QUEUES:
+            return self._count_queues()
         with self._named():
             cookie = self._reader.cookie()
             if command == PIPELINE:
@@ -81,22 +86,22 @@ class P4RuntimeConversation:
 
     def apply(self, steps: Sequence[Step]) -> None:
         """Carry out the steps one by one: of a batch, BMv2 would go on behind an entry that it refuses."""
-        if not steps:
-            return
-        with self._named():
-            writer = self._primary()
+        writer: Switch | None = None
+        if not all(step.command.startswith(SET_QUEUE_DEPTH) for step in steps):
+            with self._named():
+                writer = self._primary()
         for index, step in enumerate(steps):
             try:
                 self._carry_out(writer, step.command)
             except (DeviceError, UserInputError) as error:
                 raise self._refused(steps, index, error) from None
 
-    def _carry_out(self, writer: "Switch", command: str) -> None:
-        if command == LOAD_PROGRAM:
-            writer.load(self._program)
-        elif command.startswith(f"{SET_QUEUE_DEPTH} "):
+    def _carry_out(self, writer: "Switch | None", command: str) -> None:
+        if writer is None or command.startswith(SET_QUEUE_DEPTH):
             self._set_queue_depth(int(command.split(" ")[1]))
-        else:
+        elif command == LOAD_PROGRAM:
+            writer.load(self._program)
+        elif command != BECOME_PRIMARY:  # which whoever sends anything has become
             writer.write([command])
 
     def _set_queue_depth(self, packets: int) -> None:
@@ -107,6 +112,20 @@ class P4RuntimeConversation:
                 hint="set it to the switch's --thrift-port",
             )
         set_queue_depth(device.address, device.thrift_port, packets)
+
+    def _count_queues(self) -> str:
+        device = self._device
+        if not device.thrift_port:
+            return "mltswitch_thrift_port is 0"
+        try:
+            queues = priority_queues(device.address, device.thrift_port)
+        except DeviceError as error:
+            return str(error)
+        try:
+            mtus = port_mtus(device.address, device.thrift_port)
+        except DeviceError as error:
+            return f"{queues}\n{UNKNOWN_MTUS}{error}"
+        return "\n".join([str(queues), *(f"{port} {mtu}" for port, mtu in mtus.items())])
 
     def _primary(self) -> "Switch":
         if self._writer is None:

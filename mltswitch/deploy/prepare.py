@@ -1,6 +1,6 @@
 """Everything that can be found wrong before the first connection is opened."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from mltswitch.deploy.cabling import Cabling
@@ -31,8 +31,8 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
     where one device cannot express the plan, MachineError where a package is missing; nothing was sent then.
     """
     require_packages()
-    _match(plan, inventory)
-    devices = inventory.select(limit)
+    devices = inventory.select(limit, plan.topology.by_name)
+    _match(plan, inventory, devices)
     by_ssh = [device for device in devices if not _is_p4runtime(device)]
     for device in by_ssh:
         for secret in device.secrets:
@@ -42,14 +42,13 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
     if len(by_ssh) < len(devices):
         check_p4runtime()
     cabling = Cabling.of(plan, inventory)
-    return tuple(_job(plan, device, cabling) for device in devices), _uncovered(plan, inventory)
+    warnings = (*inventory.left_out(limit), *_uncovered(plan, inventory))
+    return tuple(_job(plan, device, cabling) for device in devices), warnings
 
 
-def _match(plan: Plan, inventory: Inventory) -> None:
-    owners: dict[str, str] = {}
-    reached: dict[tuple[object, ...], str] = {}
-    thrift_servers: dict[str, str] = {}
-    for device in inventory.devices:
+def _match(plan: Plan, inventory: Inventory, selected: Sequence[Device]) -> None:
+    """Raise UserInputError where a selected device is no switch of the plan, or stands for two."""
+    for device in selected:
         where = f"{inventory.path}: {device.name}"
         switch = plan.topology.by_name.get(device.switch)
         if switch is None:
@@ -69,23 +68,29 @@ def _match(plan: Plan, inventory: Inventory) -> None:
                 where=where,
                 hint="name the host as its switch, or as none: else nobody knows which box is meant",
             )
-        if owners.setdefault(device.switch, device.name) != device.name:
-            raise UserInputError(f"is switch {device.switch}, as {owners[device.switch]} is", where=where)
-        way = _way_to(device)
-        if reached.setdefault(way, device.name) != device.name:
-            raise UserInputError(
-                f"its address is {device.endpoint}, as that of {reached[way]} is, and they are two switches",
-                where=where,
-                hint="set ansible_host and ansible_port to its own",
-            )
+    named: dict[tuple[object, ...], str] = {}
+    for device in (*selected, *inventory.devices):
+        for key, what, hint in _marks(device):
+            other = named.setdefault(key, device.name) if device in selected else named.get(key, device.name)
+            if other != device.name:
+                raise UserInputError(
+                    f"{what}, as that of {other} is", where=f"{inventory.path}: {device.name}", hint=hint
+                )
+
+
+def _marks(device: Device) -> Iterator[tuple[tuple[object, ...], str, str]]:
+    """(what no two devices have in common, in words, what to do where two have)."""
+    yield (
+        ("switch", device.switch),
+        f"its switch in the fabric is {device.switch}",
+        "correct mltswitch_switch",
+    )
+    own = "set ansible_host and ansible_port to its own"
+    yield ("address", *_way_to(device)), f"its address is {device.endpoint}", own
+    if device.thrift_port and not device.address.startswith(UNIX_SOCKET):
         thrift = f"{device.address} port {device.thrift_port}"
-        is_alone = not device.thrift_port or device.address.startswith(UNIX_SOCKET)
-        if not is_alone and thrift_servers.setdefault(thrift, device.name) != device.name:
-            raise UserInputError(
-                f"its thrift server is {thrift}, as that of {thrift_servers[thrift]} is",
-                where=where,
-                hint="set mltswitch_thrift_port to the switch's --thrift-port",
-            )
+        own = "set mltswitch_thrift_port to the switch's --thrift-port"
+        yield ("thrift", thrift), f"its thrift server is {thrift}", own
 
 
 def _way_to(device: Device) -> tuple[object, ...]:
@@ -124,7 +129,7 @@ def _job(plan: Plan, device: Device, cabling: Cabling) -> Job:
 
 
 def _uncovered(plan: Plan, inventory: Inventory) -> tuple[str, ...]:
-    covered = {device.switch for device in inventory.devices}
+    covered = {each.switch for each in inventory.hosts}
     return tuple(
         f"switch {switch.name} of fabric {plan.fabric.name} is not in the inventory {inventory.path}"
         for switch in plan.topology.switches

@@ -1,23 +1,32 @@
 """After a push: what its devices run, and how a change is finished, kept or taken back."""
 
+import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from mltswitch.deploy import journal as journals
-from mltswitch.deploy.journal import GOES_FORWARD, OPEN, UNDOABLE, Journal, State, counted
+from mltswitch.deploy.comparison import all_differences, reached, read, report, way_back
+from mltswitch.deploy.conversation import Connector
+from mltswitch.deploy.journal import GOES_BACK, GOES_FORWARD, OPEN, UNDOABLE, Journal, State, counted
+from mltswitch.deploy.occupation import occupant
 from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.deploy.rollout import Fleet, Rollout, all_go_back, in_waves, taken_back
 from mltswitch.deploy.state_directory import state_directory, working
-from mltswitch.deploy.transaction import Transaction, undo, where_it_stands
-from mltswitch.errors import UserInputError
+from mltswitch.deploy.transaction import Transaction, undo
+from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.inventory.patterns import matching
+from mltswitch.targets import Lossless
 
-_GOES_BACK: Final = frozenset({State.ROLLING_BACK, State.ROLLED_BACK, State.DROPPED})
+_WENT_BACK: Final = GOES_BACK | {State.ROLLED_BACK, State.DROPPED}
 """What a device of an atomic change never comes to alone."""
+_UNDONE: Final = frozenset({State.ROLLED_BACK, State.UNCHANGED, State.DROPPED})
+_CONTRADICTIONS: Final = frozenset({(State.ROLLED_BACK, False, False), (State.CONFIRMED, True, True)})
+"""State on record, whether the device differs from the plan, whether it runs what ran before."""
 _DONE: Final = frozenset({State.CONFIRMED, State.UNCHANGED})
 _ALONE: Final = Fleet()
 
@@ -27,8 +36,42 @@ def status(
 ) -> FleetReport:
     """What the devices of a change run now, by their own answers; sends nothing."""
     jobs, warnings = _jobs(journal, inventory, limit, set(State))
-    work = partial(where_it_stands, fleet.session, journal)
+    overtaken = _overtaken(journal, addresses(job.device for job in jobs))
+    work = partial(_where_it_stands, fleet.session, journal, overtaken)
     return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
+
+
+def _where_it_stands(
+    connector: Connector, journal: Journal, overtaken: Collection[str], job: Job
+) -> DeviceReport:
+    """What a device of a change runs now, by its own answers: the plan, what it ran before, or neither.
+
+    Where it may still be at work, or somebody else works on it, that is not certain. A record that a later
+    change has `overtaken` cannot be contradicted.
+    """
+    started, name = time.monotonic(), job.device.name
+    with reached(connector, job) as session:
+        running = read(session, job)
+        others = occupant(session, job)
+    left = all_differences(job, running)
+    state, notes = journal.state(name), running.notes
+    is_old = state in {State.PLANNED, State.DROPPED} and bool(left)
+    if (left or state is State.ROLLED_BACK) and not is_old and journal.has_backup(name):
+        try:
+            is_old = way_back(job, journal.backup(name).answers, running).is_empty
+        except DeviceError as error:
+            notes = (*notes, str(error))
+    status = Status.RUNS_NEW if not left else Status.RUNS_OLD if is_old else Status.DIFFERS
+    if name not in overtaken and (state, bool(left), is_old) in _CONTRADICTIONS:
+        notes = (
+            *notes,
+            f"somebody has changed it: the record says {state}, and it {status.replace('-', ' ')}",
+        )
+        status = Status.CONTRADICTS
+    if state is State.UNCERTAIN or others:
+        not_idle = f"it was not idle when it was left: `mltswitch resume {journal.identifier}` finishes it"
+        status, notes = Status.UNCERTAIN, (*notes, others or not_idle)
+    return replace(report(job, status, started), differences=left, notes=notes)
 
 
 def resume(
@@ -37,16 +80,20 @@ def resume(
     *,
     limit: str | None = None,
     may_go_down: Mapping[str, Collection[str]] | None = None,
+    may_lose: Mapping[str, Collection[Lossless]] | None = None,
     fleet: Fleet = _ALONE,
 ) -> FleetReport:
     """Finish a change: back where it went back, forward where it went forward, in the waves of the push.
 
-    Nothing is sent forward to a device whose ports would go down that are not in `may_go_down`. A device on
+    Nothing is sent forward to a device whose ports would go down that are not in `may_go_down`, or whose
+    running lossless classes would lose what is not in `may_lose` (None: any, of both). A device on
     which nothing was begun and a later change has worked is left alone; one on which something was begun
     raises UserInputError then. So do devices of an atomic change of which others failed or went back, for
     then these have to.
     """
-    jobs, warnings = _jobs(journal, inventory, limit, {*OPEN, State.PLANNED})
+    jobs, warnings = _jobs(journal, inventory, limit, {*OPEN, State.PLANNED}, set(State))
+    if not jobs:
+        return FleetReport((), warnings, journal.identifier)
     saved = _saved_before(journal, inventory)
     with working(f"resume {journal.identifier}", addresses(job.device for job in (*jobs, *saved))) as own:
         journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
@@ -58,10 +105,10 @@ def resume(
         earlier = journals.open_changes(own.devices, past)
         left = left_behind(journal.plan(), planned, inventory)
         abandoned = journals.open_changes(own.devices, past, {State.ABANDONED})
-        transaction = Transaction(fleet.session, journal, earlier, left, may_go_down, abandoned)
-        goes_back = [job for job in jobs if journal.state(job.device.name) is State.ROLLING_BACK]
+        transaction = Transaction(fleet.session, journal, earlier, left, may_go_down, abandoned, may_lose)
+        goes_back = [job for job in jobs if journal.state(job.device.name) in GOES_BACK]
         forward = [job for job in jobs if journal.state(job.device.name) in GOES_FORWARD]
-        if header.atomic and forward and _GOES_BACK & set(journal.last.values()):
+        if header.atomic and forward and _WENT_BACK & set(journal.last.values()):
             raise UserInputError(
                 "devices of it failed or went back, and it is atomic",
                 where=f"change {journal.identifier}",
@@ -125,17 +172,21 @@ def rollback(
 
     Later changes of a device are taken back before it, the latest first: they began from what this one left.
     """
-    jobs, warnings = _jobs(journal, inventory, limit, UNDOABLE)
+    jobs, warnings = _jobs(journal, inventory, limit, UNDOABLE, _UNDONE)
+    if not jobs:
+        return FleetReport((), warnings, journal.identifier)
     with working(f"rollback {journal.identifier}", addresses(job.device for job in jobs)):
         later = [each for each in journals.changes() if each.identifier > journal.identifier]
         journal = journals.change(journal.identifier)
         stacks = undoable(later, (job.device for job in jobs))
+        confirmed = {name for name, state in journal.last.items() if state is State.CONFIRMED}
         for job in jobs:  # its own devices may have another address by now
             if journal.state(job.device.name) in UNDOABLE:
                 stacks.setdefault(job.device.name, []).append(journal)
                 if journal.header.atomic:
                     all_go_back(journal, [job])
-        reports = _taken_from(stacks, inventory, fleet)
+        standing = {name for name in confirmed if len(stacks.get(name, ())) == 1}
+        reports = _taken_from(stacks, inventory, fleet, standing)
     return FleetReport(reports, warnings, journal.identifier)
 
 
@@ -147,7 +198,9 @@ def confirm(
     Of an atomic change all devices are saved, or all taken back, also those that `limit` leaves out. Raises
     UserInputError where one of them was not verified.
     """
-    jobs, warnings = _jobs(journal, inventory, limit, OPEN)
+    jobs, warnings = _jobs(journal, inventory, limit, OPEN, _DONE)
+    if not jobs:
+        return FleetReport((), warnings, journal.identifier)
     saved = _saved_before(journal, inventory)
     with working(f"confirm {journal.identifier}", addresses(job.device for job in (*jobs, *saved))):
         journal = journals.change(journal.identifier)
@@ -198,12 +251,15 @@ def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _AL
 
 
 def _taken_from(
-    stacks: Mapping[str, Sequence[Journal]], inventory: Inventory, fleet: Fleet
+    stacks: Mapping[str, Sequence[Journal]],
+    inventory: Inventory,
+    fleet: Fleet,
+    standing: Collection[str] = (),
 ) -> tuple[DeviceReport, ...]:
-    """Take each device back from all of its changes."""
+    """Take each device back from all of its changes; `standing`: where the latest was in effect."""
     found = undoings(stacks, inventory)
     jobs = [undoing[0][1] for undoing in found.values()]
-    return fleet.run(jobs, lambda job: undo(fleet.session, found[job.device.name]))
+    return fleet.run(jobs, lambda job: undo(fleet.session, found[job.device.name], standing))
 
 
 def abandon(journal: Journal, limit: str | None = None) -> None:
@@ -222,10 +278,17 @@ def abandon(journal: Journal, limit: str | None = None) -> None:
 
 
 def _jobs(
-    journal: Journal, inventory: Inventory, limit: str | None, states: Collection[State]
+    journal: Journal,
+    inventory: Inventory,
+    limit: str | None,
+    states: Collection[State],
+    settled: Collection[State] = (),
 ) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """The change's devices that stand in one of these states; raises UserInputError where none does."""
-    selected = {device.name for device in inventory.select(limit)}
+    """The change's devices that stand in one of these states.
+
+    None where all that are selected are `settled` already; else raises UserInputError where none does.
+    """
+    selected = {device.name for device in inventory.select(limit, journal.last)}
     gone = [name for name in journal.last if name not in {device.name for device in inventory.devices}]
     if gone and limit is None:
         raise UserInputError(
@@ -233,7 +296,10 @@ def _jobs(
             where=str(inventory.path),
             hint="`--limit` leaves it out; where it is no more, `mltswitch rollback --abandon` closes it",
         )
-    names = [name for name, state in journal.last.items() if name in selected and state in states]
+    chosen = {name: state for name, state in journal.last.items() if name in selected}
+    names = [name for name, state in chosen.items() if state in states]
+    if chosen and not names and settled and set(settled).issuperset(chosen.values()):
+        return (), ()
     if not names:
         raise UserInputError(
             "there is nothing to do: " + counted(journal.last.values()), where=f"change {journal.identifier}"

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Final
 
 from mltswitch.errors import DeviceError, VerificationError, printable
-from mltswitch.targets import Rounding
+from mltswitch.targets import Lossless, Rounding
 from mltswitch.targets.state import FIELD_WORDS
 from mltswitch.units import format_bps, format_bytes
 
@@ -20,6 +20,15 @@ CABLING: Final = "cabling"
 _WORDS: Final = {"None": "none", "True": "yes", "False": "no", "()": "none"}
 
 
+class Question(StrEnum):
+    """What a push does only where the operator has agreed, each by itself; `--accept` names them."""
+
+    LEAK = "leak"
+    """Packets pass with code points that their port may not use: see `Quantised.leak`."""
+    LOSSLESS = "lossless"
+    """Running lossless classes lose packets: see `DeviceReport.loses`."""
+
+
 class Status(StrEnum):
     """How one device stands."""
 
@@ -31,6 +40,8 @@ class Status(StrEnum):
     """A push would change it."""
     DIFFERS = "differs"
     """It runs something else than the plan, which a push does not mend in the case of `diff`."""
+    CANNOT = "cannot"
+    """A push would be refused before its first line, because of the differences marked so."""
     FAILED = "failed"
     """See `error`."""
     ROLLED_BACK = "rolled-back"
@@ -39,6 +50,10 @@ class Status(StrEnum):
     """What a device of a change runs now is the plan."""
     RUNS_OLD = "runs-what-ran-before"
     """What a device of a change runs now is what it ran before it."""
+    UNCERTAIN = "uncertain"
+    """It may still be working on what was sent to it, or somebody else works on it: see the notes."""
+    CONTRADICTS = "contradicts-the-record"
+    """It runs the old configuration where the record says the new one, or the other way round."""
     NOT_BEGUN = "not-begun"
     """An earlier wave of the change failed, so nothing was asked of this device."""
 
@@ -57,6 +72,8 @@ class DeviceDifference:
     field: str
     expected: str
     found: str
+    cannot: bool = False
+    """Whether no line of a push removes what was found: the operator has to, before a push."""
 
     def __post_init__(self) -> None:
         """What a device says must not steer the terminal on which it is printed."""
@@ -72,8 +89,15 @@ class DeviceDifference:
             return f"counted {self.found} where {self.expected} should come"
         if self.field == CABLING:
             return f"leads to {self.found} by LLDP, to {self.expected} by the plan's cabling"
+        if self.cannot:
+            return f"cannot: remove by hand what is not the plan's: {self.found}"
         old, new = (_in_words(self.field, text) for text in (self.found, self.expected))
         return f"{FIELD_WORDS.get(self.field, self.field)} {old} → {new}"
+
+    @property
+    def place(self) -> str:
+        """Port, or the whole switch."""
+        return f"port {self.port}" if self.port else "the switch"
 
     @property
     def queue_name(self) -> str:
@@ -120,6 +144,8 @@ class DeviceReport:
     """After a change: what to enter on the device itself to undo it; empty: it keeps no state for that."""
     takes_down: tuple[str, ...] = ()
     """Ports that stop forwarding for a while when the change is pushed."""
+    loses: tuple[Lossless, ...] = ()
+    """Code points that leave a running lossless class by the change, which an operator has to accept."""
     hardware: str = ""
     """Model for which the plan was made."""
     wave: int = 0
@@ -151,4 +177,5 @@ class FleetReport:
         """0 where all is well; a device that failed weighs more than one that differs."""
         if self.with_status(Status.FAILED):
             return DeviceError.exit_code
-        return VerificationError.exit_code if self.with_status(Status.DIFFERS) else 0
+        unwell = {Status.DIFFERS, Status.CANNOT, Status.UNCERTAIN, Status.CONTRADICTS}
+        return VerificationError.exit_code if any(each.status in unwell for each in self.devices) else 0

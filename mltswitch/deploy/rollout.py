@@ -1,10 +1,11 @@
 """Devices in waves: how many at once, in which order, and what becomes of all when some fail."""
 
 import re
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mltswitch.deploy.comparison import report
@@ -35,11 +36,13 @@ class Fleet:
     """How long one connection may stand: a device that takes longer is hung up on, and has failed."""
     deadline: float | None = None
     """Of the monotonic clock; work on no device begins after it."""
+    interrupted: threading.Event = field(default_factory=threading.Event)
+    """Work on no device begins once it is set; what is begun is finished."""
 
     @property
     def is_late(self) -> bool:
-        """Whether the deadline has passed."""
-        return self.deadline is not None and time.monotonic() > self.deadline
+        """Whether no further device is begun: the deadline has passed, or somebody has interrupted."""
+        return self.interrupted.is_set() or (self.deadline is not None and time.monotonic() > self.deadline)
 
     def run(self, jobs: Sequence[Job], work: Work, wave: int = 0) -> tuple[DeviceReport, ...]:
         """A report per job, in order."""
@@ -54,8 +57,9 @@ class Fleet:
     def _in_time(self, work: Work) -> Work:
         def begin(job: Job) -> DeviceReport:
             if self.is_late:
-                late = "is not begun: the deadline has passed"
-                raise DeviceError(late, where=place(job.device), hint="`mltswitch resume` goes on")
+                why = "it was interrupted" if self.interrupted.is_set() else "the deadline has passed"
+                hint = "`mltswitch resume` goes on with a push; any other command is given again"
+                raise DeviceError(f"is not begun: {why}", where=place(job.device), hint=hint)
             return work(job)
 
         return begin
@@ -113,10 +117,20 @@ class Rollout:
 def in_waves(
     transaction: Transaction, waves: Sequence[Sequence[Job]], rollout: Rollout, fleet: Fleet
 ) -> tuple[DeviceReport, ...]:
-    """Go forward wave by wave, and stop behind one that went badly; a report per job, in order."""
+    """Go forward wave by wave, and stop behind one that went badly; a report per job, in order.
+
+    Of an atomic change, what one device refuses is found out before any of them is touched.
+    """
     reports: list[DeviceReport] = []
     jobs = [job for wave in waves for job in wave]
     numbers = [number if len(waves) > 1 else 0 for number, wave in enumerate(waves, 1) for _ in wave]
+    if rollout.atomic and {transaction.journal.state(job.device.name) for job in jobs} == {State.PLANNED}:
+        looks = run_fleet(jobs, transaction.check, fleet.concurrency, None)
+        if rollout.is_failure(looks):
+            return tuple(
+                look if look.status is Status.FAILED else replace(look, status=Status.NOT_BEGUN)
+                for look in looks
+            )
     for wave in waves:
         reports += fleet.run(wave, transaction.forward, numbers[len(reports)])
         if rollout.is_failure(reports[-len(wave) :]):

@@ -59,18 +59,18 @@ class ShellConversation:
 
     def ask(self, command: str) -> str:
         """Standard output of a command; raises DeviceError where it fails."""
-        outcome = self.run(command)
-        if outcome.status != 0:
-            raise DeviceError(f"refuses {command!r}: {outcome.complaint}", where=place(self._device))
-        return outcome.stdout.decode("utf-8", "replace")
+        return self.ask_all((command,))[command]
 
     def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
-        """Standard output of each command, all of them in one channel; raises DeviceError where one fails."""
+        """Standard output of each command, all of them in one channel; raises DeviceError where one fails.
+
+        What a login prints before them, such as the greeting of a shell's profile, is none of it.
+        """
         mark = secrets.token_hex(8)
-        script = "; ".join(f"{each}; echo {mark} $?" for each in commands)
-        outcome = self.run(script, seconds=COMMAND_SECONDS * max(1, len(commands)))
+        script = "; ".join((f"echo {mark}", *(f"{each}; echo {mark} $?" for each in commands)))
+        outcome = self.run(script, seconds=COMMAND_SECONDS * max(1, len(commands)), shown="; ".join(commands))
         found: dict[str, str] = {}
-        rest = outcome.stdout.decode("utf-8", "replace")
+        rest = outcome.stdout.decode("utf-8", "replace").partition(f"{mark}\n")[2]
         for command in commands:
             answer, _, behind = rest.partition(f"{mark} ")
             status, _, rest = behind.partition("\n")
@@ -103,13 +103,15 @@ class ShellConversation:
         """Close the connection under whatever runs."""
         self._transport.close()
 
-    def run(self, command: str, stdin: bytes = b"", seconds: float | None = None) -> Outcome:
+    def run(self, command: str, stdin: bytes = b"", seconds: float | None = None, shown: str = "") -> Outcome:
         """Run one command, byte for byte; raises DeviceError when it takes too long or prints too much.
 
-        The connection is closed then, for nobody knows what the device still does.
+        Errors quote `shown` in its place. The connection is closed then, for nobody knows what the device
+        still does.
         """
         seconds = COMMAND_SECONDS if seconds is None else seconds
-        late = too_late(self._device, command, seconds)
+        shown = shown or command
+        late = too_late(self._device, shown, seconds)
         with (
             translated(self._device),
             bounded(seconds, self._transport.close, late),
@@ -118,7 +120,7 @@ class ShellConversation:
             if self._device.become:
                 command, stdin = self._as_root(command, stdin)
             channel.exec_command(command)
-            return _Exchange(self._device, command, channel).finish(stdin)
+            return _Exchange(self._device, shown, channel).finish(stdin)
 
     def _as_root(self, command: str, stdin: bytes) -> tuple[str, bytes]:
         """Command and input under sudo; a password goes by standard input, never by an argument."""

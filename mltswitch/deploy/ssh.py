@@ -5,7 +5,7 @@ import logging
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -31,14 +31,14 @@ KEEPALIVE_SECONDS: Final = 15
 _unlocked: "dict[Path, paramiko.PKey]" = {}
 """Private keys that a passphrase opened: nobody is asked twice, nor while devices are worked on."""
 
-for _name in ("paramiko", "netmiko", "nornir"):
+for _name in ("paramiko", "nornir"):
     # Without a handler of its own, Python prints their tracebacks on the user's screen.
     logging.getLogger(_name).addHandler(logging.NullHandler())
 
 
 def require_packages() -> None:
     """Raise MachineError where the packages of the `deploy` extra are missing."""
-    for package in ("paramiko", "netmiko", "nornir"):
+    for package in ("paramiko", "nornir"):
         try:
             import_module(package)
         except ImportError:
@@ -52,9 +52,8 @@ def require_packages() -> None:
 def connect(device: Device, target: Target) -> Iterator[Conversation]:
     """A conversation in the session that the target's devices offer; raises DeviceError.
 
-    Command lines go through netmiko. A shell gets plain paramiko: netmiko would open a terminal on it and
-    guess its prompt, where exec channels give exact output, standard input and exit status. P4Runtime needs
-    none of it.
+    A command line is a terminal, whose prompt has to be learnt; a shell gets exec channels, which give exact
+    output, standard input and exit status. P4Runtime needs none of it.
     """
     if target.session is Session.P4RUNTIME:
         from mltswitch.deploy.p4runtime import open_p4runtime
@@ -72,7 +71,7 @@ def connect(device: Device, target: Target) -> Iterator[Conversation]:
         else:
             from mltswitch.deploy.command_line import open_command_line
 
-            with open_command_line(device, target.netmiko_type) as conversation:
+            with open_command_line(device, target.dialect) as conversation:
                 yield conversation
 
 
@@ -96,7 +95,7 @@ def unlock_keys(devices: Iterable[Device]) -> None:
 
 
 def credentials(device: Device, *, is_jump_host: bool = False) -> dict[str, Any]:
-    """What authenticates the user, by the names that paramiko and netmiko share.
+    """What authenticates the user, by paramiko's names.
 
     A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
     is offered both kinds of key, and never the device's password.
@@ -141,17 +140,19 @@ def logged_in(
 
     with closing(knowing_client(device)) as client:
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        client.connect(
-            device.address,
-            port=device.port,
-            username=device.user,
-            look_for_keys=False,
-            timeout=device.connect_seconds,
-            banner_timeout=BANNER_SECONDS,
-            auth_timeout=AUTHENTICATION_SECONDS,
-            sock=channel,
-            **credentials(device, is_jump_host=is_jump_host),
-        )
+        with agreeing(device) as kind:
+            client.connect(
+                device.address,
+                port=device.port,
+                username=device.user,
+                look_for_keys=False,
+                timeout=device.connect_seconds,
+                banner_timeout=BANNER_SECONDS,
+                auth_timeout=AUTHENTICATION_SECONDS,
+                sock=channel,
+                transport_factory=kind,
+                **credentials(device, is_jump_host=is_jump_host),
+            )
         transport = client.get_transport()
         if transport is None:
             raise EOFError
@@ -160,6 +161,50 @@ def logged_in(
             # Else a command waits 40 ms for the acknowledgement of the packet that opened its channel.
             transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         yield transport
+
+
+@contextmanager
+def agreeing(device: Device) -> "Iterator[Callable[..., paramiko.Transport]]":
+    """What makes an SSH connection; where no algorithm is common to both ends, the error names them."""
+    import paramiko
+
+    made: list[paramiko.Transport] = []
+    offered: dict[str, list[str]] = {}
+
+    class Remembering(paramiko.Transport):
+        def _really_parse_kex_init(self, *arguments: Any, **named: Any) -> dict[str, list[str]]:
+            made.append(self)
+            offered.update(super()._really_parse_kex_init(*arguments, **named))  # type: ignore[misc]
+            return offered
+
+    try:
+        yield Remembering
+    except (paramiko.SSHException, EOFError):
+        if made and (error := _disagreement(device, made[0], offered)) is not None:
+            raise error from None
+        raise
+
+
+def _disagreement(
+    device: Device, transport: "paramiko.Transport", offered: Mapping[str, Sequence[str]]
+) -> DeviceError | None:
+    ours = transport.get_security_options()
+    for what, field, accepted in (
+        ("key exchanges", "kex_algo_list", ours.kex),
+        ("kinds of host key", "server_key_algo_list", ours.key_types),
+        ("ciphers", "server_encrypt_algo_list", ours.ciphers),
+        ("message authentication codes", "server_mac_algo_list", ours.digests),
+    ):
+        if not set(accepted) & set(offered[field]):
+            return DeviceError(
+                f"its SSH server offers only {what} that are given up as unsafe: "
+                f"{quoted(', '.join(offered[field]))}",
+                where=place(device),
+                expected=f"one of {', '.join(accepted)}",
+                hint="let the device offer one of these (a newer release of its OS, another host key); "
+                "what is based on SHA-1 works with `pip install 'paramiko<5'`",
+            )
+    return None
 
 
 def knowing_client(device: Device) -> "paramiko.SSHClient":
@@ -200,7 +245,9 @@ def _private_key(path: Path, device: Device) -> "paramiko.PKey":
     try:
         return _loaded(path, None)
     except OSError as error:
-        raise UserInputError(f"the private key cannot be read: {error.strerror}", where=where) from None
+        hint = "the key is a lab's, which is not up: `mltswitch lab up`" if ".lab" in path.parts else ""
+        what = f"the private key cannot be read: {error.strerror}"
+        raise UserInputError(what, where=where, hint=hint) from None
     except paramiko.PasswordRequiredException:
         public = path.with_name(f"{path.name}.pub")
         blob = public.read_text().split()[1:2] if public.is_file() else []
@@ -239,16 +286,12 @@ def _loaded(path: Path, passphrase: str | None) -> "paramiko.PKey":
 @contextmanager
 def translated(device: Device) -> Iterator[None]:
     """Whatever SSH libraries raise inside, as a DeviceError of one line."""
-    import netmiko.exceptions
     import paramiko
 
-    expected = (paramiko.SSHException, netmiko.exceptions.NetmikoBaseException, OSError, EOFError)
     try:
         yield
-    except expected as error:
-        # netmiko raises anew with a page of advice; what happened is the error that it was handling.
-        cause = error.__context__ if type(error).__module__.startswith("netmiko") else None
-        raise _explained(device, cause if isinstance(cause, expected) else error) from None
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        raise _explained(device, error) from None
 
 
 @contextmanager
@@ -293,12 +336,11 @@ def _explained(device: Device, error: Exception) -> DeviceError:
 
 def _reason(error: Exception) -> tuple[str, str]:
     """(what happened, what to do) when connecting or talking failed."""
-    import netmiko.exceptions
     import paramiko.ssh_exception
 
     if isinstance(error, socket.gaierror):
         return "its address cannot be resolved", "check ansible_host"
-    if isinstance(error, TimeoutError | netmiko.exceptions.ReadTimeout):
+    if isinstance(error, TimeoutError):
         return "does not answer in time", "see whether it is up, reachable and not overloaded"
     if isinstance(error, paramiko.ssh_exception.NoValidConnectionsError):
         cause = next(iter(error.errors.values()))

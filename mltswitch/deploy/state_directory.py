@@ -8,6 +8,7 @@ import fcntl
 import getpass
 import os
 import platform
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -150,6 +151,11 @@ def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def operator() -> str:
+    """User and machine, as other operators are told."""
+    return re.sub(r"[^A-Za-z0-9._@-]", "_", f"{getpass.getuser()}@{platform.node()}")
 
 
 def timestamp() -> str:

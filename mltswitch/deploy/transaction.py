@@ -6,29 +6,50 @@ there: they read what the device runs first, so they do not depend on how far th
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mltswitch.deploy.cabling import check_cabling
 from mltswitch.deploy.comparison import (
     all_differences,
-    going_back,
+    losses,
+    lost_words,
     reached,
     read,
     remaining,
     report,
+    tried,
     value_differences,
+    way_back,
 )
-from mltswitch.deploy.conversation import Connector, Conversation, explained, place
+from mltswitch.deploy.conversation import LINE_SECONDS, Connector, Conversation, check_steps, explained, place
 from mltswitch.deploy.journal import OPEN, Journal, State
+from mltswitch.deploy.occupation import (
+    await_idle,
+    check_base,
+    check_foreign,
+    check_kept,
+    check_occupied,
+    check_timers,
+    guard_of,
+    is_configured,
+    occupy,
+    stop_timer,
+    timer_name,
+    vacate,
+)
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, Status
-from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.targets import Change, RunningState, Step
+from mltswitch.errors import DeviceError, OccupiedError, RefusedError, UncertainError
+from mltswitch.targets import Change, Lossless, RunningState, Step
+from mltswitch.targets.common import NOT_SAVED
 
 _ROUNDS: Final = 2
 """Of the way back: EOS first aborts what waits to be confirmed, and then sees what else is to be undone."""
+SAVE_SECONDS: Final = 120.0
+"""The longest that a platform has for saving."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +66,21 @@ class Transaction:
     """Device → ports that may stop forwarding for it; None: all."""
     abandoned: Mapping[str, Sequence[Journal]] = field(default_factory=dict)
     """Device → changes that nobody finishes, and whose timers would undo this one."""
+    may_lose: Mapping[str, Collection[Lossless]] | None = None
+    """Device → what its running lossless classes may lose; None: anything."""
     patient: Connector | None = None
     """Reaches devices for the way back, which no limit of time may cut off in the middle."""
+    unanswered: dict[str, float] = field(default_factory=dict)
+    """Device to which lines went of which nobody knows whether they were carried out → how long one takes."""
+
+    untouched: set[str] = field(default_factory=set)
+    """Devices on which this change has begun, and where nothing of it can have taken effect yet."""
+
+    def __post_init__(self) -> None:
+        """Of what an earlier process has sent, the last line may have been without an answer."""
+        for name, state in self.journal.last.items():
+            if state in OPEN or any(each.last[name] in OPEN for each in self.earlier.get(name, ())):
+                self.unanswered[name] = SAVE_SECONDS if state is State.VERIFIED else LINE_SECONDS
 
     @property
     def saves(self) -> bool:
@@ -61,7 +95,10 @@ class Transaction:
                 self._check_undoing(job, undoing)
                 progress.cleared = undo(self.patient or self.connector, undoing).change
             with reached(self.connector, job) as session:
-                self._change(session, job, progress)
+                progress.not_told = check_cabling(job, session)
+                check_timers(session, job, self._known(job))
+                with self._had(session, job, progress):
+                    self._change(session, job, progress)
         except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn how far it came)
             return self._broken_off(job, progress, error)
         change = progress.change
@@ -69,21 +106,36 @@ class Transaction:
             report(job, Status.CHANGED if change.steps or progress.cleared else Status.OK, progress.started),
             change=progress.cleared + change.text,
             differences=progress.before,
-            # What was just saved is what the notes missed; where nothing could be saved, they stand.
-            notes=() if change.save and self.saves else progress.notes,
+            notes=self._notes(progress),
             way_back="" if change.is_empty else change.way_back,
         )
 
-    def _check_timers(self, session: Conversation, job: Job) -> None:
-        """Raise DeviceError where the device would undo this change with one that is not on record here."""
-        own = {each.identifier for each in (self.journal, *self.earlier.get(job.device.name, ()))}
-        others = [each for each in going_back(session, job) if each not in own]
-        if others:
-            raise DeviceError(
-                f"goes back by itself from change {others[0]}, which is on record elsewhere",
-                where=place(job.device),
-                hint="wait until it is back, or confirm that change where it was pushed from",
-            )
+    def check(self, job: Job) -> DeviceReport:
+        """Whether nothing that is known after one look refuses the change; sends nothing.
+
+        That a device cannot be reached is not for one look to say: going forward, it fails.
+        """
+        progress = _Progress(time.monotonic())
+        session = None
+        try:
+            with reached(self.connector, job) as session:
+                check_cabling(job, session)
+                check_timers(session, job, self._known(job))
+                self._compare(session, job, progress)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the operator must learn of it)
+            if session is not None:
+                return self._broken_off(job, progress, error)
+        return report(job, Status.OK, progress.started)
+
+    def _known(self, job: Job) -> tuple[Journal, ...]:
+        name = job.device.name
+        return (self.journal, *self.earlier.get(name, ()), *self.abandoned.get(name, ()))
+
+    def _notes(self, progress: "_Progress") -> tuple[str, ...]:
+        """Those of the last look; what was saved after it is no more missing from what is saved."""
+        is_saved = progress.change.save and self.saves
+        notes = tuple(note for note in progress.notes if not (is_saved and note == NOT_SAVED))
+        return (*notes, *progress.told, *progress.not_told, *progress.accepted, *progress.taken)
 
     def _check_undoing(self, job: Job, undoing: "Undoing") -> None:
         """What would be refused after earlier changes are taken back is refused before."""
@@ -92,7 +144,7 @@ class Transaction:
             self._check_ports(job, dict.fromkeys(ports))
         with reached(self.connector, job) as session:
             check_cabling(job, session)
-            self._check_timers(session, job)
+            check_timers(session, job, self._known(job))
 
     def _check_ports(self, job: Job, takes_down: Iterable[str]) -> None:
         if self.may_go_down is None:
@@ -100,11 +152,21 @@ class Transaction:
         agreed = self.may_go_down.get(job.device.name, ())
         others = [port for port in takes_down if port not in agreed]
         if others:
-            raise _PortsError(
+            raise _QuestionError(
                 f"takes down ports for a while: {', '.join(others)}",
                 where=place(job.device),
                 hint="`--yes` says that they may go down",
             )
+
+    def _check_losses(self, job: Job, running: RunningState, progress: "_Progress") -> None:
+        if not (lost := losses(job, running)):
+            return
+        agreed = lost if self.may_lose is None else self.may_lose.get(job.device.name, ())
+        if others := [each for each in lost if each not in agreed]:
+            raise _QuestionError(
+                lost_words(others), where=place(job.device), hint="`--accept-lossless` says that it may"
+            )
+        progress.accepted = (lost_words(lost),)
 
     def _compare(self, session: Conversation, job: Job, progress: "_Progress") -> tuple[RunningState, Change]:
         """What runs, and what is to be sent, which may be sent."""
@@ -112,16 +174,26 @@ class Transaction:
         progress.notes = running.notes
         progress.before = progress.left = value_differences(job, running)
         progress.change = change = remaining(job, running)
-        _check_steps((*change.steps, *change.save))
+        progress.told = tried(session, change)
+        check_steps((*change.steps, *change.save))
+        progress.left = value_differences(job, running, change.stays)
+        if cannot := [each for each in progress.left if each.cannot]:
+            more = f" (and {len(cannot) - 1} more)" if len(cannot) > 1 else ""
+            raise DeviceError(
+                f"has what is not the plan's, and no line of a push removes it: {cannot[0].place}: "
+                f"{cannot[0].found}{more}",
+                where=place(job.device),
+                hint="remove it by hand first; `mltswitch diff` lists all of it, marked `cannot`",
+            )
         self._check_ports(job, change.takes_down)
+        self._check_losses(job, running, progress)
         return running, change
 
     def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
         name = job.device.name
-        check_cabling(job, session)
+        self._await_idle(session, job)
         for each in self.abandoned.get(name, ()):
-            _stop_timer(session, each, job)
-        self._check_timers(session, job)
+            stop_timer(session, each, job)
         running, change = self._compare(session, job, progress)
         earlier = [each for each in self.earlier.get(name, ()) if each.state(name) in OPEN]
         if not change.is_empty or earlier:
@@ -129,19 +201,23 @@ class Transaction:
             for each in earlier:
                 answers = _inherited(each, job)
             may_be_saved = any(each.may_be_saved(name) for each in earlier)
-            told = [_stop_timer(session, each, job) for each in earlier]
+            told = [stop_timer(session, each, job) for each in earlier]
             if any(told):
                 _, change = self._compare(session, job, progress)  # one may have run out meanwhile
             if not change.is_empty:
                 change = self._timed(session, job, answers, change)
-                _check_steps(change.steps)
+                check_steps(change.steps)
+            if self.journal.state(name) is State.PLANNED and not earlier:
+                self.untouched.add(name)
             self.journal.stage(name, answers, change.text, may_be_saved=may_be_saved)
             for each in earlier:
                 each.record(name, State.CONTINUED, self.journal.identifier)
         if not change.is_empty:
-            session.apply(change.steps)
+            self._send(session, job, change, running, progress)
             self.journal.record(name, State.APPLIED)
-            progress.left = all_differences(job, read(session, job))
+            running = read(session, job)
+            progress.notes = running.notes
+            progress.left = all_differences(job, running)
         if progress.left:
             raise DeviceError("runs something else than the plan", where=place(job.device))
         self._save(session, job, change)
@@ -153,54 +229,137 @@ class Transaction:
             return change
         if self.journal.state(name) is not State.PLANNED:  # resumed: it is to return to what ran before
             answers = self.journal.backup(name).answers
-            _stop_timer(session, self.journal, job)
+            stop_timer(session, self.journal, job)
         seconds = self.journal.header.confirm_seconds
-        return timer.arm(change, answers, job.quantised.state, _timer_name(self.journal, job), seconds)
+        return timer.arm(change, answers, job.quantised.state, timer_name(self.journal, job), seconds)
+
+    def _await_idle(self, session: Conversation, job: Job) -> None:
+        seconds = self.unanswered.get(job.device.name)
+        await_idle(session, job, seconds)
+        self.unanswered.pop(job.device.name, None)
+
+    def _send(
+        self, session: Conversation, job: Job, change: Change, base: RunningState, progress: "_Progress"
+    ) -> None:
+        """Send the lines; raises OccupiedError before the first one that takes effect where the device is not
+        ours any more, or does not run any more what they were made for."""
+        steps = change.steps
+        begin = next((number for number, step in enumerate(steps) if not step.prepares), len(steps))
+        self._apply(session, job, steps[:begin])
+        try:
+            check_occupied(session, job)
+            progress.taken += occupy(session, job, begins=True)
+            check_base(session, job, base)
+        except OccupiedError as error:
+            self._let_be(session, job, str(error))
+            raise
+        self.untouched.discard(job.device.name)
+        self._apply(session, job, steps[begin:])
+
+    def _store(self, session: Conversation, job: Job, save: Sequence[Step]) -> None:
+        """Save what runs, without our mark where that is a part of it."""
+        if save and is_configured(job):
+            vacate(session, job)
+        self._apply(session, job, save)
+
+    def _let_be(self, session: Conversation, job: Job, why: str) -> None:
+        """Drop lines that wait to take effect; where none has, leave what others have changed as it is."""
+        session.apply(guard_of(job).discard)
+        if job.device.name in self.untouched:
+            self.journal.record(job.device.name, State.DROPPED, why)
+
+    def _apply(self, session: Conversation, job: Job, steps: Sequence[Step]) -> None:
+        """Send steps; until each was answered, the device may be working on one of them."""
+        seconds = max((step.seconds or LINE_SECONDS for step in steps), default=0.0)
+        self.unanswered[job.device.name] = seconds
+        try:
+            session.apply(steps)
+        except RefusedError:
+            self.unanswered.pop(job.device.name)
+            raise
+        self.unanswered.pop(job.device.name)
 
     def confirm(self, job: Job) -> DeviceReport:
         """Save a device that runs the plan; one that does not any more fails, and stays as it is."""
-        started = time.monotonic()
-        with reached(self.connector, job) as session:
+        progress = _Progress(started := time.monotonic())
+        with reached(self.connector, job) as session, self._had(session, job, progress):
+            self._await_idle(session, job)
             running = read(session, job)
             left = all_differences(job, running)
-            if not left and _stop_timer(session, self.journal, job):
+            if not left and stop_timer(session, self.journal, job):
                 running = read(session, job)  # its time may have run out before it heard
                 left = all_differences(job, running)
             if left:
                 error = f"{place(job.device)}: {self._gone(session, job, running)}. Nothing is saved"
                 return replace(report(job, Status.FAILED, started), differences=left, error=error)
-            self._confirm(session, job.device.name, remaining(job, running))
-        return report(job, Status.CHANGED, started)
+            self._confirm(session, job, remaining(job, running))
+        notes = tuple(note for note in running.notes if note != NOT_SAVED)
+        return replace(report(job, Status.CHANGED, started), notes=(*notes, *progress.taken))
+
+    @contextmanager
+    def _had(self, session: Conversation, job: Job, progress: "_Progress") -> Iterator[None]:
+        """Keep others away from the device; while the change is unfinished also afterwards, unless the device
+        itself tells them that it will go back."""
+        name = job.device.name
+        for each in (self.journal, *self.earlier.get(name, ())):
+            if _has_mark(each, job):
+                check_kept(session, job, each)
+        progress.taken, progress.has_it = occupy(session, job), True
+        try:
+            yield
+        finally:
+            if not _has_mark(self.journal, job):
+                with suppress(DeviceError):  # else another connection does it, or the mark grows too old
+                    vacate(session, job)
+                    progress.has_it = False
 
     def _gone(self, session: Conversation, job: Job, running: RunningState) -> str:
         name = job.device.name
         answers = self.journal.backup(name).answers
-        if not self.journal.header.confirm_seconds or not _way_back(job, answers, running).is_empty:
+        if not self.journal.header.confirm_seconds or not way_back(job, answers, running).is_empty:
             return "runs something else than the plan by now"
         why = "was not confirmed in time, and went back by itself to what it ran before"
         self.journal.record(name, State.ROLLING_BACK, why)
-        _stop_timer(session, self.journal, job)  # somebody else may have taken it back before its time
+        stop_timer(session, self.journal, job)  # somebody else may have taken it back before its time
         self.journal.record(name, State.ROLLED_BACK, why)
         return why
 
-    def back(self, job: Job) -> DeviceReport:
+    def back(self, job: Job, *, is_standing: bool = False) -> DeviceReport:
         """Take the device back to what it ran before, read it back, and save it where the change may have
-        saved; raises MltswitchError."""
-        started, name = time.monotonic(), job.device.name
+        saved; raises MltswitchError.
+
+        One that was in effect as a whole (`is_standing`) is not taken back over what others changed since.
+        """
+        progress, name = _Progress(started := time.monotonic()), job.device.name
         backup, sent = self.journal.backup(name), ""
-        with reached(self.patient or self.connector, job) as session:
+        with reached(self.patient or self.connector, job) as session, self._had(session, job, progress):
+            try:
+                self._await_idle(session, job)
+            except UncertainError as error:
+                if self.journal.state(name) in OPEN:
+                    self.journal.record(name, State.UNCERTAIN, str(error))
+                raise
+            if is_standing:
+                check_foreign(job, backup.answers, read(session, job))
             if self.journal.header.confirm_seconds and not self.journal.came_to(name, State.CONFIRMED):
                 self.journal.record(name, State.ROLLING_BACK)  # without its timer, nothing else takes it back
-                _stop_timer(session, self.journal, job)
-            change = _way_back(job, backup.answers, read(session, job))
+                stop_timer(session, self.journal, job)
+            running = read(session, job)
+            change = way_back(job, backup.answers, running)
+            ours = {step.command for step in guard_of(job).discard}
+            if name in self.untouched and any(step.command not in ours for step in change.steps):
+                moved = "nothing of it took effect, and somebody has changed it meanwhile"
+                self._let_be(session, job, moved)
+                raise OccupiedError(moved, where=place(job.device))
             for _ in range(_ROUNDS):
-                _check_steps((*change.steps, *change.save))
+                check_steps((*change.steps, *change.save))
                 self.journal.record(name, State.ROLLING_BACK)
                 if change.is_empty:
                     break
                 sent += change.text
-                session.apply(change.steps)
-                change = _way_back(job, backup.answers, read(session, job))
+                self._send(session, job, change, running, progress)
+                running = read(session, job)
+                change = way_back(job, backup.answers, running)
             if not change.is_empty:
                 raise DeviceError(
                     f"does not run what it ran before: still to be sent are {len(change.steps)} lines, "
@@ -208,40 +367,48 @@ class Transaction:
                     where=place(job.device),
                 )
             if self.journal.may_be_saved(name):
-                session.apply(change.save)
-        self.journal.record(name, State.ROLLED_BACK)
-        return replace(report(job, Status.ROLLED_BACK, started), change=sent)
+                self._store(session, job, change.save)
+            self.journal.record(name, State.ROLLED_BACK)
+        return replace(report(job, Status.ROLLED_BACK, started), change=sent, notes=progress.taken)
 
     def _save(self, session: Conversation, job: Job, change: Change) -> None:
         name = job.device.name
         if change.is_empty and self.journal.state(name) is State.PLANNED:
-            session.apply(change.save)  # it ran the plan already; the change before may not have been saved
+            self._store(session, job, change.save)  # the change before may not have been saved
             self.journal.record(name, State.UNCHANGED)
             return
         if self.journal.state(name) is State.STAGED:  # resumed, and all lines had been taken
             self.journal.record(name, State.APPLIED)
         if self.saves:
-            self._confirm(session, name, change)
+            self._confirm(session, job, change)
         elif self.journal.header.confirm_seconds and self.journal.state(name) is State.APPLIED:
             self.journal.record(name, State.VERIFIED)
 
-    def _confirm(self, session: Conversation, name: str, change: Change) -> None:
+    def _confirm(self, session: Conversation, job: Job, change: Change) -> None:
+        name = job.device.name
         if self.journal.state(name) is State.APPLIED:
             self.journal.record(name, State.VERIFIED)
-        session.apply(change.save)
+        self._store(session, job, change.save)
         self.journal.record(name, State.CONFIRMED)
 
     def _broken_off(self, job: Job, progress: "_Progress", error: Exception) -> DeviceReport:
         """The report of a device that failed, after it was taken back where something was sent."""
         why = explained(job.device, error)
-        if isinstance(error, _PortsError) and self.journal.state(job.device.name) in OPEN:
-            ending = "Nothing was sent, and it stands as it stood"  # the way back, too, takes ports down
+        # The way back takes ports down, too, and what is not ours, or not idle, is not to be touched.
+        untouched = isinstance(error, _QuestionError | OccupiedError | UncertainError)
+        if untouched and self.journal.state(job.device.name) in OPEN:
+            stands = ", and it stands as it stood" if isinstance(error, _QuestionError) else ""
+            ending = f"Nothing was sent{stands or ' after that'}"
         else:
             ending = self._ending(job, why, progress)
+        if progress.has_it and self.journal.state(job.device.name) not in OPEN:
+            with suppress(DeviceError), reached(self.patient or self.connector, job) as session:
+                vacate(session, job)
         return replace(
             report(job, Status.FAILED, progress.started),
             change=progress.change.text,
             differences=progress.left,
+            notes=progress.notes,
             error=f"{why}. {ending}",
         )
 
@@ -252,8 +419,8 @@ class Transaction:
         if state is State.PLANNED:
             self.journal.record(name, State.DROPPED, why)
         if state not in OPEN:
-            if state is State.CONFIRMED:
-                return "It runs the plan, and has saved it"
+            if state is State.CONFIRMED or (name in self.unanswered and not self.earlier.get(name)):
+                return f"It runs the plan, and {'has' if state is State.CONFIRMED else 'may have'} saved it"
             cleared = " of it. What is taken back are the changes before it that concern other ports"
             return f"Nothing was sent{cleared if progress.cleared else ''}"
         if state is State.VERIFIED:
@@ -264,16 +431,30 @@ class Transaction:
         try:
             self.back(job)
         except Exception as second:  # noqa: BLE001 (the first error is what the operator must see)
+            said, begin = (
+                explained(job.device, second),
+                "The change may be partly in effect, and nothing is saved",
+            )
+            if self.journal.state(name) is State.DROPPED:
+                return f"And then: {said}"
+            if isinstance(second, UncertainError):
+                begin = "Whether it is taken back is not certain"
             return (
-                "The change may be partly in effect, and nothing is saved; the way back failed: "
-                f"{explained(job.device, second)}. `mltswitch status {identifier}` tells what it runs, "
+                f"{begin}; the way back failed: {said}. `mltswitch status {identifier}` tells what it runs, "
                 f"`mltswitch resume {identifier}` and `mltswitch rollback {identifier}` finish it"
             )
         return "It runs again what it ran before"
 
 
-class _PortsError(DeviceError):
-    """A port would go down that nobody has agreed to."""
+def _has_mark(journal: Journal, job: Job) -> bool:
+    """Whether a change is unfinished on a device that does not itself tell others that it will go back."""
+    state, timer = journal.state(job.device.name), job.target.timer
+    goes_back = journal.header.confirm_seconds and timer is not None and timer.is_named
+    return state in OPEN and not (state is State.VERIFIED and goes_back)
+
+
+class _QuestionError(DeviceError):
+    """A port would go down, or a lossless class would lose code points, and nobody has agreed to it."""
 
 
 @dataclass(slots=True)
@@ -287,56 +468,34 @@ class _Progress:
     before: tuple[DeviceDifference, ...] = ()
     left: tuple[DeviceDifference, ...] = ()
     notes: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
+    """By the device before the first line."""
+    not_told: tuple[str, ...] = ()
+    """That its neighbours are not known."""
+    accepted: tuple[str, ...] = ()
+    """What running lossless classes lose by the change."""
+    taken: tuple[str, ...] = ()
+    """Marks of others that were too old."""
+    has_it: bool = False
+    """Whether others are kept away from the device."""
 
 
 Undoing = Sequence[tuple[Journal, Job]]
 """Changes of one device, the latest first, with what each of them made it run."""
 
 
-def undo(connector: Connector, undoing: Undoing) -> DeviceReport:
-    """Take one change after the other back; raises MltswitchError, and leaves the earlier ones then."""
-    reports = [Transaction(connector, journal).back(job) for journal, job in undoing]
+def undo(connector: Connector, undoing: Undoing, standing: Collection[str] = ()) -> DeviceReport:
+    """Take one change after the other back; raises MltswitchError, and leaves the earlier ones then.
+
+    On devices in `standing`, the first to be taken back was in effect as a whole, whatever its journal says.
+    """
+    reports: list[DeviceReport] = []
+    for journal, job in undoing:
+        name = job.device.name
+        is_standing = not reports and (journal.state(name) is State.CONFIRMED or name in standing)
+        reports.append(Transaction(connector, journal).back(job, is_standing=is_standing))
     change = "".join(report.change for report in reports)
     return replace(reports[-1], change=change, seconds=sum(report.seconds for report in reports))
-
-
-def check_timer(job: Job) -> None:
-    """Raise UnsupportedPlanError where the device cannot go back by itself."""
-    if job.target.timer is None:
-        raise UnsupportedPlanError(
-            f"platform {job.device.platform} has no timer that takes a change back, and runs no job of ours",
-            where=job.device.name,
-            hint="push to it without `--confirm`; `--limit` leaves it out",
-        )
-
-
-def _timer_name(journal: Journal, job: Job) -> str:
-    """Switches of a lab may share what they run on."""
-    return f"{journal.identifier}-{job.device.name}"
-
-
-def _stop_timer(session: Conversation, journal: Journal, job: Job) -> bool:
-    """What follows must not be undone: whether the device was told so, and has to be read again.
-
-    It may have gone back before. Raises DeviceError where it is on its way.
-    """
-    timer = job.target.timer
-    if not journal.header.confirm_seconds or timer is None:
-        return False
-    if not timer.is_named and not _runs(session, journal, job):
-        return False  # it has gone back, and what waits there is somebody else's
-    steps = timer.keep(_timer_name(journal, job))
-    try:
-        session.apply(steps)
-    except DeviceError as error:
-        error.hint = error.hint or "it may be on its way back by itself: wait for it, and try again"
-        raise
-    return bool(steps)
-
-
-def _runs(session: Conversation, journal: Journal, job: Job) -> bool:
-    pushed = replace(job, quantised=job.target.quantise(journal.plan(), job.device.switch))
-    return not value_differences(pushed, read(session, pushed))
 
 
 def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
@@ -358,42 +517,3 @@ def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
             hint=f"finish it first: `mltswitch resume {earlier.identifier}`, or `rollback` in its place",
         )
     return answers
-
-
-def _way_back(job: Job, answers: dict[str, str], running: RunningState) -> Change:
-    missing = [query for query in job.target.queries(job.quantised.state) if query not in answers]
-    if missing:
-        raise UserInputError(
-            f"another version of mltswitch has recorded what it ran before, without {missing[0]!r}",
-            where=place(job.device),
-        )
-    return job.target.restore(answers, running, job.quantised.state, job.quantised.capabilities)
-
-
-def where_it_stands(connector: Connector, journal: Journal, job: Job) -> DeviceReport:
-    """What a device of a change runs now, by its own answers: the plan, what it ran before, or neither."""
-    started, name = time.monotonic(), job.device.name
-    with reached(connector, job) as session:
-        running = read(session, job)
-    left = all_differences(job, running)
-    if not left:
-        return replace(report(job, Status.RUNS_NEW, started), notes=running.notes)
-    status, notes = Status.DIFFERS, running.notes
-    if journal.state(name) in {State.PLANNED, State.DROPPED}:
-        status = Status.RUNS_OLD
-    elif journal.has_backup(name):
-        try:
-            if _way_back(job, journal.backup(name).answers, running).is_empty:
-                status = Status.RUNS_OLD
-        except DeviceError as error:
-            notes = (*notes, str(error))
-    return replace(report(job, status, started), differences=left, notes=notes)
-
-
-def _check_steps(steps: Iterable[Step]) -> None:
-    """The last gate before the wire: a line end would make two commands of one."""
-    for step in steps:
-        if not step.command.isprintable():
-            raise UserInputError(
-                f"the line {step.command!r} has a control character in it, so it is not sent"
-            )

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from mltswitch.deploy.conversation import Connector
 from mltswitch.deploy.identity import check_identity
-from mltswitch.deploy.ssh import BANNER_SECONDS, connect, require_packages, route, translated
-from mltswitch.documents import read_text, write_together
+from mltswitch.deploy.ssh import BANNER_SECONDS, agreeing, connect, require_packages, route, translated
+from mltswitch.documents import read_text
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.inventory.yaml_files import SUFFIXES
+from mltswitch.outputs import write_together
 from mltswitch.targets import Identity, Session, target_for
 
 if TYPE_CHECKING:
@@ -54,16 +55,11 @@ def host_key(device: Device) -> HostKey | None:
 
 @contextmanager
 def _transport(device: Device) -> "Iterator[paramiko.Transport]":
-    import paramiko
-
     with route(device) as channel:
         address = (device.address, device.port)
         through = channel or socket.create_connection(address, timeout=device.connect_seconds)
-        transport = paramiko.Transport(through)
-        try:
+        with agreeing(device) as kind, kind(through) as transport:
             yield transport
-        finally:
-            transport.close()
 
 
 def add_host_key(device: Device, key: HostKey) -> None:

@@ -56,6 +56,7 @@ class SendRequest:
     dscp: int | None = None
     """In the place of the layer's."""
     importance: ImportancePolicy | str | None = None
+    """None: as the defaults say, and of all packets where the receiver may miss none."""
     burst_packets: int | None = None
     """n: packets with one path and one DSCP/ECN byte."""
     deadline_seconds: float | None = None
@@ -320,6 +321,7 @@ class Channel:
             layer=min(layer, MOST_LAYER),
             dscp=dscp,
             importance=policy_named(importance),
+            important_if_whole=request.importance is None,
             burst_packets=_whole("burst_packets", burst, MOST_BURST_PACKETS),
             deadline_ns=self._deadline_ns(request.deadline_seconds),
             deadline_from=_named("deadline_from", request.deadline_from, Moment),

@@ -118,7 +118,7 @@ class AgentConfig(BaseModel):
     """Of the line rate, for gradients."""
     queue_bytes: SizeBytes | None = Field(default=None, alias="queue", ge=0)
     """Where the switch begins to drop what is unimportant; None, or 0: not known."""
-    buffer_bytes: SizeBytes = Field(default=8 << 20, alias="buffer", ge=65_536, lt=1 << 31)
+    buffer_bytes: SizeBytes = Field(default=8 << 20, alias="buffer", ge=65_536, lt=1 << 30)
     """Of each data socket, in each direction, as far as the kernel grants it."""
     classes: Classes | None = None
     spraying: Spraying = Spraying()

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Final, Literal
 
 from pydantic import Field, ValidationError
 
+from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.transport.datagram_settings import DatagramSettings
 from mltswitch.hostagent.transport.description import ClosingRule, Receive, TransferStatistics
@@ -216,4 +217,4 @@ def changed(settings: EarlyCloseSettings, changes: Mapping[str, Any]) -> EarlyCl
     except ValidationError as error:
         first = error.errors()[0]
         where, value = str(first["loc"][0]), first["input"]
-        raise UserInputError(f"{value!r:.60}: {first['msg']}", where=where) from None
+        raise UserInputError(f"{value!r:.60}: {plain_words(first)}", where=where) from None

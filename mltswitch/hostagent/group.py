@@ -17,7 +17,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from mltswitch.errors import MachineError, UserInputError
+from mltswitch.errors import MachineError, MltswitchError, UserInputError
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint, parse_endpoint
@@ -37,6 +37,8 @@ class _Entry(BaseModel):
     world: int
     name: Annotated[str, Field(min_length=1, max_length=63)]
     endpoint: Annotated[str, Field(max_length=100), AfterValidator(lambda text: str(parse_endpoint(text)))]
+    problem: Annotated[str, Field(max_length=1000)] = ""
+    """Why this rank cannot start; name and endpoint then mean nothing."""
 
 
 class Group:
@@ -69,7 +71,12 @@ class Group:
         if not 0 <= self.rank < self.world:
             raise UserInputError(f"is {self.rank} of {self.world}", where="rank", expected="0 to world - 1")
         self._until = time.monotonic() + timeout_seconds
-        self.agent: Final = _agent_of(_of_rank(config or AgentConfig(), self.rank))
+        try:
+            self.agent: Final = _agent_of(_of_rank(config or AgentConfig(), self.rank))
+        except MltswitchError as error:
+            if callable(rendezvous):  # else the others would wait for this rank
+                rendezvous(self._entry(f"rank {self.rank}", "127.0.0.1:1", str(error)[:1000]))
+            raise
         try:
             entries = self._meet(rendezvous)
             self.names: Final = tuple(entry.name for entry in entries)
@@ -97,9 +104,7 @@ class Group:
         at = self.agent.listening_at
         address = self.agent.config.addresses[0] if at.ip.is_unspecified else at.address
         endpoint = str(Endpoint(address, at.port))
-        own = _Entry(
-            rank=self.rank, world=self.world, name=self.agent.name, endpoint=endpoint
-        ).model_dump_json()
+        own = self._entry(self.agent.name, endpoint)
         if callable(rendezvous):
             texts = rendezvous(own)
         elif rendezvous == "env://":
@@ -132,8 +137,14 @@ class Group:
             ranks = [entry.rank for entry in entries if entry.name in here]
             raise self._missing(ranks, f" ({error})") from None
 
+    def _entry(self, name: str, endpoint: str, problem: str = "") -> str:
+        own = _Entry(rank=self.rank, world=self.world, name=name, endpoint=endpoint, problem=problem)
+        return own.model_dump_json()
+
     def _agreeing(self, text: str) -> _Entry:
         entry = _entry(text)
+        if entry.problem:
+            raise UserInputError(entry.problem, where=f"rank {entry.rank}")
         if entry.world != self.world:
             raise UserInputError(
                 f"rank {self.rank} is one of {self.world}, rank {entry.rank} one of {entry.world}",

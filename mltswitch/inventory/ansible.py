@@ -10,20 +10,33 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Final
 
 from mltswitch.documents import parse_yaml, read_text
 from mltswitch.errors import UserInputError
-from mltswitch.inventory.listing import Listed
+from mltswitch.inventory.listing import YAML_SUFFIXES, Listed, own_documents
 
 SECONDS: Final = 25.0
 MAXIMUM_OUTPUT_BYTES: Final = 64 * 2**20
+MOST_HOSTS: Final = 250_000
+"""Of all inventories together; counted before Ansible makes a list of a range."""
+_RANGE: Final = re.compile(r"\[(?:([0-9]+):([0-9]+)|([A-Za-z]):([A-Za-z]))(?::([1-9][0-9]*))?\]")
+_RANGES: Final = re.compile(rf"(?<![\w.-])[\w.-]*(?:{_RANGE.pattern}[\w.-]*)+")
+_MOST_COUNTED: Final = 10**18
+"""Hosts that ranges have where they have more, and where a number in them has as many digits as this one."""
+_VARIABLES: Final = {"group_vars", "host_vars"}
+_SECTION: Final = re.compile(r"\[([^\]]+)\]\s*(?:[#;].*)?")
+_BARE_KEY: Final = re.compile(r"\s+[^\s#].*:\s*+(?:\{\}|null|~)?\s*(?:#.*)?")
+"""Of YAML: a key without a value is a host or a group."""
 LIMITS: Final = 'ulimit -v 4194304; ulimit -f 4096; exec "$@"'
 """4 GiB of addresses, because YAML aliases multiply a small file to any size, and 2 MiB of errors."""
 SETTINGS: Final = {
@@ -41,9 +54,7 @@ UNHONOURED: Final = (
     r"(?:remote_user|remote_port|private_key_file|ssh_(?:common_|extra_)?args|become(?:_\w+)?)"
 )
 """Settings of ansible.cfg, and ANSIBLE_ variables, about connecting; here the inventory alone decides it."""
-YAML_SUFFIXES: Final = (".yaml", ".yml", ".json")
 VAULT: Final = "$ANSIBLE_VAULT;"
-_OWN_DOCUMENT: Final = re.compile(r'^\s*\{?\s*"?schema"?\s*:\s*"?mltswitch/', re.MULTILINE)
 _WARNING: Final = re.compile(
     r"\[WARNING\]: (?!Found variable using reserved)(.+)(?:\nOrigin: (.+):\d+:\d+$)?", re.M
 )
@@ -60,6 +71,7 @@ def ansible_program(name: str = "ansible-inventory") -> str | None:
 
 def read_ansible_inventory(program: str, paths: Sequence[Path]) -> dict[str, Listed]:
     """Hosts of one or more inventories, with Ansible's precedence; raises UserInputError."""
+    _check_size(paths)
     own = [f"^{re.escape(file.name)}$" for path in paths if path.is_dir() for file in own_documents(path)]
     ignored = {"ANSIBLE_INVENTORY_IGNORE_REGEX": "|".join(own)} if own else {}
     sources = [argument for path in paths for argument in ("-i", str(path.absolute()))]
@@ -93,6 +105,50 @@ def read_ansible_inventory(program: str, paths: Sequence[Path]) -> dict[str, Lis
     }
 
 
+def _check_size(paths: Sequence[Path]) -> None:
+    """Raise UserInputError where inventories name more than MOST_HOSTS hosts, without expanding a range."""
+    total = 0
+    for path in paths:
+        own = own_documents(path) if path.is_dir() else set()
+        for file in sorted(path.rglob("*")) if path.is_dir() else (path,):
+            parts = file.relative_to(path).parts
+            is_hidden = any(part.startswith(".") for part in parts)
+            if file.is_file() and file not in own and not is_hidden and not _VARIABLES.intersection(parts):
+                with suppress(OSError), file.open(encoding="utf-8", errors="replace") as lines:
+                    total += _hosts_of(lines, file, total)
+
+
+def _hosts_of(lines: Iterable[str], file: Path, before: int) -> int:
+    """About how many hosts a file names; raises UserInputError at the one that is too many."""
+    is_yaml, holds_hosts, count = file.suffix in YAML_SUFFIXES, True, 0
+    for number, line in enumerate(lines, start=1):
+        if not is_yaml and (section := _SECTION.fullmatch(line.strip())):
+            holds_hosts = not section[1].endswith((":vars", ":children"))
+            continue
+        if not holds_hosts or not (text := line.strip()) or text[0] in "#;":
+            continue
+        ranges = [found[0] for found in _RANGES.finditer(line if is_yaml else text.split()[0])]
+        more = min(_MOST_COUNTED, sum(prod(map(_length, _RANGE.finditer(name))) for name in ranges))
+        count += more or (not is_yaml or bool(_BARE_KEY.fullmatch(line)))
+        if before + count > MOST_HOSTS:
+            said = f", {ranges[0][:80]} alone {more:,}" if more > MOST_HOSTS else ""
+            raise UserInputError(
+                f"names {'at least ' * (not said)}{before + count:,} hosts{said}",
+                where=f"{file}:{number}",
+                expected=f"at most {MOST_HOSTS:,} hosts in all inventories together (MOST_HOSTS)",
+                hint="name with -i only the files that have the fabric's switches",
+            )
+    return count
+
+
+def _length(found: re.Match[str]) -> int:
+    """Names that a range stands for: numbers or letters, both ends included."""
+    if max(len(each or "") for each in found.groups()) >= len(str(_MOST_COUNTED)):
+        return _MOST_COUNTED
+    first, last = (int(found[1]), int(found[2])) if found[1] else (ord(found[3]), ord(found[4]))
+    return max(0, (last - first) // int(found[5] or 1) + 1)
+
+
 def _with_parents(groups: Iterable[str], parents: Mapping[str, set[str]]) -> tuple[str, ...]:
     found: set[str] = set()
     unseen = [*groups]
@@ -101,14 +157,6 @@ def _with_parents(groups: Iterable[str], parents: Mapping[str, set[str]]) -> tup
         unseen += parents.get(group, set()) - found
         found.add(group)
     return tuple(sorted(found))
-
-
-def own_documents(folder: Path) -> list[Path]:
-    """Our own documents in a folder (a fabric, a plan), which Ansible would take for inventories."""
-    files = [file for file in folder.iterdir() if file.suffix in YAML_SUFFIXES and file.is_file()]
-    return [
-        file for file in files if _OWN_DOCUMENT.search(file.read_bytes()[:4096].decode("utf-8", "replace"))
-    ]
 
 
 def decrypted(text: str, *, where: str) -> str:
@@ -135,7 +183,13 @@ def _run(command: Sequence[str], settings: Mapping[str, str], text: str = "") ->
             stderr=errors,
             env=environment,
         ) as process:
-            watchdog = threading.Timer(SECONDS, process.kill)
+            is_late = threading.Event()
+
+            def end() -> None:
+                is_late.set()
+                process.kill()
+
+            watchdog = threading.Timer(SECONDS, end)
             watchdog.start()
             if process.stdin is not None and process.stdout is not None:  # they are pipes
                 with process.stdin as stdin:
@@ -146,8 +200,17 @@ def _run(command: Sequence[str], settings: Mapping[str, str], text: str = "") ->
         watchdog.cancel()
         errors.seek(0)
         said = errors.read().decode("utf-8", "replace")
-    if process.returncode < 0:
-        said = f"it has not ended after {SECONDS:g} s, or prints more than {MAXIMUM_OUTPUT_BYTES} bytes"
+    program = Path(command[0]).name
+    if is_late.is_set():
+        said = (
+            f"{program} has not ended after {SECONDS:g} s, its limit of time; fewer hosts or variables help"
+        )
+    elif len(output) > MAXIMUM_OUTPUT_BYTES:
+        said = f"{program} prints more than {MAXIMUM_OUTPUT_BYTES // 2**20} MiB, its limit of output"
+    elif process.returncode and "MemoryError" in said:
+        said = f"{program} needs more than 4 GiB, its limit of memory"
+    elif process.returncode < 0:
+        said = f"{program} was ended by {signal.Signals(-process.returncode).name}"
     return output.decode("utf-8", "replace") if process.returncode == 0 else None, said
 
 
@@ -159,11 +222,11 @@ def _configuration(named: str, scratch: Path) -> str:
     ]:
         raise UserInputError("is not honoured", where=set_here[0], hint=hint)
     if named:
-        if found := re.search(rf"^\s*({UNHONOURED})\s*[=:]", read_text(Path(named)), re.MULTILINE):
+        if found := re.search(rf"^[ \t]*({UNHONOURED})\s*[=:]", read_text(Path(named)), re.MULTILINE):
             raise UserInputError("is not honoured", where=f"{named}: {found[1]}", hint=hint)
         return named
     for path in (Path("ansible.cfg"), Path.home() / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")):
-        if path.is_file() and re.search(r"^\s*[^\s#;\[]", read_text(path), re.MULTILINE):
+        if path.is_file() and re.search(r"^[ \t]*[^\s#;\[]", read_text(path), re.MULTILINE):
             raise UserInputError(
                 "Ansible would read these settings",
                 where=str(path),

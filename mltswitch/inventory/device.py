@@ -1,14 +1,16 @@
 """What an inventory says about the switches: one `Device` each, and how some of them are selected."""
 
 import os
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from pydantic import SecretStr
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MOST_LISTED, UserInputError, printable, refuse, some
 from mltswitch.inventory.ansible import VAULT, decrypted
+from mltswitch.inventory.listing import file_of
 from mltswitch.inventory.patterns import matching
 
 UNIX_SOCKET: Final = "unix:"
@@ -101,21 +103,80 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Unusable:
+    """A host of an inventory that no session can be opened to."""
+
+    switch: str
+    """Its name in the fabric, as its variables say it."""
+    groups: tuple[str, ...]
+    error: UserInputError
+    foreign: str = ""
+    """Why it is no switch of ours, in a few words: `of platform 'cisco.ios.ios'`; empty where it is one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Inventory:
-    """All devices of one or more inventories."""
+    """All hosts of one or more inventories: the devices, and what else stands there."""
 
     devices: tuple[Device, ...]
     path: Path
     sources: tuple[Path, ...] = ()
     """Files and folders that it was read from."""
+    unusable: Mapping[str, Unusable] = field(default_factory=dict)
+    """Host → why it is none of the devices."""
 
-    def select(self, limit: str | None = None) -> tuple[Device, ...]:
+    @property
+    def hosts(self) -> tuple["Device | Unusable", ...]:
+        """All of them, usable or not."""
+        return (*self.devices, *self.unusable.values())
+
+    def select(self, limit: str | None = None, fabric: Container[str] = ()) -> tuple[Device, ...]:
         """Devices that match `limit`, by Ansible's patterns of names and groups; None: all.
 
-        Raises UserInputError for a pattern that matches nothing, and where nothing is selected.
+        Hosts of other platforms are passed over, unless `fabric`, the names of a plan's switches, has them.
+        Raises UserInputError with every selected host that is wrong, for a pattern that matches nothing, and
+        where no device is selected.
         """
+        chosen = self._chosen(limit)
+        self._refuse(
+            host
+            for host, each in self.unusable.items()
+            if host in chosen and (not each.foreign or host in fabric or each.switch in fabric)
+        )
+        selected = tuple(device for device in self.devices if device.name in chosen)
+        if not selected:
+            others = "; ".join(self.left_out(limit))
+            raise UserInputError(f"no device is selected{others and ': '}{others}", where=str(self.path))
+        return selected
+
+    def left_out(self, limit: str | None = None) -> Iterator[str]:
+        """One line that counts by reason the hosts which `limit` selects and mltswitch does not know."""
+        chosen = self._chosen(limit)
+        hosts: dict[str, list[str]] = {}
+        for host, each in self.unusable.items():
+            if host in chosen and each.foreign:
+                hosts.setdefault(each.foreign, []).append(host)
+        if hosts:
+            reasons = (f"{len(names)} {reason} ({some(names)})" for reason, names in hosts.items())
+            yield f"hosts that are no switches of ours are left out: {printable(', '.join(reasons))}"
+
+    def refuse_foreign(self, limit: str | None = None) -> None:
+        """Raise UserInputError where `limit` selects a host of another platform."""
+        chosen = self._chosen(limit)
+        self._refuse(host for host in self.unusable if host in chosen)
+
+    def _refuse(self, hosts: Iterable[str]) -> None:
+        """Raise what is wrong with these hosts; the first errors name the file, too."""
+        errors = []
+        for number, host in enumerate(hosts):
+            each = self.unusable[host]
+            error, variable = each.error, each.error.where.partition(": ")[2].strip("'")
+            file = file_of(host, each.groups, variable, self.sources) if number < MOST_LISTED else ""
+            where = f"{file or self.path}: {error.where}"
+            errors.append(UserInputError(error.what, where=where, expected=error.expected, hint=error.hint))
+        refuse(errors)
+
+    def _chosen(self, limit: str | None) -> Container[str]:
         groups = {device.name: device.groups for device in self.devices}
-        chosen = groups if limit is None else matching(limit, groups)
-        if not chosen:
-            raise UserInputError("no device is selected", where=str(self.path))
-        return tuple(device for device in self.devices if device.name in chosen)
+        groups |= {host: each.groups for host, each in self.unusable.items()}
+        return groups if limit is None else matching(limit, groups)

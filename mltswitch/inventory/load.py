@@ -2,23 +2,23 @@
 
 import re
 import stat
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from mltswitch.documents import MAXIMUM_DOCUMENT_BYTES
+from mltswitch.documents import MAXIMUM_DOCUMENT_BYTES, named_kind
 from mltswitch.errors import UserInputError
-from mltswitch.inventory.ansible import ansible_program, own_documents, read_ansible_inventory
-from mltswitch.inventory.device import Device, Inventory
-from mltswitch.inventory.listing import MAXIMUM_QUOTED_CHARACTERS, Listed
-from mltswitch.inventory.variables import device_from
+from mltswitch.inventory.ansible import ansible_program, read_ansible_inventory
+from mltswitch.inventory.device import Device, Inventory, Unusable
+from mltswitch.inventory.listing import MAXIMUM_QUOTED_CHARACTERS, Listed, own_documents, own_kind, visible
+from mltswitch.inventory.variables import device_from, foreign
 from mltswitch.inventory.yaml_files import SUFFIXES, needs_ansible, read_yaml_inventory
 
 
 def load_inventory(*paths: Path) -> Inventory:
-    """All devices of one or more inventories, as with Ansible's `-i`, in order of their names.
+    """All hosts of one or more inventories, as with Ansible's `-i`, in order of their names.
 
-    Raises UserInputError naming inventory, host and variable, with everything that is wrong with that host.
+    Raises UserInputError where they cannot be read. What is wrong with one host is kept until that
+    host is selected.
     """
     try:
         listed = read_hosts(*paths)
@@ -29,18 +29,19 @@ def load_inventory(*paths: Path) -> Inventory:
     folders = {path if path.is_dir() else path.parent for path in paths}
     folder = folders.pop() if len(folders) == 1 else None
     devices: list[Device] = []
-    errors: dict[str, UserInputError] = {}
+    unusable: dict[str, Unusable] = {}
     for host in sorted(listed, key=lambda name: re.sub(r"\d+", lambda number: number[0].zfill(12), name)):
+        variables, groups = listed[host].variables, listed[host].groups
+        where = host[:MAXIMUM_QUOTED_CHARACTERS]
+        reason, wrong = foreign(variables, where) or ("", None)
         try:
-            devices.append(device_from(host, listed[host], source, folder))
+            if wrong is not None:
+                raise wrong
+            devices.append(device_from(host, listed[host], where, folder))
         except UserInputError as error:
-            errors[host[:MAXIMUM_QUOTED_CHARACTERS]] = error
-    if errors:
-        first, *others = errors
-        more = f" (and {len(others)} more hosts have errors: {', '.join(others[:5])})" if others else ""
-        errors[first].what += more
-        raise errors[first]
-    return Inventory(tuple(devices), source, tuple(path.absolute() for path in paths))
+            switch = str(variables.get("mltswitch_switch") or host)
+            unusable[host] = Unusable(switch, groups, error, reason)
+    return Inventory(tuple(devices), source, tuple(path.absolute() for path in paths), unusable)
 
 
 def read_hosts(*paths: Path) -> dict[str, Listed]:
@@ -63,23 +64,14 @@ def _check_files(path: Path) -> None:
     """Raise UserInputError for what a loader would read for ever, or for half a minute."""
     mode = path.stat().st_mode
     folders = [path] if stat.S_ISDIR(mode) else [path.with_name(f"{kind}_vars") for kind in ("group", "host")]
-    for file in (path, *chain.from_iterable(map(_visible, folders))):
+    for file in (path, *chain.from_iterable(map(visible, folders))):
         state = file.stat()
         if not stat.S_ISREG(state.st_mode) and not stat.S_ISDIR(state.st_mode):
             raise UserInputError("is no regular file", where=str(file))
         if state.st_size > MAXIMUM_DOCUMENT_BYTES:
             raise UserInputError(f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes", where=str(file))
-
-
-def _visible(folder: Path) -> Iterator[Path]:
-    """What Ansible looks at below a folder: nothing hidden, such as what a running lab keeps there."""
-    if not folder.is_dir():
-        return
-    for entry in folder.iterdir():
-        if not entry.name.startswith(".") and entry.exists():
-            yield entry
-            if not entry.is_symlink():
-                yield from _visible(entry)
+    if kind := own_kind(path):
+        raise UserInputError(f"is {named_kind(kind)}, no inventory", where=str(path))
 
 
 def _main_file(path: Path) -> Path:

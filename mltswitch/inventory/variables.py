@@ -2,17 +2,19 @@
 
 import getpass
 import re
+import shlex
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
-from mltswitch.errors import UserInputError
+from mltswitch.documents import plain_words
+from mltswitch.errors import UserInputError, did_you_mean
 from mltswitch.inventory.ansible import VAULT
 from mltswitch.inventory.device import UNIX_SOCKET, Device, JumpHost, Secret
-from mltswitch.inventory.listing import MAXIMUM_QUOTED_CHARACTERS, Listed, Variables, shown
-from mltswitch.inventory.ssh_arguments import ssh_options
+from mltswitch.inventory.listing import Listed, Variables, shown
 from mltswitch.targets import Session, targets
 
 SSH_PORT: Final = 22
@@ -164,12 +166,11 @@ class Used(BaseModel):
     mltswitch_plaintext_grpc: _YesOrNo = False
 
 
-def device_from(host: str, listed: Listed, source: Path, folder: Path | None) -> Device:
-    """One device from its variables; raises UserInputError naming inventory, host and variable.
+def device_from(host: str, listed: Listed, where: str, folder: Path | None) -> Device:
+    """One device from its variables; raises UserInputError naming `where`, and the variable.
 
     Relative paths start at `folder`; where there are several inventories, None, they are refused.
     """
-    where = f"{source}: {host[:MAXIMUM_QUOTED_CHARACTERS]}"
     used = _checked(where, _gathered(where, listed.variables) | {"inventory_hostname": host})
     platform = _platform(where, used)
     session = targets()[platform].session
@@ -214,7 +215,10 @@ def _gathered(where: str, variables: Variables) -> Variables:
         canonical = ALIASES.get(name, name)
         if canonical.startswith(("ansible_", OWN_PREFIX)) and canonical in Used.model_fields:
             if value is not None and given.setdefault(canonical, value) != value:
-                raise UserInputError("contradicts another spelling of it", where=f"{where}: {name}")
+                other = next(
+                    each for each in variables if each != name and ALIASES.get(each, each) == canonical
+                )
+                raise UserInputError(f"contradicts {other}, which means the same", where=f"{where}: {name}")
         elif name.startswith(OWN_PREFIX):
             own = ", ".join(field for field in Used.model_fields if field.startswith(OWN_PREFIX))
             raise UserInputError(
@@ -244,41 +248,54 @@ def _checked(where: str, given: Variables) -> Used:
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             name = str(problem["loc"][0])
-            problems.setdefault(name, _report(name, problem["type"], problem["msg"], given))
+            problems.setdefault(name, _report(name, problem, given))
     name, first = next(iter(problems.items()))
     others = [": ".join(problem) for problem in problems.items()][1:]
     raise UserInputError("; ".join([first, *others]), where=f"{where}: {name}")
 
 
-def _report(name: str, kind: str, message: str, given: Variables) -> str:
-    if kind == "string_pattern_mismatch":
-        message = "has characters that have no place there, or is too long"
-    text = message.removeprefix("Value error, ")
+def _report(name: str, problem: ErrorDetails, given: Variables) -> str:
+    text = plain_words(problem)
+    if problem["type"] == "string_pattern_mismatch":
+        text = "has characters that have no place there, or is too long"
     return text if name.endswith(NEVER_SHOWN) else f"{text}, not {shown(given.get(name))}"
+
+
+def foreign(variables: Variables, where: str) -> tuple[str, UserInputError] | None:
+    """Why a host is no switch of ours (a few words, and an error); None where it is one, or claims to be."""
+    given = variables.get("ansible_network_os")
+    known = isinstance(given, str) and NETWORK_OS.get(given, given) in targets()
+    if variables.get("mltswitch_platform") is not None or known:
+        return None
+    expected = f"one of {', '.join(targets())}"
+    if not given:
+        what = "has no platform: neither mltswitch_platform nor ansible_network_os is set"
+        return "without a platform", UserInputError(what, where=where, expected=expected)
+    return f"of platform {shown(given)}", UserInputError(
+        f"unknown platform {shown(given)}",
+        where=f"{where}: ansible_network_os",
+        expected=expected,
+        hint="set mltswitch_platform beside it",
+    )
 
 
 def _platform(where: str, used: Used) -> str:
     given = used.ansible_network_os or ""
     name = used.mltswitch_platform or NETWORK_OS.get(given, given)
-    if name in targets():
-        return name
-    known = f"one of {', '.join(targets())}"
-    if not name:
+    if name not in targets():
+        known = f"one of {', '.join(targets())}"
         raise UserInputError(
-            "has no platform: neither mltswitch_platform nor ansible_network_os is set",
-            where=where,
+            f"unknown platform {name!r}{did_you_mean(name, targets())}",
+            where=f"{where}: mltswitch_platform",
             expected=known,
         )
-    variable = "mltswitch_platform" if used.mltswitch_platform else "ansible_network_os"
-    hint = "" if used.mltswitch_platform else "set mltswitch_platform beside it"
-    raise UserInputError(
-        f"unknown platform {name!r}", where=f"{where}: {variable}", expected=known, hint=hint
-    )
+    return name
 
 
 def _check_ssh(address: str, platform: str, session: Session, used: Used, where: str) -> None:
     if used.ansible_user is None:
-        raise UserInputError("is missing", where=f"{where}: ansible_user")
+        hint = "say in the inventory as whom to log in, in group_vars for example"
+        raise UserInputError("is missing", where=f"{where}: ansible_user", hint=hint)
     if address.startswith(UNIX_SOCKET):
         raise UserInputError(
             f"is a Unix socket, and platform {platform} is reached by SSH", where=f"{where}: ansible_host"
@@ -331,3 +348,59 @@ def _thrift_port(address: str, used: Used) -> int:
     if used.mltswitch_thrift_port is not None:
         return used.mltswitch_thrift_port
     return 0 if address.startswith(UNIX_SOCKET) else THRIFT_PORT
+
+
+HONOURED: Final = {
+    "proxyjump": "jump_hosts",
+    "identityfile": "ansible_ssh_private_key_file",
+    "port": "ansible_port",
+    "user": "ansible_user",
+    "userknownhostsfile": "mltswitch_known_hosts_file",
+    "connecttimeout": "ansible_ssh_timeout",
+}
+"""Option → the variable that says the same."""
+AS_ALWAYS: Final = {
+    "stricthostkeychecking": r"yes",
+    "identitiesonly": r"yes",
+    "batchmode": r"yes",
+    "forwardagent": r"no",
+    "control(master|path|persist)|serveralive(interval|countmax)|tcpkeepalive|loglevel": r".*",
+}
+"""Options and the values that change nothing: one connection for each device is kept open and alive."""
+_LETTERS: Final = {"J": "ProxyJump", "i": "IdentityFile", "p": "Port", "l": "User"}
+_HOP: Final = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<address>[^@:\s\[\]]+|\[[^\]]+\])(?::(?P<port>\d{1,5}))?"
+)
+
+Hop = tuple[str, str, str]
+"""Address, port and user; an empty user is the one who runs mltswitch."""
+
+
+def ssh_options(text: str) -> dict[str, str | list[Hop]]:
+    """What the options say, by the names of `HONOURED`; raises ValueError for one that is not honoured."""
+    words = shlex.split(text)
+    said: dict[str, str | list[Hop]] = {}
+    while words:
+        word = words.pop(0)
+        letter, name = word[1:2], _LETTERS.get(word[1:2], "")
+        value = word[2:] or (words.pop(0) if words and (name or letter == "o") else "")
+        given = word if word.endswith(value) else f"{word} {value}"
+        if letter == "o":
+            name, _, value = re.sub(r"\s*[=\s]\s*", "=", value.strip(), count=1).partition("=")
+        option = name.lower()
+        if any(re.fullmatch(names, option) and re.fullmatch(fit, value) for names, fit in AS_ALWAYS.items()):
+            continue
+        if word[0] != "-" or option not in HONOURED or not value or re.search(r"[%\s]|^/dev/null$", value):
+            raise ValueError(f"has {given!r}, which mltswitch does not honour")
+        meant = _jump_hosts(value) if option == "proxyjump" else value
+        if said.setdefault(HONOURED[option], meant) != meant:
+            raise ValueError(f"says {name} twice")
+    return said
+
+
+def _jump_hosts(text: str) -> list[Hop]:
+    matches = [_HOP.fullmatch(part) for part in text.split(",")] if text.lower() != "none" else []
+    if None in matches:
+        raise ValueError(f"has the ProxyJump {text!r}, which is not [user@]host[:port], separated by commas")
+    hops = [match.groupdict("") for match in matches if match is not None]
+    return [(hop["address"].strip("[]"), hop["port"] or "22", hop["user"]) for hop in hops]

@@ -24,6 +24,7 @@ from mltswitch.lab.mininet_bmv2 import (
     host_commands,
     p4runtime_address,
     switch_commands,
+    takes_notifications,
 )
 from mltswitch.lab.model import BMV2_PLATFORM, Records
 from mltswitch.lab.paths import LabPaths
@@ -68,7 +69,7 @@ def mininet_file() -> Path:
 
 def build(layout: Layout, paths: LabPaths, records: Records, progress: Callable[[str], None]) -> None:
     """Switches and hosts as namespaces of this kernel; raises MachineError."""
-    progress(f"building {len(layout.switches)} BMv2 switches and {len(layout.real_hosts)} hosts")
+    progress(f"building {len(layout.switches)} {_kind()} switches and {len(layout.real_hosts)} hosts")
     network = _description(layout, paths, records)
     _make_folders(network)
     native.run_script(paths, "build", _script(layout, network, paths))
@@ -84,7 +85,9 @@ def build_by_mininet(
     layout: Layout, paths: LabPaths, records: Records, progress: Callable[[str], None]
 ) -> None:
     """The same by a mininet that stays in the background; raises MachineError."""
-    progress(f"building {len(layout.switches)} BMv2 switches and {len(layout.real_hosts)} hosts by mininet")
+    progress(
+        f"building {len(layout.switches)} {_kind()} switches and {len(layout.real_hosts)} hosts by mininet"
+    )
     network = _description(layout, paths, records)
     _make_folders(network)
     network_file = paths.work / "network.json"
@@ -101,6 +104,10 @@ def build_by_mininet(
         if time.monotonic() > deadline:
             raise MachineError(f"was not ready after {MININET_SECONDS:g} s", where="mininet")
         time.sleep(0.05)
+
+
+def _kind() -> str:
+    return "BMv2" if takes_notifications() else "BMv2 (built without nanomsg)"
 
 
 def has_mininet() -> bool:

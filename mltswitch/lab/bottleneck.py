@@ -10,7 +10,8 @@ from mltswitch.plan import Host, Plan
 def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
     """The leaf port before `receiver` (default: the last real host), every other real host sending to it.
 
-    Raises UserInputError when the lab is down, the host is unknown, or no host stands beside it on its leaf.
+    Only hosts whose leaf ports the plan trusts: whatever others send is background. Raises UserInputError
+    when the lab is down, the host is unknown, or no such host stands beside it on its leaf.
     """
     status = lab.status()
     if status.fabric and status.fabric != plan.fabric.name:
@@ -26,11 +27,18 @@ def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
     if len(hosts) < 2:
         raise UserInputError("the lab has no two hosts that can send", hint="start it with: mltswitch lab up")
     target = next(host for host in reversed(hosts) if receiver in (None, host.name))
-    senders = [host for host in hosts if host is not target]
+    topology = plan.topology
+    senders = [
+        host
+        for host in hosts
+        if host is not target and topology.switch(host.leaf).port(host.leaf_port).trusted
+    ]
     near = [host for host in senders if host.leaf == target.leaf]
     if not near:
-        raise UserInputError(f"no other host stands on {target.leaf}", where="--receiver")
-    leaf = plan.topology.switch(target.leaf)
+        raise UserInputError(
+            f"no other host stands on {target.leaf} behind a port that the plan trusts", where="--receiver"
+        )
+    leaf = topology.switch(target.leaf)
     profile = plan.port_profile(leaf, leaf.port(target.leaf_port))
     probe_hosts = {host.name: _probe_host(lab, host) for host in hosts}
     return Bottleneck(

@@ -1,7 +1,9 @@
 """Bringing a lab up and down, and telling how it is."""
 
 import secrets
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +12,6 @@ from typing import Final
 
 from mltswitch.errors import MachineError, MltswitchError, UserInputError
 from mltswitch.lab import bmv2, native, rootless, uml
-from mltswitch.lab.answers import answers
-from mltswitch.lab.daemon import start_supervisor, stop_supervisor
 from mltswitch.lab.kernel import Machine, examine, examine_for_bmv2
 from mltswitch.lab.keys import create_lab_keys
 from mltswitch.lab.layout import Layout, forwarding_platform, lay_out
@@ -29,6 +29,7 @@ from mltswitch.lab.model import (
 )
 from mltswitch.lab.namespaces import NamespaceHandle, our_namespaces, remove_namespace
 from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.processes import end, read_record, start_recorded
 from mltswitch.lab.state import (
     Device,
     LabState,
@@ -41,6 +42,29 @@ from mltswitch.lab.state import (
     write_state,
 )
 from mltswitch.plan.fabric import Fabric
+
+SUPERVISOR_MODULE: Final = "mltswitch.lab.supervisor"
+
+_RECORD: Final = "supervisor"
+_GRACE_SECONDS: Final = 5.0
+
+
+def start_supervisor(paths: LabPaths) -> subprocess.Popen[bytes]:
+    """Start the supervisor of the recorded lab in the background."""
+    with (paths.logs / "supervisor.log").open("ab") as log:
+        return start_recorded(
+            [sys.executable, "-P", "-m", SUPERVISOR_MODULE, str(paths.root)],
+            paths.processes / _RECORD,
+            log=log,
+        )
+
+
+def stop_supervisor(paths: LabPaths) -> None:
+    """End it, where it was started; its emulators end with it."""
+    identity = read_record(paths.processes / _RECORD)
+    if identity is not None:
+        end(identity, grace_seconds=_GRACE_SECONDS)
+
 
 Progress = Callable[[str], None]
 
@@ -98,16 +122,20 @@ class Lab:
 
         The lab of another state directory stays.
         """
-        other = claimed_by_another(self.paths)
-        if other is not None:
-            progress(
-                f"the lab of {other} is up, and stays; to take it down, name its inventory: -i {other.parent}"
-            )
-        if not self.paths.root.is_dir() and (other is not None or not our_namespaces()):
+        other = self.another
+        if other:
+            progress(other)
+        if not self.paths.root.is_dir() and (other or not our_namespaces()):
             progress("no lab is up")
             return
         with locked(self.paths):
             self._tear_down(progress, keep_logs=False)
+
+    @property
+    def another(self) -> str:
+        """That the lab of another inventory is up, and how to name it; empty where none is."""
+        other = claimed_by_another(self.paths)
+        return f"the lab of {other} is up; its inventory is named by -i {other.parent}" if other else ""
 
     def status(self) -> LabStatus:
         """What runs; asks every device whether it answers."""
@@ -300,3 +328,39 @@ def _absent(state: LabState) -> tuple[str, ...]:
         for device in state.devices
         if not device.present and device.platform not in (LINUX_PLATFORM, BMV2_PLATFORM)
     )
+
+
+ANSWER_SECONDS: Final = 60.0
+"""A switch in user-mode-linux starts a process for each connection; on a busy machine that takes seconds."""
+
+_MAXIMUM_BANNER_BYTES: Final = 255
+_EMPTY_SETTINGS: Final = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
+_HTTP2_GREETING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _EMPTY_SETTINGS
+_FRAME_TYPE: Final = 3
+_SETTINGS_TYPE: Final = 4
+
+
+def answers(platform: str, address: str, port: int) -> bool:
+    """Whether the server that such a device has answers there within the time."""
+    ask = answers_grpc if platform == BMV2_PLATFORM else answers_ssh
+    return ask(address, port)
+
+
+def answers_ssh(address: str, port: int) -> bool:
+    """Whether an SSH banner comes (RFC 4253, section 4.2)."""
+    try:
+        with socket.create_connection((address, port), timeout=ANSWER_SECONDS) as connection:
+            return connection.recv(_MAXIMUM_BANNER_BYTES).startswith(b"SSH-2.0")
+    except OSError:
+        return False
+
+
+def answers_grpc(address: str, port: int) -> bool:
+    """Whether a server of HTTP/2, below gRPC, greets back: its first frame is SETTINGS (RFC 9113, 3.4)."""
+    try:
+        with socket.create_connection((address, port), timeout=ANSWER_SECONDS) as connection:
+            connection.sendall(_HTTP2_GREETING)
+            head = connection.recv(len(_EMPTY_SETTINGS), socket.MSG_WAITALL)
+    except OSError:
+        return False
+    return len(head) == len(_EMPTY_SETTINGS) and head[_FRAME_TYPE] == _SETTINGS_TYPE

@@ -17,6 +17,7 @@ name (ping and OpenFlow controllers, whose ever they are), and deletes all *.log
 
 import atexit
 import ctypes
+import functools
 import json
 import os
 import re
@@ -30,7 +31,7 @@ import time
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Address, IPv4Interface
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, TypedDict
+from typing import IO, Annotated, Any, Final, NamedTuple, TypedDict, get_args, get_origin, is_typeddict
 
 try:
     from mininet.log import setLogLevel
@@ -66,13 +67,52 @@ _LISTENING: Final = "0A"
 _POLL_SECONDS: Final = 0.02
 
 
+class _Kind(NamedTuple):
+    """What one value of the file must be."""
+
+    holds: Callable[[object], bool]
+    words: str
+
+
+def _text_like(pattern: str, words: str) -> _Kind:
+    like = re.compile(pattern)
+    return _Kind(lambda found: isinstance(found, str) and like.fullmatch(found) is not None, words)
+
+
+def _whole_number(allowed: range) -> _Kind:
+    words = f"whole number from {allowed[0]} to {allowed[-1]}"
+    return _Kind(lambda found: type(found) is int and found in allowed, words)
+
+
+def _address(kind: type[IPv4Address]) -> _Kind:
+    def holds(found: object) -> bool:
+        try:
+            kind(str(found))  # of a whole number they would make an address
+        except ValueError:
+            return False
+        return True
+
+    return _Kind(holds, "IPv4 address")
+
+
+_NODE: Final = _text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "name that a node or an interface can have")
+_INTERFACE: Final = _text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", _NODE.words)
+_MAC: Final = _text_like(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", "MAC address")
+_TEXT: Final = _text_like(r"[^\0]*", "text")
+_COUNT: Final = _whole_number(range(sys.maxsize))
+_LOG_LEVEL: Final = _text_like(
+    "trace|debug|info|warn|error|off", "log level of trace, debug, info, warn, error, off"
+)
+_MTU: Final = _whole_number(range(68, 65536))
+
+
 class PortDescription(TypedDict):
     """One port: `number` is BMv2's, `name` the interface's; rate 0 is unlimited."""
 
-    number: int
-    name: str
-    mac: str
-    rate_bps: int
+    number: Annotated[int, _COUNT]
+    name: Annotated[str, _INTERFACE]
+    mac: Annotated[str, _MAC]
+    rate_bps: Annotated[int, _COUNT]
 
 
 class SwitchDescription(TypedDict):
@@ -82,36 +122,36 @@ class SwitchDescription(TypedDict):
     ageing. Where it is empty the mininet switch has a folder for it and for its P4Runtime socket.
     """
 
-    name: str
+    name: Annotated[str, _NODE]
+    log_level: Annotated[str, _LOG_LEVEL]
+    log_file: Annotated[str, _TEXT]
+    pcap_folder: Annotated[str, _TEXT]
+    notifications_file: Annotated[str, _TEXT]
     ports: list[PortDescription]
-    log_level: str
-    log_file: str
-    pcap_folder: str
-    notifications_file: str
 
 
 class HostDescription(TypedDict):
     """One host; the first address is what it sends from."""
 
-    name: str
-    interface: str
-    mac: str
-    addresses: list[str]
-    gateway: str
-    gateway_mac: str
+    name: Annotated[str, _NODE]
+    interface: Annotated[str, _INTERFACE]
+    mac: Annotated[str, _MAC]
+    gateway_mac: Annotated[str, _MAC]
+    gateway: Annotated[str, _address(IPv4Address)]
+    addresses: list[Annotated[str, _address(IPv4Interface)]]
 
 
 class LinkDescription(TypedDict):
     """One cable between two ends, each `node:interface`."""
 
-    a: str
-    b: str
+    a: Annotated[str, _TEXT]
+    b: Annotated[str, _TEXT]
 
 
 class NetworkDescription(TypedDict):
     """What `network.json` holds."""
 
-    mtu_bytes: int
+    mtu_bytes: Annotated[int, _MTU]
     switches: list[SwitchDescription]
     hosts: list[HostDescription]
     links: list[LinkDescription]
@@ -138,10 +178,26 @@ def bmv2_command(switch: SwitchDescription, server: str = LOOPBACK_SERVER) -> li
         command += ["-i", f"{port['number']}@{port['name']}"]
     # Newer versions keep these to themselves; the others' own choice is one name in /tmp for all switches,
     # which anybody may take first.
-    command += ["--notifications-addr", f"ipc://{switch['notifications_file']}"]
+    if takes_notifications():
+        command += ["--notifications-addr", f"ipc://{switch['notifications_file']}"]
     command += ["--thrift-port", str(THRIFT_PORT), "--"]
     command += ["--grpc-server-addr", server]
     return [*command, "--cpu-port", str(CPU_PORT), "--priority-queues", str(QUEUES)]
+
+
+@functools.cache
+def takes_notifications() -> bool:
+    """Whether BMv2 knows `--notifications-addr`: built without nanomsg it does not, and ends at once.
+
+    Its help says so (src/bm_sim/options_parse.cpp); one that cannot be asked is taken to know it.
+    """
+    try:
+        told = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=False, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return (
+        "--device-id" not in told.stdout + told.stderr or "--notifications-addr" in told.stdout + told.stderr
+    )
 
 
 def switch_commands(switch: SwitchDescription, mtu_bytes: int) -> str:
@@ -414,7 +470,7 @@ def read_network(network_file: str) -> NetworkDescription:
     except ValueError as error:
         raise InputError(f"{network_file}: is no JSON: {error}") from None
     try:
-        _check_shape(network, _SHAPE, "")
+        _check_shape(network, NetworkDescription, "")
         _check_names(network)
     except InputError as error:
         raise InputError(f"{network_file}: {error}") from None
@@ -422,92 +478,35 @@ def read_network(network_file: str) -> NetworkDescription:
     return found
 
 
-class _Kind(NamedTuple):
-    """What one value of the file must be."""
-
-    holds: Callable[[object], bool]
-    words: str
-
-
-def _text_like(pattern: str, words: str) -> _Kind:
-    like = re.compile(pattern)
-    return _Kind(lambda found: isinstance(found, str) and like.fullmatch(found) is not None, words)
-
-
-def _whole_number(allowed: range) -> _Kind:
-    words = f"whole number from {allowed[0]} to {allowed[-1]}"
-    return _Kind(lambda found: type(found) is int and found in allowed, words)
-
-
-def _address(kind: type[IPv4Address]) -> _Kind:
-    def holds(found: object) -> bool:
-        try:
-            kind(str(found))  # of a whole number they would make an address
-        except ValueError:
-            return False
-        return True
-
-    return _Kind(holds, "IPv4 address")
-
-
-_NODE: Final = _text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "name that a node or an interface can have")
-_INTERFACE: Final = _text_like(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}", _NODE.words)
-_MAC: Final = _text_like(r"[0-9A-Fa-f]{2}(:[0-9A-Fa-f]{2}){5}", "MAC address")
-_TEXT: Final = _text_like(r"[^\0]*", "text")
-_COUNT: Final = _whole_number(range(sys.maxsize))
-_LOG_LEVEL: Final = _text_like(
-    "trace|debug|info|warn|error|off", "log level of trace, debug, info, warn, error, off"
-)
-_MTU: Final = _whole_number(range(68, 65536))
-_SHAPE: Final = {
-    "mtu_bytes": _MTU,
-    "switches": [
-        {
-            "name": _NODE,
-            "log_level": _LOG_LEVEL,
-            "log_file": _TEXT,
-            "pcap_folder": _TEXT,
-            "notifications_file": _TEXT,
-            "ports": [{"name": _INTERFACE, "mac": _MAC, "number": _COUNT, "rate_bps": _COUNT}],
-        }
-    ],
-    "hosts": [
-        {
-            "name": _NODE,
-            "interface": _INTERFACE,
-            "mac": _MAC,
-            "gateway_mac": _MAC,
-            "gateway": _address(IPv4Address),
-            "addresses": [_address(IPv4Interface)],
-        }
-    ],
-    "links": [{"a": _TEXT, "b": _TEXT}],
-}
-"""A list holds any number of what its one member describes."""
-
-
 def _check_shape(found: Any, shape: Any, place: str) -> None:
-    if isinstance(shape, dict):
-        for key, inner in shape.items():
+    """Of a value that should be as a type above says; raises InputError."""
+    if is_typeddict(shape):
+        for key, inner in shape.__annotations__.items():
             where = f"{place}.{key}" if place else key
             if not isinstance(found, dict) or key not in found:
                 raise InputError(f"{where}: is missing")
             _check_shape(found[key], inner, where)
-    elif isinstance(shape, list):
+    elif get_origin(shape) is list:
         if not isinstance(found, list):
             raise InputError(f"{place}: is no list")
         for number, member in enumerate(found):
-            _check_shape(member, shape[0], f"{place}[{number}]")
-    elif not shape.holds(found):
-        raise InputError(f"{place}: {found!a} is no {shape.words}")
+            _check_shape(member, get_args(shape)[0], f"{place}[{number}]")
+    else:
+        _check_value(found, shape.__metadata__[0], place)
+
+
+def _check_value(found: object, kind: _Kind, place: str) -> None:
+    if not kind.holds(found):
+        raise InputError(f"{place}: {found!a} is no {kind.words}")
 
 
 def _check_switch(mtu_bytes: object, rate_bps: object, log_level: object) -> None:
     """What stands behind `--switch bmv2,`."""
     if shutil.which(PROGRAM) is None:
         raise InputError(f"{PROGRAM} is not installed")
-    options = {"mtu_bytes": mtu_bytes, "rate_bps": rate_bps, "log_level": log_level}
-    _check_shape(options, {"mtu_bytes": _MTU, "rate_bps": _COUNT, "log_level": _LOG_LEVEL}, "")
+    _check_value(mtu_bytes, _MTU, "mtu_bytes")
+    _check_value(rate_bps, _COUNT, "rate_bps")
+    _check_value(log_level, _LOG_LEVEL, "log_level")
 
 
 def _check_names(network: NetworkDescription) -> None:

@@ -181,12 +181,11 @@ def vector_arguments(layout: Layout) -> list[str]:
 
 def switch_files(layout: Layout) -> dict[str, str]:
     """Files that every switch's sshd reads, by name; its keys come beside them."""
-    files = {f"sshd_{switch.name}": _sshd_config(switch) for switch in layout.switches}
+    files = {
+        f"sshd_{switch.name}": _SSHD_CONFIG.format(address=switch.management_address)
+        for switch in layout.switches
+    }
     return {"passwd": _ACCOUNTS, "shadow": _SHADOW, **files}
-
-
-def _sshd_config(switch: LabSwitch) -> str:
-    return _SSHD_CONFIG.format(address=switch.management_address)
 
 
 def _tap(vector: str) -> str:

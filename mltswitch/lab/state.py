@@ -9,12 +9,12 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mltswitch.documents import write_atomically
 from mltswitch.errors import MachineError
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, LabSwitch, Layout
 from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
 from mltswitch.lab.model import LINUX_PLATFORM, DeviceAddress, LabMode
 from mltswitch.lab.paths import LabPaths
+from mltswitch.outputs import write_atomically
 
 MACHINE_LOCK: Final = Path("/run/mltswitch-lab.lock")
 """Root's labs share the machine's namespaces, so they share this lock; it names the one that has them."""

@@ -21,7 +21,7 @@ from mltswitch.targets.base import EgressCounters, QueueCounters
 
 PATIENCE_SECONDS: Final = 15.0
 """A device that has not answered by then is shown as late, and no reading waits for it again until it has."""
-_RISING: Final = ("sent_bytes", "dropped_packets", "ce_marked_packets", "sent_packets")
+_RISING: Final = ("sent_bytes", "dropped_packets", "ce_marked_packets", "admitted_packets", "sent_packets")
 """Counters that fall only where they begin anew."""
 _ALONE: Final = Fleet()
 
@@ -39,6 +39,8 @@ class QueueReading:
     sent_bps: float | None = None
     dropped_per_second: float | None = None
     ce_marked_per_second: float | None = None
+    admitted_per_second: float | None = None
+    """Let into the queue, where nothing tells what leaves it."""
     restarted: bool = False
     """A counter fell: the device was started anew, its queue was built anew, or somebody cleared it."""
 
@@ -151,8 +153,8 @@ def _queue_reading(
     risen = [None if None in pair else pair[1] - pair[0] for pair in pairs]
     if any(rise is not None and rise < 0 for rise in risen):
         return QueueReading(*spot, name, now, restarted=True)
-    sent, dropped, marked, _ = (None if rise is None else rise / seconds for rise in risen)
-    return QueueReading(*spot, name, now, None if sent is None else 8 * sent, dropped, marked)
+    sent, dropped, marked, admitted, _ = (None if rise is None else rise / seconds for rise in risen)
+    return QueueReading(*spot, name, now, None if sent is None else 8 * sent, dropped, marked, admitted)
 
 
 def watch(

@@ -62,7 +62,9 @@ class GradientClasses(_Document):
     delay_bound_seconds: DelaySeconds | tuple[DelaySeconds, ...] | None = Field(
         default=None, alias="delay_bound"
     )
-    """Bound of the 99th percentile of a port's queueing delay; one for all classes, or one for each."""
+    """S is at most what a port sends in this time; one for all classes, or one for each. One that is given
+    also bounds the 99th percentile of a port's queueing delay. By default 0.5 ms for the last class, equal
+    steps less for those before it, and the packets that 1 Gbit/s sends in it where a port is slower."""
     ordered_thresholds: bool = True
     """A class of higher priority has a smaller or equal S (MLT, section 5.2); false leaves the order free."""
 
@@ -186,5 +188,6 @@ def _refuse_shared(*classes: tuple[str, Iterable[int]]) -> None:
     for name, code_points in classes:
         for dscp in code_points:
             if dscp in owner:
-                raise ValueError(f"DSCP {dscp} is given to {owner[dscp]} and to {name}")
+                also = f"{owner[dscp]} and to {name}" if owner[dscp] != name else f"{name} twice"
+                raise ValueError(f"DSCP {dscp} is given to {also}")
             owner[dscp] = name

@@ -4,9 +4,16 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from mltswitch.capabilities import BytesLimit, Limit, Unlimited
 from mltswitch.errors import UserInputError
@@ -28,6 +35,17 @@ Text = Annotated[str, Field(max_length=4000)]
 
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+LATER_FIELDS: Final = {"delay_bound_seconds", "crowded_bytes", "all_ports_busy"}
+"""Older plans lack them: they are written only where they say something, so that a plan's hash stays."""
+
+
+class _Grown(_Document):
+    @model_serializer(mode="wrap")
+    def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = write(self)
+        return {name: value for name, value in written.items() if value or name not in LATER_FIELDS}
 
 
 class ClassKind(StrEnum):
@@ -117,7 +135,7 @@ class Prediction(_Document):
     loss_important_error: Amount | None = None
 
 
-class QueueSettings(_Document):
+class QueueSettings(_Grown):
     """Thresholds of one class on one port, in bytes of waiting packets."""
 
     traffic_class: Name
@@ -125,6 +143,8 @@ class QueueSettings(_Document):
     """S: above it capable packets are marked and others dropped; None: neither."""
     limit: Limit = Field(discriminator="kind")
     """L: above it everything is dropped."""
+    delay_bound_seconds: Amount | None = None
+    """Gradient classes: S is at most what the port sends in this time, unless the notes say why not."""
     prediction: Prediction | None = None
 
     @model_validator(mode="after")
@@ -135,7 +155,7 @@ class QueueSettings(_Document):
         return self
 
 
-class PortProfile(_Document):
+class PortProfile(_Grown):
     """Thresholds of all ports that have platform, hardware, rate and role in common."""
 
     platform: Name
@@ -152,6 +172,9 @@ class PortProfile(_Document):
     """Shared packet memory, whose free part an alpha multiplies; None: not shared, or not known."""
     congested_queues: int = Field(default=1, ge=1)
     """Queues of the switch that are taken for congested at once, each with the same alpha."""
+    crowded_bytes: int | None = Field(default=None, gt=0)
+    """What a queue gets of the shared memory while every port that the fabric uses is congested; None: ports
+    share none, or nobody says how much."""
     load: float = Field(gt=0, allow_inf_nan=False)
     source_rate_ratio: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Rate of a sender's link over that of the port: how fast a burst arrives."""
@@ -167,14 +190,20 @@ class PortProfile(_Document):
             raise ValueError(f"limits of {held} B in a buffer of {self.buffer_bytes} B")
         return self
 
-    def length_bytes(self, limit: Limit) -> int:
+    def length_bytes(self, limit: Limit, *, is_crowded: bool = False) -> int:
         """Waiting bytes at which a queue with this limit drops everything, while others are congested too.
+
+        Args:
+            limit: of the queue.
+            is_crowded: while all ports of the switch are.
 
         Raises:
             UserInputError: an alpha multiplies a pool whose size the plan does not know.
         """
         if isinstance(limit, BytesLimit):
             return limit.size_bytes
+        if is_crowded and self.crowded_bytes is not None:
+            return min(self.crowded_bytes, self.length_bytes(limit))
         if isinstance(limit, Unlimited):
             return self.buffer_bytes
         if self.pool_bytes is None:
@@ -204,7 +233,7 @@ class PathPrediction(_Document):
     extra_rounds: float = Field(ge=0, allow_inf_nan=False)
 
 
-class ScenarioPrediction(_Document):
+class ScenarioPrediction(_Grown):
     """A situation that the thresholds were chosen for, and what it costs from end to end."""
 
     name: Text
@@ -214,6 +243,8 @@ class ScenarioPrediction(_Document):
     """Senders whose bursts meet at a port."""
     burst_packets: int | None = Field(default=None, ge=1)
     """Burst of every gradient class; None: each class's own."""
+    all_ports_busy: bool = False
+    """Every port of a switch is congested, so that a queue gets the least of the shared memory."""
     weight: Ratio
     """Its share of the objective."""
     extra_rounds: Amount | None = None

@@ -1,7 +1,7 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
 from math import log2
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
 
@@ -15,6 +15,12 @@ from mltswitch.plan.topology_document import (
     TopologyDocument,
 )
 from mltswitch.units import parse_bytes
+
+LAST_DELAY_SECONDS: Final = 0.5e-3
+"""Default bound of the delay of the last gradient class; those before it have equal steps less."""
+SLOW_BPS: Final = 1_000_000_000
+"""Slower ports have the packets, not the time, that this rate sends within a default bound: one packet takes
+1.2 ms at 10 Mbit/s."""
 
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
 
@@ -214,7 +220,10 @@ class Fabric(_Document):
         each = self.classes.gradients.burst_packets
         return (self.traffic.burst_packets,) * count if each is None else each[:count]
 
-    def delay_bounds_seconds(self, count: int) -> tuple[float | None, ...]:
-        """Bound of the delay of each of the first `count` gradient classes; None: it has none."""
+    def delay_bounds_seconds(self, count: int, rate_bps: int) -> tuple[float, ...]:
+        """Bound of the delay of each of `count` gradient classes on a port of this rate, front first."""
         bounds = self.classes.gradients.delay_bound_seconds
+        if bounds is None:
+            last = LAST_DELAY_SECONDS * max(1.0, SLOW_BPS / rate_bps)
+            return tuple(last * (place + 1) / count for place in range(count))
         return bounds[:count] if isinstance(bounds, tuple) else (bounds,) * count

@@ -37,7 +37,6 @@ from mltswitch.planning.scenarios import planned_scenarios
 from mltswitch.planning.thresholds import (
     ClassCurves,
     PortSolver,
-    SolveProgress,
     provisional_queues,
     solve_ports,
 )
@@ -47,6 +46,8 @@ from mltswitch.queueing.models import ANALYTIC
 from mltswitch.units import frame_bytes
 
 ALIAS_RULE = "address = alias prefix of the spine + host index"
+BuildProgress = Callable[[str, int, int], None]
+"""(the work under way, its steps done, its steps that are expected)."""
 PLAN_AGAIN: Final = "change the fabric file, and plan again"
 
 
@@ -58,7 +59,7 @@ def build_plan(
     *,
     at_load: float | None = None,
     is_order_free: bool = False,
-    progress: SolveProgress | None = None,
+    progress: BuildProgress | None = None,
 ) -> Plan:
     """The plan of one model on one fabric; the same input gives the same plan.
 
@@ -69,7 +70,7 @@ def build_plan(
         model: the loss model.
         at_load: choose for this gradient load alone, without room for anything else; None: for all scenarios.
         is_order_free: a class of higher priority may have a larger S.
-        progress: told after each call of the loss model.
+        progress: told after each step of the search, and of what is found out about its result.
 
     Raises:
         UserInputError: a value of the fabric does not fit, or the loss model is unknown, cannot express the
@@ -84,13 +85,14 @@ def build_plan(
     fields, curves = _draft(profile, resolved, capabilities, model, is_robust=at_load is None)
     # Two packets a class may be more than the buffer has, which is told better where thresholds are chosen.
     draft = Plan.model_construct(**fields)
-    solved = solve_ports(
+    solved, notes = solve_ports(
         PortSolver(draft, curves, at_load is None),
         draft.port_profiles,
         lambda entry: capabilities(entry.platform, entry.hardware),
-        progress,
+        progress and partial(progress, "thresholds"),
     )
-    return completed(Plan(**fields | {"port_profiles": solved}), curves, capabilities)
+    solved_plan = Plan(**fields | {"port_profiles": solved})
+    return completed(solved_plan, curves, capabilities, notes=notes, progress=progress)
 
 
 def _draft(
@@ -115,6 +117,15 @@ def _draft(
             for port in switch.ports
         }
     )
+    profiles = tuple(
+        every(
+            partial(
+                _draft_profile, topology, resolved, classes, capabilities(platform, hardware), role, rate_bps
+            )
+            for platform, hardware, role, rate_bps in kinds
+        )
+    )
+    shares_memory = any(entry.crowded_bytes is not None for entry in profiles)
     fields: dict[str, Any] = {
         "schema": PLAN_SCHEMA,
         "provenance": Provenance(
@@ -127,21 +138,10 @@ def _draft(
         ),
         "unimportant_share": profile.sensitivity.unimportant_share,
         "classes": classes,
-        "port_profiles": tuple(
-            every(
-                partial(
-                    _draft_profile,
-                    topology,
-                    resolved,
-                    classes,
-                    capabilities(platform, hardware),
-                    role,
-                    rate_bps,
-                )
-                for platform, hardware, role, rate_bps in kinds
-            )
-        ),
-        "scenarios": planned_scenarios(resolved, topology.senders[PortRole.LEAF_DOWN])
+        "port_profiles": profiles,
+        "scenarios": planned_scenarios(
+            resolved, topology.senders[PortRole.LEAF_DOWN], shares_memory=shares_memory
+        )
         if is_robust
         else (PLANNED_LOAD,),
         "end_to_end": (),
@@ -180,9 +180,11 @@ def completed(
     capabilities: CapabilityLookup,
     simulation: SimulationSettings | None = None,
     notes: tuple[str, ...] = (),
+    *,
+    progress: BuildProgress | None = None,
 ) -> Plan:
     """The plan with what its loss model predicts of its thresholds, notes, warnings, and its own hash."""
-    profiles = _with_predictions(plan, simulation)
+    profiles = _with_predictions(plan, simulation, progress)
     predicted = plan.model_copy(
         update={
             "port_profiles": profiles,
@@ -193,7 +195,7 @@ def completed(
             ),
         }
     )
-    doubts = lint(predicted)
+    doubts = lint(predicted, progress and partial(progress, "how far it holds"))
     return sealed(
         predicted.model_copy(
             update={
@@ -256,7 +258,9 @@ def _unchosen(entry: ScenarioPrediction | PortProfile) -> Any:
     """What nobody chooses of it: all but S, L and what a loss model says of them."""
     update: dict[str, Any] = {"extra_rounds": None}
     if isinstance(entry, PortProfile):
-        update["queues"] = tuple((queue.traffic_class, queue.limit.kind) for queue in entry.queues)
+        update["queues"] = tuple(
+            (queue.traffic_class, queue.limit.kind, queue.delay_bound_seconds) for queue in entry.queues
+        )
     return dict(entry.model_copy(update=update))
 
 
@@ -331,9 +335,10 @@ def _draft_profile(
         buffer_bytes=memory.buffer_bytes,
         pool_bytes=memory.pool_bytes,
         congested_queues=memory.congested_queues,
+        crowded_bytes=memory.crowded_bytes,
         load=(override and override.load) or fabric.traffic.load,
         source_rate_ratio=fabric.traffic.source_rate_ratio or _host_rate_bps(topology, rate_bps) / rate_bps,
-        queues=provisional_queues(classes, fabric.classes, packet_bytes, memory),
+        queues=provisional_queues(classes, fabric, packet_bytes, rate_bps, memory),
     )
 
 
@@ -343,10 +348,14 @@ def _host_rate_bps(topology: Topology, default_bps: int) -> int:
     return max(rates, default=default_bps)
 
 
-def _with_predictions(plan: Plan, simulation: SimulationSettings | None) -> tuple[PortProfile, ...]:
+def _with_predictions(
+    plan: Plan, simulation: SimulationSettings | None, progress: BuildProgress | None
+) -> tuple[PortProfile, ...]:
     """The port profiles with predictions; equal ports are predicted once."""
     profiles: list[PortProfile] = []
     for profile in plan.port_profiles:
+        if progress is not None:
+            progress("predictions", len(profiles), len(plan.port_profiles))
         known = predict_port(plan, profile, simulation=simulation)
         queues = tuple(
             queue

@@ -186,6 +186,7 @@ def _rescaled(profile: PortProfile, factor: float) -> PortProfile:
         update={
             "buffer_bytes": scaled(profile.buffer_bytes),
             "pool_bytes": profile.pool_bytes and scaled(profile.pool_bytes),
+            "crowded_bytes": profile.crowded_bytes and scaled(profile.crowded_bytes),
             "queues": queues,
             "extra_rounds": None,
         }

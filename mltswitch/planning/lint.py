@@ -1,14 +1,11 @@
 """Where a plan's thresholds cannot do what they should, and how far the load may move before they fail."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit
 from mltswitch.plan.document import Plan, PortProfile, QueueSettings, ScenarioPrediction, TrafficClass
-from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning.evaluate import scaled_buffer
 from mltswitch.planning.notes import port_names
 from mltswitch.planning.predict import Losses, path_losses
@@ -48,19 +45,33 @@ def loss_bound(curve: Curve) -> float | None:
     return 1.0
 
 
-def lint(plan: Plan) -> Findings:
-    """What to doubt in a plan whose ports have predictions, under its own loss model."""
-    concerns = (_never_full, _below_a_burst(plan), _unsegmented(plan))
+def lint(plan: Plan, progress: Callable[[int, int], None] | None = None) -> Findings:
+    """What to doubt in a plan whose ports have predictions, under its own loss model.
+
+    Args:
+        plan: with its predictions.
+        progress: told after each load, buffer and burst that was tried, and how many there may be.
+    """
+    concerns = (_never_reached, _below_a_burst(plan), _unsegmented(plan))
     warnings = tuple(text for concern in concerns for text in _by_queue(plan, concern))
-    crowded = tuple(_by_queue(plan, _crowded(plan)))
     bounded = [entry for entry in plan.gradient_classes if _has_bound(entry)]
     if not bounded:
-        return Findings(crowded, warnings)
+        return Findings((), warnings)
     broken = list(_broken(plan, bounded, _losses(plan)))
+    largest = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
+    most = BISECTIONS + (len(LARGER_BUFFERS) + largest.bit_length() if broken else 1)
+    tried = count(1)
+
+    def first_broken(of: Plan, load_factor: float = 1.0, burst_packets: int | None = None) -> str | None:
+        found = _first_broken(of, bounded, load_factor, burst_packets)
+        if progress is not None:
+            progress(min(next(tried), most), most)
+        return found
+
     if not broken:
-        return Findings((_operating_point(plan, bounded), *crowded), warnings)
-    needed = _needed(plan, bounded)
-    return Findings(crowded, warnings, tuple(f"{text}; {needed}" for text in broken))
+        return Findings((_operating_point(plan, first_broken),), warnings)
+    needed = _needed(plan, first_broken)
+    return Findings((), warnings, tuple(f"{text}; {needed}" for text in broken))
 
 
 def _tightest(plan: Plan) -> Plan:
@@ -81,40 +92,17 @@ def _by_queue(plan: Plan, concern: Concern) -> Iterator[str]:
             yield f"{port_names(plan, profiles)}: {text}"
 
 
-def _never_full(profile: PortProfile, queue: QueueSettings) -> str:
-    """A queue that comes to rest below its S never marks."""
-    threshold, most = queue.ecn_threshold_bytes or 0, profile.length_bytes(queue.limit)
-    if threshold < most:
-        return ""
-    return (
-        f"S of {queue.traffic_class}, {format_bytes(threshold)}, lies above what the queue can fill, "
-        f"{format_bytes(most)} ({queue.limit}), so nothing is marked and importance does not count"
-    )
-
-
-def _crowded(plan: Plan) -> Concern:
-    """With an alpha a queue is the shorter, the more of them there are: how S fares when none is spared."""
-    most: dict[tuple[str, PortRole], int] = {}
-    for switch in plan.topology.switches:
-        for role, count in Counter(port.role for port in switch.ports).items():
-            key = str(switch.hardware), role
-            most[key] = max(count, most.get(key, 0))
-
-    def concern(profile: PortProfile, queue: QueueSettings) -> str:
-        threshold, ports = queue.ecn_threshold_bytes or 0, most.get((profile.hardware, profile.role), 0)
-        largest = max(profile.queues, key=lambda own: own.ecn_threshold_bytes or 0)
-        if not isinstance(queue.limit, AlphaLimit) or profile.pool_bytes is None or queue is not largest:
-            return ""
-        length = queue.limit.resting_bytes(profile.pool_bytes, ports)
-        if threshold < length or ports <= profile.congested_queues:
-            return ""
-        return (
-            f"S of {queue.traffic_class}, {format_bytes(threshold)}, is for {profile.congested_queues} "
-            f"congested ports of a switch; were all {ports} so at once, a queue would fill to "
-            f"{format_bytes(length)} and mark nothing (memory.{profile.hardware}.busy_ports plans for more)"
-        )
-
-    return concern
+def _never_reached(profile: PortProfile, queue: QueueSettings) -> str:
+    """A queue that comes to rest below its S never marks: ever, or while all ports of the switch are busy."""
+    threshold, limit = queue.ecn_threshold_bytes or 0, queue.limit
+    for is_crowded, when in ((False, ""), (True, "while all ports of the switch are busy, ")):
+        most = profile.length_bytes(limit, is_crowded=is_crowded)
+        if threshold >= most:
+            return (
+                f"S of {queue.traffic_class}, {format_bytes(threshold)}, lies above what the queue can fill, "
+                f"{when}{format_bytes(most)} ({limit}), so nothing is marked and importance does not count"
+            )
+    return ""
 
 
 def _below_a_burst(plan: Plan) -> Concern:
@@ -185,17 +173,21 @@ def _first_broken(
     return None
 
 
-def _operating_point(plan: Plan, bounded: list[TrafficClass]) -> str:
+FirstBroken = Callable[..., str | None]
+"""`_first_broken` for the classes that have a bound."""
+
+
+def _operating_point(plan: Plan, first_broken: FirstBroken) -> str:
     """The least load, of all ports together, at which a class exceeds its tolerance."""
     planned = plan.fabric.traffic.load
-    first = _first_broken(plan, bounded, FARTHEST)
+    first = first_broken(plan, FARTHEST)
     if first is None:
         kind = kind_of(plan.provenance.queueing_model)
         return f"no class exceeds its tolerance up to {FARTHEST:g} times the planned load ({kind})"
     holds, fails = 1.0, FARTHEST
     for _ in range(BISECTIONS):
         middle = (holds + fails) / 2
-        there = _first_broken(plan, bounded, middle)
+        there = first_broken(plan, middle)
         if there is None:
             holds = middle
         else:
@@ -206,12 +198,12 @@ def _operating_point(plan: Plan, bounded: list[TrafficClass]) -> str:
     )
 
 
-def _needed(plan: Plan, bounded: list[TrafficClass]) -> str:
+def _needed(plan: Plan, first_broken: FirstBroken) -> str:
     """Where most is lost, and what would keep every class within its tolerance, each alone."""
     worst = max(plan.port_profiles, key=_lost)
     ways: list[str] = []
     for factor in LARGER_BUFFERS:
-        if _first_broken(scaled_buffer(plan, factor), bounded) is None:
+        if first_broken(scaled_buffer(plan, factor)) is None:
             most = format_bytes(int(factor * worst.buffer_bytes))
             fewer = ", or fewer busy_ports in memory" if worst.congested_queues > 1 else ""
             ways.append(f"{factor:g} times the buffer ({most} a port there{fewer})")
@@ -219,13 +211,13 @@ def _needed(plan: Plan, bounded: list[TrafficClass]) -> str:
     burst = max(plan.fabric.gradient_bursts(len(plan.gradient_classes)), default=1)
     while burst > 1:
         burst //= 2
-        if _first_broken(plan, bounded, burst_packets=burst) is None:
+        if first_broken(plan, burst_packets=burst) is None:
             ways.append(f"bursts of {burst} packet{'s' if burst > 1 else ''}")
             break
     low, high = 0.0, 1.0
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        if _first_broken(plan, bounded, middle) is None:
+        if first_broken(plan, middle) is None:
             low = middle
         else:
             high = middle

@@ -26,6 +26,9 @@ class PortMemory:
     """What its queues may hold together where limits are in bytes, else what one congested queue may."""
     pool_bytes: int | None
     congested_queues: int
+    crowded_bytes: int | None
+    """What a queue gets while all ports that the fabric uses are congested; None: ports share no memory, or
+    nobody says how much."""
     limit: AlphaLimit | Unlimited | None
     """Limit of every gradient queue where the device has no bytes; None: limits are in bytes, and chosen."""
     others: AlphaLimit | Unlimited | None
@@ -67,9 +70,12 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, used_ports
             )
         if device.limit.kind == "alpha" and pool_bytes is not None:
             limit = _alpha_within(device, wanted, pool_bytes, stock, role)
-            return PortMemory(limit.resting_bytes(pool_bytes), pool_bytes, 1, limit, stock)
-        fixed = None if device.limit.kind == "bytes" else Unlimited()
-        return PortMemory(wanted, None, 1, fixed, fixed)
+            crowded = limit.resting_bytes(pool_bytes, used_ports)
+            return PortMemory(limit.resting_bytes(pool_bytes), pool_bytes, 1, crowded, limit, stock)
+        if device.limit.kind == "bytes":
+            return PortMemory(wanted, None, 1, None, None, None)
+        least = None if pool_bytes is None else min(wanted, stock.resting_bytes(pool_bytes, used_ports))
+        return PortMemory(wanted, None, 1, least, Unlimited(), Unlimited())
     if pool_bytes is None:
         raise UserInputError(
             f"nobody says how much packet memory {device.hardware} has",
@@ -83,7 +89,7 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, used_ports
             f"{entry.busy_ports} are more than the {ports} ports", where=f"memory.{name}.busy_ports"
         )
     if device.limit.kind == "bytes":
-        return PortMemory(pool_bytes // ports, None, 1, None, None)
+        return PortMemory(pool_bytes // ports, None, 1, None, None, None)
     busy = (entry and entry.busy_ports) or max(1, used_ports // BUSY_PART)
     limit = stock
     if entry is not None and entry.alpha is not None:
@@ -98,8 +104,9 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, used_ports
                 f"{2.0 ** max(device.limit.alpha_exponents):g}",
             )
         others = AlphaLimit(max(limit.exponent, stock.exponent))
-    resting = limit.resting_bytes(pool_bytes, busy)
-    return PortMemory(resting, pool_bytes, busy, limit if device.limit.kind == "alpha" else others, others)
+    resting, crowded = (limit.resting_bytes(pool_bytes, count) for count in (busy, max(busy, used_ports)))
+    own = limit if device.limit.kind == "alpha" else others
+    return PortMemory(resting, pool_bytes, busy, crowded, own, others)
 
 
 def _stock_alpha(device: Capabilities, known: PacketMemory | None) -> AlphaLimit:

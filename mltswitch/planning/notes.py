@@ -1,15 +1,12 @@
 """What a plan's reader should know of its thresholds, in a sentence each."""
 
 from collections.abc import Iterable, Iterator
-from typing import Final
 
+from mltswitch.capabilities import Unlimited
 from mltswitch.capabilities.hardware import packet_memory
 from mltswitch.plan.document import Plan, PortProfile
 from mltswitch.planning.memory import DEFAULT, described_pool_bytes
 from mltswitch.units import format_bytes, format_ratio
-
-MODELS_WITHOUT_BURSTS: Final = ("paper", "mm1k")
-"""For them packets come singly, at random."""
 
 
 def plan_notes(plan: Plan) -> Iterator[str]:
@@ -24,6 +21,16 @@ def plan_notes(plan: Plan) -> Iterator[str]:
         )
     yield from _guaranteed_background(plan)
     yield from _pools_as_delivered(plan)
+    unknown = {
+        f"{entry.platform} {entry.hardware}"
+        for entry in plan.port_profiles
+        if entry.crowded_bytes is None and any(isinstance(queue.limit, Unlimited) for queue in entry.queues)
+    }
+    if unknown:
+        yield (
+            f"{', '.join(sorted(unknown))}: nobody says how much packet memory the ports share, so S is not "
+            "kept below what a queue gets while all of them are busy (memory in the fabric file says it)"
+        )
 
 
 def _pools_as_delivered(plan: Plan) -> Iterator[str]:
@@ -66,7 +73,7 @@ def _ignored_traffic(plan: Plan) -> Iterator[str]:
             "bursts that take time to arrive are an approximation in "
             "the loss model 'completion', good to about a factor of 2; `--refine simulate` plays them exactly"
         )
-    if model not in MODELS_WITHOUT_BURSTS:
+    if model != "paper":  # for which packets come singly, at random
         return
     given = [f"arrivals {traffic.arrivals}"] if traffic.arrivals != "bursts" else []
     given += [

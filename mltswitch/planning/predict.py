@@ -113,6 +113,7 @@ def port_problem(
     load: float | None = None,
     burst_packets: int | None = None,
     senders: int = 1,
+    is_crowded: bool = False,
     model: str | None = None,
 ) -> PortProblem:
     """The port as a loss model takes it, all classes, highest priority first.
@@ -126,6 +127,7 @@ def port_problem(
         load: of all gradients together; by default the profile's.
         burst_packets: of all gradient classes; by default the fabric's.
         senders: whose bursts come at once.
+        is_crowded: all ports of the switch are congested.
         model: that it is for; by default the plan's.
 
     Raises:
@@ -140,7 +142,7 @@ def port_problem(
     )
     if (model or plan.provenance.queueing_model) == "completion":
         _refuse_random_bursts_of_one_importance(traffic)
-    return Port(), traffic, tuple(_thresholds(queue, profile) for queue in profile.queues)
+    return Port(), traffic, tuple(_thresholds(queue, profile, is_crowded) for queue in profile.queues)
 
 
 def _refuse_random_bursts_of_one_importance(traffic: Sequence[QueueTraffic]) -> None:
@@ -202,6 +204,7 @@ def path_losses(
             load=profile.load * scenario.load_factor,
             burst_packets=scenario.burst_packets,
             senders=scenario.senders,
+            is_crowded=scenario.all_ports_busy,
         )
         for queue, figure in zip(
             profile.queues, _remembered(*problem, model, simulation, losses_only=True), strict=True
@@ -255,8 +258,9 @@ def _scaled(value: float | None, unit: float) -> float | None:
     return None if value is None or not isfinite(value) else rounded(value * unit)
 
 
-def _thresholds(queue: QueueSettings, profile: PortProfile) -> QueueThresholds:
-    threshold, length = queue.ecn_threshold_bytes, profile.length_bytes(queue.limit) / profile.packet_bytes
+def _thresholds(queue: QueueSettings, profile: PortProfile, is_crowded: bool) -> QueueThresholds:
+    length = profile.length_bytes(queue.limit, is_crowded=is_crowded) / profile.packet_bytes
+    threshold = queue.ecn_threshold_bytes
     if threshold is None:
         is_set = isinstance(queue.limit, BytesLimit)
         return QueueThresholds(None, length if is_set else min(length, LONGEST_OTHER_PACKETS))

@@ -1,6 +1,7 @@
 """A plan whose thresholds are refined by simulation, and what that changed."""
 
 from collections.abc import Callable
+from functools import partial
 
 from mltswitch.errors import UserInputError
 from mltswitch.plan.document import Plan, PortProfile
@@ -52,12 +53,14 @@ def refine_plan(
     notes: list[str] = []
     for (_, start), members in groups.items():
         name = ", ".join(f"{entry.platform} {entry.role}" for entry in members)
-        outcome = refine(solver.problem(members[0]), start, given, progress=_reported(progress, name))
+        outcome = refine(
+            solver.problem(members[0]), start, given, progress=progress and partial(progress, name)
+        )
         notes.append(_note(plan, name, outcome, given, members[0].packet_bytes))
-        margins = [objective.least_margin_packets for objective in solver.objectives(members[0])]
         for entry in members:
             device = capabilities(entry.platform, entry.hardware)
-            refined[entry.key] = with_optimum(entry, outcome.optimum, device, margins)
+            objectives = solver.objectives(entry)
+            refined[entry.key] = with_optimum(entry, outcome.optimum, device, objectives)
     simulated = plan.model_copy(
         update={
             "provenance": plan.provenance.model_copy(update={"queueing_model": "simulate"}),
@@ -77,10 +80,6 @@ def _start(profile: PortProfile) -> tuple[QueueThresholds, ...]:
         for queue in profile.queues
         if queue.ecn_threshold_bytes is not None
     )
-
-
-def _reported(progress: PlanProgress | None, name: str) -> Callable[[int, int], None] | None:
-    return None if progress is None else lambda done, most: progress(name, done, most)
 
 
 def _note(plan: Plan, name: str, outcome: Refinement, settings: SimulationSettings, packet_bytes: int) -> str:

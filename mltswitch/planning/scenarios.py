@@ -10,14 +10,19 @@ INCAST_SENDERS: Final = 4
 BELOW: Final = ScenarioEntry(load_factor=0.75, weight=0.15)
 ABOVE: Final = ScenarioEntry(load_factor=1.15, weight=0.1)
 INCAST_WEIGHT: Final = 0.15
+BUSY_WEIGHT: Final = 0.15
+"""Of the planned load while all ports of a switch are congested, beside any other scenarios."""
 
 
-def planned_scenarios(fabric: Fabric, most_senders: int) -> tuple[ScenarioPrediction, ...]:
+def planned_scenarios(
+    fabric: Fabric, most_senders: int, *, shares_memory: bool
+) -> tuple[ScenarioPrediction, ...]:
     """The planned load first, then the fabric's scenarios, or the default ones; weights sum to 1.
 
     Args:
         fabric: its `traffic`.
         most_senders: hosts that the placement lets send to one port at once.
+        shares_memory: ports of a switch share packet memory: all of them busy is a scenario, too.
     """
     traffic = fabric.traffic
     most_senders = max(1, most_senders)
@@ -29,8 +34,11 @@ def planned_scenarios(fabric: Fabric, most_senders: int) -> tuple[ScenarioPredic
             entries.append(ScenarioEntry(senders=senders, weight=INCAST_WEIGHT))
     entries = [entry.model_copy(update={"senders": min(entry.senders, most_senders)}) for entry in entries]
     planned = ScenarioEntry(weight=traffic.planned_weight)
-    total = planned.weight + sum(entry.weight for entry in entries)
-    return tuple(
+    total = planned.weight + sum(entry.weight for entry in entries) + BUSY_WEIGHT * shares_memory
+    busy = ScenarioPrediction(
+        name="all ports busy", load_factor=1.0, all_ports_busy=True, weight=BUSY_WEIGHT / total
+    )
+    made = tuple(
         ScenarioPrediction(
             name=PLANNED_LOAD.name if entry is planned else _name(entry),
             load_factor=entry.load_factor,
@@ -40,6 +48,7 @@ def planned_scenarios(fabric: Fabric, most_senders: int) -> tuple[ScenarioPredic
         )
         for entry in (planned, *entries)
     )
+    return (*made, busy) if shares_memory else made
 
 
 def _name(entry: ScenarioEntry) -> str:

@@ -1,8 +1,8 @@
 """Thresholds of a plan's ports: the optimisation problem of each, solved once for all ports that share it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from mltswitch.capabilities import BytesLimit, Capabilities, Limit, Unlimited
@@ -15,7 +15,9 @@ from mltswitch.plan.class_document import (
     OtherClass,
 )
 from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
+from mltswitch.plan.fabric import Fabric
 from mltswitch.planning.memory import PortMemory
+from mltswitch.planning.notes import port_names
 from mltswitch.planning.predict import port_problem, rounded
 from mltswitch.profile import Curve, ModelProfile, queue_curves
 from mltswitch.queueing import (
@@ -24,15 +26,16 @@ from mltswitch.queueing import (
     QueueThresholds,
     Scenario,
     ThresholdProblem,
+    kind_of,
     optimise,
 )
-from mltswitch.units import frame_bytes, packets_to_bytes
+from mltswitch.units import format_ratio, format_seconds, frame_bytes, packets_to_bytes
 
 Curves = tuple[Curve, Curve]
 Key = tuple[object, ...]
 """What tells one problem from another."""
 
-CALLS_EXPECTED: Final = 24
+CALLS_EXPECTED: Final = 44
 """Calls of a loss model for one problem, about: for a progress bar."""
 
 USUAL_BYTES: Final = frame_bytes(1500)
@@ -80,15 +83,19 @@ class ClassCurves:
 
 
 def provisional_queues(
-    classes: tuple[TrafficClass, ...], given: Classes, packet_bytes: int, memory: PortMemory
+    classes: tuple[TrafficClass, ...], fabric: Fabric, packet_bytes: int, rate_bps: int, memory: PortMemory
 ) -> tuple[QueueSettings, ...]:
     """Settings of all classes before thresholds are chosen: gradients have a packet below S and one above."""
-    fixed = fixed_limits_packets(given, packet_bytes)
+    fixed = fixed_limits_packets(fabric.classes, packet_bytes)
+    gradients = [entry.name for entry in classes if entry.kind is ClassKind.GRADIENT]
+    seconds = map(rounded, fabric.delay_bounds_seconds(len(gradients), rate_bps))
+    bounds = dict(zip(gradients, seconds, strict=True))
     return tuple(
         QueueSettings(
             traffic_class=entry.name,
             ecn_threshold_bytes=packet_bytes if entry.kind is ClassKind.GRADIENT else None,
             limit=_first_limit(entry.kind, memory, packets_to_bytes(fixed.get(entry.name, 2), packet_bytes)),
+            delay_bound_seconds=bounds.get(entry.name),
         )
         for entry in classes
     )
@@ -127,7 +134,10 @@ class PortSolver:
                 burst_packets=entry.burst_packets,
                 senders=entry.senders,
             )
-            scenarios.append(Scenario(entry.weight, traffic))
+            limit = None
+            if entry.all_ports_busy and profile.crowded_bytes is not None:
+                limit = profile.crowded_bytes // profile.packet_bytes
+            scenarios.append(Scenario(entry.weight, traffic, limit))
         fixed = tuple(
             None if entry.kind is ClassKind.GRADIENT else limits
             for entry, limits in zip(plan.classes, thresholds, strict=True)
@@ -161,6 +171,7 @@ class PortSolver:
             if is_bytes
             else profile.length_bytes(first.limit) // profile.packet_bytes,
             is_ordered=plan.fabric.classes.gradients.ordered_thresholds,
+            is_cap_firm=plan.fabric.classes.gradients.delay_bound_seconds is not None,
         )
 
     def key(self, profile: PortProfile) -> Key:
@@ -170,15 +181,16 @@ class PortSolver:
             profile.packet_bytes,
             profile.load,
             profile.buffer_bytes,
+            profile.crowded_bytes,
             tuple(
                 (profile.length_bytes(queue.limit), queue.limit.kind == "bytes") for queue in profile.queues
             ),
             self._delay_bounds(profile),
         )
 
-    def _delay_bounds(self, profile: PortProfile) -> tuple[float | None, ...]:
-        bounds = self.plan.fabric.delay_bounds_seconds(len(self.plan.gradient_classes))
-        return tuple(None if bound is None else bound / profile.packet_seconds for bound in bounds)
+    def _delay_bounds(self, profile: PortProfile) -> tuple[float, ...]:
+        bounds = self.plan.fabric.delay_bounds_seconds(len(self.plan.gradient_classes), profile.rate_bps)
+        return tuple(bound / profile.packet_seconds for bound in bounds)
 
     def objectives(self, profile: PortProfile) -> tuple[QueueObjective, ...]:
         """What losses of each gradient class cost, and what its thresholds hold at least."""
@@ -192,16 +204,19 @@ class PortSolver:
             unimportant, important = self.curves[entry.name]
             # A burst of each further sender, of which this class has its part.
             others = ceil((senders - 1) * burst * entry.load / total)
-            # A bound of the delay leaves no room that would break it.
-            most = burst + others if bound is None else max(1, int(bound) // 2)
+            # A bound that the fabric gives leaves no room that would break it; a burst breaks the default.
+            is_given = plan.fabric.classes.gradients.delay_bound_seconds is not None
+            most = max(1, int(bound) // 2) if is_given else burst + others
+            cap = max(1, int(bound)) if is_given else max(burst, int(bound))
             made.append(
                 QueueObjective(
                     rounds_unimportant=unimportant,
                     rounds_important=important,
                     tolerances=(entry.loss_bound_unimportant or 0.0, entry.loss_bound_important or 0.0),
-                    least_threshold_packets=min(most, burst + others) if self.is_robust else 1,
+                    least_threshold_packets=min(most, cap, burst + others) if self.is_robust else 1,
                     least_margin_packets=min(most, burst) if self.is_robust else 1,
-                    delay_bound_packet_times=bound,
+                    most_threshold_packets=cap,
+                    delay_bound_packet_times=bound if is_given else None,
                 )
             )
         return tuple(made)
@@ -212,8 +227,8 @@ def solve_ports(
     profiles: tuple[PortProfile, ...],
     devices: Callable[[PortProfile], Capabilities],
     progress: SolveProgress | None = None,
-) -> tuple[PortProfile, ...]:
-    """The profiles with their best thresholds, in the device's steps.
+) -> tuple[tuple[PortProfile, ...], tuple[str, ...]]:
+    """The profiles with their best thresholds, in the device's steps, and what the delay bounds did to them.
 
     Raises:
         UserInputError: a buffer is too small, or no thresholds keep the delay bounds.
@@ -236,23 +251,68 @@ def solve_ports(
         hardest = max(group, key=lambda entry: entry.source_rate_ratio)
         solved[key] = optimise(solver.problem(hardest), model, progress=told)
         done += solved[key].evaluations
-    margins = tuple(objective.least_margin_packets for objective in solver.objectives(profiles[0]))
-    return tuple(
-        with_optimum(entry, solved[solver.key(entry)], devices(entry), margins) for entry in profiles
+    found = [(entry, solved[solver.key(entry)]) for entry in profiles]
+    made = (
+        with_optimum(entry, optimum, devices(entry), solver.objectives(entry)) for entry, optimum in found
     )
+    return tuple(made), tuple(_bound_notes(solver.plan, found))
+
+
+def _bound_notes(plan: Plan, solved: Sequence[tuple[PortProfile, Optimum]]) -> Iterator[str]:
+    """What the delay bounds cost, and what came before them, a sentence each."""
+    given, kind = plan.fabric.classes.gradients.delay_bound_seconds, kind_of(plan.provenance.queueing_model)
+    held = [(profile, found) for profile, found in solved if found.loss_of_caps]
+    if held:
+        planned, worst = (
+            " and ".join(
+                f"{format_ratio(max(own[when][place] for _, found in held for own in found.loss_of_caps))} "
+                f"of the {which}"
+                for place, which in enumerate(("unimportant", "important"))
+            )
+            for when in (0, 1)
+        )
+        yield (
+            f"{port_names(plan, (profile for profile, _ in held))}: delay bounds hold S below what memory "
+            f"allows; for that a port loses up to {planned} packets of a class more at the planned load, "
+            f"{worst} in the worst scenario ({kind})"
+        )
+    if most := max(found.stretch for _, found in solved) - 1:
+        yield (
+            f"{port_names(plan, (profile for profile, found in solved if found.stretch > 1))}: the loss "
+            "tolerance at the planned load won over the default delay bounds: S is up to "
+            f"{most + 1} times what a port sends in them (a bound that the fabric gives is kept)"
+        )
+    bursts = plan.fabric.gradient_bursts(len(plan.gradient_classes))
+    won = "the burst, as the bound is the default," if given is None else "the bound, as the fabric gives it,"
+    for entry, burst in zip(plan.gradient_classes, bursts, strict=True):
+        short = [
+            (queue.delay_bound_seconds, profile)
+            for profile, _ in solved
+            for queue in profile.queues
+            if queue.traffic_class == entry.name
+            and queue.delay_bound_seconds is not None
+            and burst * profile.packet_seconds > max(queue.delay_bound_seconds, profile.packet_seconds)
+        ]
+        if short:
+            bound = format_seconds(min(bound for bound, _ in short))
+            yield (
+                f"{port_names(plan, (profile for _, profile in short))}: one burst of {entry.name}, {burst} "
+                f"packets, takes longer than its delay bound of {bound}: {won} won"
+            )
 
 
 def with_optimum(
-    profile: PortProfile, optimum: Optimum, device: Capabilities, margins: Sequence[int]
+    profile: PortProfile, optimum: Optimum, device: Capabilities, objectives: Sequence[QueueObjective]
 ) -> PortProfile:
     """The profile with these thresholds, in bytes that the device can be set to, and what they cost.
 
-    S is rounded up to the device's step, and down where fewer than `margins` packets would be left above it.
+    S is rounded up to the device's step, and down where too few packets would be left above it or it would
+    lie above its bound.
 
     Raises:
         UnsupportedPlanError: the device's largest threshold is smaller.
     """
-    chosen = zip(optimum.thresholds, margins, strict=True)
+    chosen = zip(optimum.thresholds, objectives, strict=True)
     queues = tuple(
         queue if queue.ecn_threshold_bytes is None else _fitted(queue, *next(chosen), profile, device)
         for queue in profile.queues
@@ -263,7 +323,7 @@ def with_optimum(
 def _fitted(
     queue: QueueSettings,
     limits: QueueThresholds,
-    margin_packets: int,
+    objective: QueueObjective,
     profile: PortProfile,
     device: Capabilities,
 ) -> QueueSettings:
@@ -272,13 +332,15 @@ def _fitted(
     if isinstance(limit, BytesLimit):
         size = min(int(limits.limit_packets) * packet_bytes, device.limit.maximum_bytes)
         limit = BytesLimit(max(1, size // device.limit.step_bytes) * device.limit.step_bytes)
-    most = (
-        profile.length_bytes(limit) - min(margin_packets, 1 + int(limits.limit_packets) // 2) * packet_bytes
-    )
+    room = profile.length_bytes(limit, is_crowded=True)
+    most = room - min(objective.least_margin_packets, 1 + room // packet_bytes // 2) * packet_bytes
     threshold = int(limits.ecn_threshold_packets or 0) * packet_bytes
-    steps = -(-threshold // can.step_bytes)
-    if steps * can.step_bytes > most:
-        steps = threshold // can.step_bytes
+    cap = (objective.most_threshold_packets or inf) * packet_bytes
+    steps, fewer = -(-threshold // can.step_bytes), threshold // can.step_bytes
+    is_late = steps * can.step_bytes > cap >= threshold
+    holds_burst = fewer * can.step_bytes >= objective.least_threshold_packets * packet_bytes
+    if steps * can.step_bytes > most or (is_late and holds_burst):
+        steps = fewer
     threshold = min(max(steps * can.step_bytes, can.minimum_bytes), can.maximum_bytes)
     if threshold > profile.length_bytes(limit):
         raise UnsupportedPlanError(

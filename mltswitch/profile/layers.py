@@ -9,7 +9,9 @@ MAXIMUM_LAYERS: Final = 100_000
 FLOAT32_BYTES: Final = 4
 
 Identifier = Annotated[str, Field(pattern=r"^[^\s\x00-\x1f\x7f]{1,256}$")]
-"""Any name without blanks: what frameworks call a module or a parameter."""
+"""Name of a profile or a class: any printable characters without blanks."""
+Name = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,4000}$")]
+"""What frameworks call a module or a parameter; blanks are allowed, control characters stand escaped."""
 Dimension = Annotated[int, Field(ge=1, le=2**40)]
 
 
@@ -18,7 +20,7 @@ class Tensor(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Identifier
+    name: Name
     """Full name as in PyTorch's `named_parameters`: `layer1.0.conv1.weight`."""
     shape: tuple[Dimension, ...] = Field(max_length=16)
     element_bytes: int = Field(default=FLOAT32_BYTES, ge=1, le=16)
@@ -40,7 +42,7 @@ class Layer(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Identifier
+    name: Name
     tensors: tuple[Tensor, ...] = Field(min_length=1, max_length=10_000)
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from mltswitch.errors import UserInputError
-from mltswitch.queueing import completion, mm1k, paper
+from mltswitch.queueing import completion, paper
 from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic, check_problem
 from mltswitch.queueing.settings import SimulationSettings
 
@@ -13,7 +13,6 @@ Model = Callable[[Port, Sequence[QueueTraffic], Sequence[QueueThresholds]], tupl
 ANALYTIC: Final[dict[str, Model]] = {
     "completion": completion.predict,
     "paper": paper.predict,
-    "mm1k": mm1k.predict,
 }
 MODELS: Final = (*ANALYTIC, "simulate")
 """Names of the loss models; the first is the default."""

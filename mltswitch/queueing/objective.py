@@ -1,8 +1,9 @@
 """The optimisation problem of one port: what its queues are offered in each scenario, what is chosen."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -26,6 +27,8 @@ class Scenario:
     """Its share of the objective; the weights of a problem are relative to each other."""
     traffic: tuple[QueueTraffic, ...]
     """All queues of the port, highest priority first."""
+    limit_packets: int | None = None
+    """L of every chosen queue there, where it is less than `shared_limit_packets`; S lies below it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class QueueObjective:
     """S holds at least a sender's largest burst and the class's share of an incast."""
     least_margin_packets: int = 1
     """L lies so far above S, so that important packets survive what no scenario foresees."""
+    most_threshold_packets: int | None = None
+    """S is at most this, so that marks do not come too late; None: as much as the buffer holds."""
     delay_bound_packet_times: float | None = None
     """Bound of the 99th percentile of the delay (of the worst case L where the model predicts no delay)."""
 
@@ -64,15 +69,26 @@ class ThresholdProblem:
     congested queue. None: L is chosen, and all of them fit into the buffer together."""
     is_ordered: bool = True
     """A class of higher priority has a smaller or equal S (MLT, section 5.2)."""
+    is_cap_firm: bool = True
+    """False: where `most_threshold_packets` alone costs training rounds at the planned load, all of them are
+    doubled until it does not."""
+
+    def room_packets(self, limit_packets: int) -> int:
+        """What a chosen queue with this L can fill in every scenario: S stays below it."""
+        limits = [entry.limit_packets for entry in self.scenarios if entry.limit_packets is not None]
+        return min([limit_packets, *limits])
 
     @cached_property
     def chosen(self) -> tuple[int, ...]:
         """Positions of the gradient queues among all."""
         return tuple(position for position, given in enumerate(self.fixed) if given is None)
 
-    def full(self, thresholds: tuple[QueueThresholds, ...]) -> tuple[QueueThresholds, ...]:
-        """Thresholds of all queues of the port, from those of the gradient queues."""
-        remaining = iter(thresholds)
+    def full(self, choice: Iterable[tuple[int, int]], scenario: Scenario) -> tuple[QueueThresholds, ...]:
+        """Thresholds of all queues of the port in a scenario, from (S, L) of the chosen ones."""
+        most = inf if scenario.limit_packets is None else scenario.limit_packets
+        remaining = iter(
+            QueueThresholds(float(least), float(max(least, min(limit, most)))) for least, limit in choice
+        )
         return tuple(next(remaining) if given is None else given for given in self.fixed)
 
 
@@ -85,6 +101,11 @@ class Optimum:
     """Expected over the scenarios: Σ weight · Σ f^S(r^S) + f^L(r^L)."""
     evaluations: int
     """Calls of the loss model that the search made."""
+    loss_of_caps: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
+    """What each queue loses more of its (unimportant, important) packets because of `most_threshold_packets`,
+    at the planned load and in the worst scenario; empty where no S is held back by it."""
+    stretch: int = 1
+    """Times that `most_threshold_packets` was exceeded at most, for the tolerances at the planned load."""
 
 
 def end_to_end(loss: npt.ArrayLike, hops: int) -> FloatArray:

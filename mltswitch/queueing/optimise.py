@@ -13,6 +13,7 @@ class by class: buffer that nobody else needs is used, and L - S grows with S.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from math import ceil, inf, isfinite
 from typing import Final
@@ -27,6 +28,7 @@ from mltswitch.queueing.objective import (
     FloatArray,
     Optimum,
     QueueObjective,
+    Scenario,
     ThresholdProblem,
     end_to_end,
 )
@@ -112,21 +114,15 @@ def optimise_with(
         figures = evaluator.bounds(tuple(space.point(index) for space in spaces))
         for surface, own in zip(surfaces, figures, strict=True):
             surface.samples.append(own)
-    tried = [evaluator.evaluate(start) for start in starts]
-    seen: set[Choice] = set()
-    for planned_weight in (0.0, PLANNED_WEIGHT):
-        if tried and min(tried).is_within:
+    search = partial(_searched, problem, spaces, surfaces, evaluator)
+    free = best = search([evaluator.evaluate(start) for start in starts], None)
+    caps = [space.cap for space in spaces]
+    stretch = 1
+    while _exceeds(free.choice, caps, stretch):
+        best = search([], stretch)
+        if best.is_within or problem.is_cap_firm or not free.is_within:
             break
-        for count in range(MOST_CORRECTIONS):
-            choice = _best_choice(problem, spaces, surfaces, planned_weight)
-            if choice in seen or (count >= CORRECTIONS and min(tried).delay_excess == 0):
-                break
-            seen.add(choice)
-            found = evaluator.evaluate(choice)
-            tried.append(found)
-            for surface, own, (threshold, limit) in zip(surfaces, found.figures, choice, strict=True):
-                surface.correct(threshold, limit - threshold, own)
-    best = min(tried)
+        best, stretch = free, 2 * stretch
     for _ in range(MOST_CORRECTIONS):
         if best.delay_excess == 0:
             break
@@ -141,10 +137,61 @@ def optimise_with(
             where="delay_bound",
             expected="larger bounds, or a lower load of the classes above",
         )
+    cost: list[tuple[tuple[float, ...], tuple[float, ...]]] = []
+    if best is not free:
+        pairs = zip(best.figures, free.figures, strict=True)
+        more = [np.maximum(0.0, own[:, :2] - other[:, :2]) for own, other in pairs]
+        cost = [(tuple(own[0].tolist()), tuple(own.max(axis=0).tolist())) for own in more]
     return Optimum(
         tuple(QueueThresholds(float(threshold), float(limit)) for threshold, limit in best.choice),
         extra_rounds=best.rounds,
         evaluations=evaluator.calls,
+        loss_of_caps=tuple(cost),
+        stretch=stretch,
+    )
+
+
+def _exceeds(choice: Choice, caps: Sequence[int | None], times: int) -> bool:
+    """Whether an S lies above so many times what its queue may have."""
+    return any(
+        cap is not None and threshold > times * cap for (threshold, _), cap in zip(choice, caps, strict=True)
+    )
+
+
+def _searched(
+    problem: ThresholdProblem,
+    spaces: Sequence[Space],
+    surfaces: Sequence[Surface],
+    evaluator: "Evaluator",
+    tried: list["Evaluation"],
+    stretch: int | None,
+) -> "Evaluation":
+    """The best choice found, or of `tried`: every S at most `stretch` times its cap; None: however large."""
+    seen: set[Choice] = set()
+    for planned_weight in (0.0, PLANNED_WEIGHT):
+        if tried and min(tried).is_within:
+            break
+        for count in range(MOST_CORRECTIONS):
+            choice = _capped(
+                _best_choice(problem, spaces, surfaces, planned_weight, stretch), spaces, stretch
+            )
+            if choice in seen or (count >= CORRECTIONS and min(tried).delay_excess == 0):
+                break
+            seen.add(choice)
+            found = evaluator.evaluate(choice)
+            tried.append(found)
+            for surface, own, (threshold, limit) in zip(surfaces, found.figures, choice, strict=True):
+                surface.correct(threshold, problem.room_packets(limit) - threshold, own)
+    return min(tried)
+
+
+def _capped(choice: Choice, spaces: Sequence[Space], stretch: int | None) -> Choice:
+    """The choice with every S at most `stretch` times its cap, which the search keeps to its own steps."""
+    if stretch is None:
+        return choice
+    return tuple(
+        (threshold if space.cap is None else min(threshold, stretch * space.cap), limit)
+        for (threshold, limit), space in zip(choice, spaces, strict=True)
     )
 
 
@@ -153,7 +200,9 @@ def _spaces(problem: ThresholdProblem) -> list[Space]:
     given = problem.shared_limit_packets
     floors = [entry.least_threshold_packets for entry in problem.objectives]
     margins = [entry.least_margin_packets for entry in problem.objectives]
-    room = problem.buffer_packets if given is None else given
+    room = problem.buffer_packets if given is None else problem.room_packets(given)
+    caps = [entry.most_threshold_packets for entry in problem.objectives]
+    floors = [floor if cap is None else min(floor, cap) for floor, cap in zip(floors, caps, strict=True)]
     if problem.is_ordered:
         floors = list(accumulate(floors, max))
     needed = 2 * (len(floors) if given is None else 1)
@@ -163,19 +212,24 @@ def _spaces(problem: ThresholdProblem) -> list[Space]:
             where="buffer_packets",
             expected=f"at least {needed}",
         )
+    caps = [None if cap is None else max(cap, floor) for cap, floor in zip(caps, floors, strict=True)]
+    if problem.is_ordered:
+        lowest = accumulate((inf if cap is None else cap for cap in reversed(caps)), min)
+        caps = [None if cap == inf else int(cap) for cap in reversed(list(lowest))]
     # Room for bursts is certain up to a part of the buffer; beyond it costs as much as `_missing_room` says.
     wanted = sum(floors) + sum(margins) if given is None else max(floors) + max(margins)
     if wanted > room // CERTAIN_PART:
         floors = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in floors]
         margins = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in margins]
     spaces: list[Space] = []
-    for floor, margin in zip(floors, margins, strict=True):
+    for floor, margin, cap in zip(floors, margins, caps, strict=True):
         most = room if given is not None else room - (sum(floors) + sum(margins)) + floor + margin
         spaces.append(
             Space(
                 floor,
                 margin,
-                most,
+                most if given is None else given,
+                None if cap is None else max(cap, floor),
                 given is not None,
                 geometric_grid(floor, most - margin, GRID_THRESHOLDS if given is None else GRID_ALONE),
                 geometric_grid(margin, most - floor, GRID_MARGINS if given is None else 1),
@@ -214,17 +268,18 @@ class Evaluator:
         self._problem, self._predictor, self._progress = problem, predictor, progress
         self._weights = _weights(problem)
         planned = problem.scenarios[0].traffic
-        self._is_below = [_is_below(entry.traffic, planned) for entry in problem.scenarios]
+        self._is_below = [
+            entry.limit_packets is None and _is_below(entry.traffic, planned) for entry in problem.scenarios
+        ]
 
     def bounds(self, choice: Choice) -> list[FloatArray]:
         """Per chosen queue: (scenario, [loss of unimportant, of important packets, p99 delay]).
 
         Losses never grow when the load falls: scenarios below the planned load have its figures.
         """
-        full = self._problem.full(tuple(QueueThresholds(float(s), float(limit)) for s, limit in choice))
         said: list[FloatArray] = []
         for scenario, is_below in zip(self._problem.scenarios, self._is_below, strict=True):
-            said.append(said[0] if is_below and said else self._ask(scenario.traffic, full))
+            said.append(said[0] if is_below and said else self._ask(scenario, choice))
         return list(np.array(said).transpose(1, 0, 2))
 
     def evaluate(self, choice: Choice) -> Evaluation:
@@ -233,16 +288,16 @@ class Evaluator:
         found = self._evaluation(choice, figures)
         if found.rounds == 0 or not any(self._is_below[1:]):
             return found
-        full = self._problem.full(tuple(QueueThresholds(float(s), float(limit)) for s, limit in choice))
         for place, scenario in enumerate(self._problem.scenarios):
             if place and self._is_below[place]:
-                for own, exact in zip(figures, self._ask(scenario.traffic, full), strict=True):
+                for own, exact in zip(figures, self._ask(scenario, choice), strict=True):
                     own[place] = exact
         return self._evaluation(choice, figures)
 
-    def _ask(self, traffic: tuple[QueueTraffic, ...], full: tuple[QueueThresholds, ...]) -> FloatArray:
+    def _ask(self, scenario: Scenario, choice: Choice) -> FloatArray:
         """The model's figures of the chosen queues in one scenario."""
-        predictions = self._predictor(traffic, full)
+        full = self._problem.full(choice, scenario)
+        predictions = self._predictor(scenario.traffic, full)
         self.calls += 1
         if self._progress is not None:
             self._progress(self.calls)
@@ -259,7 +314,9 @@ class Evaluator:
             own_rounds, total = queue_cost(objective, own, self._weights, self._problem.hops)
             planned += float(own_rounds[0])
             rounds += float(own_rounds @ self._weights)
-            cost += float(total + _spread(objective, threshold, limit - threshold))
+            cost += float(
+                total + _spread(objective, threshold, self._problem.room_packets(limit) - threshold)
+            )
             excess += _delay_excess(objective, own)
         return Evaluation(choice, figures, rounds, cost, excess, planned == 0)
 
@@ -342,6 +399,7 @@ def _best_choice(
     spaces: Sequence[Space],
     surfaces: Sequence[Surface],
     planned_weight: float,
+    stretch: int | None,
 ) -> Choice:
     """The cheapest S and L of all queues between the points of the grid; the planned load may weigh more."""
     weights = _weights(problem)
@@ -349,7 +407,12 @@ def _best_choice(
     def costs(queue: int, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
         objective, figures = problem.objectives[queue], surfaces[queue].at(thresholds, margins)
         rounds, priced = queue_cost(objective, figures, weights, problem.hops)
-        return np.asarray(priced + planned_weight * rounds[..., 0] + _spread(objective, thresholds, margins))
+        total = priced + planned_weight * rounds[..., 0] + _spread(objective, thresholds, margins)
+        cap = spaces[queue].cap
+        if cap is not None and stretch is not None:
+            least = thresholds[thresholds >= spaces[queue].least_threshold].min(initial=inf)
+            total = np.where(thresholds <= max(stretch * cap, least), total, inf)
+        return np.asarray(total)
 
     if problem.shared_limit_packets is not None:
         return _choose_thresholds(problem, spaces, costs)
@@ -363,13 +426,15 @@ Costs = Callable[[int, FloatArray, FloatArray], FloatArray]
 def _choose_thresholds(problem: ThresholdProblem, spaces: Sequence[Space], costs: Costs) -> Choice:
     """S of every queue below its given L."""
     limit = spaces[0].limit
+    room = problem.room_packets(limit)
     least = min(space.least_threshold for space in spaces)
-    places = np.unique(np.round(np.linspace(least, limit - 1, 4 * LATTICE)))
+    exact = [space.cap for space in spaces if space.cap is not None and least <= space.cap < room]
+    places = np.unique(np.round([*np.linspace(least, room - 1, 4 * LATTICE), *exact]))
     stages: list[FloatArray] = []
     below = np.zeros(len(places))
     for queue, space in enumerate(spaces):
-        own = costs(queue, places, limit - places)
-        own[(places < space.least_threshold) | (places > limit - space.least_margin)] = inf
+        own = costs(queue, places, room - places)
+        own[(places < space.least_threshold) | (places > room - space.least_margin)] = inf
         stages.append(own + below)
         below = np.minimum.accumulate(stages[-1]) if problem.is_ordered else below
     chosen: list[tuple[int, int]] = []

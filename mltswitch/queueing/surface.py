@@ -26,6 +26,8 @@ class Space:
     least_margin: int
     limit: int
     """Largest L that leaves the other queues their least, or the only L."""
+    cap: int | None
+    """S may be no larger, however much would fit; None: it may."""
     is_fixed: bool
     """L is given, so that M follows from S."""
     thresholds: FloatArray

@@ -24,7 +24,7 @@ AXIS_TITLES: Final = {
     "load": "gradient load [bits over port rate]",
     "burst_packets": "burst size [packets]",
 }
-LINE_PIXELS: Final = {"completion": 1.6, "mm1k": 2.4, "paper": 3.2}
+LINE_PIXELS: Final = {"completion": 1.6, "paper": 3.2}
 """Where models agree, the wider line shows behind the narrower one."""
 CLOSE_BOUNDS: Final = 1.6
 """Bounds within this factor share a label."""

@@ -31,7 +31,7 @@ PURPLE: Final = "#b8609a"
 GREY: Final = "#7d858e"
 PALE_BLUE: Final = "#4f9ecf"
 
-MODEL_COLOURS: Final = {"completion": BLUE, "paper": VERMILLION, "mm1k": GREEN, "simulate": PURPLE}
+MODEL_COLOURS: Final = {"completion": BLUE, "paper": VERMILLION, "simulate": PURPLE}
 
 
 def model_colour(model: str) -> str:

@@ -10,7 +10,7 @@ from mltswitch.report.margins import PERCENT, break_text, end_to_end_loss
 from mltswitch.report.ports import PortGroup, queue_number
 from mltswitch.report.sweep import SIMULATE, Sweep, origin
 from mltswitch.report.thresholds import free_bytes, limit_bytes
-from mltswitch.units import format_seconds
+from mltswitch.units import BITS_PER_BYTE, format_seconds
 
 Row = tuple[str, ...]
 FIGURES: Final = ("loss unimportant", "loss important", "mean delay", "p99 delay")
@@ -40,14 +40,16 @@ def threshold_table(group: PortGroup) -> Table:
     rows = []
     for queue in profile.queues:
         threshold, found = queue.ecn_threshold_bytes, queue.prediction
-        limit = limit_bytes(queue)
+        limit, length = limit_bytes(queue), profile.length_bytes(queue.limit)
         rows.append(
             (
                 queue.traffic_class,
                 "-" if threshold is None else f"{threshold:,}",
                 "-" if threshold is None else f"{threshold / profile.packet_bytes:.4g}",
-                f"{limit:,}" if limit else str(queue.limit),
-                f"{limit / profile.packet_bytes:.4g}" if limit else "-",
+                format_seconds(threshold and threshold * BITS_PER_BYTE / profile.rate_bps),
+                format_seconds(queue.delay_bound_seconds),
+                f"{length:,}" if limit else f"{length:,} ({queue.limit})",
+                f"{length / profile.packet_bytes:.4g}",
                 f"{limit / profile.buffer_bytes:.1%}" if limit else "-",
                 loss_text(found, is_important=False),
                 loss_text(found, is_important=True),
@@ -59,6 +61,8 @@ def threshold_table(group: PortGroup) -> Table:
         "class",
         "S [B]",
         "S [packets]",
+        "S at the port's rate",
+        "delay bound",
         "L [B]",
         "L [packets]",
         "L [share of buffer]",
@@ -66,6 +70,8 @@ def threshold_table(group: PortGroup) -> Table:
     )
     free = free_bytes(profile)
     rest = f"{free:,} B not assigned" if free >= 0 else "the limits share the buffer"
+    if not any(map(limit_bytes, profile.queues)):
+        rest = "which the chip's ports share"
     return Table(
         f"Numbers: thresholds in a buffer of {profile.buffer_bytes:,} B, {rest}", columns, tuple(rows)
     )

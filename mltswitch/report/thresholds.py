@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from mltswitch.capabilities import BytesLimit
+from mltswitch.capabilities import AlphaLimit, BytesLimit
 from mltswitch.plan import Plan, PortProfile, QueueSettings
-from mltswitch.report.figure import Figure, Part, axis
-from mltswitch.report.palette import BLUE, GREY, MUTED, PALE_BLUE, PAPER
+from mltswitch.report.figure import Figure, Part, axis, vertical_line
+from mltswitch.report.palette import BLUE, GREY, INK, MUTED, PALE_BLUE, PAPER
 from mltswitch.report.ports import PortGroup
 
 KILOBYTE: Final = 1000
@@ -17,13 +17,21 @@ LEAST_SEGMENT: Final = 0.005
 
 
 def threshold_figures(group: PortGroup, name: str) -> tuple[Figure, ...]:
-    """S and L per queue, and the split of the buffer."""
-    return (_queues(group, f"{name}-queues"), _split(group, f"{name}-split"))
+    """S and L per queue, and the split of the buffer where limits in bytes divide it."""
+    queues = _queues(group, f"{name}-queues")
+    is_divided = any(map(limit_bytes, group.profile.queues))
+    return (queues, _split(group, f"{name}-split")) if is_divided else (queues,)
 
 
-def kilobytes(size_bytes: int) -> float:
+def kilobytes(size_bytes: float) -> float:
     """Decimal kilobytes, as the fabric file counts."""
     return size_bytes / KILOBYTE
+
+
+def kilobyte_text(size_bytes: float) -> str:
+    """`12.11 kB`, `1,562 kB`: four digits, or whole kilobytes."""
+    size = kilobytes(size_bytes)
+    return f"{size:,.0f} kB" if size >= KILOBYTE else f"{size:.4g} kB"
 
 
 def limit_bytes(queue: QueueSettings) -> int:
@@ -35,10 +43,17 @@ def _queues(group: PortGroup, name: str) -> Figure:
     profile = group.profile
     names = [queue.traffic_class for queue in profile.queues]
     thresholds = [kilobytes(queue.ecn_threshold_bytes or 0) for queue in profile.queues]
-    limits = [kilobytes(limit_bytes(queue)) for queue in profile.queues]
+    lengths = [kilobytes(profile.length_bytes(queue.limit)) for queue in profile.queues]
+    # An alpha may let queues that do not mark grow far beyond the others: their bars end with the picture.
+    end = 1.45 * max(
+        max(length, threshold)
+        for queue, length, threshold in zip(profile.queues, lengths, thresholds, strict=True)
+        if threshold or limit_bytes(queue)
+    )
+    limits = [min(length, end) for length in lengths]
     marking = [queue.ecn_threshold_bytes is not None for queue in profile.queues]
     above = [
-        limit - threshold if marks else 0.0
+        max(0.0, limit - threshold) if marks else 0.0
         for limit, threshold, marks in zip(limits, thresholds, marking, strict=True)
     ]
     plain = [0.0 if marks else limit for limit, marks in zip(limits, marking, strict=True)]
@@ -49,26 +64,38 @@ def _queues(group: PortGroup, name: str) -> Figure:
         {
             "type": "scatter",
             "mode": "text",
-            "x": limits,
+            "x": [
+                max(length, threshold) if length <= end else 0.0
+                for length, threshold in zip(lengths, thresholds, strict=True)
+            ],
             "y": names,
-            "text": [f"{SPACE}{_row_text(queue, f'<br>{SPACE}')}" for queue in profile.queues],
+            "text": [f"{SPACE}{_row_text(profile, queue, f'<br>{SPACE}')}" for queue in profile.queues],
             "textposition": "middle right",
-            "textfont": {"size": 11},
+            "textfont": {"size": 11, "color": [INK if length <= end else PAPER for length in lengths]},
             "hoverinfo": "skip",
             "cliponaxis": False,
         },
     )
-    spoken = "; ".join(f"{queue.traffic_class}: {_row_text(queue)}" for queue in profile.queues)
+    spoken = "; ".join(f"{queue.traffic_class}: {_row_text(profile, queue)}" for queue in profile.queues)
+    crowded = profile.crowded_bytes
+    shapes: tuple[Part, ...] = ()
+    labels: tuple[Part, ...] = ()
+    if crowded:
+        shape, label = vertical_line(kilobytes(crowded), f"all ports busy: {kilobyte_text(crowded)}")
+        shapes, labels = (shape,), (label,)
+        spoken += f"; with all ports busy a queue gets {kilobyte_text(crowded)}"
     return Figure(
         name,
         "Thresholds of each queue",
         f"Thresholds of the queues of {group.title}, in order of service. {spoken}.",
         traces,
         {
-            "xaxis": axis("waiting bytes [kB]", range=[0, 1.45 * max([*limits, 1.0])]),
+            "xaxis": axis("waiting bytes [kB]", range=[0, end]),
             "yaxis": axis("", autorange="reversed", showgrid=False),
         },
         height_pixels=70 + ROW_PIXELS * len(names),
+        shapes=shapes,
+        annotations=labels,
         layout={"barmode": "stack", "bargap": 0.35},
     )
 
@@ -81,18 +108,19 @@ def _bars(names: list[str], sizes: list[float], colour: str, meaning: str) -> Pa
         "x": [round(size, 3) for size in sizes],
         "marker": {"color": colour},
         "name": meaning,
-        "hovertemplate": f"%{{y}}<br>{meaning}<br>%{{x:.4g}} kB<extra></extra>",
+        "hovertemplate": f"%{{y}}<br>{meaning}<br>%{{x:,.4~r}} kB<extra></extra>",
     }
 
 
-def _row_text(queue: QueueSettings, between: str = ", ") -> str:
-    limit = f"{kilobytes(limit_bytes(queue)):.4g} kB" if limit_bytes(queue) else str(queue.limit)
-    threshold = queue.ecn_threshold_bytes
+def _row_text(profile: PortProfile, queue: QueueSettings, between: str = ", ") -> str:
+    limit, threshold = kilobyte_text(profile.length_bytes(queue.limit)), queue.ecn_threshold_bytes
+    if not limit_bytes(queue):
+        limit = f"{limit} ({queue.limit if isinstance(queue.limit, AlphaLimit) else 'what the port gets'})"
     if threshold is None:
         return f"L {limit}"
     if threshold == limit_bytes(queue):
         return f"S = L {limit}"
-    return f"S {kilobytes(threshold):.4g} kB{between}L {limit}"
+    return f"S {kilobyte_text(threshold)}{between}L {limit}"
 
 
 def _split(group: PortGroup, name: str) -> Figure:
@@ -103,17 +131,18 @@ def _split(group: PortGroup, name: str) -> Figure:
         if size:
             gradient = queue.ecn_threshold_bytes is not None
             traces.append(_segment(queue.traffic_class, size, BLUE if gradient else GREY, profile))
-    free = kilobytes(free_bytes(profile)) if any(map(limit_bytes, profile.queues)) else 0.0
+    free = kilobytes(free_bytes(profile))
+    whole = max(profile.buffer_bytes, profile.buffer_bytes - free_bytes(profile))
     if free > LEAST_SEGMENT * kilobytes(profile.buffer_bytes):
         traces.append(_segment("not assigned", free, "rgba(0,0,0,0)", profile))
-    parts = "; ".join(f"{trace['name']} {trace['x'][0]:.4g} kB" for trace in traces)
+    parts = "; ".join(f"{trace['name']} {kilobyte_text(trace['x'][0] * KILOBYTE)}" for trace in traces)
     return Figure(
         name,
         "Buffer split",
-        f"Buffer of {kilobytes(profile.buffer_bytes):.4g} kB of {group.title}. {parts}.",
+        f"Buffer of {kilobyte_text(profile.buffer_bytes)} of {group.title}. {parts}.",
         tuple(traces),
         {
-            "xaxis": axis("limits L within the port's buffer [kB]", range=[0, _split_end(profile)]),
+            "xaxis": axis("limits L within the port's buffer [kB]", range=[0, 1.01 * kilobytes(whole)]),
             "yaxis": axis("", showticklabels=False, showgrid=False),
         },
         height_pixels=118,
@@ -124,10 +153,6 @@ def _split(group: PortGroup, name: str) -> Figure:
 def free_bytes(profile: PortProfile) -> int:
     """What no limit claims; below 0 where queues share the buffer."""
     return profile.buffer_bytes - sum(limit_bytes(queue) for queue in profile.queues)
-
-
-def _split_end(profile: PortProfile) -> float:
-    return kilobytes(max(profile.buffer_bytes, profile.buffer_bytes - free_bytes(profile))) * 1.01
 
 
 def _segment(name: str, size_kilobytes: float, colour: str, profile: PortProfile) -> Part:
@@ -145,7 +170,7 @@ def _segment(name: str, size_kilobytes: float, colour: str, profile: PortProfile
         "insidetextanchor": "middle",
         "textangle": 0,
         "insidetextfont": {"color": "@ink" if is_free else "#ffffff", "size": 11},
-        "hovertemplate": f"{name}<br>%{{x:.4g}} kB, {share:.1%} of the buffer<extra></extra>",
+        "hovertemplate": f"{name}<br>%{{x:,.4~r}} kB, {share:.1%} of the buffer<extra></extra>",
     }
 
 

@@ -2,7 +2,10 @@
 
 from mltswitch.targets.base import (
     Change,
+    Claim,
+    Guard,
     Identity,
+    Lossless,
     Neighbour,
     Quantised,
     Release,
@@ -30,7 +33,10 @@ from mltswitch.targets.target import Target
 
 __all__ = [
     "Change",
+    "Claim",
+    "Guard",
     "Identity",
+    "Lossless",
     "Neighbour",
     "PortState",
     "Quantised",

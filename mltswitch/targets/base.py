@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.state import Difference, SwitchState
 
 
 class Session(StrEnum):
@@ -37,6 +37,16 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """What a device is asked before the first line of a change; it changes nothing."""
+
+    command: str
+    judge: Callable[[str], tuple[str, ...]]
+    """The answer → what the operator has to know, a sentence each; raises DeviceError where the device says
+    that it would refuse the change, or not do what it says."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What takes a device from what it runs to what it should run."""
 
@@ -52,6 +62,9 @@ class Change:
     """What the operator enters on the device to return to the state before; empty: it keeps none."""
     takes_down: tuple[str, ...] = ()
     """Ports that stop forwarding for a while."""
+    trial: Trial | None = None
+    stays: tuple[Difference, ...] = ()
+    """What will not be as planned even after it: somebody else's settings, which no line of ours removes."""
 
     @property
     def is_empty(self) -> bool:
@@ -73,6 +86,65 @@ class Timer:
     """Query for the names of all that wait or go back now; empty: the device refuses other changes then."""
     is_named: bool = True
     """False: `keep` keeps whatever waits, so it is sent only to a device that runs the change."""
+    has_ended: re.Pattern[str] | None = None
+    """What the device says where it refuses `keep` because nothing waits; None: it does not refuse that."""
+
+
+class Lossless(NamedTuple):
+    """What a priority with flow control (PFC) serves on a port now, or would lose."""
+
+    port: str
+    """Of the plan; another one where the plan moves code points on all ports of the switch."""
+    priority: int
+    dscps: tuple[int, ...]
+    """Of another port, those that the plan moves."""
+    otherwise: str = ""
+    """The setting, which the plan replaces, by which packets get there without regard to their DSCP."""
+
+
+class Claim(NamedTuple):
+    """Who has a device to himself, as it stands on the device."""
+
+    owner: str
+    """The state directory's mark, 8 hexadecimal digits."""
+    who: str
+    """User and host of the operator who took the device, as `anna@jump1`."""
+    since: int
+    """Seconds since 1970, by the clock that `Lock.read` tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A mark on the device that keeps other operators away, whatever machine they push from."""
+
+    query: str
+    read: Callable[[str], tuple[int, tuple[Claim, ...]]]
+    """Its answer → the time now, and all claims; raises DeviceError for what it cannot read."""
+    take: Callable[[Claim, str], tuple[Step, ...]]
+    """A claim, the answer → what makes it, where nobody else has one."""
+    release: Callable[[str, str], tuple[Step, ...]]
+    """An answer, an owner → what removes his claim, and what he has begun and not made run."""
+    configured: re.Pattern[str] | None = None
+    """What finds a claim in what runs, where it is a part of that: then it is made only before the first line
+    that takes effect, and gone before what runs is saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """How a device keeps two operators apart, and tells whether anything still works on its configuration."""
+
+    lock: Lock | None = None
+    enter: tuple[Step, ...] = ()
+    """Instead of a lock, before the last look: what only one session can have, as long as that is open."""
+    busy: str = ""
+    """Query that lists what changes the configuration now; nothing in the answer: nothing does. Empty: the
+    device does not tell, so it is looked at twice."""
+    compares: bool = False
+    """Whether what runs is read once more before the first line that takes effect, and has to be the same."""
+    whole: str = ""
+    """Query whose answer has to be the same, too, comments aside: the whole configuration."""
+    discard: tuple[Step, ...] = ()
+    """What drops the lines of ours that wait to take effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +157,8 @@ class RunningState:
     """What the operator has to know and no value of the state says, a sentence each."""
     unconfirmed: tuple[str, ...] = ()
     """What the device undoes by itself unless a push confirms it, a sentence each; verify fails for it."""
+    lossless: tuple[Lossless, ...] = ()
+    """What runs with flow control, and is not the plan's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +185,8 @@ class EgressCounters:
     dropped_packets: int | None = None
     """At the threshold and at the limit."""
     ce_marked_packets: int | None = None
+    admitted_packets: int | None = None
+    """Let into the queue, where nothing tells how many have left it."""
 
 
 QueueCounters = Mapping[tuple[str, int], EgressCounters]

@@ -3,15 +3,16 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network
+from shlex import quote
 from typing import Any, Final, TypeVar
 
 from mltswitch.errors import DeviceError
 from mltswitch.plan import Plan, Switch
-from mltswitch.targets.base import FileError, LineError, Quantised
+from mltswitch.targets.base import Claim, FileError, LineError, Lock, Quantised, Step
 from mltswitch.targets.state import RouteState
 
 _Value = TypeVar("_Value")
@@ -24,8 +25,12 @@ NO_NEXT_HOP: Final = IPv4Address(0)
 NULL_INTERFACE: Final = "Null0"
 """Where routes that discard lead, in whichever case an OS writes it."""
 _SPECTRUM_BOX: Final = re.compile(r"M?SN([2-5][0-9]{3})(?![0-9])")
+_JSON_BEGIN: Final = re.compile(r"[\[{](?=\s*[\[{\"\]}])")
+"""Not what stands in a prompt, such as `[standalone: master]`."""
+_QUOTED_CHARACTERS: Final = 60
 NOT_SAVED: Final = "what runs is not saved: a reboot brings something else; a push saves it"
 """A note, of any OS that can tell."""
+SAVED_UNREAD: Final = "what it starts with cannot be read, so nobody can tell whether what runs is saved"
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 
@@ -33,6 +38,23 @@ Key = tuple[tuple[str, ...], str]
 def with_item(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
     """The tuple with one item replaced."""
     return (*values[:index], value, *values[index + 1 :])
+
+
+def indices_of(values: Iterable[object], value: object) -> tuple[int, ...]:
+    """Where a value stands, such as the code points that lead to a priority."""
+    return tuple(index for index, each in enumerate(values) if each == value)
+
+
+def numbers_in(text: str, count: int) -> range:
+    """The numbers of `8` or `8-10`, all below `count`; raises ValueError for anything else.
+
+    Checked before anybody counts them: a device may answer `0-20000000`.
+    """
+    first, dash, last = text.partition("-")
+    numbers = range(int(first), int(last if dash else first) + 1)
+    if not (text.isascii() and (first + last).isdecimal() and numbers.start < numbers.stop <= count):
+        raise ValueError(f"{text!r} is no range of numbers below {count}")
+    return numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +122,71 @@ def check_lines(found: Iterable[tuple[int, Key]], rendered: Iterable[tuple[int, 
 
 
 @contextmanager
-def known_form(query: str) -> Iterator[None]:
+def known_form(query: str, hint: str = "") -> Iterator[None]:
     """Raises DeviceError where what is done with an answer shows that it has another form."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DeviceError(
-            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})"
+            f"the answer to {query!r} has another form than known ({type(error).__name__}: {error})",
+            hint=hint,
         ) from None
 
 
-def json_in(answer: str) -> Any:
-    """The document in an answer; some command lines print words before and behind it. Raises ValueError."""
-    begin = min((answer.index(bracket) for bracket in "[{" if bracket in answer), default=0)
-    return json.JSONDecoder().raw_decode(answer, begin)[0]
+def known_word(word: object, meanings: Mapping[str, _Value], subject: str, query: str) -> _Value:
+    """What a word of a device means, by a closed table; raises DeviceError for every other word.
+
+    A word that nobody has read is never taken for a harmless one: a newer release may say by it what an older
+    one said by another.
+    """
+    if isinstance(word, str) and word in meanings:
+        return meanings[word]
+    raise DeviceError(
+        f"{subject} is {repr(word)[:120]}, which mltswitch does not know",
+        where=query,
+        expected=f"one of {', '.join(each or 'nothing' for each in meanings)}",
+        hint="a release that nobody has read may say so: look at the device, and report the answer",
+    )
+
+
+SWITCHED: Final = dict.fromkeys(("enabled", "enable", "on", "yes"), True) | dict.fromkeys(
+    ("disabled", "disable", "off", "no"), False
+)
+"""What says in lower case that something is on or off, whichever of these words a release prefers."""
+
+
+def is_on(word: object, subject: str, query: str, others: Mapping[str, bool] | None = None) -> bool:
+    """Whether a word says that something is on; raises DeviceError for a word that is not known."""
+    return known_word(str(word).strip().lower(), SWITCHED | dict(others or {}), subject, query)
+
+
+def json_in(answer: str, *, may_contradict: bool = False) -> Any:
+    """The one document in an answer; some command lines print words before and behind it.
+
+    Raises ValueError where there is none, where it is cut short or another follows, and where a key stands
+    twice with different values, unless `may_contradict`: then such a key is None.
+    """
+    begin = _JSON_BEGIN.search(answer)
+    if begin is None:
+        raise ValueError(f"no JSON, but {answer.strip()[:_QUOTED_CHARACTERS]!r}")
+
+    def joined(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        for name, value in pairs if len(found) < len(pairs) else ():
+            if found[name] != value:
+                if not may_contradict:
+                    raise ValueError(f"{name!r} stands twice, as {value!r} and as {found[name]!r}")
+                found[name] = None
+        return found
+
+    try:
+        document, end = json.JSONDecoder(object_pairs_hook=joined).raw_decode(answer, begin.start())
+    except json.JSONDecodeError as error:
+        rest = answer[max(error.pos - _QUOTED_CHARACTERS // 2, 0) :][:_QUOTED_CHARACTERS]
+        raise ValueError(f"no JSON, or cut short, at {rest!r}") from None
+    if _JSON_BEGIN.search(answer, end) is not None:
+        raise ValueError(f"more than one document: {answer[end:].strip()[:_QUOTED_CHARACTERS]!r}")
+    return document
 
 
 def count_in(text: object) -> int | None:
@@ -156,7 +229,58 @@ def spectrum_hardware(model: str) -> tuple[str, ...]:
     return () if match is None else (f"sn{match[1]}",)
 
 
+def unknown_box(model: str, planned: str) -> str:
+    """The note about a box of which nobody here knows the hardware."""
+    box = model or "this box"
+    return f"whether {box} is the hardware {planned}, for which the plan was made, is not known"
+
+
 def without_route_ports(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quantised:
     """The same for a device whose routes name the next hop alone."""
     routes = tuple(RouteState(route.prefix, route.next_hop, "") for route in quantised.state.routes)
     return replace(quantised, state=replace(quantised.state, routes=routes))
+
+
+LINK: Final = "/run/lock/mltswitch"
+_SIGN: Final = "mltswitch"
+_SINCE_DIGITS: Final = 11
+"""Most digits of the time in a mark, seconds since 1970: until the year 5138."""
+
+
+def shell_lock(link: str = LINK, *, sudo: str = "") -> Lock:
+    """A lock on a device with a POSIX shell: a symbolic link whose target says who has it.
+
+    The link is made in one step or not at all, whatever else is going on, and it says who made it from the
+    first moment on. It lies where every user of the device may make files and nobody may remove those of
+    others (Debian's /run/lock), and a reboot takes it away. Its place may be an expression of the shell;
+    `sudo` begins what removes it.
+    """
+    query = f"date +%s; readlink {link} || true"
+
+    def marked(answer: str) -> tuple[int, dict[str, Claim]]:
+        with known_form(query, hint=f"where nobody works on the device, enter there: {sudo}rm {link}"):
+            now, *links = answer.splitlines()
+            claims = {}
+            for text in links:
+                sign, owner, since, who = text.split(" ", 3)
+                if sign != _SIGN or not since.isdecimal() or len(since) > _SINCE_DIGITS:
+                    raise ValueError(text)
+                claims[text] = Claim(owner, who, int(since))
+            return int(now), claims
+
+    def read(answer: str) -> tuple[int, tuple[Claim, ...]]:
+        now, claims = marked(answer)
+        return now, tuple(claims.values())
+
+    def take(claim: Claim, _answer: str) -> tuple[Step, ...]:
+        text = f"{_SIGN} {claim.owner} {claim.since} {claim.who}"
+        return (Step(f"ln -sT {quote(text)} {link}"),)
+
+    def release(answer: str, owner: str) -> tuple[Step, ...]:
+        texts = (text for text, claim in marked(answer)[1].items() if claim.owner == owner)
+        # By now it may be another's, who has taken this one away.
+        return tuple(
+            Step(f"readlink {link} | grep -vqxF {quote(text)} || {sudo}rm -f {link}") for text in texts
+        )
+
+    return Lock(query, read, take, release)

@@ -6,21 +6,21 @@ Onyx as HPE's CANU reads and records it; the tables of NVUE (NVUE reference, `nv
 FASTPATH (Dell N-series and NETGEAR command references, `show lldp remote-device all`).
 """
 
-import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
 
 from mltswitch.targets.base import Neighbour
+from mltswitch.targets.common import json_in
 
 _ONYX_PORT: Final = re.compile(r"Eth([0-9/]+)")
-_RULE: Final = re.compile(r"-{2,}[- ]*")
+_RULE: Final = re.compile(r"--[- ]*")
 
 
 def lldpd_neighbours(answer: str) -> Iterator[Neighbour]:
     """`lldpctl -f json0`; nothing where the daemon is not there."""
-    shown = json.loads(answer) if answer.strip() else {}
-    for part in shown.get("lldp", ()):
+    shown = json_in(answer) if answer.strip() else {}
+    for part in shown["lldp"] if shown else ():
         for entry in part.get("interface", ()):
             system = _values(entry, "chassis", "name")
             ports = (*_values(entry, "port", "id"), *_values(entry, "port", "descr"))
@@ -34,15 +34,13 @@ def _values(entry: Any, group: str, name: str) -> tuple[str, ...]:
 
 def eos_neighbours(answer: str) -> Iterator[Neighbour]:
     """`show lldp neighbors | json`."""
-    shown, _ = json.JSONDecoder().raw_decode(answer, answer.index("{"))
-    for entry in shown["lldpNeighbors"]:
+    for entry in json_in(answer)["lldpNeighbors"]:
         yield Neighbour(str(entry["port"]), str(entry["neighborDevice"]), (str(entry["neighborPort"]),))
 
 
 def onyx_neighbours(answer: str) -> Iterator[Neighbour]:
     """`show lldp interfaces ethernet remote | json-print`: a port is `Eth1/1`, or `Eth1/1 (Po1)` in a LAG."""
-    shown, _ = json.JSONDecoder().raw_decode(answer, answer.index("["))
-    for part in shown:
+    for part in json_in(answer):
         for name, entries in part.items():
             if (port := _ONYX_PORT.match(name)) is None:
                 continue  # `Lines`, where no neighbour is known
@@ -65,12 +63,19 @@ def fastpath_neighbours(answer: str) -> Iterator[Neighbour]:
 
 
 def _rows(answer: str) -> Iterator[list[str]]:
-    """Rows below the rule of a table whose five columns the rule's dashes mark, with a first cell."""
+    """Rows below the rule of a table whose five columns the rule's dashes mark, with a first cell.
+
+    Raises ValueError where there is no such table, for nobody knows then who the neighbours are.
+    """
     starts: list[int] = []
     for line in answer.splitlines():
         if _RULE.fullmatch(line.strip()):
             starts = [match.start() for match in re.finditer("-+", line)]
-        elif len(starts) == 5:
+            if len(starts) != 5:
+                raise ValueError(f"a table of {len(starts)} columns, not 5")
+        elif starts:
             cells = [line[a:b].strip() for a, b in zip(starts, [*starts[1:], None], strict=True)]
             if cells[0]:
                 yield cells
+    if answer.strip() and not starts:
+        raise ValueError(f"no table, but {answer.strip()[:80]!r}")

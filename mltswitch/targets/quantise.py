@@ -1,4 +1,4 @@
-"""A plan rounded to what one device can express, driven by its capabilities alone."""
+"""A plan rounded to what one device can express, by its capabilities alone, and what it cannot do at all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from mltswitch.plan import (
     PortProfile,
     PortRole,
     QueueSettings,
+    Segments,
+    Switch,
     TrafficClass,
     check_lossless,
     check_spray_mode,
 )
 from mltswitch.plan.trust import background_dscp, forbidden_dscps, leak
 from mltswitch.targets.base import Quantised, Rounding
-from mltswitch.targets.paths import segment_routing
-from mltswitch.targets.shortfalls import shortfalls_of
-from mltswitch.targets.state import PortState, QueueState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, SegmentRouteState, SegmentRouting, SwitchState
 from mltswitch.units import format_bytes, format_ratio
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -290,3 +290,42 @@ class _Rounder:
         if isinstance(value, AlphaLimit) and self.capabilities.limit.pool_bytes is not None:
             return f"{value} (about {format_bytes(value.resting_bytes(self.capabilities.limit.pool_bytes))})"
         return str(value)
+
+
+def segment_routing(plan: Plan, switch: Switch) -> SegmentRouting | None:
+    """Locator and routes, where the plan sprays by segment lists."""
+    block = plan.fabric.addressing.segments
+    if block is None:
+        return None
+    rules = Segments(block, plan.fabric.addressing)
+    return SegmentRouting(
+        rules.own_locator(switch),
+        tuple(
+            SegmentRouteState(route.prefix, route.next_hop, route.port)
+            for route in rules.routes(switch, plan.topology.tier_index)
+        ),
+    )
+
+
+def shortfalls_of(plan: Plan, switch: Switch, capabilities: Capabilities) -> Iterator[str]:
+    """What nothing of the state can say on this device; who leans on it has to know."""
+    for entry in plan.classes:
+        is_last = entry.kind is ClassKind.BACKGROUND
+        if entry.guaranteed_share is not None and not capabilities.can_guarantee(is_last=is_last):
+            yield (
+                f"{entry.name} is not guaranteed its {format_ratio(entry.guaranteed_share)} of a port: "
+                "only the senders' rate cap keeps gradients from starving it"
+            )
+        cap = entry.rate_cap_share if entry.kind is ClassKind.CONTROL else None
+        if cap is not None and capabilities.maximum_bandwidth is None:
+            yield (
+                f"{entry.name} is not held to {format_ratio(cap)} of a port: a host that "
+                "sends more of it starves the gradients"
+            )
+        if entry.kind is ClassKind.LOSSLESS:
+            yield (
+                f"{entry.name} keeps the scheduling, PFC and buffers that the switch has for its queue: "
+                "mltswitch neither sets nor checks them"
+            )
+    if not capabilities.demotes_host_control and any(port.peer_is_host for port in switch.ports):
+        yield "CS6 and CS7 from hosts are believed: one DSCP map serves all ports"

@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 import mltswitch.targets as room
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UserInputError
+from mltswitch.errors import UserInputError, did_you_mean
 from mltswitch.targets.target import Target
 
 ENTRY_POINT_GROUP = "mltswitch.targets"
@@ -38,7 +38,9 @@ def target_for(platform: str, *, where: str = "") -> Target:
         return targets()[platform]
     except KeyError:
         raise UserInputError(
-            f"unknown platform {platform!r}", where=where, expected=f"one of {', '.join(targets())}"
+            f"unknown platform {platform!r}{did_you_mean(platform, targets())}",
+            where=where,
+            expected=f"one of {', '.join(targets())}",
         ) from None
 
 

@@ -86,6 +86,11 @@ class SwitchMap:
     remapped: frozenset[str] = frozenset()
     """Names of the ports where `remap` holds."""
 
+    def moved(self, queue_of: Sequence[int], queue: int) -> tuple[int, ...]:
+        """Code points that a switch's map leads to a queue now, and this one elsewhere."""
+        kept = self.dscps.get(queue, ())
+        return tuple(dscp for dscp, led_to in enumerate(queue_of) if led_to == queue and dscp not in kept)
+
 
 def code_points(queue_of: Iterable[int]) -> dict[int, tuple[int, ...]]:
     """Queue → its code points, ascending, from the queue of each code point; queues without one left out."""

@@ -1,7 +1,7 @@
 """What one switch runs, as far as mltswitch owns it: what is rendered, read back and compared."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Address, IPv6Network
 from operator import attrgetter
 from typing import Final
@@ -105,6 +105,8 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
     """Equal-cost routes are chosen packet by packet."""
     background_dscp: int = 0
     """What ports rewrite code points to."""
+    unexpected: tuple[str, ...] = field(default=(), compare=False)
+    """What the whole switch runs that touches the plan's ports and that no plan asks for; equality has it."""
 
     def __eq__(self, other: object) -> bool:
         """Whether everything is the same; ports that share their queues are compared once."""
@@ -115,6 +117,7 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
             and self.segment_routing == other.segment_routing
             and self.packet_spraying == other.packet_spraying
             and self.background_dscp == other.background_dscp
+            and self.unexpected == other.unexpected
             and same_ports(self.ports, other.ports)
         )
 
@@ -140,6 +143,7 @@ def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bo
     return len(ones) == len(others)
 
 
+_CONFIGURATION: Final = "configuration"
 DISCARDED: Final = "discarded"
 """What a route to nowhere does with packets."""
 FIELD_WORDS: Final = {
@@ -168,7 +172,9 @@ class Difference:
     found: str
 
     def __str__(self) -> str:
-        place = f"port {self.port}" if self.port else "routes"
+        place = (
+            f"port {self.port}" if self.port else "the switch" if self.field == _CONFIGURATION else "routes"
+        )
         if self.queue is not None:
             place += f", queue {self.queue}"
         return f"{place}: {self.field} expected {self.expected}, found {self.found}"
@@ -177,6 +183,7 @@ class Difference:
 def differences(expected: SwitchState, found: SwitchState) -> tuple[Difference, ...]:
     """Every value in which `found` differs; ports that `expected` does not name are not ours to judge."""
     return (
+        *(Difference("", None, _CONFIGURATION, "as planned", fault) for fault in found.unexpected),
         *_port_differences(expected, found),
         *_rewriting_differences(expected, found),
         *_route_differences(expected, found),
@@ -189,7 +196,7 @@ def _port_differences(expected: SwitchState, found: SwitchState) -> Iterator[Dif
     for port in expected.ports:
         other = found_ports.get(port.name)
         if other is None:
-            yield Difference(port.name, None, "configuration", "present", "absent")
+            yield Difference(port.name, None, _CONFIGURATION, "present", "absent")
             continue
         for name in _PORT_FIELDS:
             wanted, actual = getattr(port, name), getattr(other, name)
@@ -197,7 +204,7 @@ def _port_differences(expected: SwitchState, found: SwitchState) -> Iterator[Dif
                 yield Difference(port.name, None, name, str(wanted), str(actual))
         yield from _queue_differences(port, other)
         for fault in other.unexpected:
-            yield Difference(port.name, None, "configuration", "as planned", fault)
+            yield Difference(port.name, None, _CONFIGURATION, "as planned", fault)
 
 
 def _rewriting_differences(expected: SwitchState, found: SwitchState) -> Iterator[Difference]:

@@ -11,6 +11,7 @@ from mltswitch.plan import Plan, Switch
 from mltswitch.targets.base import (
     Change,
     FileError,
+    Guard,
     Identity,
     LineError,
     Neighbour,
@@ -44,8 +45,8 @@ class Target:
 
     platform: str
     session: Session
-    netmiko_type: str = ""
-    """netmiko's name for the device type; empty without SSH."""
+    dialect: str = ""
+    """Whose command line it is, by netmiko's name; empty where the session is none."""
     models: Mapping[str, Capabilities]
     """Hardware by name, the default first."""
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -78,6 +79,8 @@ class Target:
     """Whether ports may stop forwarding while a change is made; which ones, the change says."""
     timer: Timer | None = None
     """How the device goes back by itself; None where it cannot."""
+    guard: Guard
+    """How the device keeps two operators apart, and what tells that it is idle."""
     identity_queries: tuple[str, ...] = ()
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None

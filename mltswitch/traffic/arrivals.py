@@ -19,9 +19,9 @@ def _number(value: Any) -> Any:
     if isinstance(value, str) and _EXPONENT.fullmatch(value):
         return float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("Input should be a number")  # noqa: TRY004  (pydantic reads ValueError)
+        raise ValueError("must be a number")  # noqa: TRY004  (pydantic reads ValueError)
     if isinstance(value, int) and abs(value) > 10**18:
-        raise ValueError("Input should be a number that a network could have")
+        raise ValueError("must be a number that a network could have")
     return value
 
 

@@ -38,7 +38,8 @@ def fit_counters(path: Path, settings: FitSettings, on_progress: Progress | None
                 expected="a column bytes",
                 hint="or give --mtu",
             )
-        packet_bytes = max(1, round(_largest_mean(counters)))
+        means = (sum(c.sizes) / sum(c.packets) for c in counters.values() if sum(c.packets))
+        packet_bytes = max(1, round(max(means)))
     classes = [
         _fit(name, counter, settings.rate_bps, packet_bytes, has_bytes) for name, counter in counters.items()
     ]
@@ -74,10 +75,6 @@ def _notes(
         yield f"A full-size packet is taken to be {packet_bytes:,} B, the largest mean of a class's packets."
     if wraps := sum(counter.wraps for counter in counters.values()):
         yield f"Counters of 32 bits began anew {wraps} times; that was undone."
-
-
-def _largest_mean(counters: dict[str, Counter]) -> float:
-    return max(sum(c.sizes) / sum(c.packets) for c in counters.values() if sum(c.packets))
 
 
 def _fit(name: str, counter: Counter, rate_bps: int, packet_bytes: int, has_bytes: bool) -> ClassTraffic:

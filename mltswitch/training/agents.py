@@ -6,12 +6,14 @@ with Group(rank, world, "env://", config=config) as group:
     node.wait(step)
 """
 
+import atexit
 import logging
 import queue
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -23,42 +25,43 @@ from mltswitch.hostagent import (
     Agent,
     AgentConfig,
     AgentError,
-    Channel,
     Completion,
     CompletionQueue,
-    DeadlineExceededError,
-    Gather,
     Group,
-    ReceiveRequest,
-    SendRequest,
 )
-from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
-from mltswitch.training.axes import Crossing, Direction, Elements, Post, Stage, axes_of
-from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
+from mltswitch.hostagent.telemetry.events import AgentEvent, GradientsLeftOut, PeerLost
+from mltswitch.training.axes import Crossing, Elements, Stage, axes_of
+from mltswitch.training.carrier import AgentCarrier
+from mltswitch.training.errors import (
+    EXPLAINING_SECONDS,
+    JobMismatchError,
+    NodeLateError,
+    NodeLostError,
+    TrainingError,
+    cause_of,
+    ending_of,
+    ending_of_process,
+)
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
 from mltswitch.training.sums import Loss
+from mltswitch.units import NANOSECONDS
 
 _log: Final = logging.getLogger(__name__)
-CHANNEL: Final = "training"
 TURN_SECONDS: Final = 0.5
-"""Between looks at deadlines and at what other nodes say."""
+"""Between looks at deadlines and at what other nodes say, or a part of the deadline:"""
+LOOKS: Final = 8
 MEETING_TURN_SECONDS: Final = 0.02
-PATIENCE: Final = 2.0
-"""Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
 MEETING_SECONDS: Final = 60.0
 LEAVING_SECONDS: Final = 10.0
 """For the others to be done, too, when a node leaves."""
-ROUNDS_GATHERED: Final = 8
-"""Of the transport's gathers that may still get posts."""
+EXIT_SECONDS: Final = 2.0
+"""The same, where its process ends; and for the others to have heard why."""
 MOST_LOSSES: Final = 10_000
 """Kept for `take_losses`, which nobody may call."""
 JOB_TENSOR: Final = (1 << 32) - 1
 PARAMETER_TENSOR: Final = JOB_TENSOR - 1
 MOST_JOB_BYTES: Final = 256 << 20
-
-_Key = tuple[Direction, int, int, int]
-
 
 _Call = Callable[[int], None]
 """Something for the node's thread to do, at a time in ns."""
@@ -75,95 +78,6 @@ class _Inbox(CompletionQueue):
         self.entries.put(completion)
 
 
-class AgentCarrier:
-    """Posts of one node on the channel `training` of its agent."""
-
-    def __init__(self, job: Job, agent: Agent, names: Sequence[str], inbox: CompletionQueue) -> None:
-        self._job = job
-        self._agent = agent
-        self._names: Final = tuple(names)
-        self._numbers: Final = {name: number for number, name in enumerate(names)}
-        self._inbox = inbox
-        self.channel: Final[Channel] = agent.channel(CHANNEL, transport=job.transport)
-        self.failed: list[Crossing] = []
-        """Posts that could not begin."""
-        self._gathers: dict[int, Gather] = {}
-        """Of the last rounds, where the transport closes early."""
-        self._varies = axes_of(job)[0].votes
-        """Whether pieces of one round belong to different steps, so that they end each by itself."""
-
-    def post(self, posts: Sequence[Post]) -> None:
-        """One post of the agent for each peer and direction."""
-        groups: defaultdict[tuple[int, Direction], list[Post]] = defaultdict(list)
-        for post in posts:
-            groups[post.peer, post.direction].append(post)
-        for (peer, direction), group in groups.items():
-            name = self._names[peer]
-            try:
-                if direction is Direction.SEND:
-                    self.channel.post_sends(name, [*map(self._send, group)], self._inbox)
-                else:
-                    self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
-            except AgentError as error:
-                self.failed += [Crossing(post.key, error=error) for post in group]
-
-    def abort(self, reason: str) -> None:
-        """Say goodbye to all others, with the reason."""
-        for name in self._names:
-            if name != self._agent.name:
-                self._agent.disconnect(name, reason[:200])
-
-    def crossing(self, completion: Completion) -> Crossing:
-        """What a completion means to the node."""
-        direction = Direction(completion.direction.value)
-        peer = self._numbers[completion.peer]
-        key = (direction, peer, completion.tensor, completion.round_number)
-        error: Exception | None = completion.error
-        if isinstance(error, DeadlineExceededError):
-            error = NodeLateError(str(error), where=self._job.node_name(peer))
-        is_receive = direction is Direction.RECEIVE and error is None
-        return Crossing(key, tuple(completion.missing) if is_receive else (), error)
-
-    def _send(self, post: Post) -> SendRequest:
-        classes = self._agent.config.classes
-        assert classes is not None, "a resolved configuration has classes"  # noqa: S101
-        layers, points = len(self._job.layers), len(classes.gradient_dscp)
-        is_planned = classes.layers == layers and post.stage is Stage.NOW
-        number = points - 1 if post.stage is Stage.LATER else post.layer * points // layers
-        return SendRequest(
-            data=post.data,
-            tensor=post.tensor,
-            round_number=post.round_number,
-            layer=post.layer * (classes.layers or layers) // layers,
-            traffic_class=None if is_planned else f"gradient-{number}",
-            deadline_seconds=PATIENCE * self._job.deadline_seconds,
-        )
-
-    def _receive(self, post: Post) -> ReceiveRequest:
-        closes_early = self.channel.closes_early and post.stage is Stage.NOW
-        waits_for_all = self.channel.closes_early and post.stage is Stage.LATER
-        return ReceiveRequest(
-            buffer=post.data,
-            tensor=post.tensor,
-            round_number=post.round_number,
-            loss_bound=0.0 if waits_for_all else post.loss_bound,
-            deadline_seconds=PATIENCE * self._job.deadline_seconds,
-            deadline_from="first-byte" if post.is_early else "post",
-            gather=self._gather(post) if closes_early and post.loss_bound and not self._varies else None,
-        )
-
-    def _gather(self, post: Post) -> Gather:
-        """All that this node receives in a round ends together."""
-        gather = self._gathers.get(post.round_number)
-        if gather is None:
-            gather = self._gathers[post.round_number] = self.channel.gather(
-                least_percentage=1 - post.loss_bound
-            )
-            if len(self._gathers) > ROUNDS_GATHERED:
-                del self._gathers[next(iter(self._gathers))]
-        return gather
-
-
 def share_job(job: Job, group: Group, parameters: Elements | None = None) -> None:
     """Rank 0 tells the servers, which have no model, what the job is, and the parameters that they keep.
 
@@ -174,7 +88,7 @@ def share_job(job: Job, group: Group, parameters: Elements | None = None) -> Non
         for server in range(job.world, job.nodes):
             peer = group.peer(server)
             group.agent.send_message(peer, str(len(text)).encode(), MEETING_SECONDS)
-            send = partial(group.agent.post_send, peer, traffic_class="gradient-0")
+            send = partial(group.agent.post_send, peer, traffic_class="gradient-0", importance="all")
             send(text, tensor=JOB_TENSOR).wait(MEETING_SECONDS)
             if parameters is not None:
                 send(parameters, tensor=PARAMETER_TENSOR).wait(job.deadline_seconds)
@@ -210,7 +124,8 @@ def serve(
         if not size.isdigit() or int(size) > MOST_JOB_BYTES:
             raise JobMismatchError("tells no job of this version", where="rank 0")
         text = np.empty(int(size), np.uint8)
-        group.agent.post_receive(group.peer(0), text, tensor=JOB_TENSOR).wait(timeout_seconds)
+        receive = partial(group.agent.post_receive, group.peer(0), loss_bound=0.0)
+        receive(text, tensor=JOB_TENSOR).wait(timeout_seconds)
         try:
             job = TypeAdapter(Job).validate_json(text.tobytes())
         except (ValidationError, UserInputError):
@@ -221,12 +136,17 @@ def serve(
         parameters = None
         if axes_of(job)[0].needs.lone_pushes:
             parameters = np.empty(job.elements, job.element_type)
-            into = group.agent.post_receive(group.peer(0), parameters, tensor=PARAMETER_TENSOR)
-            into.wait(timeout_seconds)
+            receive(parameters, tensor=PARAMETER_TENSOR).wait(timeout_seconds)
         node = AgentNode(
             job, number, group.agent, group.names, parameters=parameters, timeout_seconds=timeout_seconds
         )
-        node.serve()
+        try:
+            node.serve()
+        except TrainingError:
+            raise
+        except BaseException as error:
+            node.close(ending_of(error))
+            raise
     return job
 
 
@@ -275,7 +195,12 @@ class AgentNode:
         self._has_told = False
         """Whether the others have been told that this node leaves."""
         self._has_warned = False
+        self.report: GradientsLeftOut | None = None
+        """The last one of what bounds left out, over all nodes."""
         self._listened_seconds = 0.0
+        self._pause = min(TURN_SECONDS, job.deadline_seconds / LOOKS)
+        self._unexplained: deque[tuple[int, int, _Call]] = deque()
+        """(time in ns, node, what ends the job unless somebody says goodbye with the cause until then)."""
         others = [name for name in names if name != agent.name]
         try:
             self._carrier.channel.wait_for_peers(others, timeout_seconds)
@@ -284,6 +209,7 @@ class AgentNode:
         agent.observe(self)
         self._thread = threading.Thread(target=self._run, name=f"training-{number}", daemon=True)
         self._thread.start()
+        atexit.register(self._at_exit)
         self._meet(timeout_seconds)
 
     def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements) -> None:
@@ -339,12 +265,17 @@ class AgentNode:
             self._losses.clear()
         return losses
 
-    def close(self, reason: str = "") -> None:
+    def _at_exit(self) -> None:
+        """The process ends, and nobody has closed this: the others hear of an exception."""
+        self.close(ending_of_process(), EXIT_SECONDS)
+
+    def close(self, reason: str = "", patience_seconds: float = LEAVING_SECONDS) -> None:
         """Take no more part; the agent stays.
 
         Waits a little for the others to be done, too, for they may still need what this node has. With a
         reason, that of an error here, it ends the job for all at once.
         """
+        atexit.unregister(self._at_exit)
         with self._changed:
             if reason:
                 self.node.fail(NodeLostError(reason, where=self.job.node_name(self.node.number)))
@@ -353,7 +284,7 @@ class AgentNode:
                 self.node.leave()
                 self._is_leaving = True
                 self._inbox.entries.put(None)
-                until = time.monotonic() + LEAVING_SECONDS
+                until = time.monotonic() + patience_seconds
                 while self._error is None and time.monotonic() < until:
                     if self.node.is_idle and self.node.has_left_all and self._has_told:
                         break
@@ -363,6 +294,9 @@ class AgentNode:
         self._inbox.entries.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(MEETING_SECONDS)
+        until = time.monotonic() + EXIT_SECONDS
+        while self._error is not None and self._is_connected and time.monotonic() < until:
+            time.sleep(MEETING_TURN_SECONDS)  # the others hear why before they hear that the agent closes
         with self._changed:
             if self._error is None:  # whoever comes later, or still waits, must not wait for ever
                 self._error = NodeLostError("has left the job", where=self.job.node_name(self.node.number))
@@ -372,6 +306,10 @@ class AgentNode:
         """For the agent."""
         if isinstance(event, PeerLost):
             self._inbox.entries.put(event)
+
+    @property
+    def _is_connected(self) -> bool:
+        return bool({*self._agent.peers} & {*self._names})
 
     def _check(self) -> None:
         error = self._error
@@ -403,8 +341,8 @@ class AgentNode:
             self._end()
 
     def _turn(self) -> None:
-        is_talking = self._is_leaving or not self.node.has_met_all
-        pause = MEETING_TURN_SECONDS if is_talking else TURN_SECONDS
+        is_talking = self._is_leaving or not self.node.has_met_all or self.node.is_asking
+        pause = MEETING_TURN_SECONDS if is_talking or self._unexplained else self._pause
         if time.monotonic() - self._listened_seconds > pause:
             self._listened_seconds = time.monotonic()
             is_leaving = self._is_leaving
@@ -421,20 +359,19 @@ class AgentNode:
                     entry = self._inbox.entries.get_nowait()
                 except queue.Empty:
                     entry = None
-            self.node.check(time.monotonic_ns())
+            now_ns = time.monotonic_ns()
+            while self._unexplained and self._unexplained[0][0] <= now_ns:
+                self._unexplained.popleft()[2](now_ns)
+            self.node.check(now_ns)
             self._do()
 
     def _take(self, entry: Completion | _Call | PeerLost) -> None:
         now_ns = time.monotonic_ns()
         match entry:
             case Completion():
-                if entry.error is not None:
-                    self._listen(self._names.index(entry.peer))
-                self.node.crossed(self._carrier.crossing(entry), now_ns)
+                self._cross(self._carrier.crossing(entry), now_ns)
             case PeerLost(peer=peer) if peer in self._names:
-                number = self._names.index(peer)
-                self._listen(number)
-                self.node.lost(number, entry.reason, now_ns)
+                self._lose(self._names.index(peer), entry.reason, now_ns)
             case PeerLost():
                 pass  # of another job
             case _:
@@ -445,14 +382,45 @@ class AgentNode:
                     name = self.job.node_name(self.node.number)
                     _log.warning("%s, step %d: gradients with NaN or infinity are passed on", name, step)
 
+    def _cross(self, crossing: Crossing, now_ns: int) -> None:
+        if crossing.error is None:
+            self.node.crossed(crossing, now_ns)
+            return
+        self._listen(crossing.key[1])
+        self._explain(crossing.key[1], str(crossing.error), partial(self.node.crossed, crossing), now_ns)
+
+    def _lose(self, number: int, reason: str, now_ns: int) -> None:
+        self._listen(number)
+        self._explain(number, reason, partial(self.node.lost, number, reason), now_ns)
+
+    def _explain(self, number: int, reason: str, call: _Call, now_ns: int) -> None:
+        """What breaks with a node that is gone may be noticed before its goodbye, which may blame another.
+
+        A node that ends by an exception of its own, behind one that was lost, has ended because of it.
+        """
+        cause = cause_of(reason)
+        if cause is None:
+            until_ns = now_ns + round(EXPLAINING_SECONDS * NANOSECONDS)
+            self._unexplained.append((until_ns, number, call))
+            return
+        earlier = (lost for _, other, lost in self._unexplained if other != number)
+        blames_itself = cause.where == self.job.node_name(number)
+        (next(earlier, call) if blames_itself else call)(now_ns)
+
     def _do(self) -> None:
         """What the node wants done; a post that cannot begin ends at once."""
         while self.node.error is None and (posts := self.node.take_posts()):
             self._carrier.post(posts)
             failed, self._carrier.failed = self._carrier.failed, []
             for crossing in failed:
-                self.node.crossed(crossing, time.monotonic_ns())
+                self._cross(crossing, time.monotonic_ns())
         self._losses += self.node.take_losses()
+        for report in self.node.take_reports():
+            self.report = report
+            self._agent.engine.tell(report)
+            if self.node.number == 0:
+                is_whole = not report.layer
+                _log.log(logging.INFO if is_whole else logging.WARNING, "%s", report.text)
         arrived = self.node.take_arrived()
         if self._arrived is not None:
             for step, total in arrived:
@@ -463,38 +431,29 @@ class AgentNode:
 
     def _tell_and_listen(self) -> None:
         """Short messages of nodes to all others: their job at first, and how far they are past a deadline."""
-        for word in self.node.take_words():
-            for name in self._names:
-                if name != self._agent.name:
-                    self._message(name, word)
         for number, name in enumerate(self._names):
             if name != self._agent.name:
                 with self._changed:
                     self._listen(number)
+        for word in self.node.take_words():
+            for number, name in enumerate(self._names):
+                try:
+                    if name != self._agent.name:
+                        self._carrier.channel.send_message(name, word)
+                except AgentError as error:
+                    with self._changed:
+                        self._lose(number, error.what, time.monotonic_ns())
 
     def _listen(self, number: int) -> None:
         """What a node has said; also the last words of one that has left."""
-        for word in self._heard(self._names[number]):
-            self.node.told(number, word)
-
-    def _message(self, name: str, word: bytes) -> None:
-        try:
-            self._carrier.channel.send_message(name, word)
-        except AgentError as error:
-            with self._changed:
-                self.node.lost(self._names.index(name), error.what, time.monotonic_ns())
-
-    def _heard(self, name: str) -> list[bytes]:
-        words: list[bytes] = []
-        try:
+        with suppress(AgentError):  # there is no more; that it is gone is told as an event
             while True:
-                words.append(self._carrier.channel.receive_message(name, 0.0))
-        except (DeadlineExceededError, AgentError):
-            return words  # there is no more; that it is gone is told as an event
+                self.node.told(number, self._carrier.channel.receive_message(self._names[number], 0.0))
 
     def _end(self) -> None:
         """The job is over here: whoever waits hears why, and so do all others."""
-        self._error = self.node.error
+        error = self.node.error
+        if self._failed is not None and error is not None:
+            self._failed(error)  # first: who is told by an exception finds it there
+        self._error = error
         self._carrier.abort(self.node.goodbye)
-        if self._failed is not None and self._error is not None:
-            self._failed(self._error)

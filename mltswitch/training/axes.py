@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
 from mltswitch.training.job import Divisor, Job
 
@@ -92,7 +93,7 @@ class Member(Protocol):
         """Own gradients of these pieces are there: what is exchanged at once. Pieces come once a step."""
 
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
-        """All pieces of the step are there: what is exchanged beside what `ready` said."""
+        """All pieces of the step are there: what is exchanged beside what `ready` said, and the ballot."""
 
     def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:
         """The result of what this rank has given in a step is in its memory: what of past steps goes now."""
@@ -260,7 +261,8 @@ class Post:
     layer: int
     stage: Stage
     loss_bound: float
-    """Of a receive: the share that may be missing, which then reads as 0."""
+    """The share that the receiver may be without, which then reads as 0; both ends have the same. At 0 no
+    packet may be dropped before others: a carrier sends all of them as important."""
     is_early: bool = False
     """A receive posted before anybody has begun: its time runs from the first byte."""
 
@@ -278,6 +280,8 @@ class Crossing:
     missing: tuple[Range, ...] = ()
     """Elements that a receive is without, in order."""
     error: Exception | None = None
+    is_cut: bool = False
+    """Whether what is missing was no longer waited for; else the network has lost it."""
 
 
 class Carrier(Protocol):
@@ -357,7 +361,7 @@ def settings_of(job: Job, kind: type[Settings]) -> Settings:
         where = ".".join(map(str, ("synchronization", job.synchronization, *first["loc"])))
         expected = ", ".join(kind.model_fields) if first["type"] == "extra_forbidden" else ""
         raise UserInputError(
-            f"{first['input']!r:.60}: {first['msg']}", where=where, expected=expected
+            f"{first['input']!r:.60}: {plain_words(first)}", where=where, expected=expected
         ) from None
 
 

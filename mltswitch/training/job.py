@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, dataclass, field, fields
+from dataclasses import astuple, dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from typing import Any, Final
@@ -19,6 +19,7 @@ PIECES_A_ROOT: Final = 4
 ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
 """Types that gradients travel and are added in; shorter ones are widened first."""
 DEADLINE_SECONDS: Final = 300.0
+REPORT_EVERY: Final = 100
 MOST_PIECES: Final = 1 << 20
 MOST_ELEMENTS: Final = 1 << 36
 BALLOT_FIGURES: Final = 8
@@ -100,8 +101,12 @@ class Job:
     samples: tuple[int, ...] = ()
     """In a step of each rank, by which gradients are weighted; none: all ranks weigh the same."""
     optimizer: OptimizerRule | None = None
+    report_every: int = REPORT_EVERY
+    """Steps after which rank 0 has all tell what the loss bound left out; 0: never."""
     continues: bool = False
     """Whether the others go on without a rank that is gone, where each push counts by itself."""
+    check_every: int = 0
+    """Steps after which ranks compare their parameters, where all must hold the same; 0: never."""
 
     def __post_init__(self) -> None:
         """Raises UserInputError for what no job can have, also where another node tells of it."""
@@ -112,10 +117,14 @@ class Job:
         if not 0 < self.deadline_seconds < float("inf"):
             problem = f"{self.deadline_seconds!r:.60}"
             raise UserInputError(problem, where="deadline_seconds", expected="above 0")
+        if self.report_every < 0:
+            raise UserInputError(f"{self.report_every}", where="report_every", expected="0 or more steps")
         if self.colocated is not None and (self.servers or not 0 <= self.colocated < self.world):
             problem = f"{self.colocated} with {self.servers} servers"
             expected = f"a rank, 0 to {self.world - 1}, and no servers"
             raise UserInputError(problem, where="colocated", expected=expected)
+        if self.check_every < 0:
+            raise UserInputError(f"{self.check_every}", where="check_every", expected="0 or more steps")
         numbers = self.samples
         if numbers and (len(numbers) != self.world or min(numbers) < 0 or not any(numbers)):
             expected = f"{self.world} numbers, 0 or more, not all 0"
@@ -134,6 +143,12 @@ class Job:
     def ballot(self) -> Piece:
         """What ranks that vote exchange beside the model in every step, as the piece after the last one."""
         return Piece(0, self.elements, BALLOT_FIGURES + 2 * self.world + len(self.pieces))
+
+    @property
+    def whole_ballot(self) -> Piece:
+        """The ballot, and behind it what nodes tell of each rank: a checksum of its parameters, and the norm
+        of its own gradients of which sums come later."""
+        return replace(self.ballot, count=self.ballot.count + 2 * self.world)
 
     def weight(self, rank: int) -> float:
         """What a rank's gradients are multiplied with before they are added up; 1 on average."""
@@ -183,8 +198,10 @@ def make_job(
     settings: Mapping[str, Any] | None = None,
     samples: Iterable[int] = (),
     optimizer: OptimizerRule | None = None,
+    report_every: int = REPORT_EVERY,
     continues: bool = False,
     colocated: int | None = None,
+    check_every: int = 0,
 ) -> Job:
     """Cut a model into pieces.
 
@@ -204,8 +221,10 @@ def make_job(
         settings: see `Job`, as all that follows; `axes_of` looks at them.
         samples: one number for each rank, or none.
         optimizer: see `Job`.
+        report_every: see `Job`.
         continues: see `Job`.
         colocated: see `Job`.
+        check_every: see `Job`.
 
     Raises UserInputError for what no job can have.
     """
@@ -236,8 +255,10 @@ def make_job(
         settings=dict(settings or {}),
         samples=tuple(samples),
         optimizer=optimizer,
+        report_every=report_every,
         continues=continues,
         colocated=colocated,
+        check_every=check_every,
     )
 
 

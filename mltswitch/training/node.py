@@ -5,7 +5,6 @@ It takes what happens (`ready`, `crossed`, `told`, `lost`, `check`) and keeps wh
 """
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -13,21 +12,30 @@ from typing import Any, Final
 import numpy as np
 
 from mltswitch.errors import MOST_LISTED, UserInputError
-from mltswitch.training.axes import Crossing, Elements, Exchange, Post, Stage, Sum, axes_of
-from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
+from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.axes import Crossing, Elements, Exchange, Needs, Post, Stage, Sum, axes_of
+from mltswitch.training.errors import (
+    JobMismatchError,
+    NodeLateError,
+    NodeLostError,
+    TrainingError,
+    cause_of,
+    goodbye_of,
+)
 from mltswitch.training.job import Job
+from mltswitch.training.left_out import LeftOut
 from mltswitch.training.optimizer import Parameters, check_rule
 from mltswitch.training.sums import MOST_STEPS, Loss, Sums
 from mltswitch.units import NANOSECONDS
 
-GRACE_SECONDS: Final = 3.0
-"""Past a deadline, for nodes to say how far they are, before the ones that are late are named."""
+ASKING_SECONDS: Final = 3.0
+"""Before a deadline, or half of it: nodes say how far they are, so that it can name those that are late."""
+ASK_AGAIN_SECONDS: Final = 0.5
 KEPT_STEPS: Final = 3
 NONFINITE: Final = 3
 """Figure of a ballot: own pieces of the step with NaN or infinite gradients."""
-GOODBYES: Final = {kind.__name__: kind for kind in (NodeLostError, NodeLateError, JobMismatchError)}
-SAID: Final = re.compile(rf"\b({'|'.join(GOODBYES)}): ((?:rank|server) \d[^:]*): (.*)", re.DOTALL)
-"""In a reason: kind, node and problem of a goodbye."""
+CHECKSUM_BITS: Final = 20
+"""After a division and a multiplication by the ranks they are exact in float32."""
 
 
 class Node:
@@ -42,7 +50,9 @@ class Node:
     Raises UserInputError for axes that are not there, or make no sense together.
     """
 
-    def __init__(self, job: Job, number: int, parameters: Elements | None = None) -> None:
+    def __init__(  # noqa: PLR0915  (a field a line)
+        self, job: Job, number: int, parameters: Elements | None = None
+    ) -> None:
         self.job: Final = job
         self.number: Final = number
         self.error: TrainingError | None = None
@@ -64,37 +74,46 @@ class Node:
             self._parameters = Parameters(job, parameters)
         self.votes: Final = synchronization.votes
         """Whether ranks exchange a ballot in every step."""
+        self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
         self._sums = Sums(
             job,
             number,
             topology,
             synchronization.keeper(job),
-            votes=self.votes,
+            votes=self.votes or self._check_every > 0,
             parameters=self._parameters,
         )
         self._vectors: dict[int, tuple[Elements, Elements]] = {}
         """Own gradients and results of the last steps."""
         self._ballots: dict[int, tuple[Elements, Elements]] = {}
         """Own part and sum, by step."""
-        self._nonfinite_before = 0
+        self._squares = [0.0] * len(job.pieces)
+        """Of each piece, the sum of its own gradients' squares in the last step."""
+        self.norms: Sequence[float] = ()
+        """By the last ballot, of each rank's own gradients of which sums come later."""
+        self._differ: tuple[int, JobMismatchError] | None = None
+        """What ends the job once all ranks have the ballot of a step, so that each says it by itself."""
+        self.checksum = self._nonfinite_before = 0
+        """Of this rank's parameters, for the next ballot of a step that `checks`; 0: it says nothing."""
         self.poisoned_step = -1
         """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
         self._fingerprints: Final = job.fingerprints()
         self._words: list[bytes] = [json.dumps({"job": self._fingerprints}).encode()]
-        self._arrived: list[tuple[int, Sum]] = []
-        self._met: set[int] = set()
-        self._left: set[int] = set()
+        self._arrived, self._met, self._left = list[tuple[int, Sum]](), set[int](), set[int]()
         """Nodes that need no more of this job; what then becomes of them is no fault."""
         self.gone: Final[set[int]] = set()
         """Ranks without which the job goes on."""
-        self._given = 0
+        self._left_out: Final = LeftOut(job)
+        self._reports: list[GradientsLeftOut] = []
+        self._given = self._seen = 0
+        """Own pieces; and those of all, when a rank that waits in draining last looked."""
         self._said: int | None = None
         self._given_by: dict[int, int] = {}
         """What others have said of theirs."""
-        self._seen = 0
-        """Of that all together, when a rank that waits in draining last looked."""
         self._asked: tuple[Sum, int] | None = None
-        """The late sum for which others were asked how far they are, and when, in ns."""
+        """The late sum for which others were asked how far they are, and when first, in ns."""
+        self._asked_ns = 0
+        """When they were asked last."""
 
     # What happens
 
@@ -112,15 +131,30 @@ class Node:
         if step >= MOST_STEPS:
             raise ValueError(f"step {step} is beyond {MOST_STEPS}")
         self._given += len(pieces)
+        steps, is_within = divmod(self._given, len(self.job.pieces))
+        if self.number == 0 and not is_within and self._left_out.is_due(steps):
+            self._words.append(json.dumps({"report": steps}).encode())
+            self._tell_left_out(steps)
         self._vectors[step] = own, result
         self._vectors.pop(step - KEPT_STEPS - self.member.lag, None)
         for number in pieces:
-            is_finite = np.isfinite(own[self.job.pieces[number].elements]).all()
-            if not is_finite:
+            part = own[self.job.pieces[number].elements]
+            with np.errstate(all="ignore"):
+                square = np.einsum(
+                    "i,i->", part, part
+                )  # not `dot`, whose threads spin on cores that ranks need
+                if not np.isfinite(square):  # of short floats that are large
+                    square = np.square(part, dtype=np.float64).sum()
+            self._squares[number] = float(square)
+            if not np.isfinite(square):
                 self.nonfinite_pieces += 1
                 if self.first_nonfinite_step is None:
                     self.first_nonfinite_step = step
         self._begin(self.member.ready(step, pieces, now_ns), own, result, now_ns)
+
+    def checks(self, step: int) -> bool:
+        """Whether ranks compare their parameters in the ballot of a step."""
+        return self._check_every > 0 and step % self._check_every == 0
 
     def computed(
         self, step: int, loss: float, seconds: float, own: Elements, result: Elements, now_ns: int
@@ -137,11 +171,18 @@ class Node:
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         exchanges = self.member.computed(step, loss, seconds, now_ns)
-        if self.votes:
-            vote = np.asarray(self.member.vote(step), self.job.element_type)
-            vote[NONFINITE] = self.nonfinite_pieces - self._nonfinite_before
-            self._nonfinite_before = self.nonfinite_pieces
+        if self.votes or self.checks(step):
+            said = self.member.vote(step)
+            vote = np.zeros(self.job.whole_ballot.count, self.job.element_type)
+            vote[: len(said)] = said
+            if self.votes:
+                vote[NONFINITE] = self.nonfinite_pieces - self._nonfinite_before
+                self._nonfinite_before = self.nonfinite_pieces
+            vote[self.number - 2 * self.job.world] = self.checksum if self.checks(step) else 0
+            later = sum(self._squares[piece] for piece in self.member.later(step))
+            vote[self.number - self.job.world] = later**0.5
             self._ballots[step] = vote, np.empty_like(vote)
+            exchanges = [*exchanges, Exchange(step, (len(self.job.pieces),))]
         self._begin(exchanges, own, result, now_ns)
 
     def drain(self, step: int, zeros: Elements, result: Elements, now_ns: int) -> None:
@@ -191,6 +232,10 @@ class Node:
                 self._compare(peer, said["job"])
             elif "leaves" in said:
                 self._left.add(peer)
+            elif "report" in said:
+                self._tell_left_out(int(said["report"]))
+            elif "without" in said:
+                self._hear_left_out(peer, said["without"])
             elif "groups" in said:
                 self._change_options(said["groups"])
             elif "given" in said:
@@ -217,17 +262,27 @@ class Node:
         """
         if self.has_met_all:
             self._sums.turn(now_ns)
+        if self._differ is not None and self._sums.is_over(self._differ[0]):
+            self.fail(self._differ[1])
         oldest = next(iter(self._sums.begun.items()), None)
         if self.member is None and self.counts_alone:
             return  # its ranks wait for one another, and know best for whom
         if self.error is not None or oldest is None:
+            self._asked = None
             return
-        if now_ns - oldest[1] <= self.job.deadline_seconds * NANOSECONDS:
-            return
-        if self._asked is None or self._asked[0] != oldest[0]:
+        deadline_ns = oldest[1] + self.job.deadline_seconds * NANOSECONDS
+        asking_ns = min(ASKING_SECONDS, self.job.deadline_seconds / 2) * NANOSECONDS
+        is_new = self._asked is None or self._asked[0] != oldest[0]
+        if self._asked is None or is_new:
+            if now_ns < deadline_ns - asking_ns:
+                self._asked = None
+                return
             self._asked = oldest[0], now_ns
+        if is_new or now_ns - self._asked_ns > ASK_AGAIN_SECONDS * NANOSECONDS:
+            self._asked_ns = now_ns
             self._say_how_far(is_question=True)
-        elif now_ns - self._asked[1] > GRACE_SECONDS * NANOSECONDS:
+        # who looks late gives the others time to answer all the same
+        if now_ns > deadline_ns and now_ns - self._asked[1] > asking_ns / 2:
             seen, self._seen = self._seen, sum(self._given_by.values())
             if self._is_question(oldest[0]) and self._seen > seen:
                 self._sums.begun[oldest[0]] = now_ns
@@ -271,7 +326,14 @@ class Node:
     def take_losses(self) -> list[Loss]:
         """What bounds have left out of sums at this node."""
         losses, self._sums.losses = self._sums.losses, []
+        for loss in losses:
+            self._left_out.count(loss)
         return losses
+
+    def take_reports(self) -> list[GradientsLeftOut]:
+        """What bounds have left out at all nodes."""
+        reports, self._reports = self._reports, []
+        return reports
 
     def is_over(self, step: int) -> bool:
         """Whether the vectors of a step are the caller's again."""
@@ -290,7 +352,12 @@ class Node:
     @property
     def goodbye(self) -> str:
         """Why the job is over here, as `lost` of the other nodes understands it."""
-        return f"{type(self.error).__name__}: {self.error}"
+        return "" if self.error is None else goodbye_of(self.error)
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a deadline is near, and the others say how far they are."""
+        return self._asked is not None
 
     # Inside
 
@@ -306,13 +373,36 @@ class Node:
                 continue
             if total.piece == len(self.job.pieces):
                 self._count_votes(step)
+                if self._differ is not None:
+                    continue  # so that the step does not end well on any rank
             self._arrived.append((step, total))
+            if total.piece == len(self.job.pieces) and not self.votes:
+                continue  # of this node's own, which the member does not count
             for exchange in self.member.arrived(step, total, now_ns):
                 self._sums.begin(exchange, *self._vectors[exchange.step], now_ns)
 
+    def _tell_left_out(self, steps: int) -> None:
+        own = self._left_out.told(steps)
+        self._words.append(json.dumps({"without": own}).encode())
+        self._hear_left_out(self.number, own)
+
+    def _hear_left_out(self, peer: int, said: Sequence[object]) -> None:
+        report = self._left_out.heard(peer, said, {*range(self.job.nodes)} - self.gone)
+        self._reports += [] if report is None else [report]
+
     def _count_votes(self, step: int) -> None:
         assert self.member is not None, "a server does not vote"  # noqa: S101
-        ballot = self._ballots.pop(step)[1] * self.job.world
+        world = self.job.world
+        ballot = self._ballots.pop(step)[1] * world
+        self.norms = ballot[-world:].tolist()
+        sums = [round(figure) for figure in ballot[-2 * world : -world].tolist()]
+        common = max(filter(None, sums), key=sums.count, default=0)  # 0: says nothing
+        others = [rank for rank, checksum in enumerate(sums) if checksum not in {0, common}]
+        if others:
+            names = ", ".join(map(self.job.node_name, others[:MOST_LISTED]))
+            problem = f"has other parameters in step {step} than {self.job.node_name(sums.index(common))}"
+            hint = "look for what only some ranks do to parameters, gradients or the optimizer"
+            self._differ = step, JobMismatchError(problem, where=names, hint=hint)
         if ballot[NONFINITE] != 0:
             self.poisoned_step = step
         differing = self.member.counted(step, ballot.tolist())
@@ -334,8 +424,8 @@ class Node:
         """Whether a node that is gone is a rank that nobody needs, and does not say that the job is over."""
         if not self.job.continues or peer >= self.job.world or not self.has_met_all:
             return False
-        said = SAID.search(reason)
-        if said is not None and (said[1], said[2]) != (NodeLostError.__name__, self.job.node_name(peer)):
+        cause = cause_of(reason)
+        if cause is not None and (type(cause), cause.where) != (NodeLostError, self.job.node_name(peer)):
             return False
         if self.member is None and self._left | self.gone | {peer} >= {*range(self.job.world)}:
             return False  # a server without ranks
@@ -359,13 +449,12 @@ class Node:
 
     def _blamed(self, peer: int, reason: str) -> TrainingError:
         """The error of a node that is gone, where it said goodbye with one; else that it is lost."""
-        said = SAID.search(reason)
-        if said is None:
+        cause = cause_of(reason)
+        if cause is None:
             return NodeLostError(reason, where=self.job.node_name(peer))
-        kind, where, what = GOODBYES[said[1]], *said.groups()[1:]
-        if kind is JobMismatchError and peer not in self._met:
-            where = self.job.node_name(peer)  # of two that differ, the one that does not agree with this node
-        return kind(what, where=where)
+        if isinstance(cause, JobMismatchError) and peer not in self._met:
+            cause.where = self.job.node_name(peer)  # of two that differ, the one that does not agree here
+        return cause
 
     @staticmethod
     def _is_question(total: Sum) -> bool:

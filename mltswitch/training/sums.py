@@ -30,6 +30,8 @@ from mltswitch.training.optimizer import Parameters
 EPOCHS: Final = 256
 """Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
+_ROUNDED: Final = 1e-4
+"""Of ranks' weights, which are 1 on average: less than this is a rest of rounding, and nobody is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,8 @@ class Loss:
     """Whose gradients the sender's partial sum has: all of them are without these elements."""
     missing: tuple[Range, ...]
     """Elements of the piece, in order."""
+    is_cut: bool = False
+    """Whether they were no longer waited for; else the network has lost them."""
 
     @property
     def elements(self) -> int:
@@ -158,7 +162,7 @@ class Sums:
         """Of that, what is in use, and the receives that wait for it."""
         self._free: defaultdict[int, list[Elements]] = defaultdict(list)
         """Memory for sums, by piece."""
-        self._pieces: Final = (*job.pieces, job.ballot)
+        self._pieces: Final = (*job.pieces, job.whole_ballot)
         self._parameters = parameters
         self._ignored: set[int] = set()
         """Peers that are gone, without which the job goes on."""
@@ -324,7 +328,6 @@ class Sums:
         source = 0 if total.origin is None else 1 + total.origin
         kind = source * len(self._pieces) + total.piece
         is_ballot = total.piece == len(self.job.pieces)
-        is_lossy = direction is Direction.RECEIVE and not step.is_result and not is_ballot
         post = Post(
             direction,
             step.peer,
@@ -333,7 +336,7 @@ class Sums:
             round_number=total.number * EPOCHS,
             layer=self._pieces[total.piece].layer,
             stage=total.stage,
-            loss_bound=self._hop_bound if is_lossy else 0.0,
+            loss_bound=0.0 if step.is_result or is_ballot else self._hop_bound,
             is_early=total not in self.begun,
         )
         work.open.add(number)
@@ -388,7 +391,8 @@ class Sums:
             assert work.total is not None  # noqa: S101
             if work.result is None:  # of a server, or of another rank
                 work.result = work.total
-            by = self.job.world if work.counts is None else np.maximum(work.counts, 1)
+            counts = work.counts
+            by = self.job.world if counts is None else np.where(counts > _ROUNDED, counts, 1)
             with np.errstate(all="ignore"):
                 np.divide(work.total, by, out=work.result)
         if work.step is not None:
@@ -408,12 +412,12 @@ class Sums:
         """Elements that have not arrived are missing from the sender's partial sum: of all its ranks."""
         peer, piece = crossing.key[1], work.of.piece
         ranks = work.plan.ranks.get(peer, ())
-        self.losses.append(Loss(work.of, peer, self.number, ranks, crossing.missing))
+        self.losses.append(Loss(work.of, peer, self.number, ranks, crossing.missing, crossing.is_cut))
         if self.job.divisor is Divisor.ARRIVED:
             if work.counts is None:
                 work.counts = np.full(self._pieces[piece].count, self.job.world, self.job.element_type)
             for first, end in crossing.missing:
-                work.counts[first:end] -= len(ranks)
+                work.counts[first:end] -= sum(map(self.job.weight, ranks))
 
     def _memory(self, piece: int) -> Elements:
         free = self._free[piece]

@@ -220,6 +220,8 @@ class VirtualJob:
         if other.direction is post.direction:
             raise AssertionError(f"two posts to {post.direction} {key}")
         send, receive = (post, other) if is_send else (other, post)
+        if send.loss_bound != receive.loss_bound:
+            raise AssertionError(f"the ends of {key} differ in what may be lost")
         if source in self._silent or target in self._silent:
             return
         missing, arriving_share = self._lost(receive)

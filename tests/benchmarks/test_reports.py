@@ -55,9 +55,7 @@ def test_accuracy_answers_one_flat_object() -> None:
             "small_loss_beyond_factor_2_share",
             "undecided",
             "paper_relative_error_p95",
-            "mm1k_relative_error_p95",
             "ratio_to_paper",
-            "ratio_to_mm1k",
         ):
             assert prefix + name in found
     assert (found["cells"], found["held_out_cells"]) == (2, 1)

@@ -180,15 +180,15 @@ def test_unknown_names_are_refused_with_the_known_ones() -> None:
     ("figure", "line"),
     [
         ({"value": 96}, "a figure with a value has a source, and no looked_for"),
-        ({"value": 96, "source": ""}, "String should have at least 1 character"),
+        ({"value": 96, "source": ""}, "must have at least 1 character"),
         ({"value": 96, "source": "S", "looked_for": "L"}, "a figure with a value has a source"),
         ({"value": None}, "a figure that is null has no source, and says in looked_for"),
         ({"value": None, "source": "S", "looked_for": "L"}, "a figure that is null has no source"),
-        ({"source": "S"}, "cell_bytes.value: Field required"),
-        ({"value": 0, "source": "S"}, "Input should be greater than 0"),
-        ({"value": "96", "source": "S"}, "Input should be a valid integer"),
-        ({"value": True, "source": "S"}, "Input should be a valid integer"),
-        ({"value": 96, "source": "S", "unit": "B"}, "cell_bytes.unit: Extra inputs are not permitted"),
+        ({"source": "S"}, "cell_bytes.value: is missing"),
+        ({"value": 0, "source": "S"}, "must be more than 0"),
+        ({"value": "96", "source": "S"}, "must be a whole number"),
+        ({"value": True, "source": "S"}, "must be a whole number"),
+        ({"value": 96, "source": "S", "unit": "B"}, "cell_bytes.unit: is no field that is known here"),
     ],
 )
 def test_a_figure_is_sourced_or_null(figure: dict[str, Any], line: str) -> None:
@@ -215,4 +215,4 @@ def test_a_box_has_a_known_chip_and_whole_ports() -> None:
 def test_a_figure_that_is_left_out_is_missing() -> None:
     data = document()
     del data["chips"]["jericho"]["marks_at"]
-    assert refusal(data) == "test.yaml: chips.jericho.marks_at: Field required"
+    assert refusal(data) == "test.yaml: chips.jericho.marks_at: is missing"

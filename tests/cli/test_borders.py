@@ -81,11 +81,12 @@ def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | st
     ("arguments", "line"),
     [
         (("plan",), "mltswitch: Missing option '--profile' (see mltswitch plan --help)\n"),
+        (("profil",), "mltswitch: No such command 'profil', did you mean profile? (see mltswitch --help)\n"),
         (("nonsense",), "mltswitch: No such command 'nonsense' (see mltswitch --help)\n"),
         (("--bad",), "mltswitch: No such option '--bad' (see mltswitch --help)\n"),
         (
             (*PLAN, "--model", "x"),
-            "mltswitch: Invalid value for '--model': 'x' is not one of 'completion', 'paper', 'mm1k', "
+            "mltswitch: Invalid value for '--model': 'x' is not one of 'completion', 'paper', "
             "'simulate' (see mltswitch plan --help)\n",
         ),
     ],
@@ -192,7 +193,7 @@ def test_problems_of_several_switches_are_told_at_once(
     assert code == 2
     first, *others = err.splitlines()
     assert first == f"mltswitch: {file}: 2 errors"
-    assert [line.split(": ", 1)[1] for line in others] == [
+    assert [line.split(": ", 1)[1].partition(" (")[0] for line in others] == [
         "spine1: port 1/1: 200 Gbit/s, but sn2700 has 100 Gbit/s there",
         "leaf1: port Ethernet1/1: 400 Gbit/s, but trident3 has 100 Gbit/s there",
     ]
@@ -250,8 +251,5 @@ def test_render_says_what_nobody_has_tested(
         item._asdict() for item in target_for("onyx").hardware("sn2100").unverified
     ]
     assert untested["sonic/sn2700"]
-    for hardware, items in untested.items():
-        names = ", ".join(item["id"] for item in items)
-        assert (
-            text.count(f"unverified on {hardware} (mltswitch targets --unverified explains): {names}\n") == 1
-        )
+    [line] = [line for line in text.splitlines() if line.startswith("unverified")]
+    assert all(f"{hardware} {len(items)}" in line for hardware, items in untested.items())

@@ -113,8 +113,8 @@ def test_a_change_from_push_to_rollback(tmp_path: Path, plan: Plan) -> None:
         assert "configure session mltswitch-1" in run("show", "--limit", "eos1")
         assert "runs-the-plan" in run("status")
         pushed = switch.configuration
-        with pytest.raises(UserInputError, match="nothing to do: 1 confirmed"):
-            run("resume")
+        for command in ("resume", "confirm"):
+            assert run(command).splitlines()[-2:] == ["nothing to do", f"change {name}: 1 confirmed"]
         assert "1 rolled-back" in run("rollback", name)
         assert switch.configuration == switch.startup != pushed
         assert "runs-what-ran-before" in run("status", "--json")

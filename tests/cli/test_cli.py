@@ -172,7 +172,7 @@ def test_unknown_profile(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        ("ports.buffer", -5, "ports.buffer: Input should be greater than 0, not -5"),
+        ("ports.buffer", -5, "ports.buffer: must be more than 0, not -5"),
         ("classes.gradients.dscp", [48, 34], "gradients.dscp: 48 is CS6"),
         (
             "classes.gradients.queues",

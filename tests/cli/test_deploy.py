@@ -104,6 +104,7 @@ def test_ports_that_go_down_are_named_and_asked_for(
     assert agreed_ports(report, "Resume") == {"leaf1": ("Ethernet0", "Ethernet4")}
     with pytest.raises(click.Abort):
         agreed_ports(report, "Resume")
-    named, question, *_ = capsys.readouterr().err.splitlines()
-    assert named.endswith("stop forwarding for a while: leaf1 Ethernet0, Ethernet4")
+    asked, named, question, *_ = capsys.readouterr().err.splitlines()
+    assert asked == "Ports stop forwarding for a while:"
+    assert named == "leaf1: Ethernet0, Ethernet4"
     assert question.startswith("Resume all the same?")

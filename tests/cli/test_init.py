@@ -48,14 +48,13 @@ def init(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Init:
 
 @pytest.mark.parametrize("options", RACKS.values(), ids=RACKS)
 def test_what_is_written_is_planned_and_rendered(init: Init, options: tuple[str, ...]) -> None:
-    assert init("rack", "--yes", *options).exit_code == 0
-    arguments = ["--profile", "vgg16", "--fabric", "rack/fabric.yaml", "--model", "paper", "-o", "plan.yaml"]
-    assert CliRunner().invoke(cli, ["plan", *arguments], catch_exceptions=False).exit_code == 0
-    rendered = CliRunner().invoke(
-        cli, ["render", "plan.yaml", "-i", "rack", "-o", "configs"], catch_exceptions=False
-    )
-    assert rendered.exit_code == 0
-    switches = sum(path.is_dir() for path in Path("configs").iterdir())
+    made = init("rack", "--yes", *options)
+    assert made.exit_code == 0
+    plan, render, diff = (line.split()[1:] for line in made.output.splitlines() if " mltswitch " in line)
+    for command in ([*plan, "--model", "paper"], render, render):
+        assert CliRunner().invoke(cli, command, catch_exceptions=False).exit_code == 0
+    assert diff == ["diff", "rack/plan.yaml", "-i", "rack"]
+    switches = sum(path.is_dir() for path in Path("rack-configs").iterdir())
     assert switches == (6 if options is LARGE else 4)
 
 
@@ -67,6 +66,12 @@ def test_questions_are_asked_with_defaults(init: Init) -> None:
     fabric = yaml.safe_load(Path("rack/fabric.yaml").read_text(encoding="utf-8"))
     leaves = fabric["topology"]["leaf_spine"]["leaves"]
     assert (fabric["name"], leaves["count"], leaves["platform"]) == ("pod-7", 3, "eos")
+
+
+def test_where_answers_end_nobody_can_be_asked(init: Init) -> None:
+    refused = init("rack", text="pod-7\n").exception
+    assert str(refused).startswith("nobody can be asked: standard input is no terminal. Add `--yes` to take")
+    assert not Path("rack").exists()
 
 
 def test_nothing_is_overwritten_unless_asked(init: Init) -> None:
@@ -87,6 +92,8 @@ def test_nothing_is_overwritten_unless_asked(init: Init) -> None:
         (("--leaf", "eos/z9"), "unknown hardware 'z9'"),
         (("--name", "a b"), "'a b' is no name"),
         (("--host-rate", "fast"), "'fast' is no rate"),
+        (("--host-rate", "25Gpbs"), "Invalid value for '--host-rate': '25Gpbs' is not understood"),
+        (("--buffer", "1Mb"), "Invalid value for '--buffer': '1Mb': b means bits"),
         (("--management", "here"), "--management: 'here' is no IPv4 address"),
         (("--spray", "p4"), "spine1: spraying.mode"),
         (("--leaf", "eos", "--hosts", "200"), "trident3 has 32 ports"),

@@ -68,6 +68,21 @@ def test_the_lab_that_is_up_needs_no_name(checkout: Path, asked: list[Path], com
     assert asked == [state.parent]
 
 
+def test_elsewhere_a_lab_is_named_by_its_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mltswitch.lab.state.MACHINE_LOCK", tmp_path / "lock")
+    assert str(call("up").exception).startswith(
+        "inventories/lab: there is no such folder. Name with -i the folder"
+    )
+    (tmp_path / "rack" / ".lab").mkdir(parents=True)
+    (tmp_path / "rack" / ".lab" / "state.json").touch()
+    (tmp_path / "lock").write_text(f"{tmp_path}/rack/.lab\n")
+    assert (
+        f"the lab of {tmp_path}/rack/.lab is up; its inventory is named by -i {tmp_path}/rack"
+        in call("status").output
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -56,7 +56,7 @@ def _queue(position: int, **changes: Any) -> list[dict[str, Any]]:
     return queues
 
 
-@pytest.mark.parametrize("model", ["completion", "paper", "mm1k"])
+@pytest.mark.parametrize("model", ["completion", "paper"])
 def test_a_bare_problem_is_what_the_model_says(run: Run, tmp_path: Path, model: str) -> None:
     said = run("loss", "--spec", _spec(tmp_path), "--model", model, "--json").json()
     assert (said["model"], said["kind"]) == (model, "predicted")
@@ -94,8 +94,8 @@ def test_a_simulated_problem_says_so_and_has_errors(run: Run, tmp_path: Path) ->
 
 def test_a_plan_under_several_loads_and_bursts(run: Run, plan_file: Path) -> None:
     arguments = ("loss", plan_file, "--load", "0.5,1.1", "--burst", "1,8", "--port-role", "leaf-up")
-    said = run(*arguments, "--model", "mm1k", "--json").json()
-    assert (said["model"], said["kind"]) == ("mm1k", "predicted")
+    said = run(*arguments, "--model", "paper", "--json").json()
+    assert (said["model"], said["kind"]) == ("paper", "predicted")
     plan = load_document(GOLDEN_PLAN, Plan)
     count = len(plan.gradient_classes)
     # One table for each kind of leaf-up port, of which the plan has several.
@@ -154,7 +154,7 @@ def test_nonsense_in_a_problem_names_its_field(
         (("--packets", "100000"), "--packets counts for --model simulate alone"),
         (("--seed", "1"), "--seed counts for --model simulate alone"),
         (("--model", "simulate", "--packets", "-1"), "'--packets'"),
-        (("--spec", "problem.json"), "Give a plan, or --spec"),
+        (("--spec", "problem.json"), "Give a plan, or --spec, not both"),
     ],
 )
 def test_nonsense_in_an_option_names_it(
@@ -167,7 +167,7 @@ def test_options_of_a_plan_are_not_for_a_problem(run: Run, tmp_path: Path) -> No
     spec = _spec(tmp_path)
     for option, value in (("--load", "0.5"), ("--burst", "8"), ("--port-role", "leaf-up")):
         line = refused(run("loss", "--spec", spec, option, value), tmp_path, leaves=("problem.json",))
-        assert f"{option} varies a plan; mltswitch sweep varies a problem" in line
+        assert f"{option} varies a plan, and no problem" in line
     assert "Give a plan, or --spec" in refused(run("loss"), tmp_path, leaves=("problem.json",))
 
 

@@ -19,7 +19,7 @@ from mltswitch.lab.emulators import (
     RefuseLine,
     load_host_key,
 )
-from tests.cli.test_confirm import small_plan
+from tests.deploy.emulated import plan_of
 from tests.deploy.sshd import make_key
 
 CANARIES = {"RACK_PASSWORD": "kanarienvogel-1ogin", "RACK_ENABLE": "kanarienvogel-enab1e"}
@@ -77,7 +77,7 @@ def test_no_secret_leaves_the_process(
             "mltswitch_known_hosts_file": str(tmp_path / "known_hosts"),
         }
         (tmp_path / "rack.yaml").write_text(yaml.safe_dump({"all": {"hosts": {"leaf1": leaf}}}))
-        (tmp_path / "plan.yaml").write_text(dump_yaml(small_plan("onyx", hosts=1)))
+        (tmp_path / "plan.yaml").write_text(dump_yaml(plan_of("onyx")))
         words = [str(tmp_path / "plan.yaml"), "-i", str(tmp_path / "rack.yaml"), "--accept", "--json"]
         environment = os.environ | CANARIES | {"MLTSWITCH_STATE": str(state), "MLTSWITCH_DEBUG": "1"}
         shown = ""

@@ -1,7 +1,6 @@
 """`mltswitch sweep`: one tidy table, and a second run that goes on where the first one ended."""
 
 import csv
-import json
 import os
 import shutil
 from pathlib import Path
@@ -14,19 +13,18 @@ from mltswitch.documents import load_document
 from mltswitch.plan import Fabric, Plan, PortRole
 from mltswitch.planning.evaluate import predict_ports
 from tests.cli.test_cli import Run, refused, run
-from tests.cli.test_loss import GOLDEN_PLAN, SPEC
+from tests.cli.test_loss import GOLDEN_PLAN
 from tests.conftest import LAB_FABRIC
 
 __all__ = ["run"]
 
 JOURNAL = "table.csv.cells.jsonl"
-GRID = ("--load", "0.5,0.9", "--burst", "1,8", "--model", "paper,mm1k", "--processes", "1")
+GRID = ("--load", "0.5,0.9", "--burst", "1,8", "--model", "paper,completion", "--processes", "1")
 
 
 @pytest.fixture(autouse=True)
 def _inputs(tmp_path: Path) -> None:
     shutil.copy(GOLDEN_PLAN, tmp_path / "plan.yaml")
-    (tmp_path / "problem.json").write_text(json.dumps(SPEC))
 
 
 def _table(folder: Path, name: str = "table.csv") -> list[dict[str, str]]:
@@ -43,12 +41,13 @@ def test_one_row_for_each_combination(run: Run, tmp_path: Path) -> None:
     assert len(rows) == 2 * 2 * 2 * len(ports) * len(plan.classes)
     keys = ("load", "burst_packets", "model", "platform", "port_role", "traffic_class")
     assert len({tuple(row[key] for key in keys) for row in rows}) == len(rows)
-    made = predict_ports(plan, role=PortRole.LEAF_UP, load=0.9, burst_packets=8, model="mm1k")
+    made = predict_ports(plan, role=PortRole.LEAF_UP, load=0.9, burst_packets=8, model="completion")
     entry = next(each for each in made if ports[0] in each.profiles)
     (row,) = [
         row
         for row in rows
-        if tuple(row[key] for key in keys) == ("0.9", "8", "mm1k", ports[0].platform, "leaf-up", "gradient-2")
+        if tuple(row[key] for key in keys)
+        == ("0.9", "8", "completion", ports[0].platform, "leaf-up", "gradient-2")
     ]
     assert row["kind"] == "predicted"
     assert float(row["loss_unimportant"]) == entry.classes["gradient-2"].loss_unimportant
@@ -74,12 +73,12 @@ def test_a_second_run_skips_what_is_finished_and_says_so(run: Run, tmp_path: Pat
 def test_other_inputs_are_refused_or_begun_anew(run: Run, tmp_path: Path) -> None:
     run("sweep", "plan.yaml", *GRID, "-o", "table.csv")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    arguments = ("sweep", "--spec", "problem.json", *GRID, "-o", "table.csv")
+    arguments = ("sweep", "plan.yaml", "--port-role", "leaf-up", *GRID, "-o", "table.csv")
     line = refused(run(*arguments), tmp_path, leaves=tuple(sorted(before)))
     assert f"{JOURNAL}: it holds cells of another sweep. --restart begins anew" in line
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert run(*arguments, "--restart").code == 0
-    assert {row["queue"] for row in _table(tmp_path)} == {"0", "1"}
+    assert {row["port_role"] for row in _table(tmp_path)} == {"leaf-up"}
 
 
 def test_an_interrupt_leaves_a_journal_to_go_on_from(
@@ -104,22 +103,6 @@ def test_an_interrupt_leaves_a_journal_to_go_on_from(
     assert outcome.err.splitlines()[-1] == "mltswitch: interrupted"
     assert not (tmp_path / "table.csv").exists()
     assert run(*arguments).err.startswith("3 of 8 cells were finished before")
-
-
-def test_a_problem_with_a_buffer_in_packets(run: Run, tmp_path: Path) -> None:
-    outcome = run(
-        "sweep", "--spec", "problem.json", "--buffer", "40,80", "--load", "0.9", "-o", "table.csv",
-        "--model", "paper", "--processes", 1, "--json",
-    )  # fmt: skip
-    assert outcome.json()["rows"] == 4
-    rows = _table(tmp_path)
-    assert [(row["buffer_packets"], row["limit_packets"]) for row in rows] == [
-        ("40.0", "8.0"),
-        ("40.0", "32.0"),
-        ("80.0", "16.0"),
-        ("80.0", "64.0"),
-    ]
-    assert float(rows[0]["loss_important"]) > float(rows[2]["loss_important"])
 
 
 def test_a_plan_with_its_thresholds_in_proportion(run: Run, tmp_path: Path) -> None:
@@ -191,10 +174,10 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
         monkeypatch.setattr(f"mltswitch.cli.sweep.{name}", too_soon)
     (tmp_path / "folder.csv").write_text("a file")
     os.mkfifo(tmp_path / "pipe.csv")
-    leaves = ("folder.csv", "pipe.csv", "plan.yaml", "problem.json")
+    leaves = ("folder.csv", "pipe.csv", "plan.yaml")
     for source in (("plan.yaml",), ("--profile", "vgg16", "--fabric", LAB_FABRIC)):
         line = refused(run("sweep", *source, "--load", "0.9", "-o", output), tmp_path, leaves=leaves)
-        assert f"{output}: cannot be written" in line
+        assert f"{output}: cannot be written" in line or f"{output}: is no regular file" in line
 
 
 @pytest.mark.parametrize(
@@ -206,9 +189,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
         (("plan.yaml", "--buffer", "64kb"), "'--buffer': '64kb': b means bits"),
         (("plan.yaml", "--buffer", "0"), "'--buffer'"),
         (("plan.yaml", "--buffer", "1"), "plan.yaml: buffer: 1 B leave leaf-down ports thresholds below"),
-        (("--spec", "problem.json", "--buffer", "64kB"), "'--buffer': '64kB' is no number"),
-        (("--spec", "problem.json", "--buffer", "0"), "'--buffer'"),
-        (("--spec", "problem.json", "--port-role", "leaf-up"), "--port-role belongs to a plan"),
         (("plan.yaml", "--model", "paper,tarot"), "'--model': 'tarot' is not one of"),
         (("plan.yaml", "--processes", "0"), "'--processes'"),
         (("plan.yaml", "--seed", "5"), "--seed counts for --model simulate alone"),
@@ -216,26 +196,26 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
         (("plan.yaml", "--load", "0:9:0.01", "--burst", "1:900:1"), "the grid has 810900 cells"),
         (("plan.yaml", "-o", "table.xls"), "table.xls: is no table that is known"),
         (("--profile", "vgg16"), "--profile and --fabric go together"),
-        (("plan.yaml", "--spec", "problem.json"), "Give a plan, --spec, or --profile with --fabric"),
-        ((), "Give a plan, --spec, or --profile with --fabric"),
+        (("plan.yaml", "--profile", "vgg16", "--fabric", "f"), "Give a plan, or --profile with --fabric"),
+        ((), "Give a plan, or --profile with --fabric"),
     ],
 )
 def test_nonsense_is_refused_before_anything_is_written(
     run: Run, tmp_path: Path, arguments: tuple[str, ...], text: str
 ) -> None:
     output = () if "-o" in arguments else ("-o", "table.csv")
-    line = refused(run("sweep", *arguments, *output), tmp_path, leaves=("plan.yaml", "problem.json"))
+    line = refused(run("sweep", *arguments, *output), tmp_path, leaves=("plan.yaml",))
     assert text in line
 
 
 def test_a_folder_that_does_not_exist(run: Run, tmp_path: Path) -> None:
     outcome = run("sweep", "plan.yaml", *GRID, "-o", "no/table.csv")
-    assert "cannot be written" in refused(outcome, tmp_path, leaves=("plan.yaml", "problem.json"))
+    assert "cannot be written" in refused(outcome, tmp_path, leaves=("plan.yaml",))
 
 
 def test_a_model_without_layers(run: Run, tmp_path: Path) -> None:
     profile = run("profile", "show", "vgg16", "--json").json() | {"layers": []}
     (tmp_path / "empty.yaml").write_text(yaml.safe_dump(profile))
     outcome = run("sweep", "--profile", "./empty.yaml", "--fabric", LAB_FABRIC, "-o", "table.csv")
-    line = refused(outcome, tmp_path, leaves=("empty.yaml", "plan.yaml", "problem.json"))
+    line = refused(outcome, tmp_path, leaves=("empty.yaml", "plan.yaml"))
     assert "empty.yaml:2: layers: " in line

@@ -8,9 +8,10 @@ import pytest
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.capabilities.hardware import hardware_data
-from mltswitch.cli.targets_page import MATRIX_COLUMNS, matrix_row, targets_page
+from mltswitch.cli.targets import MATRIX_COLUMNS, matrix_row
 from mltswitch.errors import UserInputError
 from mltswitch.targets import RefusedHardware, known_hardware, targets
+from scripts.targets_page import targets_page
 from tests.cli.test_cli import Run, refused, run
 
 __all__ = ["run"]
@@ -102,16 +103,8 @@ def test_unknown_hardware_is_one_line_with_the_names(run: Run, tmp_path: Path) -
     assert "jericho" in line
 
 
-@pytest.mark.parametrize("others", [("--json",), ("--hardware", "sn2700")])
-def test_the_page_goes_with_no_other_option(run: Run, others: tuple[str, ...]) -> None:
-    outcome = run("targets", "--markdown", *others)
-    assert outcome.code == 2
-    assert "--markdown prints the whole page" in outcome.err
-
-
-def test_the_page_has_every_pair_figure_and_reason(run: Run) -> None:
-    page = run("targets", "--markdown").out
-    assert page == targets_page()
+def test_the_page_has_every_pair_figure_and_reason() -> None:
+    page = targets_page()
     usable, refusals = known_hardware()
     sections = _sections(page)
     for entry in usable:
@@ -127,29 +120,6 @@ def test_the_page_has_every_pair_figure_and_reason(run: Run) -> None:
         assert f"Box `{box.name}`: {box.description}, chip `{box.chip}`" in sections
     jericho = page.split("### Chip `jericho`")[1].split("###")[0]
     assert "| cell_bytes | not known | looked for: " in jericho
-
-
-def test_what_is_unverified_on_all_hardware_of_a_platform_stands_once() -> None:
-    page = targets_page()
-    usable, _ = known_hardware()
-    cumulus = [entry for entry in usable if entry.platform == "cumulus"]
-    assert len(cumulus) > 1
-    shared = set(cumulus[0].unverified).intersection(*(entry.unverified for entry in cumulus))
-    assert shared
-    section = page.split("\n## `cumulus`\n")[1].split("\n## ")[0]
-    for item in shared:
-        assert section.count(f"- `{item.id}`: {item.sentence}\n") == 1
-
-
-def test_every_table_of_the_page_has_as_many_cells_in_each_line() -> None:
-    width = 0
-    for line in targets_page().splitlines():
-        if not line.startswith("|"):
-            width = 0
-            continue
-        cells = len(re.findall(r"(?<!\\)\|", line))
-        assert cells == (width or cells), line
-        width = cells
 
 
 def test_what_is_unverified_is_listed_in_full(run: Run) -> None:

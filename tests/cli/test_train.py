@@ -64,7 +64,7 @@ def start(command: list[str], folder: Path) -> "subprocess.Popen[str]":
         (["--rate", "1kbps"], "--rate"),
         (["--buffer", "1kB"], "--buffer: 1,000 B (expected 16kB to 1GB)"),
         (["--workers", "1"], "Invalid value for '--workers'"),
-        (["-o", "/nowhere/a.html"], "/nowhere/a.html: cannot be written: there is no folder /nowhere"),
+        (["-o", "/nowhere/a.html"], "/nowhere/a.html: cannot be written: no such folder"),
     ],
 )
 def test_bad_input_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,8 +30,8 @@ class Broken(Faults):
         """Break off once."""
         del number
         self.lines.append(line)
-        asked = self.lines.count(QUESTION)
-        return Drop() if line == QUESTION and asked == self._broken else None
+        asked = sum(QUESTION in each for each in self.lines)
+        return Drop() if QUESTION in line and asked == self._broken else None
 
 
 def watch(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -66,6 +66,17 @@ def test_without_a_terminal_it_prints_lines(tmp_path: Path, capsys: pytest.Captu
         code, out, _ = watch(capsys, *words, "--count", "2")
     assert code == 0
     assert [line.split(" ", 1)[1] for line in out.splitlines()] == ["18 queues, all idle"] * 2
+
+
+def test_where_no_device_answers_none_is_called_idle(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with rack("sonic", tmp_path) as (_, words):
+        pass  # and is gone
+    code, out, _ = watch(capsys, *words, "--count", "1")
+    assert code == 4
+    assert out.splitlines()[-1].endswith("1 of 1 devices could not be read")
+    assert "idle" not in out
 
 
 def test_a_platform_without_counters_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -115,7 +115,7 @@ class FileTarget:
     quantised: list[str] = field(default_factory=list)
     platform = "file"
     session = Session.SHELL
-    netmiko_type = "linux"
+    dialect = ""
     identity_queries = ()
     identify = None
     neighbours = None

@@ -1,6 +1,7 @@
 """A real plan, the BMv2 target and a real simple_switch_grpc: push twice, verify after changes by hand."""
 
 import dataclasses
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +108,41 @@ def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path
         quantised = TARGET.quantise(plan, "leaf1")
         rendered = TARGET.render(quantised.state, quantised.capabilities)["mltswitch.txt"].splitlines()
         assert set(before) == {line for line in rendered if line.startswith(("table_add", "meter_set_rates"))}
+
+
+@pytest.mark.parametrize(
+    ("options", "queues"), [(("--drop-port", "511"), 1), (("--priority-queues", "4"), 4)]
+)
+def test_a_switch_without_the_plans_queues_is_refused(
+    tmp_path: Path, options: tuple[str, ...], queues: int
+) -> None:
+    with running_switch(tmp_path, *options) as fresh:
+        (tmp_path / "hosts.yaml").write_text(
+            "all: {vars: {mltswitch_platform: bmv2, mltswitch_thrift_port: 9090}, hosts: {leaf1: "
+            f"{{ansible_host: '{fresh.address}'}}}}}}\n"
+        )
+        plan, rack = bmv2_plan(), load_inventory(tmp_path / "hosts.yaml")
+        [refused] = push(plan, rack).devices
+        assert refused.status is Status.FAILED
+        assert f"has {queues} priority queue" in refused.error
+        assert "-- --priority-queues 8" in refused.error
+        with open_switch(fresh.address, device_id=DEVICE_ID, primary=False) as opened:
+            assert opened.cookie() is None
+        [seen] = verify(plan, rack).devices
+        assert any(f"has {queues} priority queue" in each.found for each in seen.differences)
+
+
+def test_an_mtu_below_the_plans_is_noted(switch: RunningSwitch, rack: Inventory) -> None:
+    assert push(bmv2_plan(), rack).exit_code == 0
+    inside = ["nsenter", "-t", str(switch.process.pid), "-n", "ip", "link", "set", "eth2", "mtu"]
+    subprocess.run([*inside, "1400"], check=True)
+    [found] = verify(bmv2_plan(), rack).devices
+    subprocess.run([*inside, "1500"], check=True)
+    assert found.status is Status.OK
+    assert [note for note in found.notes if "MTU" in note] == [
+        "eth2 has an MTU of 1400, below the plan's 1500: the kernel drops longer packets, which the switch "
+        "counts as forwarded"
+    ]
 
 
 def own_addresses(plan: Plan) -> dict[int, str]:
@@ -217,7 +253,7 @@ def test_a_push_that_ends_midway_is_finished_by_the_next(
     report = push(plan, rack)
     [failed] = report.devices
     assert failed.status is Status.FAILED
-    assert "refuses step 13 of " in failed.error
+    assert "refuses step 12 of " in failed.error
     assert "is gone" in failed.error
     assert report.exit_code == DeviceError.exit_code
     monkeypatch.undo()

@@ -19,11 +19,10 @@ from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
 from mltswitch.lab.emulators.faults import DropBeforeLine, Fault, Faults, RefuseLine
-from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
-from mltswitch.lab.emulators.ssh_server import EmulatorServer
 from mltswitch.targets import Session, Step
-from tests.deploy.doubles import FileTarget, as_target, device
+from tests.deploy.doubles import FileTarget, as_target
+from tests.deploy.emulated import served
 from tests.deploy.silent import silent_server
 from tests.deploy.sshd import make_key
 
@@ -37,24 +36,9 @@ def onyx(
     folder: Path, faults: Faults | None = None, password: str | None = None
 ) -> Iterator[tuple[OnyxDevice, Device]]:
     """An emulated switch and the device by which one reaches it."""
-    host_key = make_key(folder / "host")
-    make_key(folder / "id")
     switch = OnyxDevice()
-    server = EmulatorServer(
-        switch,
-        host_key=load_host_key(folder / "host"),
-        authorized_keys=load_authorized_keys(folder / "id.pub"),
-        faults=faults,
-        password=password,
-    )
-    with server:
-        (folder / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {host_key}\n")
-        yield (
-            switch,
-            device(
-                "onyx1", port=server.port, key_file=folder / "id", known_hosts_file=folder / "known_hosts"
-            ),
-        )
+    with served(folder, "onyx", switch, faults, password=password) as rack:
+        yield switch, rack.devices[0]
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +121,7 @@ def test_a_lost_connection_is_a_device_error_at_once(tmp_path: Path) -> None:
 
 def refused(reached: Device, target: FileTarget) -> str:
     """The one line with which a connection fails."""
-    target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
+    target.session, target.dialect = Session.CLI, NETMIKO_TYPE
     with pytest.raises(DeviceError) as caught, connect(reached, as_target(target)):
         pass
     text = str(caught.value)
@@ -279,7 +263,7 @@ def test_a_password_comes_from_the_environment_and_is_never_shown(
     with onyx(tmp_path, password=PASSWORD) as (_, with_key), caplog.at_level(logging.DEBUG):
         reached = changed(with_key, key_file=None, password=Secret("mltswitch_password_env", "RACK_SECRET"))
         if correct:
-            target.session, target.netmiko_type = Session.CLI, NETMIKO_TYPE
+            target.session, target.dialect = Session.CLI, NETMIKO_TYPE
             with connect(reached, as_target(target)) as conversation:
                 text = conversation.ask("show version")
         else:

@@ -1,6 +1,5 @@
 """A real plan, the EOS target and the emulated switch: push twice, and verify after a change by hand."""
 
-import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,54 +8,25 @@ import pytest
 
 from mltswitch.deploy import Status, change, diff, push, rollback, verify
 from mltswitch.errors import DeviceError
-from mltswitch.inventory import Device, Inventory
+from mltswitch.inventory import Inventory
 from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.lab.emulators.faults import DropBeforeLine, Faults, RefuseLine
-from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
-from mltswitch.lab.emulators.ssh_server import EmulatorServer
-from mltswitch.plan import Fabric, Plan
-from mltswitch.planning import build_plan
-from mltswitch.profile import resolve_profile
-from mltswitch.targets import hardware_capabilities
-from tests.deploy.doubles import device
-from tests.deploy.sshd import make_key
-from tests.plan.examples import SMALL
+from mltswitch.plan import Plan
+from tests.deploy.emulated import plan_of, served
 
 
 @contextmanager
 def eos(folder: Path, faults: Faults | None = None) -> Iterator[tuple[EosDevice, Inventory, list[float]]]:
     """An emulated switch, the inventory by which one reaches it, and its clock."""
-    host_key = make_key(folder / "host")
-    make_key(folder / "id")
     clock = [0.0]
     switch = EosDevice(clock=lambda: clock[0])
-    server = EmulatorServer(
-        switch,
-        host_key=load_host_key(folder / "host"),
-        authorized_keys=load_authorized_keys(folder / "id.pub"),
-        faults=faults,
-    )
-    with server:
-        (folder / "known_hosts").write_text(f"[127.0.0.1]:{server.port} {host_key}\n")
-        reached: Device = device(
-            "eos1", port=server.port, key_file=folder / "id", known_hosts_file=folder / "known_hosts"
-        )
-        leaf = dataclasses.replace(reached, platform="eos", switch="leaf1")
-        yield switch, Inventory((leaf,), Path("inventory")), clock
+    with served(folder, "eos", switch, faults) as rack:
+        yield switch, rack, clock
 
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    """A fabric of one spine and one leaf with two ports."""
-    group = {"count": 1, "platform": "eos"}
-    document = SMALL | {
-        "topology": {"leaf_spine": {"spines": group, "leaves": group, "hosts_per_leaf": 1}},
-        "addressing": SMALL["addressing"] | {"alias": {"spine1": "10.101.0.0/16"}},
-        "ports": {"rate": "10Gbps", "buffer": "1MB"},
-    }
-    return build_plan(
-        resolve_profile("resnet50"), Fabric.model_validate(document), hardware_capabilities, "paper"
-    )
+    return plan_of("eos")
 
 
 def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path, plan: Plan) -> None:
@@ -103,7 +73,7 @@ def test_a_rollback_stays_after_the_timer(tmp_path: Path, plan: Plan) -> None:
         assert diff(plan, rack).devices[0].differences == report.devices[0].differences
 
 
-def test_a_refused_line_changes_nothing_and_the_next_push_cleans_up(tmp_path: Path, plan: Plan) -> None:
+def test_a_refused_line_changes_nothing_and_leaves_no_session(tmp_path: Path, plan: Plan) -> None:
     faults = RefuseLine("qos map dscp")
     with eos(tmp_path, faults) as (switch, rack, _):
         before = switch.configuration
@@ -114,12 +84,11 @@ def test_a_refused_line_changes_nothing_and_the_next_push_cleans_up(tmp_path: Pa
         assert "% Refused by a fault" in failed.error
         assert report.exit_code == DeviceError.exit_code
         assert switch.configuration == before == switch.startup
-        assert switch.sessions.by_name["mltswitch-1"].state == "pending"
+        assert not switch.sessions.by_name
         faults.pattern = "never"
         [again] = push(plan, rack).devices
         assert (again.status, again.error) == (Status.CHANGED, "")
-        assert again.change.startswith("configure session mltswitch-1 abort\nconfigure session mltswitch-2\n")
-        assert list(switch.sessions.by_name) == ["mltswitch-2"]
+        assert list(switch.sessions.by_name) == ["mltswitch-1"]
 
 
 def test_a_connection_lost_before_the_confirmation(tmp_path: Path, plan: Plan) -> None:

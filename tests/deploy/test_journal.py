@@ -14,6 +14,7 @@ from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport
 from mltswitch.deploy.transaction import Transaction
 from mltswitch.errors import DeviceError, MachineError, UserInputError
+from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Quantised
 from tests.deploy.doubles import (
@@ -21,6 +22,7 @@ from tests.deploy.doubles import (
     SWITCHES,
     FileTarget,
     ScriptedSwitches,
+    device,
     inventory,
     small_plan,
     state_of,
@@ -126,8 +128,9 @@ def test_rollback_takes_later_changes_back_first(target: FileTarget, monkeypatch
     assert switches.limits == {"leaf1": OLD}
     assert [journal.last["leaf1"] for journal in deploy.changes()] == [State.ROLLED_BACK] * 2
     assert switches.said("leaf1").count("saved") == 2
+    assert rollback(deploy.change(first), rack, fleet=fleet).devices == ()
     with pytest.raises(UserInputError, match="nothing to do: 1 rolled-back"):
-        rollback(deploy.change(first), rack, fleet=fleet)
+        deploy.confirm(deploy.change(first), rack, fleet=fleet)
 
 
 def test_a_change_that_is_taken_over_keeps_what_ran_before_it(
@@ -309,16 +312,24 @@ def test_what_was_changed_on_the_disk_is_not_sent(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": OLD})
     rack, fleet = inventory("leaf1"), fleet_of(switches)
     journal = deploy.change(push(PLAN, rack, fleet=fleet).change)
-    path = journal.folder / "leaf1.json"
+    path = (journal.folder / "before@leaf1.json").rename(journal.folder / "leaf1.json")  # as once written
     record = json.loads(path.read_text())
     record["answers"] = dict.fromkeys(record["answers"], "8\n")
     path.write_text(json.dumps(record))
     report = rollback(journal, rack, fleet=fleet)
-    assert "is damaged" in report.devices[0].error
+    assert f"{path}: is damaged" in report.devices[0].error
     assert switches.limits == {"leaf1": PLANNED_LIMIT_BYTES}
     (journal.folder / "plan.json").write_text("{}")
     with pytest.raises(UserInputError, match="not the plan of this change"):
         rollback(journal, rack, fleet=fleet)
+
+
+def test_a_host_has_the_name_of_a_file_on_record(target: FileTarget) -> None:
+    hosts = (device("plan", switch="leaf1"), device("change", switch="leaf2", address="127.0.0.2"))
+    switches, rack = ScriptedSwitches({"plan": OLD, "change": OLD}), Inventory(hosts, Path("inventory"))
+    assert push(PLAN, rack, fleet=fleet_of(switches)).exit_code == 0
+    assert rollback(deploy.change(None), rack, fleet=fleet_of(switches)).exit_code == 0
+    assert switches.limits == {"plan": OLD, "change": OLD}
 
 
 def test_a_plan_on_record_that_nobody_reads_any_more_stops_no_push(target: FileTarget) -> None:

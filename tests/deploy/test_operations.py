@@ -34,6 +34,7 @@ from mltswitch.errors import (
 )
 from mltswitch.inventory import Device, Inventory
 from mltswitch.targets import Change, RunningState, Step, SwitchState, Target
+from mltswitch.targets.common import NOT_SAVED
 from tests.deploy.doubles import (
     PLANNED_LIMIT_BYTES,
     ROUNDING,
@@ -167,21 +168,23 @@ def test_what_no_value_says_is_noted_until_it_is_mended(
     monkeypatch.setattr(
         target,
         "read",
-        lambda answers, wanted, can: dataclasses.replace(read(answers, wanted, can), notes=("unsaved\x1b",)),
+        lambda answers, wanted, can: dataclasses.replace(
+            read(answers, wanted, can), notes=("odd\x1b", NOT_SAVED)
+        ),
     )
     switches = ScriptedSwitches({"leaf1": 1})
     for operation in (diff, verify):
         [report] = operation(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
-        assert report.notes == ("unsaved\\x1b",)
+        assert report.notes == ("odd\\x1b", NOT_SAVED)
     [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
-    assert (report.status, report.notes) == (Status.CHANGED, ())
+    assert (report.status, report.notes) == (Status.CHANGED, ("odd\\x1b",))
     monkeypatch.setattr(
         target,
         "diff",
         lambda running, wanted, can: dataclasses.replace(change(running, wanted, can), save=()),
     )
     [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
-    assert (report.status, report.notes) == (Status.OK, ("unsaved\\x1b",))
+    assert (report.status, report.notes) == (Status.OK, ("odd\\x1b", NOT_SAVED))
 
 
 def test_what_no_step_mends_is_neither_ok_nor_saved(
@@ -344,7 +347,7 @@ def rack_of(*devices: Device) -> Inventory:
         ),
         (
             rack_of(device("leaf1"), device("tor", switch="leaf1")),
-            "inventory: tor: is switch leaf1, as leaf1 is",
+            "inventory: tor: its switch in the fabric is leaf1, as that of leaf1 is",
         ),
         (
             rack_of(device("leaf1", address="Rack1"), device("leaf2", address="rack1")),
@@ -415,14 +418,6 @@ def test_a_useless_concurrency_is_refused(target: FileTarget, concurrency: int) 
         )
 
 
-@pytest.fixture
-def interruptible() -> Iterator[None]:
-    """A background job of a shell is started with interrupts ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_starts_no_further_device(target: FileTarget) -> None:
     switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
@@ -450,16 +445,14 @@ def test_a_missing_package_is_named_with_the_extra_that_has_it(
     target: FileTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def import_module(name: str) -> None:
-        if name == "netmiko":
+        if name == "nornir":
             raise ImportError(name)
 
     monkeypatch.setattr("mltswitch.deploy.ssh.import_module", import_module)
-    with pytest.raises(MachineError, match=r"netmiko is missing. `pip install 'mltswitch\[deploy\]'`"):
+    with pytest.raises(MachineError, match=r"nornir is missing. `pip install 'mltswitch\[deploy\]'`"):
         push(PLAN, inventory("leaf1"))
 
 
 def test_the_room_opens_without_its_optional_packages() -> None:
-    program = (
-        "import sys, mltswitch.deploy; sys.exit(bool({'netmiko', 'nornir', 'paramiko'} & set(sys.modules)))"
-    )
+    program = "import sys, mltswitch.deploy; sys.exit(bool({'nornir', 'paramiko'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

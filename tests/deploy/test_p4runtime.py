@@ -14,7 +14,7 @@ from mltswitch.deploy import Status, connect, diff, push, verify
 from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.p4.program import Program
-from mltswitch.p4.queue_depth import set_queue_depth
+from mltswitch.p4.queue_depth import port_mtus, priority_queues, set_queue_depth
 from mltswitch.targets import Step
 from mltswitch.targets.bmv2 import TARGET
 from tests.deploy.test_bmv2_end_to_end import bmv2_plan
@@ -33,6 +33,9 @@ class Server:
     opened: list[bool] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     refusing: str = ""
+    queues: int = 8
+    mtus: dict[int, int] | DeviceError = field(default_factory=dict)
+    depths_set: int = 0
 
     def cookie(self) -> int | None:
         return self.cookie_of_program
@@ -71,9 +74,17 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     def set_queue_depth(address: str, port: int, packets: int) -> None:
         assert (address, port) == ("127.0.0.1", 9090)
         made.tables.enter(f"set_queue_depth {packets}")
+        made.depths_set += 1
+
+    def port_mtus(*_: object) -> dict[int, int]:
+        if isinstance(made.mtus, DeviceError):
+            raise made.mtus
+        return made.mtus
 
     monkeypatch.setattr("mltswitch.p4.control.open_switch", open_switch)
     monkeypatch.setattr("mltswitch.deploy.p4runtime.set_queue_depth", set_queue_depth)
+    monkeypatch.setattr("mltswitch.deploy.p4runtime.priority_queues", lambda *_: made.queues)
+    monkeypatch.setattr("mltswitch.deploy.p4runtime.port_mtus", port_mtus)
     monkeypatch.setattr("mltswitch.deploy.p4runtime.shipped_program", lambda: PROGRAM)
     return made
 
@@ -99,6 +110,64 @@ def test_push_verify_push(server: Server, rack: Inventory) -> None:
     [second] = push(plan, rack).devices
     assert (second.status, second.change) == (Status.OK, "")
     assert server.opened == [False, False], "who only reads is never primary"
+    assert server.depths_set == 2, "nothing reads the depth, so each push sets it"
+
+
+@pytest.mark.parametrize("mtus", [{}, DeviceError("its list of ports cannot be read")])
+@pytest.mark.parametrize(("queues", "fits"), [(1, False), (4, False), (7, False), (8, True)])
+def test_a_switch_with_fewer_queues_than_the_plan_is_refused(
+    server: Server, rack: Inventory, queues: int, fits: bool, mtus: dict[int, int] | DeviceError
+) -> None:
+    server.queues, server.mtus = queues, mtus
+    [pushed], [seen] = push(bmv2_plan(), rack).devices, verify(bmv2_plan(), rack).devices
+    assert any("MTUs of its ports: its list of ports" in each for each in seen.notes) is (fits and bool(mtus))
+    assert (pushed.status is Status.CHANGED) is (seen.status is Status.OK) is fits
+    if not fits:
+        assert f"has {queues} priority queue" in pushed.error
+        assert "the plan uses 8. Start it again with `-- --priority-queues 8`" in pushed.error
+        assert "Nothing was sent" in pushed.error
+        assert (server.written, server.cookie_of_program, server.depths_set) == ([], None, 0)
+        assert any(f"has {queues} priority queue" in each.found for each in seen.differences)
+
+
+def test_as_many_queues_as_the_plan_uses_are_enough() -> None:
+    state = TARGET.quantise(bmv2_plan(), "leaf1").state
+    ports = tuple(
+        dataclasses.replace(
+            port,
+            queues=tuple(
+                dataclasses.replace(queue, queue=len(port.queues) - place)
+                for place, queue in enumerate(port.queues, start=1)
+            ),
+        )
+        for port in state.ports
+    )
+    state = dataclasses.replace(state, ports=ports)
+    switch = Switch("none")
+    change = TARGET.diff(
+        TARGET.read(switch.answers(), state, TARGET.hardware(None)), state, TARGET.hardware(None)
+    )
+    assert change.trial is not None
+    needed = len(ports[0].queues)
+    assert change.trial.judge(str(needed)) == ()
+    with pytest.raises(DeviceError, match=f"the plan uses {needed}"):
+        change.trial.judge(str(needed - 1))
+
+
+def test_what_thrift_does_not_tell_is_said(server: Server, rack: Inventory) -> None:
+    push(bmv2_plan(), rack)
+    silent = dataclasses.replace(rack.devices[0], thrift_port=0)
+    [found] = verify(bmv2_plan(), Inventory((silent,), Path("inventory"))).devices
+    assert found.status is Status.OK
+    assert any(
+        "nobody can tell whether the switch has the plan's 8 priority queues" in n for n in found.notes
+    )
+    server.mtus = {1: 1400, 2: 9000}
+    [found] = verify(bmv2_plan(), rack).devices
+    assert [note for note in found.notes if "MTU" in note] == [
+        "eth1 has an MTU of 1400, below the plan's 1500: the kernel drops longer packets, which the switch "
+        "counts as forwarded"
+    ]
 
 
 def test_a_program_of_somebody_else_is_not_read(server: Server, rack: Inventory) -> None:
@@ -172,15 +241,16 @@ def test_two_switches_do_not_share_a_thrift_server(server: Server, rack: Invento
 
 
 @contextmanager
-def thrift_server(answer: bytes) -> Iterator[tuple[int, list[bytes]]]:
+def thrift_server(*answers: bytes) -> Iterator[tuple[int, list[bytes]]]:
     """Its port, and what one caller said before it was answered."""
     said: list[bytes] = []
 
     def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
-            said.append(connection.recv(4096))
-            connection.sendall(answer)
+            for each in answers:
+                said.append(connection.recv(4096))
+                connection.sendall(each)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
@@ -193,11 +263,16 @@ REPLY = b"\x80\1\0\2\0\0\0\x1bset_all_egress_queue_depths\0\0\0\0\x08\0\0\0\0\0\
 
 
 def test_the_depth_is_said_in_thrift() -> None:
-    with thrift_server(REPLY) as (port, said):
+    second = REPLY.replace(b"\x1bset_all_egress_queue_depths", b"\x1aset_all_egress_queue_rates")
+    with thrift_server(REPLY, second) as (port, said):
         set_queue_depth("127.0.0.1", port, 16384)
     name = b"simple_switch:set_all_egress_queue_depths"
     arguments = b"\x08\0\1\0\0\x40\0\0"
-    assert said == [b"\x80\1\0\1" + len(name).to_bytes(4, "big") + name + bytes(4) + arguments]
+    rates = b"simple_switch:set_all_egress_queue_rates"
+    assert said == [
+        b"\x80\1\0\1" + len(name).to_bytes(4, "big") + name + bytes(4) + arguments,
+        b"\x80\1\0\1" + len(rates).to_bytes(4, "big") + rates + bytes(4) + b"\x0a\0\1" + bytes(9),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -209,3 +284,55 @@ def test_what_is_no_bmv2_is_one_line(answer: bytes, problem: str) -> None:
         set_queue_depth("127.0.0.1", port, 16384)
     assert problem in str(failure.value)
     assert "\n" not in str(failure.value)
+
+
+@contextmanager
+def thrift_servers(answers: Sequence[bytes]) -> Iterator[int]:
+    """The port of a server that gives each connection one of the answers, in order."""
+
+    def serve(listener: socket.socket) -> None:
+        for answer in answers:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,))
+        thread.start()
+        yield listener.getsockname()[1]
+        thread.join()
+
+
+ONE = b"\0\0\0\x1fset_egress_priority_queue_depth\0\0\0\0"
+RANGE_ERROR = b"vector::_M_range_check: __n (which is 7) >= this->size() (which is 1)"
+TAKEN = b"\x80\1\0\2" + ONE + b"\x08\0\0\0\0\0\0\0"
+NOT_TAKEN = b"\x80\1\0\3" + ONE + b"\x0b\0\1\0\0\0\x45" + RANGE_ERROR + b"\x08\0\2\0\0\0\6\0"
+
+
+@pytest.mark.parametrize("queues", [8, 4, 1])
+def test_queues_are_counted_by_the_depths_that_the_switch_takes(queues: int) -> None:
+    with thrift_servers([*[NOT_TAKEN] * (8 - queues), TAKEN]) as port:
+        assert priority_queues("127.0.0.1", port) == queues
+
+
+def test_a_switch_that_takes_no_depth_is_an_error() -> None:
+    with thrift_servers([NOT_TAKEN] * 8) as port, pytest.raises(DeviceError, match="refuses every queue"):
+        priority_queues("127.0.0.1", port)
+    with thrift_servers([b"\0\0\6\4\0\0"]) as port, pytest.raises(DeviceError, match="answers b'"):
+        priority_queues("127.0.0.1", port)
+
+
+def test_the_mtu_of_a_port_is_that_of_its_interface(tmp_path: Path) -> None:
+    extra = b"\x0d\0\4\x0b\x0b\0\0\0\1" + b"\0\0\0\1a" + b"\0\0\0\1b"
+    entry = b"\x08\0\1\0\0\0\7" + b"\x0b\0\2\0\0\0\2lo" + b"\2\0\3\1" + extra + b"\0"
+    answer = b"\x80\1\0\2\0\0\0\x15bm_dev_mgr_show_ports\0\0\0\0\x0f\0\0\x0c\0\0\0\1" + entry + b"\0"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "p4runtime"))
+        server.listen()
+        with thrift_servers([answer]) as port:
+            found = port_mtus(f"unix:{tmp_path / 'p4runtime'}", port)
+        assert found == {7: int(Path("/sys/class/net/lo/mtu").read_text())}
+        with thrift_servers([answer[:50]]) as port, pytest.raises(DeviceError, match="cannot be read"):
+            port_mtus(f"unix:{tmp_path / 'p4runtime'}", port)
+    assert port_mtus("192.0.2.1", 9090) == {}, "nobody tells it of another machine"

@@ -241,8 +241,8 @@ def test_a_broken_known_hosts_file_stops_before_anything_is_sent(
 
 
 def test_a_missing_key_file_stops_before_anything_is_sent(sshd: Sshd, target: FileTarget) -> None:
-    rack = Inventory((sshd.device(key_file=Path("/nonexistent/key")),), Path("inventory"))
-    with pytest.raises(UserInputError, match="leaf1: /nonexistent/key: the private key cannot be read"):
+    rack = Inventory((sshd.device(key_file=Path("/nonexistent/.lab/key")),), Path("inventory"))
+    with pytest.raises(UserInputError, match=r"key: the private key cannot be read.*`mltswitch lab up`"):
         push(small_plan(), rack)
 
 

@@ -55,7 +55,7 @@ def test_nobody_else_reads_the_state(
     fleet = Fleet(connector=ScriptedSwitches({"leaf1": OLD}).connect)
     push(PLAN, inventory("leaf1"), fleet=fleet)
     for path in (tmp_path / "state").rglob("*"):
-        if path.suffix in {".json", ".jsonl"} and path.name.startswith(("leaf", "journal")):
+        if path.suffix in {".json", ".jsonl"} and path.name.startswith(("before", "journal")):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
     (tmp_path / "state").chmod(0o755)

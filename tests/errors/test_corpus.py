@@ -1,7 +1,8 @@
 """Bad input: each case of the files beside this module ends in the line that the user must see.
 
 A case in a table is a good file with one change: a field is `set`, a `drop` or a `rename` of one, or another
-`text` of a file; `see` is what stands in what is printed. A file in `raw` says it in its first line.
+`text` of a file, where `long` so many `times` stands for its ellipsis; `see` is what stands in what is
+printed. A file in `raw` says it in its first line.
 """
 
 import copy
@@ -18,7 +19,8 @@ import pytest
 import yaml
 
 from mltswitch.cli import main
-from mltswitch.documents import MAXIMUM_DOCUMENT_BYTES, MAXIMUM_SHOWN_PROBLEMS, dump_yaml
+from mltswitch.cli.verbose import MOST_LINES
+from mltswitch.documents import MAXIMUM_DOCUMENT_BYTES, dump_yaml
 from mltswitch.profile import resolve_profile
 from tests.conftest import LAB_FABRIC
 
@@ -91,7 +93,7 @@ class Session:
         assert sorted(self.folder.rglob("*")) == before
         lines = [line for line in said.splitlines() if not line.startswith("warning: ")]
         assert len(lines) == 1 or lines[0].endswith(" errors")
-        assert len(lines) <= MAXIMUM_SHOWN_PROBLEMS + 2
+        assert len(lines) <= MOST_LINES
 
 
 @pytest.fixture
@@ -139,6 +141,10 @@ def test_other_documents_than_a_plan(session: Session, command: str, file: Path,
     assert (code, said) == (2, f"mltswitch: {file}: {see} (expected schema: mltswitch/plan/v2)\n")
 
 
+def test_a_plan_is_no_inventory(session: Session, plan_file: Path) -> None:
+    session.is_refused(f"{plan_file}: is a plan document, no inventory", "diff", plan_file, "-i", plan_file)
+
+
 @pytest.mark.parametrize("case", table("problem"))
 def test_problems(session: Session, case: dict[str, Any]) -> None:
     session.is_refused(case["see"], "loss", "--spec", bad_file(session, changed(PROBLEM, case)))
@@ -154,8 +160,45 @@ def test_profiles(session: Session, case: dict[str, Any]) -> None:
 def test_inventories(session: Session, plan_file: Path, case: dict[str, Any]) -> None:
     inventory = session.folder / "inventory"
     shutil.copytree(INVENTORY, inventory, ignore=shutil.ignore_patterns(".lab"))
-    (inventory / case["file"]).write_text(case["text"])
+    (inventory / case["file"]).write_text(
+        case["text"].replace("…", case.get("long", "") * case.get("times", 0))
+    )
     session.is_refused(case["see"], "render", plan_file, "-i", inventory, "-o", session.folder / "out")
+
+
+FOREIGN: Final = {
+    "spine9": {"ansible_network_os": "cisco.ios.ios"},
+    "leaf9": {"mltswitch_platform": "linux", "ansible_port": "none"},
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "see"),
+    [
+        (
+            ("--limit", "other", "--strict"),
+            ["2 errors", "spine9: ansible_network_os: unknown platform 'cisco.ios"],
+        ),
+        (
+            ("--limit", "spine9"),
+            "no device is selected: hosts that are no switches of ours are left out: 1 of pl",
+        ),
+        (("--limit", "leaf9"), "rack/hosts.yaml: leaf9: ansible_port: "),
+    ],
+)
+def test_hosts_of_other_platforms(
+    session: Session, plan_file: Path, options: tuple[str, ...], see: str | list[str]
+) -> None:
+    rack = session.folder / "rack"
+    shutil.copytree(INVENTORY, rack, ignore=shutil.ignore_patterns(".lab"))
+    hosts = yaml.safe_load((rack / "hosts.yaml").read_text())
+    hosts["all"]["children"]["other"] = {"hosts": FOREIGN}
+    (rack / "hosts.yaml").write_text(yaml.safe_dump(hosts))
+    session.is_refused(see, "render", plan_file, "-i", rack, "-o", session.folder / "out", *options)
+    code, said = session.run(
+        "render", plan_file, "-i", rack, "-o", session.folder / "all", "--limit", "all:!leaf9"
+    )
+    assert (code, "left out: 1 of platform 'cisco.ios.ios' (spine9)" in said) == (0, True), said
 
 
 @pytest.mark.parametrize("case", table("agent"))
@@ -176,19 +219,22 @@ def test_raw_files(session: Session, file: Path) -> None:
 
 
 BYTES: Final = {
-    "empty": (b"", "is not a mapping of fields"),
-    "spaces": (b" \n \n", "is not a mapping of fields"),
+    "empty": (b"", "is empty"),
+    "spaces": (b" \n \n", "is empty"),
     "nul": (b"name: lab\0\n", "not valid YAML"),
     "escape": (b"name: \x1b[2J\n", "not valid YAML"),
     "latin-1": (b"name: caf\xe9\n", "is not UTF-8 text"),
     "utf-16": ("name: lab\n".encode("utf-16"), "is not UTF-8 text"),
-    "byte order mark": (b"\xef\xbb\xbfname: two words\n", "name: String should match pattern"),
-    "line ends of Windows": (b"name: two words\r\nports: 3\r\n", ["bad.yaml:2: ports", "bad.yaml:1: name"]),
+    "byte order mark": (b"\xef\xbb\xbfname: two words\n", "name: must match the pattern"),
+    "line ends of Windows": (
+        b"name: two words\r\nports: 3\r\n",
+        ["6 errors", "bad.yaml:1: name", "and 3 more: `--verbose` shows them"],
+    ),
     "surrogate": (b"name: \xed\xa0\x80\n", "is not UTF-8 text"),
     "gzip": (b"\x1f\x8b\x08\x00\x00\x00", "is not UTF-8 text"),
     "50 MB list": (b"- 1\n" * 13_000_000, f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes"),
-    "long line": (b"name: " + b"x" * 10**6, "name: String should match pattern"),
-    "long key": (b"name: lab\n" + b"x" * 900 + b": 1\n", "Extra inputs are not permitted"),
+    "long line": (b"name: " + b"x" * 10**6, "name: must match the pattern"),
+    "long key": (b"name: lab\n" + b"x" * 900 + b": 1\n", "is no field that is known here"),
     "many dashes": (b"- " * 100_000, "more than 100 levels deep"),
 }
 

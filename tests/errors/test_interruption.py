@@ -11,8 +11,8 @@ from typing import Final
 import pytest
 import yaml
 
-from mltswitch.documents import write_together
 from mltswitch.errors import UserInputError
+from mltswitch.outputs import write_together
 from tests.conftest import LAB_FABRIC
 from tests.errors.test_corpus import PLAN, PLANNED
 
@@ -72,7 +72,7 @@ def files(folder: Path) -> dict[str, str]:
 def test_a_killed_writer_leaves_old_files_or_new_ones(tmp_path: Path) -> None:
     names = [f"leaf{number}/config" for number in range(50)]
     writer = (
-        "import sys; from pathlib import Path; from mltswitch.documents import write_together; "
+        "import sys; from pathlib import Path; from mltswitch.outputs import write_together; "
         "out = Path(sys.argv[1]); print('begun', flush=True); "
         f"names = {names}; "
         "[write_together(((out / name, text * 9999) for name in names), within=out) for text in 'ab' * 999]"

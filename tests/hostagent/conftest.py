@@ -15,9 +15,9 @@ def make() -> Iterator[Make]:
 
 
 @pytest.fixture
-def pair(make: Make) -> tuple[Agent, Agent]:
-    """A sender and a receiver, connected."""
-    return joined(make)
+def pair(make: Make, request: pytest.FixtureRequest) -> tuple[Agent, Agent]:
+    """A sender and a receiver, connected, over a transport that a test may name by indirect parameters."""
+    return joined(make, transport=getattr(request, "param", "mlt"))
 
 
 @pytest.fixture(scope="module")

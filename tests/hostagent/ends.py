@@ -19,6 +19,7 @@ from mltswitch.hostagent.telemetry.events import AgentEvent, Observer
 PATIENCE_SECONDS: Final = 60.0
 SO_ATTACH_FILTER, SO_DETACH_FILTER = 26, 27
 """Of Linux (socket(7))."""
+SO_NO_CHECK = 11
 SENDER, RECEIVER = "worker", "server"
 SLOW: Final[dict[str, Any]] = {"line_rate": "20Mbps", "mtu_bytes": 1500}
 """Fields of an agent that sends a megabyte in half a second."""
@@ -86,6 +87,22 @@ def exchange(
     ended = here.wait(PATIENCE_SECONDS), there.wait(PATIENCE_SECONDS)
     assert (buffer == original).all()
     return ended
+
+
+@contextmanager
+def cutting_no_bursts(agent: Agent) -> Iterator[None]:
+    """The kernel answers EINVAL to bursts of an agent over IPv4, as older ones do where an MTU has fallen."""
+    places = _places(agent, None)
+    held = [entry for entry in _datagram_sockets() if entry.getsockname()[:2] in places]
+    try:
+        for value in (1, 0):
+            for entry in held:
+                entry.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, value)  # a burst needs its checksums
+            if value:
+                yield
+    finally:
+        for entry in held:
+            entry.close()
 
 
 @contextmanager

@@ -156,6 +156,7 @@ def test_messages_of_channels_do_not_mix(make: Make) -> None:
         assert other.channel(name).receive_message(one.name, PATIENCE_SECONDS) == name.encode()
 
 
+@pytest.mark.parametrize("pair", ["mlt", "tcp"], indirect=True)
 def test_who_sends_more_than_is_read_waits(pair: tuple[Agent, Agent]) -> None:
     one, other = pair
     sent = 0

@@ -154,16 +154,16 @@ def pair(make: Make) -> tuple[Agent, Agent]:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"percentage": 0}, "percentage: 0: .*greater than 0"),
+        ({"percentage": 0}, "percentage: 0: .*more than 0"),
         ({"percentage": 1.01}, "percentage: 1.01"),
         ({"percentage": -0.1}, "percentage: -0.1"),
         ({"percentage": math.nan}, "percentage: nan"),
         ({"percentage": True}, "percentage: True"),
-        ({"slack_seconds": -1}, "slack_seconds: -1: .*greater than or equal to 0"),
+        ({"slack_seconds": -1}, "slack_seconds: -1: .*at least 0"),
         ({"slack_seconds": math.inf}, "slack_seconds: inf"),
         ({"slack_seconds": math.nan}, "slack_seconds: nan"),
         ({"estimator": "oracle"}, "estimator: 'oracle': .*'quantile' or 'paper'"),
-        ({"rounds_per_epoch": 0}, "rounds_per_epoch: 0: .*greater than or equal to 1"),
+        ({"rounds_per_epoch": 0}, "rounds_per_epoch: 0: .*at least 1"),
     ],
 )
 def test_a_gather_names_field_and_range(

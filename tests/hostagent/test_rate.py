@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mltswitch.hostagent import RateSample, UserInputError
-from tests.hostagent.ends import Make, joined, losing, values
+from tests.hostagent.ends import Make, exchange, joined, losing, values
 
 PATIENCE_SECONDS = 30.0
 COUNT = 500_000
@@ -28,11 +28,7 @@ class Constant:
 def test_a_cap_holds_from_then_on(make: Make) -> None:
     sender, receiver = joined(make)
     sender.default.set_rate(receiver.name, cap_bps=40e6)
-    memory = np.empty(COUNT, np.float32)
-    there = receiver.post_receive(sender.name, memory, tensor=1)
-    here = sender.post_send(receiver.name, values(COUNT), tensor=1)
-    there.wait(PATIENCE_SECONDS)
-    slow = here.wait(PATIENCE_SECONDS).statistics
+    slow = exchange(sender, receiver, data=values(COUNT))[0].statistics
     assert SIZE_BITS / slow.seconds < 1.3 * 40e6  # a bucket's depth comes on top
     snapshot = sender.snapshot().peers[receiver.name]["default"]
     assert snapshot.rate_bps is not None
@@ -43,11 +39,7 @@ def test_a_controller_of_the_users_hears_the_network_and_decides(make: Make) -> 
     sender, receiver = joined(make)
     controller = Constant(80e6)
     sender.default.set_rate(receiver.name, cap_bps=80e6, controller=controller)
-    memory = np.empty(COUNT, np.float32)
-    there = receiver.post_receive(sender.name, memory, tensor=1)
-    here = sender.post_send(receiver.name, values(COUNT), tensor=1)
-    there.wait(PATIENCE_SECONDS)
-    statistics = here.wait(PATIENCE_SECONDS).statistics
+    statistics = exchange(sender, receiver, data=values(COUNT))[0].statistics
     assert SIZE_BITS / statistics.seconds < 1.3 * 80e6
     assert sum(sample.delivered_packets for sample in controller.heard) > 0
     assert any(sample.least_round_trip_seconds for sample in controller.heard)
@@ -81,14 +73,10 @@ def test_who_closes_at_once_has_told_how_its_receive_ended(make: Make, size: int
 def test_bbr_goes_on_at_losses_that_no_queue_makes(make: Make) -> None:
     options = {"mtu_bytes": 1500, "burst_packets": 8, "mlt": {"rate_control": "bbr"}}
     sender, receiver = joined(make, **options)
-    memory, data = np.empty(COUNT, np.float32), values(COUNT)
     with losing(receiver, 0.05):
         for number in range(3):
-            there = receiver.post_receive(sender.name, memory, tensor=1, round_number=number)
-            here = sender.post_send(receiver.name, data, tensor=1, round_number=number)
-            there.wait(PATIENCE_SECONDS)
-            statistics = here.wait(PATIENCE_SECONDS).statistics
-    assert np.array_equal(memory, data)
+            sent, _ = exchange(sender, receiver, data=values(COUNT), round_number=number)
+            statistics = sent.statistics
     assert statistics.packets_resent > 0
     snapshot = sender.snapshot().peers[receiver.name]["default"]
     assert snapshot.rate_bps is not None

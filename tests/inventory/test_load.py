@@ -42,7 +42,7 @@ def one_host(folder: Path, variables: dict[str, Any]) -> Path:
 
 def refused(path: Path) -> str:
     with pytest.raises(UserInputError) as caught:
-        load_inventory(path)
+        load_inventory(path).select()
     text = str(caught.value)
     assert "\n" not in text
     assert text.isprintable()
@@ -157,10 +157,64 @@ def test_what_selects_nothing(limit: str, line: str) -> None:
         load_inventory(LAB).select(limit)
 
 
-def test_a_host_without_a_platform(tmp_path: Path) -> None:
-    text = refused(one_host(tmp_path, {"ansible_user": "root"}))
-    assert text.startswith(f"{tmp_path}: leaf1: has no platform: neither mltswitch_platform nor ")
-    assert "linux, onyx, sonic" in text
+RACK: dict[str, Any] = {
+    "hosts.yaml": {
+        "all": {
+            "children": {
+                "eos": {"hosts": {"leaf1": MINIMAL | {"mltswitch_platform": "eos"}}},
+                "broken": {"hosts": {"leaf2": {"mltswitch_platform": "eos"}, "leaf3": {"ansible_user": 1}}},
+                "routers": {"hosts": {"r1": None, "r2": {"ansible_connection": "httpapi"}}},
+                "servers": {"hosts": {"gpu1": {"ansible_ssh_executable": "plink"}}},
+            }
+        }
+    },
+    "group_vars/routers.yaml": {"ansible_network_os": "cisco.ios.ios"},
+    "group_vars/broken.yaml": {"mltswitch_platform": "onix"},
+}
+LEFT_OUT = (
+    "hosts that are no switches of ours are left out: 1 without a platform (gpu1), "
+    "2 of platform 'cisco.ios.ios' (r1, r2)"
+)
+
+
+def test_hosts_of_other_platforms_are_counted_and_left_out(tmp_path: Path) -> None:
+    inventory = load_inventory(write(tmp_path, RACK))
+    for limit, lines in {"eos": [], "all:!broken": [LEFT_OUT]}.items():
+        assert [device.name for device in inventory.select(limit)] == ["leaf1"]
+        assert list(inventory.left_out(limit)) == lines
+    with pytest.raises(
+        UserInputError, match=r"no device is selected: hosts that are no switches .* \(r1, r2\)"
+    ):
+        inventory.select("routers")
+
+
+@pytest.mark.parametrize("name", ["r1", "spine7"])
+def test_a_host_that_the_fabric_names_is_ours(tmp_path: Path, name: str) -> None:
+    switch = {"host_vars/r1.yaml": {"mltswitch_switch": "spine7"}}
+    inventory = load_inventory(write(tmp_path, RACK | switch))
+    with pytest.raises(
+        UserInputError, match=r"routers.yaml: r1: ansible_network_os: unknown platform 'cisco"
+    ):
+        inventory.select("eos,r1", {"leaf1", name})
+    assert len(inventory.select("eos,r2", {"leaf1", name})) == 1
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_with_its_file(tmp_path: Path) -> None:
+    with pytest.raises(UserInputError) as caught:
+        load_inventory(write(tmp_path, RACK)).select()
+    number, first, second = caught.value.lines()
+    assert number == "2 errors"
+    assert first.startswith(f"{tmp_path}/hosts.yaml: leaf2: ansible_user: is missing")
+    assert second.startswith(f"{tmp_path}/hosts.yaml: leaf3: ansible_user: ")
+    with pytest.raises(UserInputError) as caught:
+        load_inventory(tmp_path).refuse_foreign("servers,routers")
+    assert [line.partition(" (expected")[0] for line in caught.value.lines()] == [
+        "2 errors",
+        f"{tmp_path}/hosts.yaml: gpu1: has no platform: neither mltswitch_platform nor "
+        "ansible_network_os is set",
+        f"{tmp_path}/group_vars/routers.yaml: r1: ansible_network_os: unknown platform 'cisco.ios.ios'",
+    ]
+    assert caught.value.lines()[2].endswith("(1 more like it: r2: ansible_network_os)")
 
 
 @pytest.mark.parametrize(
@@ -173,10 +227,10 @@ def test_a_host_without_a_platform(tmp_path: Path) -> None:
         ("ansible_user", "root\x1b[2J", "control character"),
         ("ansible_user", "root;reboot", "have no place there"),
         ("ansible_user", "-l", "have no place there"),
-        ("ansible_user", 0, "valid string"),
+        ("ansible_user", 0, "must be text"),
         ("ansible_user", "{{ lookup('env', 'USER') }}", "is a Jinja expression"),
         ("ansible_port", "22\n", "control character"),
-        ("ansible_port", 0, "greater than or equal to 1"),
+        ("ansible_port", 0, "must be at least 1"),
         ("ansible_port", True, "no whole number"),
         ("ansible_port", 22.5, "is neither text nor a whole number"),
         ("ansible_port", 10**30, "a value of type int"),
@@ -185,7 +239,7 @@ def test_a_host_without_a_platform(tmp_path: Path) -> None:
         ("ansible_ssh_private_key_file", "", "empty or too long"),
         ("ansible_ssh_private_key_file", "~no-such-user-here/id", "home directory"),
         ("mltswitch_known_hosts_file", "{% if x %}a{% endif %}", "is a Jinja expression"),
-        ("mltswitch_platform", "ios", "unknown platform 'ios' (expected one of "),
+        ("mltswitch_platform", "linus", "unknown platform 'linus', did you mean linux? (expected one of "),
         ("mltswitch_platform", "../../etc", "have no place there"),
         ("mltswitch_switch", "leaf1\r", "control character"),
         ("mltswitch_platfrom", "linux", "is not a variable that mltswitch knows"),
@@ -199,13 +253,13 @@ def test_a_host_without_a_platform(tmp_path: Path) -> None:
 def test_a_value_that_is_refused(tmp_path: Path, variable: str, value: object, part: str) -> None:
     text = refused(one_host(tmp_path, MINIMAL | {variable: value}))
     assert part in text
-    assert f"{tmp_path}: leaf1: " in text
+    assert f"{tmp_path}/hosts.yaml: leaf1: " in text
     assert "tr0ub4dor" not in text
 
 
 def test_a_missing_user(tmp_path: Path) -> None:
     text = refused(one_host(tmp_path, {"mltswitch_platform": "linux"}))
-    assert text == f"{tmp_path}: leaf1: ansible_user: is missing"
+    assert text.startswith(f"{tmp_path}/hosts.yaml: leaf1: ansible_user: is missing. Say in the inventory")
 
 
 BMV2 = {"mltswitch_platform": "bmv2", "ansible_host": "127.0.0.1"}

@@ -28,7 +28,7 @@ from mltswitch.targets import target_for
 from tests.lab.conftest import DEVICES, RunningLab, SessionLab
 from tests.measuring import measured
 
-pytestmark = [pytest.mark.lab, pytest.mark.root]
+pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.quiet]
 
 PACKET = 1514
 THRESHOLDS = {"gradient-0": (14, 28), "gradient-1": (18, 36), "gradient-2": (32, 64)}

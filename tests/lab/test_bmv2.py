@@ -11,14 +11,23 @@ import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import create_autospec
 
 import pytest
 
 from mltswitch.documents import load_document
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.lab import DeviceAddress, LabMode, kernel, mininet_bmv2, network_description
+from mltswitch.lab import (
+    DeviceAddress,
+    Lab,
+    LabMode,
+    kernel,
+    lab_bottleneck,
+    mininet_bmv2,
+    network_description,
+)
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
 from mltswitch.lab.mininet_bmv2 import (
     HostDescription,
@@ -36,13 +45,17 @@ from mltswitch.lab.mininet_bmv2 import (
     read_network,
     shrink_send_buffers,
     switch_commands,
+    takes_notifications,
 )
 from mltswitch.lab.relay import RelayServer, connecting_user
 from mltswitch.lab.state import Relay, describe
 from mltswitch.plan import Fabric, resolve_fabric
 from mltswitch.plan.fabric import RolePorts
 from mltswitch.plan.topology_document import PortRole
+from mltswitch.planning import build_plan
+from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
+from tests.plan.examples import SMALL
 
 FABRIC = Path(__file__).parents[2] / "inventories" / "bmv2" / "fabric.yaml"
 LEAF1 = DeviceAddress("leaf1", "bmv2", "127.77.9.11", 9559, 9090)
@@ -110,7 +123,8 @@ def test_the_command_serves_grpc_inside_alone_and_has_all_queues() -> None:
     assert "--priority-queues 8" in words
     assert "-i 3@eth3" in words
     assert "-L off" in words
-    assert "--notifications-addr ipc:///nowhere/leaf1.ipc --thrift-port" in words
+    if takes_notifications():
+        assert "--notifications-addr ipc:///nowhere/leaf1.ipc --thrift-port" in words
     assert "--pcap" not in words
     assert "--log-console" not in words
 
@@ -531,3 +545,50 @@ def test_only_packet_sockets_get_small_buffers() -> None:
         assert shrink_send_buffers(os.getpid()) == 1
         assert raw.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) < 3 * 2304
         assert other.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before
+
+
+HELP = "BMv2 Switch\n  --device-id arg\n  --thrift-port arg\n"
+
+
+@pytest.mark.parametrize(
+    ("told", "takes"),
+    [
+        (f"{HELP}  --notifications-addr arg\n", True),
+        (HELP, False),
+        ("error while loading shared libraries", True),  # it is not to be started anyway
+    ],
+)
+def test_a_bmv2_without_nanomsg_is_started_without_its_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, takes: bool
+) -> None:
+    program = tmp_path / "simple_switch_grpc"
+    program.write_text(f"#!/bin/sh\necho '{told}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    takes_notifications.cache_clear()
+    assert ("--notifications-addr" in bmv2_command(SWITCH)) is takes
+    takes_notifications.cache_clear()
+
+
+def test_a_probe_sends_from_ports_that_the_plan_trusts() -> None:
+    """Hosts 1 and 2 of the receiver's leaf, of which the plan trusts the second; and the other leaf's."""
+    fabric = SMALL | {
+        "topology": {"leaf_spine": SMALL["topology"]["leaf_spine"] | {"hosts_per_leaf": 3}},
+        "trusted_ports": ["leaf1:eth1", "leaf1:eth2", "leaf2:eth2"],
+    }
+    plan = build_plan(
+        resolve_profile("resnet50"), Fabric.model_validate(fabric), hardware_capabilities, "paper"
+    )
+    hosts = [SimpleNamespace(name=host.name, namespace=host.name) for host in plan.topology.hosts]
+    lab = SimpleNamespace(
+        status=lambda: SimpleNamespace(fabric="small", hosts=hosts),
+        host_namespace=lambda name: SimpleNamespace(command=lambda words: ("netns", name, *words)),
+    )
+    found = lab_bottleneck(cast("Lab", lab), plan, None)
+    by_name = {host.name: f"{host.leaf}:{host.leaf_port}" for host in plan.topology.hosts}
+    assert [by_name[host.name] for host in found.senders] == ["leaf1:eth1", "leaf1:eth2", "leaf2:eth2"]
+    assert by_name[found.near_sender.name] == "leaf2:eth2"
+    alone = Fabric.model_validate(fabric | {"trusted_ports": ["leaf1:eth1"]})
+    distrustful = build_plan(resolve_profile("resnet50"), alone, hardware_capabilities, "paper")
+    with pytest.raises(UserInputError, match="on leaf2 behind a port that the plan trusts"):
+        lab_bottleneck(cast("Lab", lab), distrustful, None)

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
+from mltswitch.lab.emulators.ssh_server import load_authorized_keys, load_host_key
 from mltswitch.lab.keys import create_lab_keys
 from mltswitch.lab.model import DeviceAddress
 from mltswitch.lab.paths import LabPaths

@@ -126,7 +126,7 @@ def test_a_second_lab_is_refused(running_lab: RunningLab, tmp_path: Path) -> Non
 def test_down_of_another_directory_leaves_the_lab(running_lab: RunningLab, tmp_path: Path) -> None:
     said: list[str] = []
     Lab(tmp_path / "other").down(said.append)
-    assert said[0].startswith(f"the lab of {running_lab.lab.paths.root} is up, and stays; ")
+    assert said[0].startswith(f"the lab of {running_lab.lab.paths.root} is up; ")
     assert said[1:] == ["no lab is up"]
     assert running_lab.lab.status().all_answer
 

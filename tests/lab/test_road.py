@@ -60,7 +60,7 @@ def fleet(session_lab: SessionLab, lab_plan: Plan, tmp_path_factory: pytest.Temp
     """A lab whose every switch runs the plan; a test mends what it changes."""
     running = session_lab.up()
     rack = Rack(tmp_path_factory.mktemp("fleet"), running, lab_plan)
-    report = deploy.push(lab_plan, load_inventory(rack.inventory), accept=True)
+    report = deploy.push(lab_plan, load_inventory(rack.inventory), accept=[*deploy.Question])
     assert report.exit_code == 0, [device.error for device in report.devices]
     return running
 
@@ -93,7 +93,7 @@ def _by_hand(plan: Plan, queue: int, red: str) -> str:
 def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) -> None:
     """After the fleet's first push, one device of each kind: what is asked of the others is the same."""
     each = ("--limit", "leaf2,onyx1,sonic1")
-    code, again, _ = run("push", "--accept", *each)
+    code, again, _ = run("push", "--accept-leak", *each)
     assert (code, again["summary"]["ok"], again["summary"]["changed"]) == (0, 3, 0)
     assert run("diff", *each)[1]["summary"]["ok"] == 3
     assert run("verify", *each)[0] == 0
@@ -124,7 +124,7 @@ def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) 
 def test_traffic_shows_a_class_in_the_wrong_queue(run: Run, rack: Rack, lab_plan: Plan) -> None:
     """Configuration and counters agree; then a filter by hand sends one gradient to the queue of the next."""
     switches = ("--limit", "spine1,spine2,leaf1,leaf2")
-    run("push", "--accept", *switches)
+    run("push", "--accept-leak", *switches)
     code, report, error = run("verify", "--traffic", *switches)
     assert (code, report["summary"]["ok"]) == (0, 4), (report, error)
 
@@ -178,7 +178,7 @@ def test_watch_sees_packets_and_a_queue_built_anew(rack: Rack, lab_plan: Plan) -
 
 def test_an_unreachable_device_does_not_stop_the_others(run: Run, rack: Rack) -> None:
     rack.write(spine2={"ansible_port": 2})
-    code, report, _ = run("push", "--accept", "--limit", "spine2,leaf1,onyx1,sonic1")
+    code, report, _ = run("push", "--accept-leak", "--limit", "spine2,leaf1,onyx1,sonic1")
     assert code == 4
     statuses = {entry["device"]: entry["status"] for entry in report["devices"]}
     assert statuses.pop("spine2") == "failed"
@@ -231,12 +231,13 @@ def test_a_linux_switch_is_taken_back(run: Run, rack: Rack, lab_plan: Plan) -> N
     finally:
         rack.running.ssh("leaf2", f"ip addr add {address} dev eth3")
     rack.write(spine2={"ansible_port": 2})
-    code, report, _ = run("push", "--accept", "--atomic", "--limit", "leaf2,spine2")
+    code, report, _ = run("push", "--accept-leak", "--atomic", "--limit", "leaf2,spine2")
     assert (code, rack.running.ssh("leaf2", show).stdout) == (4, before)
     assert {entry["device"]: entry["status"] for entry in report["devices"]}["leaf2"] == "rolled-back"
     assert run("push", "--limit", "leaf2")[0] == 0
 
 
+@pytest.mark.quiet
 def test_the_probe_sees_the_plan_and_a_sabotaged_one(run: Run, rack: Rack, lab_plan: Plan) -> None:
     assert run("push", "--limit", "leaf2")[0] == 0
     bottleneck = lab_bottleneck(rack.running.lab, lab_plan, None)

@@ -107,7 +107,7 @@ def test_down_leaves_another_lab_alone(
     write_state(other, state)
     said: list[str] = []
     Lab(paths.root).down(said.append)
-    assert said[0].startswith(f"the lab of {other.root} is up, and stays; ")
+    assert said[0].startswith(f"the lab of {other.root} is up; ")
     assert said[0].endswith(f" -i {other.root.parent}")
     assert len(left) == 3
     assert read_state(other) == state

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mltswitch.measure.interval import BLOCKS, by_block, loss_half_width
+from mltswitch.measure.probe import BLOCKS, by_block, loss_half_width
 
 LOSS = 0.1
 BURST = 8

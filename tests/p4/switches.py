@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mltswitch.errors import DeviceError
+from mltswitch.lab.mininet_bmv2 import takes_notifications
 from mltswitch.p4.control import open_switch
 
 DEVICE_ID = 1
@@ -71,8 +72,11 @@ class RunningSwitch:
 
 
 @contextmanager
-def running_switch(folder: Path) -> Iterator[RunningSwitch]:
-    """One that answers; skips the test where BMv2 or the right to make a namespace is missing."""
+def running_switch(folder: Path, *options: str) -> Iterator[RunningSwitch]:
+    """One that answers, with eight priority queues where the options do not say otherwise.
+
+    Skips the test where BMv2 or the right to make a namespace is missing.
+    """
     if shutil.which("simple_switch_grpc") is None:
         pytest.skip("simple_switch_grpc is not installed (docs/p4.md says where to get it)")
     if os.geteuid() != 0:
@@ -82,8 +86,10 @@ def running_switch(folder: Path) -> Iterator[RunningSwitch]:
         *("unshare", "--net", "sh", "-c", _START, "sh"),
         *("simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE_ID), "-i", "1@eth1", "-i", "2@eth2"),
         # where else all switches with this device id would share one socket in /tmp
-        *("--notifications-addr", f"ipc://{folder / 'notifications'}", "-L", "off"),
-        *("--", "--grpc-server-addr", address, "--cpu-port", "255", "--priority-queues", "8"),
+        *(("--notifications-addr", f"ipc://{folder / 'notifications'}") if takes_notifications() else ()),
+        *("-L", "off"),
+        *("--", "--grpc-server-addr", address, "--cpu-port", "255"),
+        *(options or ("--priority-queues", "8")),
     ]
     with (folder / "bmv2.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

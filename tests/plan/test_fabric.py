@@ -35,7 +35,7 @@ def topology(data: dict[str, Any]) -> Topology:
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("ports.buffer", -1, "ports.buffer: Input should be greater than 0, not -1"),
+        ("ports.buffer", -1, "ports.buffer: must be more than 0, not -1"),
         ("ports.buffer", "lots", "'lots' is not understood, write for example 200kB or 192KiB"),
         ("ports.rate", 0, "ports.rate"),
         ("ports.mtu_bytes", 100, "ports.mtu_bytes"),
@@ -58,6 +58,7 @@ def topology(data: dict[str, Any]) -> Topology:
         ("classes.gradients.dscp", [34, 56], "gradients.dscp: 56 is CS7, which belongs to routing protocols"),
         ("classes.gradients.dscp", [34, 64], "classes.gradients.dscp[1]"),
         ("classes.gradients.dscp", [40], "DSCP 40 is given to control and to gradients"),
+        ("classes.gradients.dscp", [8, 8], "DSCP 8 is given to gradients twice"),
         ("classes.gradients.queues", 9, "gradients.queues is 9, gradients.dscp lists 8 code points"),
         ("addressing.alias.spine1", "10.10.4.0/24", "overlaps hosts 10.10.0.0/16"),
         ("addressing.hosts", "224.1.0.0/16", "hosts 224.1.0.0/16 overlaps 224.0.0.0/3, which is multicast"),
@@ -78,7 +79,7 @@ def topology(data: dict[str, Any]) -> Topology:
         ("addressing.leaf_stride", 48, "leaf_stride 48 is not a power of two"),
         ("name", "lab\nreload", "name"),
         ("topology", {}, "needs leaf_spine, or switches and links"),
-        ("colour", "blue", "colour: Extra inputs are not permitted"),
+        ("colour", "blue", "colour: is no field that is known here"),
         ("schema", "mltswitch/fabric/v9", "schema"),
     ],
 )
@@ -163,7 +164,8 @@ def test_incast_needs_no_jitter() -> None:
 def test_bursts_and_bounds_of_each_class() -> None:
     plain = validate(SMALL, Fabric, where="fabric.yaml")
     assert plain.gradient_bursts(3) == (8, 8, 8)
-    assert plain.delay_bounds_seconds(2) == (None, None)
+    assert plain.delay_bounds_seconds(2, 25_000_000_000) == (0.00025, 0.0005)
+    assert plain.delay_bounds_seconds(1, 100_000_000) == (0.005,), "as many packets as at 1 Gbit/s"
     gradients = SMALL["classes"]["gradients"] | {
         "queues": 2,
         "burst_packets": [4, 16],
@@ -171,9 +173,9 @@ def test_bursts_and_bounds_of_each_class() -> None:
     }
     each = validate(changed(SMALL, "classes.gradients", gradients), Fabric, where="fabric.yaml")
     assert each.gradient_bursts(2) == (4, 16)
-    assert each.delay_bounds_seconds(2) == (0.0005, 0.002)
+    assert each.delay_bounds_seconds(2, 10**10) == (0.0005, 0.002)
     one = changed(SMALL, "classes.gradients.delay_bound", 0.001)
-    assert validate(one, Fabric, where="fabric.yaml").delay_bounds_seconds(3) == (0.001,) * 3
+    assert validate(one, Fabric, where="fabric.yaml").delay_bounds_seconds(3, 10**8) == (0.001,) * 3
 
 
 @given(

@@ -25,7 +25,7 @@ CHANGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture(scope="module")
 def made() -> Plan:
-    return plan_for("vgg16", "mm1k", classes__gradients__queues=2)
+    return plan_for("vgg16", "paper", classes__gradients__queues=2)
 
 
 def test_a_plan_is_read_as_it_was_made(made: Plan, tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def test_bursts_of_each_class() -> None:
 def test_predictions_are_the_models_in_seconds_and_bytes(plan: Plan) -> None:
     profile = plan.port_profiles[0]
     seconds = profile.packet_bytes * 8 / profile.rate_bps
-    said = predict_port(plan, profile, model="mm1k", burst_packets=1)
-    figures = predict(*port_problem(plan, profile, burst_packets=1), model="mm1k")
+    said = predict_port(plan, profile, model="completion", burst_packets=1)
+    figures = predict(*port_problem(plan, profile, burst_packets=1), model="completion")
     assert list(said) == [entry.name for entry in plan.classes]
     for entry, figure in zip(said.values(), figures, strict=True):
         assert entry.loss_unimportant == pytest.approx(figure.loss_unimportant, rel=1e-5)

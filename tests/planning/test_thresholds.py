@@ -17,9 +17,14 @@ from mltswitch.capabilities import (
     ThresholdCapability,
     Unlimited,
 )
+from mltswitch.capabilities.hardware import packet_memory
+from mltswitch.documents import dump_yaml
 from mltswitch.errors import MltswitchError, UnsupportedPlanError, UserInputError
 from mltswitch.plan import Plan, PortProfile
-from mltswitch.planning import build_plan
+from mltswitch.plan.document import LATER_FIELDS
+from mltswitch.plan.seal import sealed
+from mltswitch.planning import build_plan, predict_edited
+from mltswitch.planning.lint import lint
 from mltswitch.planning.scenarios import planned_scenarios
 from mltswitch.planning.thresholds import ClassCurves, PortSolver
 from mltswitch.profile import ModelProfile, bundled_profile, queue_curves
@@ -27,6 +32,8 @@ from mltswitch.profile.default import default_sensitivity
 from mltswitch.profile.document import PROFILE_SCHEMA
 from mltswitch.profile.layers import Layer, Tensor
 from mltswitch.queueing import Optimum, ThresholdProblem, optimise
+from mltswitch.targets import hardware_capabilities
+from mltswitch.targets.registry import known_hardware
 from tests.planning.test_build import capabilities, fabric, plan_for
 
 POOL = 4_000_000
@@ -55,12 +62,12 @@ def device(kind: str, step_bytes: int = 6144) -> Any:
     return lookup
 
 
-def plan_on(lookup: Any, model: str = "mm1k", **changes: Any) -> Plan:
+def plan_on(lookup: Any, model: str = "paper", **changes: Any) -> Plan:
     return build_plan(bundled_profile("vgg16"), fabric(**(THREE | changes)), lookup, model)
 
 
 def test_a_static_buffer_is_what_the_other_classes_leave() -> None:
-    plan = plan_for("vgg16", "mm1k", **THREE)
+    plan = plan_for("vgg16", "paper", **THREE)
     port = plan.port_profiles[0]
     problem = PortSolver(plan, ClassCurves(bundled_profile("vgg16"), plan.classes), True).problem(port)
     assert problem.shared_limit_packets is None
@@ -94,6 +101,112 @@ def test_room_for_bursts_below_and_above_every_threshold(kind: str, burst: int) 
             assert all(s % 6144 == 0 for s in thresholds)
             wanted = AlphaLimit(3) if kind == "alpha" else Unlimited()
             assert {queue.limit for queue in port.queues} == {wanted}
+
+
+SHARING = [entry for entry in known_hardware()[0] if entry.limit.kind != "bytes"]
+
+
+def plan_of_rack(entry: Capabilities, **changes: Any) -> Plan:
+    """A rack of 12 hosts a leaf, of one chip, its memory as the box has it, where a source says so."""
+    stated = {"ports__buffer": "8MB"} if packet_memory(entry.hardware) is None else {"ports__buffer": None}
+    tier = {"platform": entry.platform, "hardware": entry.hardware}
+    shape = {
+        "topology__leaf_spine__hosts_per_leaf": 12,
+        "topology__leaf_spine__leaves": {"count": 2, **tier},
+        "topology__leaf_spine__spines": {"count": 2, **tier},
+        "addressing__alias": {"spine1": "10.1.0.0/16", "spine2": "10.2.0.0/16"},
+    }
+    given = {"ports__rate": "25Gbps", "ports__shaped": False, **shape, **stated, **changes}
+    return build_plan(bundled_profile("vgg16"), fabric(**given), hardware_capabilities, "paper")
+
+
+@pytest.mark.parametrize("entry", SHARING, ids=lambda entry: f"{entry.platform}-{entry.hardware}")
+def test_marks_come_in_time_on_every_chip_that_shares_its_memory(entry: Capabilities) -> None:
+    """S lies a burst below what a queue gets with all 14 ports busy, and within the delay bound."""
+    if entry.ports and max(group.rate_bps for group in entry.ports) < 100 * 10**9:
+        pytest.skip("no port of 25 Gbit/s")
+    plan = plan_of_rack(entry, traffic__burst_packets=8)
+    known = packet_memory(entry.hardware)
+    alpha = known.alpha if known else 8.0
+    for port in plan.port_profiles:
+        burst = 8 * port.packet_bytes
+        marking = [queue for queue in port.queues if queue.ecn_threshold_bytes is not None]
+        thresholds = [queue.ecn_threshold_bytes or 0 for queue in marking]
+        assert thresholds == sorted(thresholds)
+        assert thresholds[0] >= burst
+        for queue in marking:
+            sent = (queue.delay_bound_seconds or 0) * port.rate_bps / 8
+            assert (queue.ecn_threshold_bytes or 0) <= max(sent, burst)
+        assert marking[-1].delay_bound_seconds == 0.0005
+        pool = port.pool_bytes or (known.pool_bytes if known else None)
+        if pool is None:
+            assert any(f"{entry.platform} {entry.hardware}: nobody says how much" in n for n in plan.notes)
+            return
+        assert port.crowded_bytes == int(pool * alpha / (1 + 14 * alpha))
+        assert thresholds[-1] + burst <= port.crowded_bytes
+    assert not any("nothing is marked" in text for text in plan.warnings)
+    ports = tuple(_with_threshold(port, port.crowded_bytes or 0) for port in plan.port_profiles)
+    said = lint(plan.model_copy(update={"port_profiles": ports})).warnings
+    assert any("can fill, while all ports of the switch are busy" in text for text in said)
+
+
+def _with_threshold(port: PortProfile, size_bytes: int) -> PortProfile:
+    queues = tuple(
+        queue.model_copy(update={"ecn_threshold_bytes": queue.ecn_threshold_bytes and size_bytes})
+        for queue in port.queues
+    )
+    return port.model_copy(update={"queues": queues})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "delay bounds hold S below what memory allows"),
+        ({"traffic__burst_packets": 512}, "bound of 167 µs: the burst, as the bound is the default, won"),
+        (
+            {
+                "traffic__burst_packets": 64,
+                "traffic__load": 0.1,
+                "ports__buffer": "1MB",
+                "classes__gradients": {"dscp": [34], "delay_bound": 7e-5},
+            },
+            "the bound, as the fabric gives it, won",
+        ),
+    ],
+)
+def test_a_delay_bound_says_what_it_costs_and_what_came_before_it(changes: Any, told: str) -> None:
+    """Three ports of 10 Gbit/s share 4 MB: 1 ms of queue each without a bound."""
+    rack = {"ports__buffer": None, "ports__rate": "10Gbps", "ports__shaped": False} | changes
+    is_divided = "ports__buffer" in changes
+    three, lookup = ({}, capabilities) if is_divided else (THREE, device("none"))
+    plan = build_plan(bundled_profile("vgg16"), fabric(**three, **rack), lookup, "paper")
+    assert any(told in note for note in plan.notes), plan.notes
+
+
+def test_a_loss_tolerance_stretches_a_default_bound_and_no_other() -> None:
+    """Forty packets of a slow port are too few for bursts of 32 at a load of 0.9."""
+    hard: Any = {"ports__buffer": "3MB", "traffic__burst_packets": 32, "traffic__load": 0.9}
+    plan = build_plan(bundled_profile("vgg16"), fabric(**THREE, **hard), capabilities)
+    assert not plan.unmet
+    assert any("the loss tolerance at the planned load won over the default" in note for note in plan.notes)
+    port = plan.port_profiles[0]
+    last = next(queue for queue in port.queues if queue.traffic_class == "gradient-2")
+    assert (last.ecn_threshold_bytes or 0) * 8 / port.rate_bps > (last.delay_bound_seconds or 0)
+
+
+def test_a_plan_of_before_has_its_hash() -> None:
+    plan = plan_on(device("none"), ports__buffer=None)
+    assert all(name in dump_yaml(plan) for name in LATER_FIELDS)
+    queues = {
+        "queues": tuple(
+            q.model_copy(update={"delay_bound_seconds": None}) for q in plan.port_profiles[0].queues
+        )
+    }
+    ports = tuple(p.model_copy(update={"crowded_bytes": None} | queues) for p in plan.port_profiles)
+    old = sealed(plan.model_copy(update={"port_profiles": ports, "scenarios": plan.scenarios[:-1]}))
+    assert not any(name in dump_yaml(old) for name in LATER_FIELDS)
+    with pytest.raises(UserInputError, match="plan again"):
+        predict_edited(old, bundled_profile("vgg16"), device("none"))
 
 
 def test_shared_memory_is_divided_among_the_congested_ports() -> None:
@@ -139,7 +252,7 @@ def test_a_plan_holds_at_its_load_where_some_thresholds_do() -> None:
 
 def test_of_jumbo_frames_other_classes_hold_fewer_unless_the_file_says_how_many() -> None:
     def limits(**changes: Any) -> list[int]:
-        plan = build_plan(bundled_profile("vgg16"), fabric(**JUMBO, **changes), capabilities, "mm1k")
+        plan = build_plan(bundled_profile("vgg16"), fabric(**JUMBO, **changes), capabilities, "paper")
         port = plan.port_profiles[0]
         others = [queue for queue in port.queues if queue.ecn_threshold_bytes is None]
         return [port.length_bytes(queue.limit) // port.packet_bytes for queue in others]
@@ -201,32 +314,36 @@ def test_steps_larger_than_the_queue_are_refused() -> None:
 
 
 def test_scenarios_are_the_fabrics_or_the_default_ones() -> None:
-    default = planned_scenarios(fabric(), 3)
+    default = planned_scenarios(fabric(), 3, shares_memory=False)
     assert [entry.load_factor for entry in default] == [1.0, 0.75, 1.15, 1.0]
     assert [entry.senders for entry in default] == [1, 1, 1, 3]
     assert sum(entry.weight for entry in default) == pytest.approx(1)
     own = fabric(traffic__scenarios=[{"load_factor": 1.4, "weight": 0.6}])
-    assert [(entry.load_factor, entry.weight) for entry in planned_scenarios(own, 4)] == [
+    assert [
+        (entry.load_factor, entry.weight) for entry in planned_scenarios(own, 4, shares_memory=False)
+    ] == [
         (1.0, 0.5),
         (1.4, 0.5),
     ]
-    assert len(planned_scenarios(fabric(), 0)) == 3
+    assert len(planned_scenarios(fabric(), 0, shares_memory=False)) == 3
+    *_, busy = planned_scenarios(own, 4, shares_memory=True)
+    assert busy.all_ports_busy
 
 
 def test_for_one_load_alone_there_is_no_other_scenario() -> None:
     fabric_of_plan = fabric(**THREE)
     profile = bundled_profile("vgg16")
-    at = build_plan(profile, fabric_of_plan, capabilities, "mm1k", at_load=0.95)
+    at = build_plan(profile, fabric_of_plan, capabilities, "paper", at_load=0.95)
     assert [entry.load_factor for entry in at.scenarios] == [1.0]
     assert at.fabric.traffic.load == at.port_profiles[0].load == 0.95
-    robust = build_plan(profile, fabric(**THREE, traffic__load=0.95), capabilities, "mm1k")
+    robust = build_plan(profile, fabric(**THREE, traffic__load=0.95), capabilities, "paper")
     assert at.scenarios[0].extra_rounds is not None
     assert robust.scenarios[0].extra_rounds is not None
     assert at.scenarios[0].extra_rounds <= robust.scenarios[0].extra_rounds + 1e-6
 
 
 def test_the_order_may_be_left_free() -> None:
-    plan = build_plan(bundled_profile("vgg16"), fabric(**THREE), capabilities, "mm1k", is_order_free=True)
+    plan = build_plan(bundled_profile("vgg16"), fabric(**THREE), capabilities, "paper", is_order_free=True)
     assert not plan.fabric.classes.gradients.ordered_thresholds
 
 

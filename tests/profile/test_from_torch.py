@@ -7,8 +7,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+import yaml
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.profile import (
     ModelProfile,
     bundled_profile,
@@ -68,6 +70,50 @@ MODELS = """
     def lazy_with_example():
         return nn.Sequential(nn.LazyLinear(5)), torch.zeros(2, 7)
 
+    class Growing(nn.Module):
+        # Makes a layer, a parameter and a part of a ModuleDict in its first pass.
+
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleDict({"first part": nn.Linear(4, 4), "(root)": nn.LazyLinear(3)})
+            self.lost = []
+
+        def forward(self, x):
+            if not hasattr(self, "made"):
+                self.made = nn.utils.parametrizations.weight_norm(nn.Linear(x.shape[1], 4))
+                self.scale = nn.Parameter(torch.ones(4))
+                self.parts["line\\nend"] = nn.Linear(3, 2)
+            x = self.parts["first part"](self.made(x)) * self.scale
+            x = self.parts["line\\nend"](self.parts["(root)"](x))
+            return [each(x) for each in self.lost] or x
+
+    def growing():
+        return Growing(), torch.zeros(2, 5)
+
+    def listed():
+        model = Growing()
+        model.lost = [nn.Linear(2, 2, bias=False), nn.Linear(2, 2).requires_grad_(False)]
+        return model, torch.zeros(2, 5)
+
+    def in_a_list():
+        model = nn.Sequential(nn.Linear(2, 2))
+        model.tables = [nn.Parameter(torch.ones(2, 3)), nn.Parameter(torch.ones(4))]
+        model.forward = lambda x: model[0](x) @ model.tables[0]
+        return model, torch.zeros(1, 2)
+
+    def of_many():
+        return nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(10_001))
+
+    class Hiding(nn.Sequential):
+        def named_modules(self, *args, **kwargs):
+            return [each for each in super().named_modules(*args, **kwargs) if each[0] != "1"]
+
+    def hiding():
+        return Hiding(nn.Linear(2, 2), nn.Linear(2, 2, bias=False)), torch.zeros(1, 2)
+
+    def empty():
+        return nn.Linear(0, 3)
+
     def without_parameters():
         return nn.ReLU()
 
@@ -126,11 +172,23 @@ def names(profile: ModelProfile) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "factory", ["", "models", "models:", ":make", "models:make()", "models/x:make", "a b:c", "models.py:1"]
+    "factory",
+    [
+        "",
+        "models",
+        "models:",
+        ":make",
+        "models:make()",
+        "models.py:1",
+        "models/x:make",
+        "a b:c",
+        "a/models.py:make",
+    ],
 )
 def test_bad_factory_names(factory: str) -> None:
-    with pytest.raises(UserInputError, match=r"names no factory \(expected package.module:factory\)"):
+    with pytest.raises(UserInputError, match=r"names no factory \(expected package.module:factory\)") as bad:
         profile_from_torch(factory)
+    assert str(bad.value).endswith("Write a.models:make") == (factory == "a/models.py:make")
 
 
 def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,6 +262,54 @@ class TestWithTorch:
         profile = profile_from_torch(f"{module}:lazy_with_example")
         assert tables(profile) == [("0", [("0.weight", (5, 7), 4), ("0.bias", (5,), 4)])]
 
+    def test_what_the_first_pass_makes_is_listed(self, module: str) -> None:
+        import importlib
+
+        profile = profile_from_torch(f"{module}:growing")
+        assert names(profile) == [
+            "(root)",
+            "made",
+            "made.parametrizations.weight",
+            "parts.first part",
+            "parts.(root)",
+            "parts.line\\nend",
+        ]
+        model, example = importlib.import_module(module).growing()
+        model(example)
+        assert profile.total_parameters == sum(parameter.numel() for parameter in model.parameters())
+        assert ModelProfile.model_validate(yaml.safe_load(dump_profile(profile))) == profile
+
+    def test_names_may_be_what_torch_allows(self) -> None:
+        from torch import nn
+
+        keys = [
+            "two words",
+            "(root)",
+            "tab\t",
+            "\x1b[2J",
+            "a\nb",
+            "a\\nb",
+            "\udcff",
+            "[bold]",
+            "ä",
+            "x" * 500,
+        ]
+        model = nn.ModuleDict({key: nn.Linear(1, 1, bias=False) for key in keys})
+        model.weights = nn.ParameterDict(
+            {key: nn.Parameter(model[keys[0]].weight.detach()) for key in keys[:3]}
+        )
+        model.own = nn.Parameter(model[keys[0]].weight.detach())
+        profile = profile_of_module("model", model)
+        assert len(names(profile)) == 2 + len(keys)
+        assert profile.total_parameters == sum(parameter.numel() for parameter in model.parameters())
+        assert all(name.isprintable() for name in names(profile))
+        assert (
+            Classes(control_dscp=0, gradient_dscp=(1,), names=dict.fromkeys(names(profile), 1)).layer_number(
+                "\x1b[2J"
+            )
+            == 1
+        )
+
     def test_bottleneck_equals_the_bundled_derivation(self, module: str) -> None:
         built = profile_from_torch(f"{module}:residual_block")
         bundled = [
@@ -216,12 +322,17 @@ class TestWithTorch:
     @pytest.mark.parametrize(
         ("factory", "expected"),
         [
-            ("missing", "AttributeError: module"),
-            ("number", "returned a int (expected a torch.nn.Module"),
+            ("numbr", "has no attribute 'numbr', did you mean number?"),
+            ("number", "returned a value of type int (expected a torch.nn.Module"),
             ("broken", "RuntimeError: first line second line"),
             ("leaves", "SystemExit: 0"),
             ("without_parameters", "the module has no trainable parameters"),
             ("lazy", "0.weight: has no elements. Where a layer is lazy"),
+            ("empty", "weight: has no elements. Freeze it"),
+            ("listed", "1 trainable parameters that are none of the model's: weight of a Linear. Register"),
+            ("hiding", "uses 1 trainable parameters that are none of the model's: weight of a Linear"),
+            ("in_a_list", "uses 1 trainable parameters that are none of the model's: one of shape (2, 3)"),
+            ("of_many", "(root): tensors: must have at most 10000 items"),
             ("tied_with_bad_example", "RuntimeError: "),
         ],
     )
@@ -235,7 +346,9 @@ class TestWithTorch:
         assert len(line) < 500
 
     def test_module_that_does_not_exist(self) -> None:
-        with pytest.raises(UserInputError, match="ModuleNotFoundError: No module named 'nowhere_at_all'"):
+        with pytest.raises(
+            UserInputError, match="ModuleNotFoundError: No module named 'nowhere_at_all', searched in /"
+        ):
             profile_from_torch("nowhere_at_all:make")
 
     @pytest.mark.parametrize("width", [8, 9])

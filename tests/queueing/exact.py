@@ -70,15 +70,6 @@ class ChainQueue:
     """Share of time with 0, 1, … packets waiting."""
 
 
-def chain_losses(
-    port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
-) -> list[tuple[float, float]]:
-    """(loss of unimportant, loss of important packets) of each queue, highest priority first."""
-    return [
-        (queue.loss_unimportant, queue.loss_important) for queue in solve_chain(port, traffic, thresholds)
-    ]
-
-
 def solve_chain(
     port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
 ) -> list[ChainQueue]:

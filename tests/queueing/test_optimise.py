@@ -198,7 +198,7 @@ def test_a_buffer_for_nothing_is_refused(given_limit: int | None) -> None:
         optimise_with(problem_of([0.3, 0.4], 3, shared_limit_packets=given_limit), coupled)
 
 
-@pytest.mark.parametrize("model", ["completion", "paper", "mm1k"])
+@pytest.mark.parametrize("model", ["completion", "paper"])
 def test_every_model_finds_better_than_an_equal_split(model: str) -> None:
     problem = problem_of([0.1, 0.3, 0.5], 90, factors=(1.0, 1.15))
     found = optimise(problem, model)

@@ -105,4 +105,5 @@ def visit(program: str, page: str, folder: Path, *, is_dark: bool = False, width
 
 
 def _console(log: str) -> list[str]:
-    return [line for line in log.splitlines() if "CONSOLE" in line]
+    """What the page writes; the browser's own pages, such as that of a new tab, write there, too."""
+    return [line for line in log.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]

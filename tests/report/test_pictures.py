@@ -1,10 +1,12 @@
 """What stands in the pictures: the plan's numbers, predicted and simulated, where they belong."""
 
+from dataclasses import replace
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
 
+from mltswitch.capabilities import AlphaLimit
 from mltswitch.plan import Plan, Prediction
 from mltswitch.planning.predict import predict_port
 from mltswitch.profile import ModelProfile
@@ -81,6 +83,24 @@ def test_bars_end_at_the_thresholds(group: PortGroup) -> None:
     assert total == pytest.approx(kilobytes(group.profile.buffer_bytes), rel=0.01)
 
 
+def test_bars_of_shared_memory_end_where_a_queue_fills(small_plan: Plan, group: PortGroup) -> None:
+    """Limits that are no bytes: the axis follows what queues can hold, of those that do not mark, too."""
+    queues = tuple(
+        queue.model_copy(update={"limit": AlphaLimit(3 if queue.ecn_threshold_bytes is None else -4)})
+        for queue in group.profile.queues
+    )
+    shared = {"pool_bytes": 16_000_000, "congested_queues": 4, "crowded_bytes": 300_000, "queues": queues}
+    profile = group.profile.model_copy(update=shared)
+    (picture,) = threshold_figures(replace(group, profiles=(profile,)), "a")
+    below, above, plain, _texts = picture.traces
+    end = picture.axes["xaxis"]["range"][1]
+    for number, queue in enumerate(queues):
+        drawn = below["x"][number] + above["x"][number] + plain["x"][number]
+        assert drawn == pytest.approx(min(end, kilobytes(profile.length_bytes(queue.limit))))
+    assert end == pytest.approx(1.45 * 800)
+    assert "with all ports busy a queue gets 300 kB" in picture.label
+
+
 def test_curves_are_the_models(small_plan: Plan, load_sweep: Sweep, group: PortGroup) -> None:
     figure = loss_figures(small_plan, load_sweep, (), "b")[1]
     number = [entry.name for entry in small_plan.classes].index("gradient-1")
@@ -155,14 +175,14 @@ def test_a_model_that_refuses_says_why(small_plan: Plan, monkeypatch: pytest.Mon
     from mltswitch.report import ports
 
     def refuse(*given: Any, model: str, **more: Any) -> Any:
-        if model == "mm1k":
+        if model == "paper":
             raise UserInputError("bursts are beyond it", where="queues[2].arrivals")
         return predict_port(*given, model=model, **more)
 
     monkeypatch.setattr(ports, "predict_port", refuse)
     (group,) = port_groups(small_plan, QUICK)
-    assert group.outcome("mm1k").reason == "queues[2].arrivals: bursts are beyond it"
-    assert group.outcome("paper").predictions
+    assert group.outcome("paper").reason == "queues[2].arrivals: bursts are beyond it"
+    assert group.outcome("completion").predictions
 
 
 def test_axis_labels() -> None:

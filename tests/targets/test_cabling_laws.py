@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.deploy import Status, push, verify
+from mltswitch.deploy import Status, diff, push, verify
 from mltswitch.deploy.cabling import Cabling, cabling_differences, check_cabling
 from mltswitch.deploy.comparison import Diff, Verify
 from mltswitch.deploy.conversation import Conversation
@@ -138,6 +138,11 @@ def test_push_sends_nothing_and_verify_tells_the_difference(
         assert "Nothing was sent" in report.error
         assert emulated.configuration == before
         emulated.neighbours = {}
+        with monkeypatch.context() as patch:
+            patch.setattr("mltswitch.deploy.cabling.cabling_differences", lambda *_: ([], ("not told",)))
+            assert all(
+                "not told" in each.devices[0].notes for each in (diff(plan, inventory), push(plan, inventory))
+            )
         assert push(plan, inventory).exit_code == 0
         emulated.neighbours = {first.name: ("spine2", first.peer_port)}
         found = verify(plan, inventory)

@@ -71,7 +71,7 @@ def wanted(port: str) -> SwitchState:
             [{"egress-queue-stats": {"3": FRAMES | {"ecn-marked-frames": 7}}}],
             (None, 9084, 6, 7, 7),
         ),
-        ("bmv2", "eth2", [{"2 3": CELLS}], (None, None, 6, 7, 4)),
+        ("bmv2", "eth2", [{"2 3": CELLS}], (None, None, None, 7, 4, 6)),
     ],
 )
 def test_what_is_counted(

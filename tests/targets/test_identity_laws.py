@@ -30,7 +30,7 @@ from mltswitch.lab.emulators import (
 from mltswitch.lab.emulators.device import EmulatedDevice, serial_number
 from mltswitch.lab.emulators.faults import Fault
 from mltswitch.targets import Identity, PortState, Step, SwitchState, target_for, targets
-from mltswitch.targets.common import NOT_SAVED
+from mltswitch.targets.common import NOT_SAVED, SAVED_UNREAD
 from tests.deploy.doubles import device
 from tests.deploy.sshd import make_key
 
@@ -130,7 +130,7 @@ def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path
         unknown = {
             line
             for lines in heard.lines
-            for line in re.split(r"; echo [0-9a-f]{16} \$\?(?:; |$)", lines)
+            for line in re.split(r"(?:^|; )echo [0-9a-f]{16}(?: \$\?)?(?:; |$)", lines)
             if line and line not in queries and not line.startswith(SESSION_SET_UP)
         }
         assert not unknown
@@ -261,6 +261,30 @@ def test_what_runs_and_is_not_saved_is_a_note_until_it_is_saved(
     assert NOT_SAVED in notes()
     typed.ask(save)
     assert NOT_SAVED not in notes()
+
+
+@pytest.mark.parametrize(
+    ("platform", "port", "unread"), [("cumulus", "swp1", "unread\n"), ("sonic", "Ethernet0", "")]
+)
+def test_what_cannot_be_read_of_what_is_saved_is_a_note(platform: str, port: str, unread: str) -> None:
+    target, typed = target_for(platform), Typed(KINDS[platform]("leaf1"))
+    wanted = SwitchState((PortState(port, True, None, ()),), ())
+    answers = {query: typed.ask(query) for query in target.queries(wanted)}
+    [saved] = [query for query in answers if "startup" in query or "config_db.json" in query]
+    assert SAVED_UNREAD not in target.read(answers, wanted, target.hardware(None)).notes
+    assert SAVED_UNREAD in target.read({**answers, saved: unread}, wanted, target.hardware(None)).notes
+
+
+@pytest.mark.parametrize(("platform", "port"), [("cumulus", "swp1"), ("eos", "Ethernet1/1"), ("onyx", "1/1")])
+def test_a_box_that_nobody_knows_is_told_by_a_note(platform: str, port: str) -> None:
+    target, emulated = target_for(platform), KINDS[platform]("leaf1")
+    wanted, capabilities = SwitchState((PortState(port, True, None, ()),), ()), target.hardware(None)
+    for model, is_told in ((getattr(emulated, "model"), False), ("MSX1410-BS2F", True)):  # noqa: B009 (likewise)
+        setattr(emulated, "model", model)  # noqa: B010 (each kind of emulator has it)
+        typed = Typed(emulated)
+        answers = {query: typed.ask(query) for query in target.queries(wanted)}
+        notes = target.read(answers, wanted, capabilities).notes
+        assert any(f"whether {model}" in note and "is not known" in note for note in notes) is is_told
 
 
 class ThisMachine(Queries):

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks import twins
+from benchmarks.twins import snapshot
+from mltswitch.lab.emulators import KINDS
 from mltswitch.plan import ClassKind, Plan, Route
-from mltswitch.targets import target_for, targets
+from mltswitch.targets import SwitchState, target_for, targets
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 COMMENTS = ("!", "#")
@@ -31,6 +34,27 @@ def test_what_is_rendered_reads_back_with_and_without_comments(platform: str, da
 def says_something(line: str) -> bool:
     """Whether it is neither empty nor a comment."""
     return not line.isspace() and not line.strip().startswith(COMMENTS)
+
+
+@pytest.mark.parametrize("platform", sorted({*KINDS} - {"eos"}))
+def test_what_already_runs_is_saved_again(platform: str) -> None:
+    """EOS saves with the commit that its lines wait for."""
+    plan, _, (leaf,) = twins.fabric_plans(1, (platform,))
+    switch, target = KINDS[platform](leaf.name, 4), target_for(platform)
+    twins.send(switch, target, twins.planned(switch, target, plan).steps)
+    change = twins.planned(switch, target, plan)
+    assert (change.steps, change.text) == ((), "")
+    running, saved = snapshot(switch, platform)
+    assert running != saved
+    twins.send(switch, target, change.save)
+    assert snapshot(switch, platform) == (running, running)
+
+
+@pytest.mark.parametrize("platform", targets())
+def test_a_switch_without_ports_reads_back(platform: str) -> None:
+    target = target_for(platform)
+    capabilities, nothing = target.hardware(None), SwitchState((), ())
+    assert target.parse(target.render(nothing, capabilities), capabilities) == nothing
 
 
 @pytest.mark.parametrize("platform", targets())

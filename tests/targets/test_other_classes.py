@@ -62,7 +62,7 @@ def plan(platform: str, *others: dict[str, Any]) -> Plan:
         ([ROCE | {"dscp": [48]}], "others: roce.dscp: 48 is CS6"),
         ([STORAGE | {"guaranteed_share": 1.5}], "classes.others[0].guaranteed_share"),
         ([TELEMETRY | {"place": "first"}], "classes.others[0].place"),
-        ([TELEMETRY | {"non_ip": True}], "classes.others[0].non_ip: Extra inputs are not permitted"),
+        ([TELEMETRY | {"non_ip": True}], "classes.others[0].non_ip: is no field that is known here"),
     ],
 )
 def test_refused_in_the_fabric_file(others: list[dict[str, Any]], what: str) -> None:

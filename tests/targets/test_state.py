@@ -104,6 +104,7 @@ def test_equal_states_are_equal_whatever_objects_they_share() -> None:
     assert _anew() == STATE
     assert hash(_anew()) == hash(STATE)
     assert STATE != "a state"
+    assert replace(_anew(), unexpected=("roce lossless",)) != STATE
 
 
 @pytest.mark.parametrize("name", [field.name for field in fields(PortState)])

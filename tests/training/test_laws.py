@@ -209,7 +209,7 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
         ({"synchronization": "asp", "optimizer": RULE, "continues": True}, "continues", "without a rank"),
         ({"continues": True, "servers": 1}, "continues", "bsp over star: nobody can go on"),
         ({"colocated": 1, "topology": "ring"}, "colocated", "no server"),
-        ({"settings": {"share": 1}}, "synchronization.bsp.share", "Extra inputs"),
+        ({"settings": {"share": 1}}, "synchronization.bsp.share", "is no field"),
         ({"synchronization": "ssp", "settings": {"staleness": -1}}, "synchronization.ssp.staleness", "-1: "),
         (
             {"synchronization": "ssp", "settings": {"staleness": 1.5}},

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.training.axes import Crossing, Direction, Network, Stage
+from mltswitch.training.axes import Crossing, Direction, Network, Stage, Sum
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job, OptimizerRule, make_job
+from mltswitch.training.left_out import LeftOut
 from mltswitch.training.node import Node
+from mltswitch.training.sums import Loss
 from mltswitch.training.virtual import Pair, VirtualJob, fill
 
 JOB = make_job([("a", 300), ("b", 300)], world=3, piece_bytes=1_200)
@@ -89,18 +91,81 @@ def test_nodes_ask_each_other_before_they_blame() -> None:
         node.told(peer, Node(JOB, peer).take_words()[0])
     node.take_words()
     node.ready(0, (0, 1), ones(JOB), ones(JOB), 0)
-    late_ns = int(JOB.deadline_seconds * 1e9) + 1
-    node.check(late_ns - 2)
+    second, late = 1_000_000_000, int(JOB.deadline_seconds) * 1_000_000_000
+    node.check(late - 4 * second)
     assert not node.take_words()
-    node.check(late_ns)
-    assert [json.loads(word) for word in node.take_words()] == [{"given": 2, "asks": True}]
+    for time_ns in (late - 3 * second, late - second):  # before the deadline, and again
+        node.check(time_ns)
+        assert [json.loads(word) for word in node.take_words()] == [{"given": 2, "asks": True}]
     node.told(1, b'{"given": 2, "asks": true}')
     assert not node.take_words(), "all know it already"
-    node.check(late_ns + 2_000_000_000)
+    node.check(late)
     assert node.error is None
-    node.check(late_ns + 4_000_000_000)
+    node.check(late + 1)
     assert isinstance(node.error, NodeLateError)
     assert node.error.where == "rank 2"
+
+
+@pytest.mark.parametrize(
+    ("topology", "servers", "synchronization"),
+    [("star", 0, "bsp"), ("star", 2, "bsp"), ("ring", 0, "bsp"), ("star", 2, "asp"), ("star", 0, "osp")],
+)
+def test_all_nodes_tell_together_what_bounds_left_out(
+    topology: str, servers: int, synchronization: str
+) -> None:
+    elements, steps = 40_000, 6
+    job = make_job(
+        [("small", elements // 4), ("large", 3 * elements // 4)],
+        world=3,
+        servers=servers,
+        topology=topology,
+        synchronization=synchronization,
+        optimizer=OptimizerRule("SGD", ({"lr": 1.0},), ((elements, 0),)),
+        loss_bound=0.2,
+        report_every=2,
+    )
+    virtual = VirtualJob(job, Network(1e8, 1e-4), loss_ratio=0.1, parameters=np.zeros(elements, np.float32))
+    run = virtual.run(steps, lambda rank, step: ones(job), lambda rank, step: 0.5)
+    assert not run.errors
+    told = [node.take_reports() for node in virtual.nodes]
+    first = told[0]
+    assert [(each.first_step, each.last_step) for each in first] == [(0, 1), (2, 3), (4, 5)]
+    for others in told[1:]:
+        assert [replace(each, time_ns=0) for each in others] == [replace(each, time_ns=0) for each in first]
+    share = sum(loss.elements * len(loss.ranks) for loss in run.losses) / elements / 3 / steps
+    assert sum(each.network_share for each in first) / 3 == pytest.approx(
+        share, rel=0.25
+    )  # what is told later
+    assert all(each.bound_share == 0 and each.layer in {"small", "large"} for each in first)
+    assert all(each.layer_share >= each.network_share for each in first)
+
+
+@pytest.mark.parametrize("samples", [(30, 10), (10, 30), ()])
+@pytest.mark.parametrize("servers", [0, 1])
+def test_a_mean_of_what_arrives_is_weighted_as_the_ranks_are(samples: tuple[int, ...], servers: int) -> None:
+    options: dict[str, Any] = {"loss_bound": 0.2, "divisor": "arrived", "servers": servers}
+    job = replace(make_job([("a", 20_000)], world=2, **options), samples=samples)
+    virtual = VirtualJob(job, Network(1e8, 1e-4), loss_ratio=0.1)
+    run = virtual.run(2, lambda rank, step: job.weight(rank) * ones(job), lambda rank, step: 0.1)
+    assert sum(loss.elements for loss in run.losses) > 1000
+    for step, rank in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        found = np.unique(run.results[rank, step].round(6))
+        assert found.tolist() in ([1.0], [0.0, 1.0]), "nothing of it, or all that counts"
+
+
+def test_a_report_says_who_left_it_out() -> None:
+    job = make_job([("a", 10_000), ("b", 30_000)], world=2, loss_bound=0.1)
+    one, other = LeftOut(job), LeftOut(job)
+    last = len(job.pieces) - 1
+    one.count(Loss(Sum(0, 5), 1, 0, (1,), ((0, 100),)))
+    other.count(Loss(Sum(last, 5), 0, 1, (0,), ((100, 4100), (5000, 6000)), is_cut=True))
+    words = [json.loads(json.dumps(each.told(100))) for each in (one, other)]
+    assert one.heard(0, words[0], {0, 1}) is None
+    report = one.heard(1, words[1], {0, 1})
+    assert report is not None
+    assert report.text == (
+        "steps 0-99: sums are without 0.06%: 0.00% by the network, 0.06% by the bound; most in layer b, 0.08%"
+    )
 
 
 @pytest.mark.parametrize(("topology", "servers"), [("star", 0), ("star", 2), ("ring", 0)])

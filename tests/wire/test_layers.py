@@ -13,8 +13,7 @@ from scapy.packet import Packet, Raw
 from bmv2_tests.layers import Agent, Hop, SourceRoute
 from mltswitch import wire
 from mltswitch.wire.headers import AGENT_PORT, AGENT_VERSION
-from tests.wire.test_agent import any_header
-from tests.wire.test_source_route import any_route
+from tests.wire.test_agent import any_header, any_route
 
 ETHERNET = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
 

@@ -33,9 +33,8 @@ from mltswitch.wire.headers import (
     SOURCE_ROUTE_VERSION,
 )
 from mltswitch.wire.wireshark import PREFIXES, _header_table, dissector_text
-from tests.wire.test_agent import ZERO, any_header
+from tests.wire.test_agent import ZERO, any_header, any_route
 from tests.wire.test_layers import ETHERNET, routed
-from tests.wire.test_source_route import any_route
 from tests.wire.test_tables import PAGE
 
 ETHERNET_LINK = 1

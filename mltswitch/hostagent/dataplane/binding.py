@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import Sequence
 from enum import IntFlag
-from typing import Any, Final, Self, TypedDict
+from typing import Any, Final, NamedTuple, Self, TypedDict
 from weakref import WeakSet
 
 from mltswitch.errors import MachineError, MltswitchError
@@ -52,6 +52,48 @@ class Feature(IntFlag):
     SEGMENTATION = lib.MLT_SEGMENTATION
     COALESCING = lib.MLT_COALESCING
     TIMESTAMPS = lib.MLT_TIMESTAMPS
+
+
+_FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
+"""SO_RCVBUFFORCE and SO_SNDBUFFORCE, which Python does not name: beyond the setting, with CAP_NET_ADMIN."""
+_SETTINGS: Final = {socket.SO_RCVBUF: "net.core.rmem_max", socket.SO_SNDBUF: "net.core.wmem_max"}
+
+
+class SocketBuffer(NamedTuple):
+    """What a socket got of one buffer that it asked for."""
+
+    setting: str
+    """Of the kernel, that limits it."""
+    granted_bytes: int
+    wanted_bytes: int
+
+    @property
+    def what(self) -> str:
+        """What the kernel granted beside what was asked for, as warnings and the doctor print it."""
+        return f"sockets get {self.granted_bytes:,} bytes of buffer, {self.wanted_bytes:,} wanted"
+
+    @property
+    def hint(self) -> str:
+        """What to do where it is too little."""
+        line = f"sysctl -w {self.setting}={self.wanted_bytes}"
+        return f"bursts may be lost here; as root: {line}, and a line in /etc/sysctl.d"
+
+
+def set_buffers(bound: socket.socket, wanted_bytes: int) -> list[SocketBuffer]:
+    """Ask for a socket's buffers, to receive and to send, once, and read back what the kernel grants.
+
+    The kernel doubles what is asked for, to have room for its own bookkeeping, and tells the double
+    (socket(7)): half of what it tells is granted.
+    """
+    granted = []
+    for option, forced in _FORCED.items():
+        try:
+            bound.setsockopt(socket.SOL_SOCKET, forced, wanted_bytes)
+        except PermissionError:
+            bound.setsockopt(socket.SOL_SOCKET, option, wanted_bytes)
+        size = bound.getsockopt(socket.SOL_SOCKET, option) // 2
+        granted.append(SocketBuffer(_SETTINGS[option], size, wanted_bytes))
+    return granted
 
 
 def constant_name(kind: str, value: int) -> str:

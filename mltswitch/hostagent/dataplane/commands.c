@@ -122,7 +122,7 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
         path->weight = paths[number].weight;
         path->frame_bytes = paths[number].frame_bytes;
         memcpy(path->frame, paths[number].frame, sizeof path->frame);
-        path->segmentation = !path->frame_bytes && !(core->cannot_segment >> path->socket & 1);
+        path->can_join = !path->frame_bytes && !(core->cannot_segment >> path->socket & 1);
         path->name_bytes = sizeof(struct sockaddr_in);
         memcpy(path->name, paths[number].address, sizeof path->name);
         sa_family_t family;

@@ -118,7 +118,8 @@ enum mlt_event_kind {
     MLT_EVENT_SAMPLE = 4,    /* for an external controller: see `sample` */
     MLT_EVENT_SILENT = 5,    /* nothing heard: all transfers of the flow have failed; the peer may not know: close it */
     MLT_EVENT_PROTOCOL = 6,  /* the peer broke the protocol: all transfers of the flow have failed */
-    MLT_EVENT_SEND_ERROR = 7, /* the kernel refused to send on `path`; `value` is the errno */
+    MLT_EVENT_SEND_ERROR = 7, /* the kernel refused to send `transfer` datagrams at once on `path`; `value` is the errno;
+                                 0: it sends again */
 };
 
 struct mlt;
@@ -200,6 +201,7 @@ struct mlt_send {
     int32_t priority;         /* lower ones first */
     uint16_t layer, burst_packets; /* 0: as many as fit */
     uint8_t element_type, importance, tos_important, tos_unimportant, moment, notify;
+    uint8_t important_if_whole; /* all packets are, whatever `importance`, where the receiver may miss none */
 };
 
 struct mlt_receive {
@@ -251,7 +253,7 @@ struct mlt_path_statistics {
     uint64_t received_packets, received_marked;
     int64_t rtt_ns, least_rtt_ns, heard_ns;
     uint16_t weight;
-    uint8_t state, segmentation;
+    uint8_t state, segmentation; /* the latter: whether bursts are joined now */
 };
 
 struct mlt_flow_statistics {

@@ -303,7 +303,7 @@ int mlt_flow_statistics(struct mlt *core, uint64_t token, struct mlt_flow_statis
             statistics->path[number] = (struct mlt_path_statistics){
                 path->sent_packets, path->sent_bytes, path->acknowledged, path->lost, path->marked,
                 path->received, path->received_marked, path->rtt_ns, path->least_rtt_ns, path->heard_ns,
-                path->weight, path->state, path->segmentation};
+                path->weight, path->state, path->can_join && core->now_ns >= path->join_ns};
         }
     }
     pthread_mutex_unlock(&shared->lock);

@@ -44,6 +44,7 @@ enum limit {
 
     WATCHES = 4, /* looks at a silent flow before it has failed */
 
+    MILLION = 1000000, /* parts of it are how a message tells a share */
     MICROSECOND = 1000,
     MILLISECOND = 1000 * MICROSECOND,
 };
@@ -187,8 +188,10 @@ struct path {
     uint8_t frame[MLT_FRAME_BYTES], frame_bytes; /* 0: the kernel makes the frames */
     uint16_t weight; /* as Python set it */
     uint8_t state;   /* mlt_path_state */
-    uint8_t segmentation;
-    int32_t last_error; /* of sending, as it was told */
+    bool can_join;       /* bursts, for the kernel to cut */
+    int64_t join_ns, join_wait_ns; /* not before; and how long after the last failure that was */
+    int32_t last_error;  /* of sending, as it was told; 0: the last one went */
+    uint32_t error_bytes; /* of a packet that was refused for its size: that smaller ones go shows nothing */
     int32_t turn;    /* of the weighted round robin */
     /* Sending */
     uint64_t sent_packets, sent_bytes, sent_stamp, echoed_packets, echoed_bytes;
@@ -335,6 +338,8 @@ struct entry {
     bool was_silent;    /* what CANCEL is about: a receive that ended before it was announced */
     uint8_t early_end;
     uint8_t offer_type;
+    bool offer_takes_rest; /* at its hard time: anything may be missing */
+    uint32_t offer_loss;   /* that it may be without, in parts of a million */
     uint64_t offer_elements;
     uint8_t says; /* pending_message */
     uint8_t reason; /* of CANCEL, or of the early end: a negative mlt_status */
@@ -406,7 +411,7 @@ struct flow {
     double credit_bytes;
     int64_t credit_ns;
     uint64_t in_flight_bytes;
-    int64_t heard_ns, probed_ns, flight_since_ns;
+    int64_t heard_ns, looked_ns, probed_ns, flight_since_ns;
     struct control control;
     struct entry_table table;
     struct entry *last_entry; /* that got data */
@@ -593,6 +598,7 @@ bool messages_take(struct flow *flow, const uint8_t *bytes, uint32_t length);
 /* send.c, order.c, importance.c */
 void send_begin(struct transfer *transfer);
 void send_ready(struct transfer *transfer);
+void send_all_important(struct transfer *transfer);
 void send_again(struct transfer *transfer);
 void send_end_pass(struct transfer *transfer);
 void send_join(struct link *list, struct transfer *transfer); /* by priority */

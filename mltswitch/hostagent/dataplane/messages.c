@@ -47,7 +47,6 @@ enum {
     REGISTER_BYTES = 12,
     REGISTER_KNOWN_BYTES = REGISTER_BYTES + 16,
     LEAST_BITMAP_PIECE = 32,
-    MILLION = 1000000,
 };
 /* The last one has not said READY; its reason may be 0: it takes nothing. */
 enum canceller { BY_RECEIVER = 0, BY_SENDER = 1, BY_SILENT_RECEIVER = 2 };
@@ -292,6 +291,13 @@ static bool take_ready(struct flow *flow, const struct body *body)
         return false;
     if (entry->transfer && entry->transfer->stage != WAITS_FOR_READY)
         return false;
+    uint32_t loss = MILLION; /* a peer that says nothing of it may take what is there */
+    for (uint32_t at = READY_BYTES; at < body->length; at += 2 + body->at[at + 1]) {
+        if (body->length - at < 2 || body->length - at < 2u + body->at[at + 1])
+            return false;
+        if (body->at[at] == OPTION_LOSS_BOUND && body->at[at + 1] == 4)
+            loss = read32(body->at + at + 2);
+    }
     bool is_too_late = entry->early_end == EARLY_SEND;
     entry_forget_end(flow, entry);
     if (is_too_late) {
@@ -301,6 +307,8 @@ static bool take_ready(struct flow *flow, const struct body *body)
     flow->offers += !entry->is_offer;
     entry->is_offer = true;
     entry->offer_type = body->at[8];
+    entry->offer_takes_rest = body->at[10] != MLT_FAIL;
+    entry->offer_loss = loss;
     entry->offer_elements = read64(body->at + 12);
     if (entry->transfer)
         send_ready(entry->transfer);

@@ -349,10 +349,13 @@ static void look_at_flight(struct flow *flow)
 
 static bool look_at_silence(struct flow *flow)
 {
-    int64_t now_ns = flow->core->now_ns, silent_ns = now_ns - flow->heard_ns;
-    int64_t part_ns = flow->options.silence_ns / WATCHES;
+    int64_t now_ns = flow->core->now_ns, part_ns = flow->options.silence_ns / WATCHES;
     if (!flow->open)
         return false;
+    if (now_ns - flow->looked_ns > 2 * part_ns) /* this host slept, and has not read what came meanwhile */
+        flow->heard_ns = now_ns;
+    flow->looked_ns = now_ns;
+    int64_t silent_ns = now_ns - flow->heard_ns;
     if (silent_ns >= flow->options.silence_ns) {
         core_event(flow->core, &(struct mlt_event){.kind = MLT_EVENT_SILENT, .flow = flow->token, .path = -1});
         flow_fail(flow, MLT_PEER_SILENT, "nothing was heard of the peer");
@@ -363,8 +366,9 @@ static bool look_at_silence(struct flow *flow)
         for (int path = 0; path < flow->path_count; path++)
             path_probe(flow, path, NULL, 0, flow->options.control_tos);
     }
+    int64_t left_ns = flow->options.silence_ns - silent_ns;
     if (flow->watch_timer.place < 0)
-        timer_set(flow->core, &flow->watch_timer, now_ns + part_ns);
+        timer_set(flow->core, &flow->watch_timer, now_ns + (left_ns < part_ns ? left_ns : part_ns));
     return false;
 }
 

@@ -127,7 +127,7 @@ static int send_new(struct mlt *core, const struct mlt_send *send, struct transf
     transfer->result.is_send = 1;
     transfer->send.important = NULL;
     if (send->importance == MLT_ALL_IMPORTANT)
-        memset(transfer->important, 0xFF, ((size_t)layout.packets + 7) / 8);
+        send_all_important(transfer);
     if (send->importance == MLT_EDGES) {
         bit_set(transfer->important, 0);
         bit_set(transfer->important, layout.packets - 1);
@@ -263,7 +263,7 @@ static void post(struct mlt *core, struct transfer *transfer)
     transfer->is_open = true;
     result->posted_ns = core->now_ns;
     if (flow->open++ == 0) {
-        flow->heard_ns = flow->probed_ns = core->now_ns;
+        flow->heard_ns = flow->looked_ns = flow->probed_ns = core->now_ns;
         timer_set(core, &flow->watch_timer, core->now_ns + flow->options.silence_ns / WATCHES);
     }
     if (!entry || entry->transfer) {

@@ -51,6 +51,12 @@ void send_begin(struct transfer *transfer)
 }
 
 /* The peer has posted the receive: its offer is in the entry. */
+void send_all_important(struct transfer *transfer)
+{
+    transfer->send.importance = MLT_ALL_IMPORTANT;
+    memset(transfer->important, 0xFF, ((size_t)transfer->layout.packets + 7) / 8);
+}
+
 void send_ready(struct transfer *transfer)
 {
     struct entry *entry = transfer->entry;
@@ -65,6 +71,10 @@ void send_ready(struct transfer *transfer)
     }
     if (transfer->send.moment != MLT_FROM_POST)
         set_deadline(transfer, now_ns);
+    /* What must arrive must not be dropped first, also where the bound is less than one packet. */
+    bool is_whole = !entry->offer_takes_rest && (uint64_t)entry->offer_loss * transfer->layout.packets < MILLION;
+    if (is_whole && transfer->send.important_if_whole)
+        send_all_important(transfer);
     transfer->stage = SENDS;
     pass_begin(transfer, 1);
     wake(transfer->flow);
@@ -162,7 +172,7 @@ static int64_t put_burst(const struct at_hand *hand)
         uint32_t packet = hand->packets[number];
         bool is_last = packet == transfer->layout.packets - 1;
         uint32_t datagram_bytes = overhead_bytes + (is_last ? transfer->layout.last_bytes : transfer->layout.full_bytes);
-        bool is_joined = message && flow->paths[path].segmentation;
+        bool is_joined = message && flow->paths[path].can_join && core->now_ns >= flow->paths[path].join_ns;
         if (!is_joined) {
             message = &batch->messages[batch->count++];
             *message = (struct outgoing){.flow = flow, .owner = transfer, .path = (uint16_t)path, .tos = tos,

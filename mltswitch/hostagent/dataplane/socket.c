@@ -32,12 +32,13 @@ enum {
     LARGE_BYTES = 16 << 10,
     MOST_READ_BYTES = 1 << 20, /* of one socket, before others have their turn */
     CONTROL_BYTES = 128,
-    BUFFER_BYTES = 16 << 20, /* of a socket, as far as the machine allows */
     WAKE = MLT_MOST_SOCKETS, /* as number of an epoll event */
     MOST_SENT = 64,          /* messages of one sendmmsg */
     DATAGRAM_PARTS = 3,      /* header, body, tag */
     CLOCK_ATTEMPTS = 4,
 };
+static const int64_t FIRST_WAIT_NS = 100 * MILLISECOND; /* until bursts are joined again on a path where that failed; */
+static const int64_t LAST_WAIT_NS = 10 * SECOND;        /* at most, where it goes on failing */
 static const int64_t NAP_NS = 100 * MICROSECOND;  /* in the middle of a long tensor, so that reads are worth their calls */
 static const int64_t URGENT_NS = 10 * MILLISECOND; /* after the last large piece */
 static const int URGENT_NICENESS = -20;
@@ -122,10 +123,6 @@ static uint32_t set_options(int descriptor, int family)
     bool tells_tos = family == AF_INET6 ? can_set(descriptor, IPPROTO_IPV6, IPV6_RECVTCLASS, 1)
                                         : can_set(descriptor, IPPROTO_IP, IP_RECVTOS, 1);
     (void)tells_tos; /* without, marks are not seen, and nothing else is different */
-    if (!can_set(descriptor, SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES))
-        can_set(descriptor, SOL_SOCKET, SO_RCVBUF, BUFFER_BYTES);
-    if (!can_set(descriptor, SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES))
-        can_set(descriptor, SOL_SOCKET, SO_SNDBUF, BUFFER_BYTES);
     if (!getsockopt(descriptor, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, &size))
         features |= MLT_SEGMENTATION;
     if (can_set(descriptor, IPPROTO_UDP, UDP_GRO, 1))
@@ -222,20 +219,37 @@ static void describe(struct sockets *sockets, int place, const struct batch *bat
         .msg_control = control, .msg_controllen = control_bytes};
 }
 
-/* A message that the kernel does not take is lost, as if by the network; its path may learn from it. */
+static uint32_t packet_bytes(const struct outgoing *message)
+{
+    return message->packets > 1 ? message->segment_bytes : message->bytes;
+}
+
+static void tell(struct mlt *core, const struct outgoing *message, int error)
+{
+    struct path *path = &message->flow->paths[message->path];
+    path->last_error = error;
+    path->error_bytes = error == EMSGSIZE || error == EINVAL ? packet_bytes(message) : 0;
+    core_event(core, &(struct mlt_event){.kind = MLT_EVENT_SEND_ERROR, .flow = message->flow->token,
+                                         .transfer = (uint64_t)message->packets, .path = message->path, .value = error});
+}
+
+/* A message that the kernel does not take is lost, as if by the network; its path may learn from it. A burst may
+ * fail by itself, where a route's MTU falls below its packets (EINVAL of older kernels) or an interface changes: for a while
+ * packets go one by one. A failure soon after that while doubles it. */
 static void refused(struct mlt *core, const struct outgoing *message, int error)
 {
     struct path *path = &message->flow->paths[message->path];
     core->counters.send_errors++;
     if (message->packets > 1 && (error == EIO || error == EINVAL || error == ENOPROTOOPT || error == EOPNOTSUPP)) {
-        path->segmentation = 0;
-        return;
+        bool is_soon = path->join_wait_ns && core->now_ns - path->join_ns < path->join_wait_ns;
+        if (is_soon && core->now_ns < path->join_ns)
+            return; /* it was joined before the one that failed */
+        path->join_wait_ns = !is_soon ? FIRST_WAIT_NS : 2 * path->join_wait_ns < LAST_WAIT_NS ? 2 * path->join_wait_ns
+                                                                                             : LAST_WAIT_NS;
+        path->join_ns = core->now_ns + path->join_wait_ns;
     }
-    if (error == ENOBUFS || error == ENOMEM || error == path->last_error)
-        return;
-    path->last_error = error;
-    core_event(core, &(struct mlt_event){.kind = MLT_EVENT_SEND_ERROR, .flow = message->flow->token,
-                                         .path = message->path, .value = error});
+    if (error != ENOBUFS && error != ENOMEM && error != path->last_error)
+        tell(core, message, error);
 }
 
 static void watch(struct sockets *sockets, int number, bool is_waiting)
@@ -267,6 +281,11 @@ int sockets_emit(struct mlt *core, struct batch *batch)
     core->now_ns = clock_ns(CLOCK_MONOTONIC);
     if (gone > 0) {
         core->counters.send_messages += (uint64_t)gone;
+        for (int number = 0; number < gone; number++) {
+            const struct path *path = &first[number].flow->paths[first[number].path];
+            if (path->last_error && packet_bytes(first + number) >= path->error_bytes)
+                tell(core, first + number, 0);
+        }
         return gone;
     }
     if (error == EAGAIN) {
@@ -372,8 +391,8 @@ static int sleep_until(struct mlt *core, struct epoll_event *events, int64_t unt
         struct timespec wait = {wait_ns / SECOND, wait_ns % SECOND};
         int count = (int)syscall(SYS_epoll_pwait2, sockets->poll, events, MLT_MOST_SOCKETS + 1,
                                  until_ns == NEVER ? NULL : &wait, NULL, 0);
-        if (count >= 0 || errno != ENOSYS)
-            return count;
+        if (count >= 0 || errno == EINTR)
+            return count; /* a sandbox may answer with another error than ENOSYS, and would for ever */
         sockets->has_no_pwait2 = true;
     }
 #endif

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
+from mltswitch.documents import plain_words
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.doctor.machine import Network, route_findings
 from mltswitch.hostagent.doctor.report import (
@@ -268,5 +269,5 @@ class Examiner:
         try:
             return TypeAdapter(kind).validate_json(text)
         except ValidationError as error:
-            what = f"is no doctor of this version: {error.errors()[0]['msg']}"
+            what = f"is no doctor of this version: {plain_words(error.errors()[0])}"
             raise ProtocolViolationError(what, peer=self._peer) from None

@@ -65,7 +65,7 @@ def machine_findings(config: AgentConfig) -> tuple[Finding, ...]:
 
 def _sockets(config: AgentConfig) -> Iterator[Finding]:
     try:
-        from mltswitch.hostagent.dataplane.binding import DataPlane, Feature
+        from mltswitch.hostagent.dataplane.binding import DataPlane, Feature, set_buffers
     except MachineError as error:
         yield Finding(Status.ERROR, "data plane", f"{error.what}; only the transport tcp works", error.hint)
         return
@@ -73,10 +73,7 @@ def _sockets(config: AgentConfig) -> Iterator[Finding]:
     family = socket.AF_INET6 if ":" in config.addresses[0] else socket.AF_INET
     with DataPlane() as plane, socket.socket(family, socket.SOCK_DGRAM) as bound:
         _, features = plane.add_socket(bound)
-        granted = {
-            "net.core.rmem_max": bound.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2,
-            "net.core.wmem_max": bound.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 2,
-        }
+        buffers = set_buffers(bound, config.buffer_bytes)
     for feature, name, release in (
         (Feature.SEGMENTATION, "UDP_SEGMENT", "4.18"),
         (Feature.COALESCING, "UDP_GRO", "5.0"),
@@ -84,11 +81,9 @@ def _sockets(config: AgentConfig) -> Iterator[Finding]:
         is_there = feature in features
         what = "works" if is_there else "does not work: packets cost several times the processor time"
         yield checked(is_there, name, what, f"Linux {release} or newer")
-    wanted = config.buffer_bytes
-    for name, size in granted.items():
-        what = f"sockets get {size:,} bytes of buffer, {wanted:,} wanted"
-        hint = f"bursts may be lost here; as root: sysctl -w {name}={wanted}, and a line in /etc/sysctl.d"
-        yield checked(size >= wanted, name, what, hint)
+    for buffer in buffers:
+        is_granted = buffer.granted_bytes >= buffer.wanted_bytes
+        yield checked(is_granted, buffer.setting, buffer.what, buffer.hint)
 
 
 def _addresses(config: AgentConfig, network: Network) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from mltswitch.documents import plain_words
 from mltswitch.hostagent.errors import PeerRefusedError, ProtocolViolationError
 
 LENGTH_BYTES: Final = 4
@@ -128,7 +129,7 @@ def decoded(body: bytes) -> Frame | None:
 def first_problem(error: ValidationError) -> str:
     """Where something is wrong first, and what, but not what stands there: that may be a key."""
     first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{'.'.join(map(str, first['loc']))}: {plain_words(first)}"
 
 
 def is_channel_name(name: str) -> bool:

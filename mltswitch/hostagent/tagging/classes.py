@@ -7,7 +7,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import UserInputError, printable
 from mltswitch.wire import CS6, CS7, Dscp
 
 MOST_LAYERS: Final = 65_536
@@ -56,8 +56,8 @@ class Classes(BaseModel):
     def layer_number(self, layer: int | str) -> int:
         """0-based in forward order; raises UserInputError for a layer that nobody knows."""
         if isinstance(layer, str):
-            if layer in self.names:
-                return self.names[layer]
+            if printable(layer) in self.names:  # as profiles have names, in which torch allows anything
+                return self.names[printable(layer)]
             hint = "" if self.names else "names need a plan and its profile; give its number"
             raise UserInputError(f"there is no layer or tensor {layer[:60]!r}", where="layer", hint=hint)
         most = (self.layers or MOST_LAYERS) - 1

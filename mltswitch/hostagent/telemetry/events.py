@@ -103,6 +103,36 @@ class PacketsRefused(AgentEvent):
     path: int
     error: str
     """Name of the errno: `EMSGSIZE`, say."""
+    packets: int
+    """That it refused at once; of several, each is sent by itself for a while."""
+    interface: str
+    """By which the kernel sends to the peer's address now; empty: it has no route."""
+    mtu_bytes: int
+    """Of the interface; 0: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradientsLeftOut(AgentEvent):
+    """What loss bounds left out of the sums of a training job's steps, over all ranks."""
+
+    first_step: int
+    last_step: int
+    network_share: float
+    """Of all ranks' gradients in these steps, what the network has lost."""
+    bound_share: float
+    """What was no longer waited for, because the bound allows it."""
+    layer: str
+    """The layer that is without most, for its size; empty: nothing is left out."""
+    layer_share: float
+    """Share of that layer's gradients that is missing, 0 to 1."""
+
+    @property
+    def text(self) -> str:
+        """The steps, the share without, its causes and the worst layer, as one line for a log."""
+        share = self.network_share + self.bound_share
+        worst = f"; most in layer {self.layer}, {self.layer_share:.2%}" if self.layer else ""
+        how = f"{self.network_share:.2%} by the network, {self.bound_share:.2%} by the bound"
+        return f"steps {self.first_step}-{self.last_step}: sums are without {share:.2%}: {how}{worst}"
 
 
 class Observer(Protocol):

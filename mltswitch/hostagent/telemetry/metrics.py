@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError
-from mltswitch.hostagent.telemetry.events import AgentEvent, TransferEnded
+from mltswitch.hostagent.telemetry.events import AgentEvent, GradientsLeftOut, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot
 from mltswitch.hostagent.transport.description import Direction
 
@@ -68,6 +68,7 @@ class AgentCollector:
         from prometheus_client import CollectorRegistry, Histogram
 
         self._agent = agent
+        self._left_out: GradientsLeftOut | None = None
         self.registry: Final = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
         self._seconds = Histogram(
@@ -80,6 +81,8 @@ class AgentCollector:
 
     def observe(self, event: AgentEvent) -> None:
         """For the engine."""
+        if isinstance(event, GradientsLeftOut):
+            self._left_out = event
         if isinstance(event, TransferEnded) and event.result == COMPLETED:
             self._seconds.labels(event.direction).observe(event.statistics.seconds)
 
@@ -87,6 +90,11 @@ class AgentCollector:
         """Of now; nothing where the agent is closed."""
         with suppress(AgentError):
             yield from _families(self._agent.snapshot())
+            if (found := self._left_out) is not None:
+                shares = [({"by": "network"}, found.network_share), ({"by": "bound"}, found.bound_share)]
+                yield _family("left_out_share", "Of all ranks' gradients, not in sums, lately.", shares)
+                worst = [({"layer": found.layer}, found.layer_share)]
+                yield _family("left_out_worst_layer_share", "Of the layer that lacks most.", worst)
 
 
 def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> "Metric":

@@ -72,7 +72,7 @@ class DatagramEngine:
             token=token,
             paths=[_PathOffer(address=address, port=port) for _, address, port in self.plane.sockets],
             datagram_bytes=config.datagram_bytes,
-            window_bytes=max(65_536, self.plane.receive_bytes // 4),
+            window_bytes=max(65_536, self.plane.receive_bytes // 2),
             authenticate=bool(config.authenticate),
             key=secrets.token_hex(KEY_BYTES),
             salt=secrets.token_hex(SALT_BYTES),

@@ -150,6 +150,7 @@ class DatagramConnection:
             "tos_unimportant": request.dscp << 2,
             "deadline_ns": request.deadline_ns,
             "moment": _CODES[request.deadline_from],
+            "important_if_whole": request.important_if_whole,
         }
         if isinstance(policy, Compiled):
             entry["importance"] = _CODES[policy.name]

@@ -12,7 +12,15 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from mltswitch.errors import MachineError
-from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Feature, Fields, lib, path_fields
+from mltswitch.hostagent.dataplane.binding import (
+    DataPlane,
+    DataPlaneError,
+    Feature,
+    Fields,
+    lib,
+    path_fields,
+    set_buffers,
+)
 from mltswitch.hostagent.errors import (
     AgentError,
     PeerRefusedError,
@@ -29,6 +37,8 @@ from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
 WEIGH_SECONDS: Final = 0.1
 """Between two looks at the paths, while something is on its way."""
 _SIOCGIFHWADDR: Final = 0x8927
+_SIOCGIFMTU: Final = 0x8921
+_NETLINK_ROUTE, _RTM_NEWROUTE, _RTM_GETROUTE, _RTA_DST, _RTA_OIF = 0, 24, 26, 1, 4
 _ENDS: Final[dict[int, tuple[type[AgentError], str]]] = {
     lib.MLT_EVENT_SILENT: (PeerUnreachableError, "has been silent for too long"),
     lib.MLT_EVENT_PROTOCOL: (ProtocolViolationError, "breaks the protocol of the data plane"),
@@ -59,8 +69,8 @@ class DatagramPlane:
         self.connections: dict[int, DatagramConnection] = {}
         self._is_weighing = False
         self._frames: int | None = None
-        self.receive_bytes = 1 << 30
-        """Of the least of the sockets' buffers, as the kernel counts them: half of it is data."""
+        self.receive_bytes = host.config.buffer_bytes
+        """Of buffer that each socket has got."""
         spraying, numbers = host.config.spraying, range(len(host.config.addresses))
         try:
             # Where source routes name paths, answers to all of them come to one socket.
@@ -94,21 +104,21 @@ class DatagramPlane:
             place, features = self.core.add_socket(bound)
             if not features & Feature.SEGMENTATION:
                 warn("this kernel cuts no UDP bursts (UDP_SEGMENT): packets are sent one by one")
-            for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-                bound.setsockopt(socket.SOL_SOCKET, option, config.buffer_bytes)
-                granted = bound.getsockopt(socket.SOL_SOCKET, option)
-                if granted < config.buffer_bytes:
-                    warn(
-                        f"the kernel grants data sockets less than {config.buffer_bytes} bytes of buffer:"
-                        " raise net.core.rmem_max and net.core.wmem_max"
-                    )
-            self.receive_bytes = min(granted, self.receive_bytes)
+            self._set_buffers(bound)
             return place, address, bound.getsockname()[1]
+
+    def _set_buffers(self, bound: socket.socket) -> None:
+        receiving, sending = set_buffers(bound, self.host.config.buffer_bytes)
+        self.receive_bytes = min(receiving.granted_bytes, self.receive_bytes)
+        for buffer in (receiving, sending):
+            if buffer.granted_bytes < buffer.wanted_bytes:
+                self.host.warn(f"{buffer.setting}: {buffer.what}; {buffer.hint}")
 
     def _frame_socket(self, interface: str) -> int:
         try:
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
                 raw.bind((interface, 0))
+                self._set_buffers(raw)
                 return self.core.add_socket(raw)[0]
         except OSError as error:
             raise MachineError(
@@ -151,14 +161,29 @@ class DatagramPlane:
         elif event.kind == lib.MLT_EVENT_USER:
             host.message_arrived(peer, channel)
         elif event.kind == lib.MLT_EVENT_SEND_ERROR:
-            error = errno.errorcode.get(event.value, str(event.value))
-            host.tell(PacketsRefused(peer=peer, channel=channel, path=event.path, error=error))
-            connection.refused[event.path] = error
+            self._refused(event, connection)
         elif event.kind == lib.MLT_EVENT_SAMPLE:
             guarded(partial(connection.sampled, event.sample), "a rate controller")
         elif event.kind in _ENDS:
             kind, what = _ENDS[event.kind]
             host.connection_failed(peer, kind(what, peer=peer))
+
+    def _refused(self, event: Any, connection: DatagramConnection) -> None:
+        path, peer = int(event.path), connection.peer
+        if not event.value:
+            connection.refused.pop(path, None)
+            return
+        error = errno.errorcode.get(event.value, str(event.value))
+        interface, mtu_bytes = _way_out(connection.remotes[path], self.host.config.spraying.interface)
+        way = f"{interface} has MTU {mtu_bytes:,}" if interface else "there is no route"
+        connection.refused[path] = f"{error} ({way})"
+        problem = f"refuses packets of {self.host.config.mtu_bytes:,} bytes"
+        if event.transfer > 1:
+            problem = "cuts no bursts, whose packets are sent one by one for now"
+        self.host.warn(f"path {path} to {peer}: the kernel {problem}: {error}; {way}")
+        told: dict[str, Any] = {"peer": peer, "channel": connection.channel, "path": path, "error": error}
+        packets = int(event.transfer)
+        self.host.tell(PacketsRefused(**told, packets=packets, interface=interface, mtu_bytes=mtu_bytes))
 
     def done(self, transfer: int) -> None:
         """Whoever asked to be told of it, is."""
@@ -202,6 +227,34 @@ class DatagramPlane:
         self._events()
         for transfer in list(self.callbacks):  # whose event found no room
             self.done(transfer)
+
+
+def _way_out(remote: str, interface: str | None) -> tuple[str, int]:
+    """The interface that packets to an address leave by, unless it is given, and its MTU (rtnetlink(7)).
+
+    Without a route: an empty name and 0.
+    """
+    family = socket.AF_INET6 if ":" in remote else socket.AF_INET
+    address = socket.inet_pton(family, remote)
+    with suppress(OSError):
+        if interface is None:
+            route = struct.pack("=BBBBBBBBI", family, 8 * len(address), 0, 0, 0, 0, 0, 0, 0)
+            route += struct.pack("=HH", 4 + len(address), _RTA_DST) + address
+            with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_ROUTE) as asking:
+                asking.settimeout(1)
+                asking.send(struct.pack("=IHHII", 16 + len(route), _RTM_GETROUTE, 1, 1, 0) + route)
+                answer = asking.recv(1 << 16)
+            is_route = struct.unpack_from("=H", answer, 4)[0] == _RTM_NEWROUTE
+            at = 16 + 12  # behind struct nlmsghdr and struct rtmsg
+            while is_route and at + 8 <= len(answer) and interface is None:
+                size, kind, index = struct.unpack_from("=HHI", answer, at)
+                if kind == _RTA_OIF:
+                    interface = socket.if_indextoname(index)
+                at += max(4, (size + 3) & ~3)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+            found = fcntl.ioctl(asking, _SIOCGIFMTU, struct.pack("16s16x", (interface or "").encode()))
+        return interface or "", struct.unpack_from("=16sI", found)[1]
+    return interface or "", 0
 
 
 def _frame_header(

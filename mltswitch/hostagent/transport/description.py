@@ -75,6 +75,8 @@ class Send:
     layer: int
     dscp: int
     importance: ImportancePolicy
+    important_if_whole: bool = False
+    """The policy is a default: all packets are important where the receiver may miss none."""
     burst_packets: int
     """0: as many as the kernel takes at once."""
     deadline_ns: int

@@ -16,12 +16,20 @@ from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
 from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.faults import Accept, Drop, DropBeforeLine, Faults, Reboot, Refuse, RefuseLine
+from mltswitch.lab.emulators.faults import (
+    Accept,
+    Drop,
+    DropBeforeLine,
+    Faults,
+    Late,
+    Reboot,
+    Refuse,
+    RefuseLine,
+)
 from mltswitch.lab.emulators.icos import IcosDevice
-from mltswitch.lab.emulators.keys import load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.lab.emulators.sonic import SonicDevice
-from mltswitch.lab.emulators.ssh_server import EmulatorServer
+from mltswitch.lab.emulators.ssh_server import EmulatorServer, load_authorized_keys, load_host_key
 
 KINDS: Final[Mapping[str, Callable[..., EmulatedDevice]]] = MappingProxyType(
     {
@@ -46,6 +54,7 @@ __all__ = [
     "EosDevice",
     "Faults",
     "IcosDevice",
+    "Late",
     "OnyxDevice",
     "Reboot",
     "Refuse",

@@ -39,7 +39,8 @@ def _arguments(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--name", required=True, help="host name, as in the prompt")
     parser.add_argument("--ports", type=int, default=16, help="number of Ethernet ports (default 16)")
     parser.add_argument(
-        "--release", help="of its OS, where the emulator knows several: sonic (default 202511)"
+        "--release",
+        help="of its OS, where the emulator knows several: sonic (default 202511), eos (default 4.31.5M)",
     )
     parser.add_argument("--hardware", default="", help="as a fabric file names it (default: one of the kind)")
     parser.add_argument(
@@ -71,7 +72,7 @@ def _server(arguments: argparse.Namespace) -> EmulatorServer:
             )
         given |= _MODELS[kind][arguments.hardware]
     if arguments.release is not None:
-        if kind != "sonic":
+        if kind not in {"sonic", "eos"}:
             raise UserInputError(f"{kind} has one release only", where="--release")
         given["release"] = arguments.release
     try:

@@ -1,7 +1,7 @@
 """An emulated Cumulus Linux switch: NVUE behind a small bash.
 
 Stateful and strict: what the command list does not hold is refused, and a revision that NVUE refuses changes
-nothing. Only `nv`, `cat`, `echo`, `tee` and `true` run.
+nothing. Only `nv`, `cat`, `echo`, `tee`, `true` and what a lock and a look at processes need run.
 """
 
 import threading
@@ -11,13 +11,14 @@ from typing import Final
 from mltswitch.lab.emulators.cumulus_nv import RELEASE, nv
 from mltswitch.lab.emulators.cumulus_revisions import Revisions
 from mltswitch.lab.emulators.cumulus_tree import Tree
-from mltswitch.lab.emulators.device import Answer, CommandResult, Neighbours
+from mltswitch.lab.emulators.device import Answer, CommandResult, LockFolder, Neighbours, grep, pgrep
 from mltswitch.lab.emulators.sonic_shell import ShellSyntaxError, SimpleCommand, parse
 
 MAX_PORTS: Final = 64
 MAX_FILES: Final = 64
 MAX_FILE_BYTES: Final = 4 << 20
 
+_TOOLS: Final = frozenset({"date", "grep", "ln", "pgrep", "readlink", "rm", "test"})
 _NOT_FOUND: Final = 127
 _SYNTAX: Final = 2
 
@@ -32,6 +33,8 @@ class CumulusDevice:
         self.model, self.release = model, RELEASE
         self._lock = threading.RLock()
         self.neighbours: Neighbours = {}
+        self.processes: list[str] = []
+        self.locks = LockFolder()
         names = tuple(f"swp{number}" for number in range(1, ports + 1))
         config: Tree = {
             "interface": {
@@ -62,6 +65,7 @@ class CumulusDevice:
         """Start anew, with what was saved."""
         with self._lock:
             self.revisions.apply(self.saved)
+            self.locks.links.clear()
 
     def open_session(self, username: str) -> "CumulusSession":
         """A login shell."""
@@ -125,16 +129,23 @@ class CumulusSession:
         program = words[0] if words else ""
         if command.stdin_path is not None or command.stderr_path is not None:
             return _failure("bash: line 1: only > is emulated [emulator]\n", _SYNTAX)
-        if program not in {"nv", "cat", "echo", "tee", "true"}:
+        if program not in {"nv", "cat", "echo", "tee", "true", *_TOOLS}:
             return _failure(f"bash: line 1: {program}: command not found\n", _NOT_FOUND)
-        contents = read_stdin() if program == "tee" or words == ["cat"] else b""
+        contents = read_stdin() if program in {"tee", "grep"} or words == ["cat"] else b""
         with self._device.exclusively():
-            result = self._programs(words, contents)
+            result = self._tool(words, contents) if program in _TOOLS else self._programs(words, contents)
             if command.stderr_to_stdout:
                 result = CommandResult(result.stdout + result.stderr, b"", result.status)
             if command.stdout_path is None:
                 return result
             return self._store([command.stdout_path], result)
+
+    def _tool(self, words: list[str], contents: bytes) -> CommandResult:
+        if words[0] == "grep" and len(words) == 3:
+            return grep(words[1], words[2], contents.decode())
+        if words[:2] == ["pgrep", "-af"]:
+            return pgrep(self._device.processes, words[-1])
+        return self._device.locks.run(words) or _failure(f"{words[0]}: not so [emulator]\n", _SYNTAX)
 
     def _programs(self, words: list[str], contents: bytes) -> CommandResult:
         match words:

@@ -8,34 +8,33 @@ global one and of the EXEC mode are known, too, as klish has it. There is no pag
 """
 
 from collections.abc import Callable, Iterator
-from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from mltswitch.lab.emulators import dell_sonic_show
-from mltswitch.lab.emulators.dell_sonic_changes import NAME, Change
-from mltswitch.lab.emulators.dell_sonic_commands import CREATE_MAP, GLOBAL, IN_INTERFACE, IN_MAP
-from mltswitch.lab.emulators.dell_sonic_policies import (
-    CREATE_PORT,
-    CREATE_QUEUE,
-    IN_CLASS_MAP,
-    IN_FLOW,
-    IN_SCHEDULER,
-    IN_SCHEDULER_PORT,
-    IN_SCHEDULER_QUEUE,
-    IN_WRED,
-    create_flows,
-    create_wred,
-)
-from mltswitch.lab.emulators.dell_sonic_state import (
+from mltswitch.lab.emulators.dell_sonic_modes import (
+    ARGUMENTS,
+    FLOW,
     MAP_KINDS,
-    PORT_SECTION,
+    MODES,
+    PORT,
+    QUEUE,
+    SCHEDULER,
+    kind_of,
+    name_in,
+)
+from mltswitch.lab.emulators.dell_sonic_settings import (
+    DELETE_QUEUE,
+    GLOBAL,
+    Change,
     DellSonicConfiguration,
-    Port,
+    check_block,
     default_configuration,
+    open_flow,
+    open_queue,
 )
 from mltswitch.lab.emulators.device import Answer, NamedDevice
-from mltswitch.lab.emulators.grammar import Argument, Command, RefusalError, Values, choice, match, whole
+from mltswitch.lab.emulators.grammar import Command, RefusalError, Values, match
+from mltswitch.lab.emulators.settings import Block, Edit, patterns
 
 MAX_PORTS: Final = 256
 PORT_PATTERN: Final = "Eth1/{n}"
@@ -54,12 +53,8 @@ class DellSonicDevice(NamedDevice):
         super().__init__(name, ports, MAX_PORTS)
         names = tuple(PORT_PATTERN.replace("{n}", str(number)) for number in range(1, ports + 1))
         self.configuration = default_configuration(names)
+        self.box = dell_sonic_show.BOX
         self.saved = self.configuration
-
-    @property
-    def ports(self) -> MappingProxyType[str, Port]:
-        """Name → port, as it runs."""
-        return MappingProxyType(dict(self.configuration.ports))
 
     def reboot(self) -> None:
         """Start anew, with what was saved."""
@@ -77,36 +72,6 @@ class DellSonicDevice(NamedDevice):
         return "".join(answers)
 
 
-class Mode(StrEnum):
-    """A session's mode."""
-
-    SHELL = "shell"
-    EXEC = "exec"
-    CONFIG = "config"
-    WRED = "wred"
-    SCHEDULER = "scheduler"
-    SCHEDULER_QUEUE = "scheduler queue"
-    SCHEDULER_PORT = "scheduler port"
-    MAP = "map"
-    INTERFACE = "interface"
-    CLASS_MAP = "class-map"
-    POLICY_MAP = "policy-map"
-    FLOW = "flow"
-
-
-_OUTER: Final = {
-    Mode.EXEC: Mode.SHELL,
-    Mode.CONFIG: Mode.EXEC,
-    Mode.WRED: Mode.CONFIG,
-    Mode.SCHEDULER: Mode.CONFIG,
-    Mode.SCHEDULER_QUEUE: Mode.SCHEDULER,
-    Mode.SCHEDULER_PORT: Mode.SCHEDULER,
-    Mode.MAP: Mode.CONFIG,
-    Mode.INTERFACE: Mode.CONFIG,
-    Mode.CLASS_MAP: Mode.CONFIG,
-    Mode.POLICY_MAP: Mode.CONFIG,
-    Mode.FLOW: Mode.POLICY_MAP,
-}
 Action = Callable[["DellSonicSession", Values], Answer]
 
 
@@ -116,38 +81,28 @@ class DellSonicSession:
     def __init__(self, device: DellSonicDevice, username: str) -> None:
         self.device = device
         self.username = username
-        self.mode = Mode.SHELL
-        self.place: tuple[str, ...] = ()
-        """Names of the objects of the open modes."""
-        self.map_kind = ""
+        self.is_shell, self.configuring = True, False
+        self.head = self.inner = ""
+        """Of the open modes of the configuration."""
 
     @property
     def prompt(self) -> str:
         """`sonic(conf-if-Eth1/1)# ` and the like."""
         name = self.device.name
-        if self.mode is Mode.SHELL:
+        if self.is_shell:
             return f"{self.username}@{name}:~$ "
-        inner = {
-            Mode.EXEC: "",
-            Mode.CONFIG: "(config)",
-            Mode.WRED: "(conf-wred-{0})",
-            Mode.SCHEDULER: "(conf-sched-policy-{0})",
-            Mode.SCHEDULER_QUEUE: "(conf-scheduler-{0}-queue-{1})",
-            Mode.SCHEDULER_PORT: "(conf-scheduler-{0}-port)",
-            Mode.MAP: f"(conf-{self.map_kind}-map-{{0}})",
-            Mode.INTERFACE: "(conf-if-{0})",
-            Mode.CLASS_MAP: "(config-class-map)",
-            Mode.POLICY_MAP: "(config-policy-map)",
-            Mode.FLOW: "(config-policy-map-flow)",
-        }[self.mode]
-        return f"{name}{inner.format(*self.place)}# "
+        if not self.head:
+            return f"{name}(config)# " if self.configuring else f"{name}# "
+        mode = MODES[kind_of(self.head)]
+        prompt = mode.inner_prompt if self.inner else mode.prompt
+        return f"{name}{prompt.format(name_in(self.head), self.inner.replace(' ', '-'))}# "
 
     def enter(self, line: str) -> Answer:
         """Execute one line."""
         words = line.split()
         if not words:
             return Answer()
-        if self.mode is Mode.SHELL:
+        if self.is_shell:
             return self._enter_shell(words)
         if words[0].startswith("!"):
             return Answer()
@@ -159,7 +114,7 @@ class DellSonicSession:
 
     def _enter_shell(self, words: list[str]) -> Answer:
         if words == ["sonic-cli"]:
-            self.mode = Mode.EXEC
+            self.is_shell = False
             return Answer()
         if words in (["exit"], ["logout"]):
             return Answer(closes=True)
@@ -178,23 +133,25 @@ class DellSonicSession:
         raise max(refusals, key=lambda refusal: not str(refusal).startswith("% Unrecognized"))
 
     def _tables(self) -> Iterator[tuple[Command[Action], ...]]:
-        if self.mode is Mode.MAP:
-            yield _MAPS[self.map_kind]
-        elif self.mode in _INNER:
-            yield _INNER[self.mode]
-        if self.mode is not Mode.EXEC:
+        if self.inner:
+            yield _INNER["class" if self.inner.startswith("class ") else self.inner.split(" ")[0]]
+        elif self.head:
+            yield _OUTER[kind_of(self.head)]
+        if self.configuring:
             yield _CONFIG
         yield _EXEC
 
-    def leave(self) -> None:
+    def enter_mode(self, *, configuring: bool, head: str = "", inner: str = "") -> Answer:
+        """Another mode from now on."""
+        self.configuring, self.head, self.inner = configuring, head, inner
+        return Answer()
+
+    def leave(self) -> Answer:
         """One mode outwards."""
-        if self.mode in {Mode.SCHEDULER_QUEUE, Mode.SCHEDULER_PORT}:
-            self.place = self.place[:1]
-        elif self.mode is Mode.FLOW:
-            self.place = self.place[:2]
-        elif self.mode is not Mode.CONFIG:
-            self.place = ()
-        self.mode = _OUTER[self.mode]
+        if not self.configuring:
+            self.is_shell = True
+        outer = self.head if self.inner else ""
+        return self.enter_mode(configuring=bool(self.head), head=outer)
 
 
 def _refused(text: str) -> str:
@@ -210,80 +167,66 @@ def _refused(text: str) -> str:
     return f"{text}\n"
 
 
-def _exit(session: DellSonicSession, _values: Values) -> Answer:
-    session.leave()
-    return Answer()
+def _edit(edit: Edit) -> Action:
+    """A line of the open mode."""
 
+    def action(session: DellSonicSession, values: Values) -> Answer:
+        old, head, inner = session.device.configuration, session.head, session.inner
+        block = old.blocks.get(head)
+        if block is None or (inner and inner not in block.inner):  # somebody else has removed it
+            raise RefusalError("%Error: Resource not found [emulator]")
+        if inner:
+            changed = block.with_inner(inner, edit(block.inner[inner], values))
+        else:
+            changed = Block(edit(block.lines, values), block.inner)
+        check_block(old, head, inner, changed)
+        session.device.configuration = old.with_block(head, changed)
+        return Answer()
 
-def _end(session: DellSonicSession, _values: Values) -> Answer:
-    session.mode, session.place = Mode.EXEC, ()
-    return Answer()
-
-
-def _configure_terminal(session: DellSonicSession, _values: Values) -> Answer:
-    session.mode, session.place = Mode.CONFIG, ()
-    return Answer()
+    return action
 
 
 def _apply(change: Change) -> Action:
     def action(session: DellSonicSession, values: Values) -> Answer:
         device = session.device
-        device.configuration = change(device.configuration, values, session.place)
+        device.configuration = change(device.configuration, values, session.head)
         return Answer()
 
     return action
 
 
-def _open_object(mode: Mode, change: Change | None = None, kind: str = "") -> Action:
-    """Open a mode of the configuration for a named object, which comes to exist."""
+def _open(kind: str, tail: str = "", *, creates: bool = True) -> Action:
+    """Open the mode of a named object, which comes to exist."""
 
     def action(session: DellSonicSession, values: Values) -> Answer:
-        device = session.device
-        if change is not None:
-            device.configuration = change(device.configuration, values, ())
-        session.mode, session.place, session.map_kind = mode, (values.one("name", str),), kind
-        return Answer()
+        head, device = f"{kind} {values.one('name', str)}{tail}", session.device
+        if creates and head not in device.configuration.blocks:
+            device.configuration = device.configuration.with_block(head, Block())
+        return session.enter_mode(configuring=True, head=head)
 
     return action
 
 
 def _open_queue(session: DellSonicSession, values: Values) -> Answer:
-    _apply(CREATE_QUEUE)(session, values)
-    session.place = (*session.place, str(values.one("queue", int)))
-    session.mode = Mode.SCHEDULER_QUEUE
-    return Answer()
+    queue, device = values.maybe("queue", int), session.device
+    inner = "port" if queue is None else f"queue {queue}"
+    device.configuration = open_queue(device.configuration, inner, session.head)
+    return session.enter_mode(configuring=True, head=session.head, inner=inner)
 
 
-def _open_port(session: DellSonicSession, values: Values) -> Answer:
-    _apply(CREATE_PORT)(session, values)
-    session.place = (*session.place, str(PORT_SECTION))
-    session.mode = Mode.SCHEDULER_PORT
-    return Answer()
+def _open_flow(session: DellSonicSession, values: Values) -> Answer:
+    device = session.device
+    if session.head not in device.configuration.blocks:
+        raise RefusalError("%Error: Resource not found [emulator]")
+    device.configuration, inner = open_flow(device.configuration, values, session.head)
+    return session.enter_mode(configuring=True, head=session.head, inner=inner)
 
 
-def _open_flows(mode: Mode) -> Action:
-    def action(session: DellSonicSession, values: Values) -> Answer:
-        outer = session.place if mode is Mode.FLOW else (mode.value,)
-        place = (*outer, values.one("name", str))
-        device = session.device
-        device.configuration = create_flows(device.configuration, values, place)
-        session.mode, session.place = mode, place
-        return Answer()
-
-    return action
-
-
-def _interface_name(session: DellSonicSession, values: Values) -> str:
-    name = "Eth" + values.one("interface", str)
-    if name not in session.device.configuration.ports:
+def _interface(session: DellSonicSession, values: Values) -> str:
+    head = f"interface Eth{values.one('interface', str)}"
+    if head not in session.device.configuration.blocks:
         raise RefusalError("%Error: Interface not found [emulator]")
-    return name
-
-
-def _open_interface(session: DellSonicSession, values: Values) -> Answer:
-    session.place = (_interface_name(session, values),)
-    session.mode = Mode.INTERFACE
-    return Answer()
+    return head
 
 
 def _save(session: DellSonicSession, _values: Values) -> Answer:
@@ -295,84 +238,65 @@ def _show(show: Callable[[DellSonicConfiguration], str]) -> Action:
     return lambda session, _: Answer(show(session.device.configuration))
 
 
-def _show_running_interface(session: DellSonicSession, values: Values) -> Answer:
-    name = _interface_name(session, values)
-    return Answer(dell_sonic_show.interface(name, session.device.configuration.ports[name]))
+def _show_interface(show: Callable[[DellSonicConfiguration, str], str]) -> Action:
+    return lambda session, values: Answer(show(session.device.configuration, _interface(session, values)))
 
 
-def _show_qos_interface(session: DellSonicSession, values: Values) -> Answer:
-    name = _interface_name(session, values)
-    return Answer(dell_sonic_show.qos_interface(session.device.configuration.ports[name]))
+def _commands(*rows: tuple[str, Action]) -> tuple[Command[Action], ...]:
+    """A port is `Eth1/1` in one word or in two."""
+    both = (
+        (each, action)
+        for text, action in rows
+        for each in dict.fromkeys((text, text.replace("{interface}", "{eth} {number}")))
+    )
+    return tuple(Command(pattern, action) for text, action in both for pattern in patterns(text, ARGUMENTS))
 
 
-def _parse_port(word: str) -> str:
-    """`Eth1/1` in one word; klish takes `e`, `et` and `eth`, too."""
-    name = word.lower().lstrip("eth") if word[:1].isalpha() else ""
-    if not name or not word.lower().startswith(("e", "et", "eth")):
-        raise ValueError("interface is Eth1/1 and the like")
-    return name
+def _edits(commands: tuple[Command[Edit], ...]) -> tuple[Command[Action], ...]:
+    return tuple(Command(command.pattern, _edit(command.action)) for command in commands)
 
 
-_PORT: Final = Argument("interface", _parse_port)
-_PORT_IN_TWO_WORDS: Final = (choice("kind", "Eth", "eth"), Argument("interface", str))
-
-
-def _with_port(*words: str, action: Action) -> tuple[Command[Action], ...]:
-    return Command((*words, _PORT), action), Command((*words, *_PORT_IN_TWO_WORDS), action)
-
-
-_EXEC: Final[tuple[Command[Action], ...]] = (
-    Command(("exit",), _exit),
-    Command(("configure", "terminal"), _configure_terminal),
-    Command(("terminal", "length", whole("length", 0, 255)), lambda _, __: Answer()),
-    Command(("write", "memory"), _save),
-    Command(("show", "running-configuration"), _show(dell_sonic_show.running_configuration)),
-    *_with_port("show", "running-configuration", "interface", action=_show_running_interface),
-    Command(("show", "qos", "wred-policy"), _show(dell_sonic_show.wred_policies)),
-    Command(("show", "qos", "scheduler-policy"), _show(dell_sonic_show.scheduler_policies)),
-    Command(
-        ("show", "qos", "map", "dscp-tc"),
-        _show(lambda configuration: dell_sonic_show.qos_map(configuration, "dscp-tc")),
-    ),
-    Command(
-        ("show", "qos", "map", "tc-queue"),
-        _show(lambda configuration: dell_sonic_show.qos_map(configuration, "tc-queue")),
-    ),
-    *_with_port("show", "qos", "interface", action=_show_qos_interface),
-)
-_CONFIG: Final[tuple[Command[Action], ...]] = (
-    Command(("end",), _end),
-    *(Command(command.pattern, _apply(command.action)) for command in GLOBAL),
-    Command(("qos", "wred-policy", NAME), _open_object(Mode.WRED, create_wred)),
-    Command(("qos", "scheduler-policy", NAME), _open_object(Mode.SCHEDULER)),
-    *(
-        Command(("qos", "map", kind, NAME), _open_object(Mode.MAP, CREATE_MAP[kind], kind))
-        for kind in MAP_KINDS
-    ),
-    *_with_port("interface", action=_open_interface),
-    Command(("class-map", NAME, "match-type", "fields", "match-all"), _open_flows(Mode.CLASS_MAP)),
-    Command(("policy-map", NAME, "type", "qos"), _open_flows(Mode.POLICY_MAP)),
-)
-
-
-def _all(commands: tuple[Command[Change], ...]) -> tuple[Command[Action], ...]:
+def _changes(commands: tuple[Command[Change], ...]) -> tuple[Command[Action], ...]:
     return tuple(Command(command.pattern, _apply(command.action)) for command in commands)
 
 
-_INNER: Final[dict[Mode, tuple[Command[Action], ...]]] = {
-    Mode.WRED: _all(IN_WRED),
-    Mode.SCHEDULER: (
-        *_all(IN_SCHEDULER),
-        Command(("queue", whole("queue", 0, 47)), _open_queue),
-        Command(("port",), _open_port),
+_EXEC: Final = _commands(
+    ("exit", lambda session, _: session.leave()),
+    ("configure terminal", lambda session, _: session.enter_mode(configuring=True)),
+    ("terminal length {length}", lambda _, __: Answer()),
+    ("write memory", _save),
+    ("show version", lambda session, _: Answer(dell_sonic_show.version(session.device.box))),
+    ("show running-configuration", _show(dell_sonic_show.running_configuration)),
+    ("show running-configuration interface {interface}", _show_interface(dell_sonic_show.interface)),
+    ("show qos wred-policy", _show(dell_sonic_show.wred_policies)),
+    ("show qos scheduler-policy", _show(dell_sonic_show.scheduler_policies)),
+    ("show qos map dscp-tc", _show(lambda shown: dell_sonic_show.qos_map(shown, "dscp-tc"))),
+    ("show qos map tc-queue", _show(lambda shown: dell_sonic_show.qos_map(shown, "tc-queue"))),
+    ("show qos interface {interface}", _show_interface(dell_sonic_show.qos_interface)),
+)
+_CONFIG: Final = (
+    *_changes(GLOBAL),
+    *_commands(
+        ("end", lambda session, _: session.enter_mode(configuring=False)),
+        ("qos wred-policy {name}", _open("qos wred-policy")),
+        ("qos scheduler-policy {name}", _open(SCHEDULER, creates=False)),
+        *((f"qos map {kind} {{name}}", _open(f"qos map {kind}")) for kind in MAP_KINDS),
+        (
+            "interface {interface}",
+            lambda session, values: session.enter_mode(configuring=True, head=_interface(session, values)),
+        ),
+        (
+            "class-map {name} match-type fields match-all",
+            _open("class-map", " match-type fields match-all"),
+        ),
+        ("policy-map {name} type qos", _open("policy-map", " type qos")),
     ),
-    Mode.SCHEDULER_QUEUE: _all(IN_SCHEDULER_QUEUE),
-    Mode.SCHEDULER_PORT: _all(IN_SCHEDULER_PORT),
-    Mode.INTERFACE: _all(IN_INTERFACE),
-    Mode.CLASS_MAP: _all(IN_CLASS_MAP),
-    Mode.POLICY_MAP: (
-        Command(("class", NAME, "priority", whole("priority", 0, 4095)), _open_flows(Mode.FLOW)),
+)
+_OUTER: Final = {kind: _edits(mode.commands) for kind, mode in MODES.items()} | {
+    SCHEDULER: (
+        *_changes(DELETE_QUEUE),
+        *_commands(("queue {any-queue}", _open_queue), ("port", _open_queue)),
     ),
-    Mode.FLOW: _all(IN_FLOW),
+    "policy-map": _commands(("class {name} priority {flow-priority}", _open_flow)),
 }
-_MAPS: Final = {kind: _all(commands) for kind, commands in IN_MAP.items()}
+_INNER: Final = {"queue": _edits(QUEUE), "port": _edits(PORT), "class": _edits(FLOW)}

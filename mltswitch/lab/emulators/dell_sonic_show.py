@@ -7,98 +7,66 @@ show_qos_scheduler_policies.j2, show_qos_map_dscp.j2 and show_qos_interface_conf
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from mltswitch.lab.emulators.dell_sonic_state import (
-    MAP_KINDS,
-    PORT_SECTION,
-    DellSonicConfiguration,
-    Port,
-    Scheduler,
-)
+from mltswitch.lab.emulators.dell_sonic_modes import MAP_KINDS, MODES, SCHEDULER, kind_of, name_in
+from mltswitch.lab.emulators.dell_sonic_settings import DellSonicConfiguration
+from mltswitch.lab.emulators.settings import Block, ordered
+
+BOX: Final = "s5232f"
+
+
+def version(box: str) -> str:
+    """`show version`, as far as Dell's user guides print it of every release."""
+    return (
+        "Software Version  : 4.1.0-Enterprise_Premium\n"
+        "Product           : Enterprise SONiC Distribution by Dell Technologies\n"
+        f"Platform          : x86_64-dellemc_{box}_c3538-r0\n"
+        f"HwSKU             : DellEMC-{box.capitalize()}-C32\n"
+        "ASIC              : broadcom\n"
+    )
 
 
 def running_configuration(configuration: DellSonicConfiguration) -> str:
     """`show running-configuration`."""
     lines = ["!", "interface-naming standard"]
-    for name, policy in configuration.wred.items():
-        lines += ["!", f"qos wred-policy {name}"]
-        if policy.green is not None:
-            green = policy.green
-            lines.append(
-                f" green minimum-threshold {green.minimum} maximum-threshold {green.maximum} "
-                f"drop-probability {green.probability}"
-            )
-        lines += [f" ecn {policy.ecn}"] if policy.ecn else []
-    for name, queues in configuration.schedulers.items():
-        lines += ["!", f"qos scheduler-policy {name}"]
-        for number, scheduler in sorted(queues.items()):
-            lines += [" !", " port" if number == PORT_SECTION else f" queue {number}"]
-            lines += (f"  {line}" for line in _scheduler(scheduler))
-    for kind, maps in configuration.maps.items():
-        word, target, _ = MAP_KINDS[kind]
-        for name, entries in maps.items():
-            lines += ["!", f"qos map {kind} {name}"]
-            for value in sorted(set(entries.values())):
-                numbers = _ranges(number for number in sorted(entries) if entries[number] == value)
-                lines.append(f" {word} {numbers} {target} {value}")
-    lines += ["!", "line vty", " service-policy type qos in oob-qos-policy"]
-    for name, port in configuration.ports.items():
-        lines += ["!", f"interface {name}", *(f" {line}" for line in port_lines(port))]
+    for kind in MODES:
+        for head in configuration.heads(kind) if kind not in {"class-map", "policy-map"} else ():
+            if head == next(iter(configuration.heads("interface")), ""):
+                lines += ["!", "line vty", " service-policy type qos in oob-qos-policy"]
+            lines += _block(head, configuration.blocks[head])
     lines += ["!"] if configuration.routes else []
     lines += map(str, configuration.routes)
-    for (kind, name, *inner), flow in sorted(configuration.flows.items()):
-        said = [f"{word} {value}" for word, value in flow.items() if word != "priority"]
-        if inner:
-            lines += [f" class {inner[0]} priority {flow['priority']}", *(f"  {line}" for line in said), " !"]
-        else:
-            type_of = "match-type fields match-all" if kind == "class-map" else "type qos"
-            lines += ["!", f"{kind} {name} {type_of}", *(f" {line}" for line in said)]
+    for head in (*sorted(configuration.heads("class-map")), *sorted(configuration.heads("policy-map"))):
+        lines += _block(head, configuration.blocks[head])
     return "\n".join((*lines, "!")) + "\n"
 
 
-def interface(name: str, port: Port) -> str:
+def interface(configuration: DellSonicConfiguration, head: str) -> str:
     """`show running-configuration interface`."""
-    return "\n".join(("!", f"interface {name}", *(f" {line}" for line in port_lines(port)))) + "\n"
+    return "\n".join(_block(head, configuration.blocks[head])) + "\n"
 
 
-def port_lines(port: Port) -> Iterator[str]:
-    """Lines of one port."""
-    if port.description:
-        yield f"description {port.description}"
-    yield "mtu 9100"
-    yield f"speed {port.speed_mbps}"
-    yield "fec none"
-    yield "unreliable-los auto"
-    yield "shutdown" if port.shutdown else "no shutdown"
-    if port.address is not None:
-        yield f"ip address {port.address}"
-    if port.service_policy:
-        yield f"service-policy type qos in {port.service_policy}"
-    for queue, name in sorted(port.wred.items()):
-        yield f"queue {queue} wred-policy {name}"
-    if port.scheduler:
-        yield f"scheduler-policy {port.scheduler}"
-    for kind in MAP_KINDS:
-        if kind in port.maps:
-            yield f"qos-map {kind} {port.maps[kind]}"
-    for priority in sorted(port.lossless):
-        yield f"priority-flow-control priority {priority}"
-    if port.asymmetric:
-        yield "priority-flow-control asymmetric"
-    yield from (f"flowcontrol {way} on" for way in port.flow_control)
-    if port.lossless:
-        yield "priority-flow-control watchdog action drop"
+def _block(head: str, block: Block) -> Iterator[str]:
+    kind, lines = kind_of(head), ordered(block.lines)
+    yield from ("!", head)
+    if kind.startswith("qos map "):
+        word, target, _ = MAP_KINDS[kind.split(" ")[2]]
+        for value in sorted(set(lines), key=int):
+            numbers = _ranges(number for (number,) in sorted(block.lines) if block.lines[number,] == value)
+            yield f" {word} {numbers} {target} {value}"
+        return
+    yield from (f" {line}" for line in lines)
+    if any(line.startswith("priority-flow-control priority ") for line in lines):
+        yield " priority-flow-control watchdog action drop"
+    for inner, shown in _inner(block):
+        yield from (" !", f" {inner}", *shown) if kind == SCHEDULER else (f" {inner}", *shown, " !")
 
 
-def _scheduler(scheduler: Scheduler) -> Iterator[str]:
-    if scheduler.type:
-        yield f"type {scheduler.type}"
-    if scheduler.weight is not None:
-        yield f"weight {scheduler.weight}"
-    if scheduler.meter_type:
-        yield f"meter-type {scheduler.meter_type}"
-    for word, value in scheduler.rates.items():
-        yield f"{word} {value}"
+def _inner(block: Block) -> list[tuple[str, list[str]]]:
+    """Queues in their order, the port behind them; classes by name."""
+    heads = sorted(block.inner, key=lambda head: (head == "port", len(head) if "queue" in head else 0, head))
+    return [(head, [f"  {line}" for line in ordered(block.inner[head])]) for head in heads]
 
 
 def _ranges(numbers: Iterable[int]) -> str:
@@ -115,27 +83,31 @@ def wred_policies(configuration: DellSonicConfiguration) -> str:
     """`show qos wred-policy`."""
     rule = "-" * 51
     lines: list[str] = []
-    for name, policy in configuration.wred.items():
-        lines += [rule, f"Policy                 : {name}", rule]
-        lines += [f"ecn                    : ecn_{policy.ecn}"] if policy.ecn else []
-        if policy.green is not None:
-            lines += [
-                f"green-min-threshold    : {policy.green.minimum:<12}KBytes",
-                f"green-max-threshold    : {policy.green.maximum:<12}KBytes",
-                f"green-drop-probability : {policy.green.probability:<12}",
-            ]
+    for head in configuration.heads("qos wred-policy"):
+        lines += [rule, f"Policy                 : {name_in(head)}", rule]
+        of_green: list[str] = []
+        for word, *values in (line.split(" ") for line in configuration.lines(head)):
+            if word == "ecn":
+                lines.append(f"ecn                    : ecn_{values[0]}")
+            else:
+                of_green = [
+                    f"green-min-threshold    : {values[1]:<12}KBytes",
+                    f"green-max-threshold    : {values[3]:<12}KBytes",
+                    f"green-drop-probability : {values[5]:<12}",
+                ]
+        lines += of_green
     return "".join(f"{line}\n" for line in lines)
 
 
 def scheduler_policies(configuration: DellSonicConfiguration) -> str:
     """`show qos scheduler-policy`."""
     lines: list[str] = []
-    for name, queues in configuration.schedulers.items():
-        lines.append(f" Scheduler Policy: {name}")
-        for number, scheduler in sorted(queues.items()):
-            lines.append("   Port: port" if number == PORT_SECTION else f"   Queue: {number}")
-            for line in _scheduler(scheduler):
-                word, _, value = line.partition(" ")
+    for head in configuration.heads(SCHEDULER):
+        lines.append(f" Scheduler Policy: {name_in(head)}")
+        for inner, shown in _inner(configuration.blocks[head]):
+            lines.append("   Port: port" if inner == "port" else f"   Queue: {inner.split(' ')[1]}")
+            for line in shown:
+                word, _, value = line.strip().partition(" ")
                 unit = {"cir": "Kbps", "pir": "Kbps", "cbs": "Bytes", "pbs": "Bytes"}.get(word)
                 lines.append(f"              {word}: " + (f"{value:<12}{unit}" if unit else value))
     return "".join(f"{line}\n" for line in lines)
@@ -146,20 +118,22 @@ def qos_map(configuration: DellSonicConfiguration, kind: str) -> str:
     heading = {"dscp-tc": ("DSCP-TC-MAP", "DSCP", "TC"), "tc-queue": ("TC-Q-MAP", "TC", "Q")}[kind]
     rule = "-" * 28
     lines: list[str] = []
-    for name, entries in configuration.maps.get(kind, {}).items():
-        lines += [f"{heading[0]}: {name}", rule, f"    {heading[1]:<5}{heading[2]:<5}", rule]
-        lines += [f"    {number:<5}{target:<5}" for number, target in sorted(entries.items())]
+    for head in configuration.heads(f"qos map {kind}"):
+        lines += [f"{heading[0]}: {name_in(head)}", rule, f"    {heading[1]:<5}{heading[2]:<5}", rule]
+        entries = configuration.blocks[head].lines
+        lines += [f"    {number:<5}{entries[number,]:<5}" for (number,) in sorted(entries)]
         lines.append(rule)
     return "".join(f"{line}\n" for line in lines)
 
 
-def qos_interface(port: Port) -> str:
+def qos_interface(configuration: DellSonicConfiguration, head: str) -> str:
     """`show qos interface`."""
-    lines = [f"    scheduler policy: {port.scheduler}"] if port.scheduler else []
+    words = [line.split(" ") for line in configuration.lines(head)]
+    lines = [f"    scheduler policy: {each[1]}" for each in words if each[0] == "scheduler-policy"]
     names = {"pfc-priority-queue": "pfc-priority-queue-map"}
     lines += [
-        f"    {names.get(kind, f'{kind}-map')}: {port.maps[kind]}" for kind in MAP_KINDS if kind in port.maps
+        f"    {names.get(each[1], f'{each[1]}-map')}: {each[2]}" for each in words if each[0] == "qos-map"
     ]
-    if port.lossless:
-        lines.append(f"    pfc-priority  : {','.join(map(str, sorted(port.lossless)))}")
+    if lossless := [each[2] for each in words if each[:2] == ["priority-flow-control", "priority"]]:
+        lines.append(f"    pfc-priority  : {','.join(lossless)}")
     return "".join(f"{line}\n" for line in lines)

@@ -1,10 +1,12 @@
 """What the SSH server needs to know about an emulated switch."""
 
 import hashlib
+import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class EmulatedDevice(Protocol):
 
     neighbours: "Neighbours"
     """Port → the switch and port that it hears there by LLDP."""
+    processes: list[str]
+    """Remote commands that have begun and not ended, also those whose connection is gone."""
 
     @property
     def name(self) -> str:
@@ -71,6 +75,57 @@ def mac_address(name: str) -> str:
     return f"02:{hashlib.sha256(name.encode()).digest()[:5].hex(':')}"
 
 
+def pgrep(processes: Iterable[str], pattern: str) -> CommandResult:
+    """`pgrep -af PATTERN` (pgrep(1)): command lines that run, of which this one is none."""
+    try:
+        found = [line for line in processes if re.search(pattern, line)]
+    except re.error:
+        return CommandResult(stderr=b"pgrep: invalid pattern\n", status=2)
+    text = "".join(f"{number} {line}\n" for number, line in enumerate(found, 1000))
+    return CommandResult(text.encode(), status=0 if found else 1)
+
+
+def grep(options: str, pattern: str, text: str) -> CommandResult:
+    """`grep -v` with x, q, and E or F (grep(1)): lines that the pattern does not fit."""
+    if "v" not in options or not set(options) <= set("-vxqEF"):
+        return CommandResult(stderr=b"grep: only -v, -x, -q, -E and -F are emulated [emulator]\n", status=2)
+    known = re.compile(re.escape(pattern) if "F" in options else pattern)
+    fits = known.fullmatch if "x" in options else known.search
+    lines = [line for line in text.splitlines() if not fits(line)]
+    shown = "" if "q" in options else "".join(f"{line}\n" for line in lines)
+    return CommandResult(shown.encode(), status=0 if lines else 1)
+
+
+class LockFolder:
+    """Symbolic links in a folder where everybody may make some, and nobody may make one twice."""
+
+    def __init__(self) -> None:
+        self.links: dict[str, str] = {}
+
+    def run(self, words: Sequence[str]) -> CommandResult | None:
+        """`ln -sT`, `readlink` and `rm -f` there, `date +%s`, `test A -eq B`; None for other words."""
+        text, error, is_so = "", "", True
+        match words:
+            case ["date", "+%s"]:
+                text = f"{int(time.time())}\n"
+            case ["ln", "-sT", target, link] if link.startswith(LOCKS):
+                if is_so := link not in self.links:
+                    self.links[link] = target
+                else:
+                    error = f"ln: failed to create symbolic link '{link}': File exists\n"
+            case ["readlink", link]:
+                is_so = link in self.links
+                text = f"{self.links[link]}\n" if is_so else ""
+            case ["rm", "-f", link] if link.startswith(LOCKS):
+                self.links.pop(link, None)
+            case ["test", left, "-eq", right]:
+                is_so = left == right
+            case _:
+                return None
+        return CommandResult(text.encode(), error.encode(), 0 if is_so else 1)
+
+
+LOCKS: Final = "/run/lock/"
 Neighbours = dict[str, tuple[str, str]]
 """Port → host name and port of the switch at the other end of its cable, as that says by LLDP."""
 
@@ -93,6 +148,7 @@ class NamedDevice:
         self._name = name
         self._lock = threading.RLock()
         self.neighbours: Neighbours = {}
+        self.processes: list[str] = []
 
     @property
     def name(self) -> str:

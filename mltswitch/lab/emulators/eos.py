@@ -8,43 +8,24 @@ leaves the inner ones, as when a configuration is pasted. Outside a config sessi
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from mltswitch.lab.emulators import eos_arguments as argument
 from mltswitch.lab.emulators import eos_show
 from mltswitch.lab.emulators.device import Answer, NamedDevice
-from mltswitch.lab.emulators.eos_commands import (
-    GLOBAL_COMMANDS,
-    PORT_COMMANDS,
-    QOS_COMMANDS,
-    QUEUE_COMMANDS,
-    QosChange,
-    QueueChange,
-    on_qos,
-    with_port,
-    with_profile,
-)
-from mltswitch.lab.emulators.eos_policies import (
-    ACTION_COMMANDS,
-    CLASS_MAP_COMMANDS,
-    LIST_COMMANDS,
-    AccessList,
-    ClassMap,
-    Family,
-    Policies,
-    PolicyMap,
-    is_of_list,
-)
 from mltswitch.lab.emulators.eos_sessions import ConfigSessions
-from mltswitch.lab.emulators.eos_state import (
+from mltswitch.lab.emulators.eos_settings import (
+    ARGUMENTS,
+    GLOBAL,
+    MAX_PORTS,
+    MODES,
+    NAMED_HEADS,
+    WHOLE_SWITCH,
     EosConfiguration,
-    Port,
-    Qos,
-    Queue,
     default_configuration,
 )
 from mltswitch.lab.emulators.grammar import Command, RefusalError, Values, invalid, match
+from mltswitch.lab.emulators.settings import NO_LINES, Block, Edit, patterns
 
 QUEUE_WORDS: Final = ("uc-tx-queue", "tx-queue")
 _PROMPT_CHARACTERS: Final = 6
@@ -55,7 +36,7 @@ class EosDevice(NamedDevice):
     """One switch with ports Ethernet1/1 to Ethernet`ports`/1; `configuration` runs, `startup` is saved.
 
     `queue_word` opens a queue's mode: `uc-tx-queue` as on chips with queues for unicast, or `tx-queue`.
-    `model` is what `show version` names.
+    `model` and `release` are what `show version` names; config sessions are shown as that release does.
     """
 
     def __init__(
@@ -65,17 +46,22 @@ class EosDevice(NamedDevice):
         *,
         queue_word: str = QUEUE_WORDS[0],
         model: str = "DCS-7050CX3-32S-F",
+        release: str = eos_show.RELEASE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(name, ports, argument.MAX_PORTS)
+        super().__init__(name, ports, MAX_PORTS)
         if queue_word not in QUEUE_WORDS:
             raise ValueError(f"{queue_word!r}, expected one of {', '.join(QUEUE_WORDS)}")
         self.queue_word = queue_word
         self.model = model
-        self.release = eos_show.RELEASE
+        self.release = release
         self.startup = default_configuration(ports)
         self._clock = clock
-        self.sessions = ConfigSessions(self.startup, clock)
+        self.sessions = self._no_sessions()
+
+    def _no_sessions(self) -> ConfigSessions:
+        forgets = eos_show.names_timer_at_top(self.release)
+        return ConfigSessions(self.startup, self._clock, forgets=forgets)
 
     @property
     def configuration(self) -> EosConfiguration:
@@ -91,7 +77,7 @@ class EosDevice(NamedDevice):
     def reboot(self) -> None:
         """Start anew, with what was saved."""
         with self._lock:
-            self.sessions = ConfigSessions(self.startup, self._clock)
+            self.sessions = self._no_sessions()
 
     def open_session(self, username: str) -> "EosSession":
         """A session in user mode, whoever it is."""
@@ -104,16 +90,13 @@ class EosDevice(NamedDevice):
         return "".join(session.enter(line).text for line in ("enable", "configure terminal", *lines))
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where in a configuration lines are entered; `kind` is empty at the margin."""
+class _Place(NamedTuple):
+    """Where in a configuration lines are entered."""
 
-    kind: str = ""
-    """`port` or `profile`; `ip`, `ipv6` (access lists), `class-map`, `policy-map`."""
-    name: str = ""
-    queue: int | None = None
-    class_name: str = ""
-    """Of a policy map."""
+    head: str = ""
+    """The line that opened the mode; empty at the margin."""
+    inner: str = ""
+    """The line that opened a queue's mode in it, or that of a class."""
 
 
 Action = Callable[["EosSession", Values], Answer]
@@ -138,15 +121,12 @@ class EosSession:
         words = ["config"]
         if self.session_name:
             words += ["s", self.session_name[:_PROMPT_CHARACTERS]]
-        if self.place.kind == "port":
-            words += ["if", self.place.name.replace("Ethernet", "Et")]
-        elif self.place.kind == "profile":
-            words += ["qos-profile", self.place.name]
-        elif self.place.kind:
-            kind = {"class-map": "cmap", "policy-map": "pmap"}.get(self.place.kind, "acl")
-            words += [f"{kind}-c" if self.place.class_name else kind, self.place.name]
-        if self.place.queue is not None:
-            words += [self.device.queue_word.replace("tx-queue", "txq"), str(self.place.queue)]
+        if self.place.head:
+            kind, *_, name = self.place.head.split(" ")
+            of_class = "-c" if self.place.inner.startswith("class ") else ""
+            words += [MODES[kind].prompt + of_class, name.replace("Ethernet", "Et")]
+        if self.place.inner and not of_class:
+            words += self.place.inner.replace("tx-queue", "txq").split(" ")
         return f"{self.device.name}({'-'.join(words)})#"
 
     def enter(self, line: str) -> Answer:
@@ -176,100 +156,43 @@ class EosSession:
 
     def _places(self) -> list[_Place]:
         """The mode and those around it, innermost first."""
-        places = [self.place]
-        if self.place.queue is not None or self.place.class_name:
-            places.append(replace(self.place, queue=None, class_name=""))
-        return places if not self.place.kind else [*places, _Place()]
+        return list(dict.fromkeys((self.place, _Place(self.place.head), _Place())))
 
     def _configure(self, place: _Place, words: list[str]) -> Answer:
-        if place.queue is not None:
-            found_queue = match(QUEUE_COMMANDS, words)
-            self._change_queue(place, found_queue.action, Values(found_queue.values))
-        elif place.kind in {"port", "profile"}:
-            return self._configure_block(place, words)
-        elif place.kind:
-            self._configure_policies(place, words)
-            return Answer()
-        else:
+        if not place.head:
             found = match(_CONFIG, words)
             return found.action(self, Values(found.values))
-        self.place = place
-        return Answer()
-
-    def _configure_block(self, place: _Place, words: list[str]) -> Answer:
-        """A line of a port or of a QoS profile."""
-        opens = Command((self.device.queue_word, argument.ANY_QUEUE), None)
-        if words and self.device.queue_word.startswith(words[0]):
-            number = Values(match((opens,), words).values).one("queue", int)
-            self.place = replace(place, queue=number)
-            return Answer()
-        if place.kind == "port":
-            change = match((*PORT_COMMANDS, *_PORT_QOS), words)
-            port = self._target().ports[place.name]
-            self._store(with_port(self._target(), place.name, change.action(port, Values(change.values))))
-        else:
-            found = match(QOS_COMMANDS, words)
-            self._change_qos(place, lambda old, _: found.action(old, Values(found.values)))
-        self.place = place
-        return Answer()
-
-    def _configure_policies(self, place: _Place, words: list[str]) -> None:
-        """A line of an access list, a class map, a policy map or a class of it."""
-        policies, name = self._target().policies, place.name
-        if place.kind == "class-map":
-            of_class_map = match(CLASS_MAP_COMMANDS, words)
-            class_map = of_class_map.action(
-                policies.class_maps.get(name, ClassMap()), Values(of_class_map.values)
-            )
-            self._store_policies(policies.with_class_map(name, class_map))
-        elif place.class_name:
-            of_class = match(ACTION_COMMANDS, words)
-            policy = policies.policy_maps.get(name, PolicyMap())
-            actions = of_class.action(policy.classes.get(place.class_name, {}), Values(of_class.values))
-            self._store_policies(policies.with_policy_map(name, policy.with_class(place.class_name, actions)))
-        elif place.kind == "policy-map":
-            place = self._open_class(policies, place, words)
-        elif not is_of_list(words):
+        block = self._target().blocks[place.head]
+        mode = MODES[place.head.split(" ")[0]]
+        if place.inner:
+            edit = match(mode.inner, words)
+            lines = edit.action(block.inner.get(place.inner, NO_LINES), Values(edit.values))
+            self._store(self._target().with_block(place.head, block.with_inner(place.inner, lines)))
+        elif mode.prompt == "acl" and not _is_of_list(words):
             raise RefusalError("% Unrecognized command")
+        elif words[0] and self.device.queue_word.startswith(words[0]) and mode.has_queues:
+            queue = match((Command((self.device.queue_word, ARGUMENTS["any-queue"]), None),), words).values
+            place = _Place(place.head, f"{self.device.queue_word} {Values(queue).one('queue', int)}")
+        elif mode.inner and not mode.has_queues:
+            place = self._open_class(place, block, words)
         else:
-            of_list = match(LIST_COMMANDS, words)
-            access_list = of_list.action(policies.lists[_family(place), name], Values(of_list.values))
-            self._store_policies(policies.with_list(name, access_list))
+            edit = match(mode.commands, words)
+            lines = edit.action(block.lines, Values(edit.values))
+            self._store(self._target().with_block(place.head, Block(lines, block.inner)))
         self.place = place
+        return Answer()
 
-    def _open_class(self, policies: Policies, place: _Place, words: list[str]) -> _Place:
+    def _open_class(self, place: _Place, block: Block, words: list[str]) -> _Place:
+        """A class of a policy map, or what takes it out; class-default is in each, and none of its own."""
         found = match(_IN_POLICY_MAP, words)
-        class_name = Values(found.values).one("name", str)
-        policy = policies.policy_maps.get(place.name, PolicyMap())
+        name = f"class {Values(found.values).one('name', str)}"
         if not found.action:
-            self._store_policies(policies.with_policy_map(place.name, policy.without_class(class_name)))
+            kept = {other: lines for other, lines in block.inner.items() if other != name}
+            self._store(self._target().with_block(place.head, Block(block.lines, MappingProxyType(kept))))
             return place
-        # Every policy map has a class-default; it is opened, but is none of its own.
-        if class_name != "class-default" and class_name not in policy.classes:
-            self._store_policies(policies.with_policy_map(place.name, policy.with_class(class_name, {})))
-        return replace(place, class_name=class_name)
-
-    def _store_policies(self, policies: Policies) -> None:
-        self._store(replace(self._target(), policies=policies))
-
-    def _change_queue(self, place: _Place, change: QueueChange, values: Values) -> None:
-        number = place.queue
-        if number is None:
-            raise invalid("this is no queue")
-
-        def change_qos(old: Qos, _: Values) -> Qos:
-            return old.with_queue(number, change(old.queues.get(number, Queue()), values))
-
-        self._change_qos(place, change_qos)
-
-    def _change_qos(self, place: _Place, change: QosChange) -> None:
-        target, nothing = self._target(), Values({})
-        if place.kind == "port":
-            port: Port = target.ports[place.name]
-            self._store(with_port(target, place.name, on_qos(change)(port, nothing)))
-        else:
-            qos = change(target.profiles.get(place.name, Qos()), nothing)
-            self._store(with_profile(target, place.name, qos))
+        if name != "class class-default" and name not in block.inner:
+            self._store(self._target().with_block(place.head, block.with_inner(name, NO_LINES)))
+        return _Place(place.head, name)
 
     def _target(self) -> EosConfiguration:
         """What the lines change: the config session that is open, or what runs."""
@@ -286,36 +209,20 @@ class EosSession:
         else:
             self.device.sessions.running = configuration
 
-    def apply_global(
-        self, change: Callable[[EosConfiguration, Values], EosConfiguration], values: Values
-    ) -> None:
+    def change(self, change: Callable[[EosConfiguration], EosConfiguration]) -> Answer:
         """A line of the whole switch."""
-        self._store(change(self._target(), values))
+        self._store(change(self._target()))
         self.place = _Place()
+        return Answer()
 
-    def open_place(self, kind: str, name: str) -> None:
-        """Enter the mode of a port or a QoS profile."""
-        if kind == "port" and name not in self._target().ports:
-            raise invalid(f"there is no {name}")
-        if kind == "profile" and name not in self._target().profiles:
-            self._store(with_profile(self._target(), name, Qos()))
-        self._define(kind, name)
-        self.place = _Place(kind, name)
-
-    def _define(self, kind: str, name: str) -> None:
-        """What is named for the first time is there from now on."""
-        policies = self._target().policies
-        if kind == "class-map" and name not in policies.class_maps:
-            self._store_policies(policies.with_class_map(name, ClassMap()))
-        elif kind == "policy-map" and name not in policies.policy_maps:
-            self._store_policies(policies.with_policy_map(name, PolicyMap()))
-        elif kind in _FAMILY and (_FAMILY[kind], name) not in policies.lists:
-            self._store_policies(policies.with_list(name, AccessList(_FAMILY[kind])))
-
-    def forget(self, kind: str, name: str) -> None:
-        """Take out an access list, a class map or a policy map."""
-        self._store_policies(self._target().policies.without(kind, name))
-        self.place = _Place()
+    def open_block(self, head: str) -> Answer:
+        """Enter the mode of what a head names, which is there from now on; of ports, only those there are."""
+        if head not in self._target().blocks:
+            if head.startswith("interface "):
+                raise invalid(f"there is no {head.removeprefix('interface ')}")
+            self._store(self._target().with_block(head, Block()))
+        self.place = _Place(head)
+        return Answer()
 
     def start(self, session_name: str = "") -> None:
         """Enter configuration mode."""
@@ -328,8 +235,10 @@ class EosSession:
         self.configuring, self.session_name, self.place = False, "", _Place()
 
 
-def _family(place: _Place) -> Family:
-    return _FAMILY[place.kind]
+def _is_of_list(words: list[str]) -> bool:
+    """Whether a line begins as those of an access list do; the others are tried in the mode around it."""
+    first = words[1] if words[:1] == ["no"] and len(words) > 1 else words[0]
+    return first.isdecimal() or first in {"permit", "deny"}
 
 
 def _as_eos_says(refusal: str) -> str:
@@ -365,31 +274,28 @@ def _end(session: EosSession, _: Values) -> Answer:
 def _exit(session: EosSession, _: Values) -> Answer:
     if not session.configuring:
         return Answer(closes=True)
-    if session.place.queue is not None or session.place.class_name:
-        session.place = replace(session.place, queue=None, class_name="")
-    elif session.place.kind:
+    if session.place.inner:
+        session.place = _Place(session.place.head)
+    elif session.place.head:
         session.place = _Place()
     else:
         session.leave()
     return Answer()
 
 
-def _commit(session: EosSession, values: Values) -> Answer:
-    name = values.maybe("name", str) or session.session_name
-    if not name:
-        raise RefusalError("% Unrecognized command")
-    session.device.sessions.commit(name, values.maybe("timer", int))
-    session.leave()
-    return Answer()
+def _end_session(*, commits: bool) -> Action:
+    def action(session: EosSession, values: Values) -> Answer:
+        name = values.maybe("name", str) or session.session_name
+        if not name:
+            raise RefusalError("% Unrecognized command")
+        if commits:
+            session.device.sessions.commit(name, values.maybe("timer", int))
+        else:
+            session.device.sessions.abort(name)
+        session.leave()
+        return Answer()
 
-
-def _abort(session: EosSession, values: Values) -> Answer:
-    name = values.maybe("name", str) or session.session_name
-    if not name:
-        raise RefusalError("% Unrecognized command")
-    session.device.sessions.abort(name)
-    session.leave()
-    return Answer()
+    return action
 
 
 def _save(session: EosSession, _: Values) -> Answer:
@@ -409,7 +315,7 @@ def _show_unsaved(session: EosSession, _: Values) -> Answer:
 
 
 def _running_config(device: EosDevice, configuration: EosConfiguration) -> str:
-    return eos_show.running_config(device.name, device.release, device.queue_word, configuration)
+    return eos_show.running_config(device.name, device.release, configuration)
 
 
 def _show_version(session: EosSession, _: Values) -> Answer:
@@ -428,8 +334,7 @@ def _show_neighbours(session: EosSession, _: Values) -> Answer:
 def _show_sessions(session: EosSession, _: Values) -> Answer:
     sessions = session.device.sessions
     sessions.expire()
-    states = {name: str(each.state) for name, each in sessions.by_name.items()}
-    return _json(eos_show.sessions(states))
+    return _json(eos_show.sessions(sessions.by_name, session.device.release))
 
 
 def _json(shown: dict[str, object]) -> Answer:
@@ -440,77 +345,66 @@ def _terminal(text: str) -> Action:
     return lambda _, values: Answer(text.format(*values.all("width", int)) + "\n")
 
 
-def _global(change: Callable[[EosConfiguration, Values], EosConfiguration]) -> Action:
-    def action(session: EosSession, values: Values) -> Answer:
-        session.apply_global(change, values)
-        return Answer()
-
-    return action
+def _change(change: Callable[[EosConfiguration, Values], EosConfiguration]) -> Action:
+    return lambda session, values: session.change(lambda old: change(old, values))
 
 
-def _open(kind: str, name: str) -> Action:
-    def action(session: EosSession, values: Values) -> Answer:
-        session.open_place(kind, values.one(name, str))
-        return Answer()
+def _margin(edit: Edit) -> Action:
+    def change(old: EosConfiguration, values: Values) -> EosConfiguration:
+        return old.with_block("", Block(edit(old.blocks.get("", Block()).lines, values)))
 
-    return action
-
-
-def _forget(kind: str) -> Action:
-    def action(session: EosSession, values: Values) -> Answer:
-        session.forget(kind, values.one("name", str))
-        return Answer()
-
-    return action
+    return _change(change)
 
 
-_FAMILY: Final[dict[str, Family]] = {"ip": "ip", "ipv6": "ipv6"}
+def _open(head: str, name: str = "name") -> Action:
+    return lambda session, values: session.open_block(f"{head} {values.one(name, str)}")
+
+
+def _forget(head: str) -> Action:
+    return _change(lambda old, values: old.without_block(f"{head} {values.one('name', str)}"))
+
+
+def _commands(*lines: tuple[str, Action]) -> tuple[Command[Action], ...]:
+    return tuple(Command(pattern, action) for text, action in lines for pattern in patterns(text, ARGUMENTS))
+
+
 _IN_POLICY_MAP: Final[tuple[Command[bool], ...]] = (
-    Command(("class", argument.NAME), True),
-    Command(("no", "class", argument.NAME), False),
+    Command(("class", ARGUMENTS["name"]), True),
+    Command(("no", "class", ARGUMENTS["name"]), False),
 )
-_POLICY_HEADS: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
-    ("ip", ("ip", "access-list")),
-    ("ipv6", ("ipv6", "access-list")),
-    ("class-map", ("class-map", "type", "qos", "match-any")),
-    ("policy-map", ("policy-map", "type", "quality-of-service")),
+_USER: Final = _commands(
+    ("enable", _enable),
+    ("exit", _exit),
+    ("terminal length {width}", _terminal("Pagination disabled.")),
+    ("terminal width {width}", _terminal("Width set to {} columns.")),
 )
-_PORT_QOS: Final = tuple(Command(command.pattern, on_qos(command.action)) for command in QOS_COMMANDS)
-_USER: Final[tuple[Command[Action], ...]] = (
-    Command(("enable",), _enable),
-    Command(("exit",), _exit),
-    Command(("terminal", "length", argument.WIDTH), _terminal("Pagination disabled.")),
-    Command(("terminal", "width", argument.WIDTH), _terminal("Width set to {} columns.")),
+_EXEC: Final = _USER + _commands(
+    ("disable", _disable),
+    ("configure [terminal]", _start),
+    ("configure session {name}", _start),
+    ("configure session {name} commit [timer {timer}]", _end_session(commits=True)),
+    ("configure session {name} abort", _end_session(commits=False)),
+    ("end", _end),
+    ("write memory", _save),
+    ("copy running-config startup-config", _save),
+    ("show running-config", _show_running_config),
+    ("show running-config diffs", _show_unsaved),
+    ("show version | json", _show_version),
+    ("show hostname | json", _show_hostname),
+    ("show lldp neighbors | json", _show_neighbours),
+    ("show configuration sessions detail | json", _show_sessions),
 )
-_SESSION: Final = ("configure", "session", argument.NAME)
-_EXEC: Final[tuple[Command[Action], ...]] = (
-    *_USER,
-    Command(("disable",), _disable),
-    Command(("configure",), _start),
-    Command(("configure", "terminal"), _start),
-    Command(_SESSION, _start),
-    Command((*_SESSION, "commit"), _commit),
-    Command((*_SESSION, "commit", "timer", argument.TIMER), _commit),
-    Command((*_SESSION, "abort"), _abort),
-    Command(("end",), _end),
-    Command(("write", "memory"), _save),
-    Command(("copy", "running-config", "startup-config"), _save),
-    Command(("show", "running-config"), _show_running_config),
-    Command(("show", "running-config", "diffs"), _show_unsaved),
-    Command(("show", "version", "|", "json"), _show_version),
-    Command(("show", "hostname", "|", "json"), _show_hostname),
-    Command(("show", "lldp", "neighbors", "|", "json"), _show_neighbours),
-    Command(("show", "configuration", "sessions", "detail", "|", "json"), _show_sessions),
-)
-_CONFIG: Final[tuple[Command[Action], ...]] = (
-    *(Command(command.pattern, _global(command.action)) for command in GLOBAL_COMMANDS),
-    Command(("interface", argument.INTERFACE), _open("port", "interface")),
-    Command(("qos", "profile", argument.NAME), _open("profile", "name")),
-    *(Command((*words, argument.NAME), _open(kind, "name")) for kind, words in _POLICY_HEADS),
-    *(Command(("no", *words, argument.NAME), _forget(kind)) for kind, words in _POLICY_HEADS),
-    Command(("commit",), _commit),
-    Command(("commit", "timer", argument.TIMER), _commit),
-    Command(("abort",), _abort),
-    Command(("exit",), _exit),
-    Command(("end",), _end),
+_CONFIG: Final = (
+    *(Command(command.pattern, _change(command.action)) for command in WHOLE_SWITCH),
+    *(Command(command.pattern, _margin(command.action)) for command in GLOBAL),
+    *_commands(
+        ("interface {interface}", _open("interface", "interface")),
+        ("qos profile {name}", _open("qos profile")),
+        *((f"{head} {{name}}", _open(head)) for head in NAMED_HEADS),
+        *((f"no {head} {{name}}", _forget(head)) for head in NAMED_HEADS),
+        ("commit [timer {timer}]", _end_session(commits=True)),
+        ("abort", _end_session(commits=False)),
+        ("exit", _exit),
+        ("end", _end),
+    ),
 )

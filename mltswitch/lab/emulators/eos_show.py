@@ -7,41 +7,52 @@ several code points of one traffic class stand on one line, and the differences 
 diff.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from typing import Final
 
 from mltswitch.lab.emulators.device import Neighbours, mac_address, serial_number
-from mltswitch.lab.emulators.eos_state import (
-    LOW_ORDER,
-    EosConfiguration,
-    Port,
-    Qos,
-    Queue,
-    Threshold,
-    Trust,
-)
+from mltswitch.lab.emulators.eos_sessions import ConfigSession, SessionState
+from mltswitch.lab.emulators.eos_settings import LOW_ORDER, MODES, EosConfiguration
+from mltswitch.lab.emulators.settings import Block, ordered
 
-RELEASE: Final = "4.32.0F-emulator"
+RELEASE: Final = "4.31.5M-emulator"
+"""The release that an emulated switch says it runs where `--release` names no other."""
 _LEVEL: Final = "   "
 
 
-def running_config(hostname: str, release: str, queue_word: str, configuration: EosConfiguration) -> str:
+def running_config(hostname: str, release: str, configuration: EosConfiguration) -> str:
     """`show running-config`."""
     text = f"! Command: show running-config\n! device: {hostname} (emulator, EOS-{release})\n!\n"
     text += f"hostname {hostname}\n!\n"
-    flags = sorted(configuration.flags - {"ip routing"})
-    if lines := [*flags, *_map_lines(configuration)]:
+    flags = ordered(configuration.blocks.get("", Block()).lines)
+    routing = "ip routing" if "ip routing" in flags else "no ip routing"
+    if lines := [*(flag for flag in flags if flag != "ip routing"), *_map_lines(configuration)]:
         text += "".join(f"{line}\n" for line in lines) + "!\n"
-    for name, profile in configuration.profiles.items():
-        text += _block(f"qos profile {name}", _qos_lines(profile), profile.queues, queue_word)
-    for name, port in configuration.ports.items():
-        text += _block(f"interface {name}", _port_lines(port), port.qos.queues, queue_word)
-    text += "".join(f"{line}\n" for line in configuration.policies.lines())
-    text += "ip routing\n!\n" if "ip routing" in configuration.flags else "no ip routing\n!\n"
+    for kind in MODES:
+        for head, block in configuration.blocks.items():
+            if head.split(" ")[0] == kind:
+                text += "".join(f"{line}\n" for line in (head, *_block(kind, block), "!"))
+    text += f"{routing}\n!\n"
     if configuration.routes:
         text += "".join(f"{route}\n" for route in configuration.routes) + "!\n"
     return text + "end\n"
+
+
+def _block(kind: str, block: Block) -> Iterator[str]:
+    """Lines below a head; a queue without any is not shown, a policy map always has a class-default."""
+    yield from (f"{_LEVEL}{line}" for line in ordered(block.lines))
+    if MODES[kind].has_queues:
+        for _, head in sorted((int(head.split(" ")[1]), head) for head in block.inner):
+            if lines := ordered(block.inner[head]):
+                yield from (f"{_LEVEL}!", f"{_LEVEL}{head}", *(f"{_LEVEL * 2}{line}" for line in lines))
+    elif kind == "policy-map":
+        for head, of_class in block.inner.items():
+            said = (f"{_LEVEL * 2}{line}" for line in ordered(of_class))
+            yield from (f"{_LEVEL}{head}", *said, f"{_LEVEL}!")
+        if "class class-default" not in block.inner:
+            yield f"{_LEVEL}class class-default"
 
 
 def unsaved(saved: str, running: str) -> str:
@@ -54,6 +65,13 @@ def unsaved(saved: str, running: str) -> str:
         lineterm="",
     )
     return "".join(f"{line}\n" for line in lines)
+
+
+def names_timer_at_top(release: str) -> bool:
+    """Whether the commit timer stands at the top of the answer, as since 4.32; raises ValueError."""
+    if (match := re.match(r"([0-9]+)\.([0-9]+)\.", release)) is None:
+        raise ValueError(f"{release!r} is no release of EOS, such as 4.35.0F")
+    return (int(match[1]), int(match[2])) >= (4, 32)
 
 
 def version(model: str, release: str, name: str) -> dict[str, object]:
@@ -81,22 +99,24 @@ def neighbours(found: Neighbours) -> dict[str, object]:
     return {"tablesInserts": len(entries), "lldpNeighbors": entries}
 
 
-def sessions(states: Mapping[str, str]) -> dict[str, object]:
-    """`show configuration sessions detail | json`."""
-    return {
+def sessions(sessions: Mapping[str, ConfigSession], release: str) -> dict[str, object]:
+    """`show configuration sessions detail | json`: both forms as napalm's issue 2166 quotes them."""
+    shown: dict[str, dict[str, object]] = {}
+    top: dict[str, object] = {
         "maxSavedSessions": 1,
         "maxOpenSessions": 5,
-        "sessions": {name: {"state": state, "instances": {}} for name, state in states.items()},
+        "mergeOnCommit": False,
+        "saveToStartupConfigOnCommit": False,
     }
-
-
-def _block(head: str, lines: Iterator[str], queues: Mapping[int, Queue], queue_word: str) -> str:
-    text = head + "\n" + "".join(f"{_LEVEL}{line}\n" for line in lines)
-    for number, queue in sorted(queues.items()):
-        if own := list(_queue_lines(queue)):
-            text += f"{_LEVEL}!\n{_LEVEL}{queue_word} {number}\n"
-            text += "".join(f"{_LEVEL}{_LEVEL}{line}\n" for line in own)
-    return text + "!\n"
+    for name, session in sessions.items():
+        entry = shown[name] = {"state": str(session.state), "description": "", "instances": {}}
+        if session.state is SessionState.WAITING and not names_timer_at_top(release):
+            entry["commitBy"] = session.deadline_seconds
+        elif session.state is SessionState.WAITING:
+            top |= {"commitTimerSessionName": name, "commitTimerExpireTime": session.deadline_seconds}
+        if session.state in {SessionState.WAITING, SessionState.COMPLETED} and names_timer_at_top(release):
+            entry["state"] = "committed"
+    return {"sessions": shown, **top}
 
 
 def _map_lines(configuration: EosConfiguration) -> Iterator[str]:
@@ -119,67 +139,3 @@ def _grouped(
     for (value, drop), numbers in sorted(groups.items()):
         suffix = f" drop-precedence {drop}" if drop else ""
         yield f"qos map {kind} {' '.join(numbers)} to {target} {value}{suffix}"
-
-
-def _port_lines(port: Port) -> Iterator[str]:
-    if port.description:
-        yield f"description {port.description}"
-    if port.shutdown:
-        yield "shutdown"
-    if port.mtu_bytes is not None:
-        yield f"mtu {port.mtu_bytes}"
-    if not port.switchport:
-        yield "no switchport"
-    if port.address is not None:
-        yield f"ip address {port.address}"
-    if port.channel_group:
-        yield f"channel-group {port.channel_group} mode active"
-    for direction in sorted(port.flow_control):
-        yield f"flowcontrol {direction} on"
-    if port.profile:
-        yield f"service-profile {port.profile}"
-    yield from _qos_lines(port.qos)
-
-
-def _qos_lines(qos: Qos) -> Iterator[str]:
-    if qos.policy:
-        yield f"service-policy type qos input {qos.policy}"
-    if qos.pfc:
-        yield "priority-flow-control on"
-    for priority in sorted(qos.lossless):
-        yield f"priority-flow-control priority {priority} no-drop"
-    if qos.trust is Trust.NONE:
-        yield "no qos trust"
-    elif qos.trust is not Trust.DEFAULT:
-        yield f"qos trust {qos.trust}"
-    if qos.cos is not None:
-        yield f"qos cos {qos.cos}"
-    if qos.dscp is not None:
-        yield f"qos dscp {qos.dscp}"
-    if qos.shape:
-        yield f"shape rate {qos.shape}"
-
-
-def _queue_lines(queue: Queue) -> Iterator[str]:
-    if not queue.strict:
-        yield "no priority"
-    if queue.bandwidth:
-        yield f"bandwidth {queue.bandwidth}"
-    if queue.shape:
-        yield f"shape rate {queue.shape}"
-    if queue.ecn_count:
-        yield "random-detect ecn count"
-    if queue.ecn is not None:
-        yield f"random-detect ecn {_threshold(queue.ecn, 'max-mark-probability')}"
-    if queue.drop is not None:
-        yield f"random-detect drop {_threshold(queue.drop, 'drop-probability')}"
-
-
-def _threshold(threshold: Threshold, probability: str) -> str:
-    text = f"minimum-threshold {threshold.minimum} {threshold.unit} "
-    text += f"maximum-threshold {threshold.maximum} {threshold.unit}"
-    if threshold.probability is not None:
-        text += f" {probability} {threshold.probability}"
-    if threshold.weight is not None:
-        text += f" weight {threshold.weight}"
-    return text

@@ -26,7 +26,14 @@ class Reboot:
     """The device starts anew, with what was saved; all connections close."""
 
 
-Fault = Drop | Refuse | Accept | Reboot
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Think so long, and then do what the line says, whether or not anybody still waits for the answer."""
+
+    seconds: float
+
+
+Fault = Drop | Refuse | Accept | Reboot | Late
 
 
 class Faults:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeVar
 
 from mltswitch.lab.emulators import icos_show
 from mltswitch.lab.emulators.device import Answer, NamedDevice
@@ -28,6 +28,7 @@ from mltswitch.lab.emulators.icos_diffserv import (
     define_class,
 )
 from mltswitch.lab.emulators.icos_state import IcosConfiguration, Port, default_configuration
+from mltswitch.lab.emulators.settings import patterns
 
 MAX_PORTS: Final = 128
 INVALID: Final = "                ^\n% Invalid input detected at '^' marker.\n"
@@ -105,6 +106,7 @@ _AROUND: Final = {
 
 
 Action = Callable[["IcosSession", Values], Answer]
+_Kind = TypeVar("_Kind")
 
 
 class IcosSession:
@@ -302,74 +304,61 @@ def _show_hosts(session: IcosSession, _values: Values) -> Answer:
     return Answer(icos_show.hosts(session.device.name))
 
 
-_INTERFACE: Final = Argument("interface", str.lower)
-_LENGTH: Final = Argument("length", int)
-_USER: Final[tuple[Command[Action], ...]] = (
-    Command(("enable",), _to(Mode.EXEC)),
-    Command(("exit",), _exit),
-    Command(("logout",), lambda _session, _values: Answer(closes=True)),
-    Command(("terminal", "length", _LENGTH), _ignore),
-)
-_EXEC: Final[tuple[Command[Action], ...]] = (
-    *_USER,
-    Command(("configure",), _to(Mode.CONFIG)),
-    Command(("write", "memory"), _ask),
-    Command(("write", "memory", "confirm"), _save),
-    Command(("show", "version"), _show_version),
-    Command(("show", "hosts"), _show_hosts),
-    Command(("show", "lldp", "remote-device", "all"), _show_neighbours),
-    Command(("show", "running-config"), _show(icos_show.running_config)),
-    Command(
-        ("show", "classofservice", "ip-dscp-mapping"),
-        _show(lambda _, configuration: icos_show.dscp_map(configuration)),
-    ),
-    Command(
-        ("show", "classofservice", "trust", _INTERFACE), _show_port(lambda _, port: icos_show.trust(port))
-    ),
-    Command(
-        ("show", "classofservice", "dot1p-mapping", _INTERFACE),
-        _show_port(lambda _, port: icos_show.priority_map(port)),
-    ),
-    Command(("show", "interfaces", "cos-queue", _INTERFACE), _show_port(icos_show.queues)),
-    Command(("show", "interfaces", "random-detect", _INTERFACE), _show_port(icos_show.curves)),
-)
-_LEAVE: Final[tuple[Command[Action], ...]] = (Command(("exit",), _exit), Command(("end",), _to(Mode.EXEC)))
-_CONFIG: Final[tuple[Command[Action], ...]] = (
-    *_LEAVE,
-    *(Command(command.pattern, _configure(command.action)) for command in GLOBAL),
-    Command(("interface", _INTERFACE), _open_interface),
-    Command(("class-map", "match-all", NAME), _open_class),
-    Command(("class-map", "match-all", NAME, FAMILY), _open_class),
-    Command(("policy-map", NAME, "in"), _open_policy),
-)
-_IN_INTERFACE: Final[tuple[Command[Action], ...]] = (
-    *_LEAVE,
-    *(Command(command.pattern, _configure(command.action)) for command in INTERFACE),
-    Command(("datacenter-bridging",), _to(Mode.BRIDGING)),
-)
-_IN_BRIDGING: Final[tuple[Command[Action], ...]] = (
-    *_LEAVE,
-    *(Command(command.pattern, _configure(command.action)) for command in BRIDGING),
-)
-_IN_CLASS: Final[tuple[Command[Action], ...]] = (
-    *_LEAVE,
-    *(Command(command.pattern, _in_class(command.action)) for command in IN_CLASS),
-)
-_IN_POLICY: Final[tuple[Command[Action], ...]] = (
-    *_LEAVE,
-    *(Command(command.pattern, _in_policy(opens=command.action)) for command in IN_POLICY),
-)
-_IN_POLICY_CLASS: Final[tuple[Command[Action], ...]] = (
-    *_LEAVE,
-    *(Command(command.pattern, _in_policy_class(command.action)) for command in IN_POLICY_CLASS),
+_ARGUMENTS: Final = {
+    "interface": Argument("interface", str.lower),
+    "length": Argument("length", int),
+    "name": NAME,
+    "family": FAMILY,
+}
+
+
+def _commands(*rows: tuple[str, Action]) -> tuple[Command[Action], ...]:
+    return tuple(Command(pattern, action) for text, action in rows for pattern in patterns(text, _ARGUMENTS))
+
+
+def _inside(
+    commands: tuple[Command[_Kind], ...], kind: Callable[[_Kind], Action]
+) -> tuple[Command[Action], ...]:
+    """The commands of a mode of the configuration, and those that leave it."""
+    leave = _commands(("exit", _exit), ("end", _to(Mode.EXEC)))
+    return (*leave, *(Command(command.pattern, kind(command.action)) for command in commands))
+
+
+_USER: Final = _commands(
+    ("enable", _to(Mode.EXEC)),
+    ("exit", _exit),
+    ("logout", lambda _session, _values: Answer(closes=True)),
+    ("terminal length {length}", _ignore),
 )
 _BY_MODE: Final = {
     Mode.USER: _USER,
-    Mode.EXEC: _EXEC,
-    Mode.CONFIG: _CONFIG,
-    Mode.INTERFACE: _IN_INTERFACE,
-    Mode.BRIDGING: _IN_BRIDGING,
-    Mode.CLASS: _IN_CLASS,
-    Mode.POLICY: _IN_POLICY,
-    Mode.POLICY_CLASS: _IN_POLICY_CLASS,
+    Mode.EXEC: _USER
+    + _commands(
+        ("configure", _to(Mode.CONFIG)),
+        ("write memory", _ask),
+        ("write memory confirm", _save),
+        ("show version", _show_version),
+        ("show hosts", _show_hosts),
+        ("show lldp remote-device all", _show_neighbours),
+        ("show running-config", _show(icos_show.running_config)),
+        ("show classofservice ip-dscp-mapping", _show(lambda _, shown: icos_show.dscp_map(shown))),
+        ("show classofservice trust {interface}", _show_port(lambda _, port: icos_show.trust(port))),
+        (
+            "show classofservice dot1p-mapping {interface}",
+            _show_port(lambda _, port: icos_show.priority_map(port)),
+        ),
+        ("show interfaces cos-queue {interface}", _show_port(icos_show.queues)),
+        ("show interfaces random-detect {interface}", _show_port(icos_show.curves)),
+    ),
+    Mode.CONFIG: _inside(GLOBAL, _configure)
+    + _commands(
+        ("interface {interface}", _open_interface),
+        ("class-map match-all {name} [{family}]", _open_class),
+        ("policy-map {name} in", _open_policy),
+    ),
+    Mode.INTERFACE: _inside(INTERFACE, _configure) + _commands(("datacenter-bridging", _to(Mode.BRIDGING))),
+    Mode.BRIDGING: _inside(BRIDGING, _configure),
+    Mode.CLASS: _inside(IN_CLASS, _in_class),
+    Mode.POLICY: _inside(IN_POLICY, lambda opens: _in_policy(opens=opens)),
+    Mode.POLICY_CLASS: _inside(IN_POLICY_CLASS, _in_policy_class),
 }

@@ -7,13 +7,13 @@ command concerns the port, in global mode all ports. Ours, because no source say
 bits of a route are 0.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from mltswitch.lab.emulators.grammar import Argument, Command, Element, Values, invalid, whole
+from mltswitch.lab.emulators.grammar import Argument, Command, Values, invalid, whole
 from mltswitch.lab.emulators.icos_diffserv import NAME, QUEUES, parse_dscp
 from mltswitch.lab.emulators.icos_state import (
     COLOURS,
@@ -29,7 +29,7 @@ from mltswitch.lab.emulators.icos_state import (
     Route,
     Trust,
 )
-from mltswitch.lab.emulators.sequences import with_items
+from mltswitch.lab.emulators.settings import patterns, with_items
 
 MAX_ROUTES: Final = 10_000
 GREATEST_PERCENT: Final = 250
@@ -48,22 +48,23 @@ def _parse_mask(word: str) -> int:
     return network.prefixlen
 
 
-def _parse_next_hop(word: str) -> IPv4Address:
-    return NULL0 if word.lower() == "null0" else IPv4Address(word)
-
-
-_QUEUE: Final = whole("queue", 0, QUEUES - 1)
-_QUEUE_LIST: Final = whole("queue", 0, QUEUES - 1, repeated=True)
-_PRIORITY: Final = whole("priority", 0, PRIORITIES - 1)
-_DSCP: Final = Argument("dscp", parse_dscp)
-_ADDRESS: Final = Argument("address", IPv4Address)
-_MASK: Final = Argument("mask", _parse_mask)
-_NEXT_HOP: Final = Argument("next-hop", _parse_next_hop)
-_PREFERENCE: Final = whole("preference", 1, 255)
-
-
-def _columns(name: str, maximum: int) -> tuple[Element, ...]:
-    return (name, *(whole(name, 0, maximum) for _ in range(COLOURS)))
+ARGUMENTS: Final[Mapping[str, Argument]] = {
+    "queue": whole("queue", 0, QUEUES - 1),
+    "queues": whole("queue", 0, QUEUES - 1, repeated=True),
+    "priority": whole("priority", 0, PRIORITIES - 1),
+    "dscp": Argument("dscp", parse_dscp),
+    "address": Argument("address", IPv4Address),
+    "mask": Argument("mask", _parse_mask),
+    "next-hop": Argument("next-hop", lambda word: NULL0 if word.lower() == "null0" else IPv4Address(word)),
+    "preference": whole("preference", 1, 255),
+    "name": NAME,
+    "bandwidth": whole("bandwidth", 0, 100),
+    "bandwidths": whole("bandwidth", 0, 100, repeated=True),
+    "constant": whole("constant", 0, 15),
+    "min-thresh": whole("min-thresh", 0, GREATEST_PERCENT),
+    "max-thresh": whole("max-thresh", 0, GREATEST_PERCENT),
+    "drop-prob-scale": whole("drop-prob-scale", 0, 100),
+}
 
 
 def _on_ports(change: PortChange) -> Change:
@@ -85,8 +86,24 @@ def _on_queues(change: Callable[[Queue, Values], Queue]) -> PortChange:
     return apply
 
 
-def _trust(mode: Trust) -> PortChange:
-    return lambda port, _: replace(port, trust=mode)
+def _sets(**fields: Any) -> Change:
+    return _on_ports(lambda port, _: replace(port, **fields))
+
+
+def _takes(field: str, argument: str) -> Change:
+    def change(port: Port, values: Values) -> Port:
+        fields: dict[str, Any] = {field: values.one(argument, int)}
+        return replace(port, **fields)
+
+    return _on_ports(change)
+
+
+def _queues_set(**fields: Any) -> Change:
+    return _on_ports(_on_queues(lambda queue, _: replace(queue, **fields)))
+
+
+def _switch_sets(**fields: Any) -> Change:
+    return lambda old, _, __: replace(old, **fields)
 
 
 def _map_priority(port: Port, values: Values) -> Port:
@@ -94,7 +111,7 @@ def _map_priority(port: Port, values: Values) -> Port:
     return replace(port, priority_to_queue=mapped)
 
 
-def _curve(ecn: bool) -> PortChange:
+def _curve(*, ecn: bool) -> PortChange:
     def change(old: Queue, values: Values) -> Queue:
         minimum, maximum = values.all("min-thresh", int), values.all("max-thresh", int)
         # Dell: a maximum below the minimum becomes the minimum plus one.
@@ -180,115 +197,82 @@ def _switch_diffserv(*, on: bool) -> Change:
     return lambda old, _, __: replace(old, diffserv=replace(old.diffserv, is_on=on))
 
 
-def _port(*pattern: Element, change: PortChange) -> Command[Change]:
-    return Command(pattern, _on_ports(change))
+def _lossless(*, on: bool) -> Change:
+    def change(port: Port, values: Values) -> Port:
+        named = set(values.all("priority", int))
+        return replace(port, lossless=port.lossless | named if on else port.lossless - named)
+
+    return _on_ports(change)
 
 
-def _queue_switch(*words: str, change: Callable[[Queue, Values], Queue]) -> Command[Change]:
-    return _port(*words, _QUEUE_LIST, change=_on_queues(change))
+def _no_bandwidths(port: Port, _: Values) -> Port:
+    return replace(port, queues=tuple(replace(old, minimum_bandwidth=0) for old in port.queues))
 
 
-_PARAMETERS: Final[tuple[Element, ...]] = (
-    "random-detect",
-    "queue-parms",
-    _QUEUE_LIST,
-    *_columns("min-thresh", GREATEST_PERCENT),
-    *_columns("max-thresh", GREATEST_PERCENT),
-    *_columns("drop-prob-scale", 100),
+def _commands(*rows: tuple[str, Change]) -> tuple[Command[Change], ...]:
+    return tuple(Command(pattern, change) for text, change in rows for pattern in patterns(text, ARGUMENTS))
+
+
+_PARAMETERS: Final = "random-detect queue-parms {queues} " + " ".join(
+    f"{word}{f' {{{word}}}' * COLOURS}" for word in ("min-thresh", "max-thresh", "drop-prob-scale")
 )
-
-EVERYWHERE: Final[tuple[Command[Change], ...]] = (
-    *(_port("classofservice", "trust", mode.value, change=_trust(mode)) for mode in Trust),
-    _port("no", "classofservice", "trust", change=lambda port, _: replace(port, trust=Trust.DOT1P)),
-    _port("classofservice", "dot1p-mapping", _PRIORITY, _QUEUE, change=_map_priority),
-    _port(
-        *("no", "classofservice", "dot1p-mapping"),
-        change=lambda port, _: replace(port, priority_to_queue=Port().priority_to_queue),
-    ),
-    _queue_switch("cos-queue", "strict", change=lambda old, _: replace(old, strict=True)),
-    _queue_switch("no", "cos-queue", "strict", change=lambda old, _: replace(old, strict=False)),
-    _queue_switch("cos-queue", "random-detect", change=lambda old, _: replace(old, random_detect=True)),
-    _queue_switch(
-        "no", "cos-queue", "random-detect", change=lambda old, _: replace(old, random_detect=False)
-    ),
-    _port("cos-queue", "min-bandwidth", whole("bandwidth", 0, 100, repeated=True), change=_bandwidths),
-    _port(
-        *("no", "cos-queue", "min-bandwidth"),
-        change=lambda port, _: replace(
-            port, queues=tuple(replace(old, minimum_bandwidth=0) for old in port.queues)
-        ),
-    ),
-    _port(*_PARAMETERS, change=_curve(False)),
-    _port(*_PARAMETERS, "ecn", change=_curve(True)),
-    _queue_switch("no", "random-detect", "queue-parms", change=lambda old, _: replace(old, curve=Curve())),
-    _port(
-        *("random-detect", "exponential-weighting-constant", whole("constant", 0, 15)),
-        change=lambda port, values: replace(port, weighting_exponent=values.one("constant", int)),
-    ),
-    _port(
-        *("no", "random-detect", "exponential-weighting-constant"),
-        change=lambda port, _: replace(port, weighting_exponent=DEFAULT_EXPONENT),
-    ),
-    _port(
-        *("traffic-shape", whole("bandwidth", 0, 100)),
-        change=lambda port, values: replace(port, shaping_percent=values.one("bandwidth", int)),
-    ),
-    Command(("service-policy", "in", NAME), _attach),
-    Command(("no", "service-policy", "in", NAME), _detach),
-    _port("no", "traffic-shape", change=lambda port, _: replace(port, shaping_percent=0)),
+EVERYWHERE: Final = _commands(
+    *((f"classofservice trust {mode.value}", _sets(trust=mode)) for mode in Trust),
+    ("no classofservice trust", _sets(trust=Trust.DOT1P)),
+    ("classofservice dot1p-mapping {priority} {queue}", _on_ports(_map_priority)),
+    ("no classofservice dot1p-mapping", _sets(priority_to_queue=Port().priority_to_queue)),
+    ("cos-queue strict {queues}", _queues_set(strict=True)),
+    ("no cos-queue strict {queues}", _queues_set(strict=False)),
+    ("cos-queue random-detect {queues}", _queues_set(random_detect=True)),
+    ("no cos-queue random-detect {queues}", _queues_set(random_detect=False)),
+    ("cos-queue min-bandwidth {bandwidths}", _on_ports(_bandwidths)),
+    ("no cos-queue min-bandwidth", _on_ports(_no_bandwidths)),
+    (_PARAMETERS, _on_ports(_curve(ecn=False))),
+    (f"{_PARAMETERS} ecn", _on_ports(_curve(ecn=True))),
+    ("no random-detect queue-parms {queues}", _queues_set(curve=Curve())),
+    ("random-detect exponential-weighting-constant {constant}", _takes("weighting_exponent", "constant")),
+    ("no random-detect exponential-weighting-constant", _sets(weighting_exponent=DEFAULT_EXPONENT)),
+    ("traffic-shape {bandwidth}", _takes("shaping_percent", "bandwidth")),
+    ("no traffic-shape", _sets(shaping_percent=0)),
+    ("service-policy in {name}", _attach),
+    ("no service-policy in {name}", _detach),
 )
 """Commands of the global and of the interface mode."""
 
-INTERFACE: Final[tuple[Command[Change], ...]] = (
-    *EVERYWHERE,
-    _port("storm-control", "flowcontrol", change=lambda port, _: replace(port, flow_control=True)),
-    _port("no", "storm-control", "flowcontrol", change=lambda port, _: replace(port, flow_control=False)),
-    _port(
-        *("vlan", "priority", _PRIORITY),
-        change=lambda port, values: replace(port, default_priority=values.one("priority", int)),
-    ),
-    _port("routing", change=lambda port, _: replace(port, routing=True)),
-    _port("no", "routing", change=lambda port, _: replace(port, routing=False)),
-    _port("ip", "address", _ADDRESS, _MASK, change=_address),
-    _port("shutdown", change=lambda port, _: replace(port, shutdown=True)),
-    _port("no", "shutdown", change=lambda port, _: replace(port, shutdown=False)),
+INTERFACE: Final = EVERYWHERE + _commands(
+    ("storm-control flowcontrol", _sets(flow_control=True)),
+    ("no storm-control flowcontrol", _sets(flow_control=False)),
+    ("vlan priority {priority}", _takes("default_priority", "priority")),
+    ("routing", _sets(routing=True)),
+    ("no routing", _sets(routing=False)),
+    ("ip address {address} {mask}", _on_ports(_address)),
+    ("shutdown", _sets(shutdown=True)),
+    ("no shutdown", _sets(shutdown=False)),
 )
 
-BRIDGING: Final[tuple[Command[Change], ...]] = (
-    _port("priority-flow-control", "mode", "on", change=lambda port, _: replace(port, pfc=True)),
-    _port("priority-flow-control", "mode", "off", change=lambda port, _: replace(port, pfc=False)),
-    _port("no", "priority-flow-control", "mode", change=lambda port, _: replace(port, pfc=False)),
-    _port(
-        *("priority-flow-control", "priority", _PRIORITY, "no-drop"),
-        change=lambda port, values: replace(port, lossless=port.lossless | set(values.all("priority", int))),
-    ),
-    _port(
-        *("priority-flow-control", "priority", _PRIORITY, "drop"),
-        change=lambda port, values: replace(port, lossless=port.lossless - set(values.all("priority", int))),
-    ),
+BRIDGING: Final = _commands(
+    ("priority-flow-control mode on", _sets(pfc=True)),
+    ("priority-flow-control mode off", _sets(pfc=False)),
+    ("no priority-flow-control mode", _sets(pfc=False)),
+    ("priority-flow-control priority {priority} no-drop", _lossless(on=True)),
+    ("priority-flow-control priority {priority} drop", _lossless(on=False)),
 )
 """Commands of the datacenter-bridging mode inside an interface."""
 
-GLOBAL: Final[tuple[Command[Change], ...]] = (
-    *EVERYWHERE,
-    Command(("classofservice", "ip-dscp-mapping", _DSCP, _QUEUE), _map_dscp),
-    Command(
-        ("no", "classofservice", "ip-dscp-mapping"),
-        lambda old, _, __: replace(old, dscp_to_queue=DEFAULT_DSCP_TO_QUEUE),
-    ),
-    Command(("diffserv",), _switch_diffserv(on=True)),
-    Command(("no", "diffserv"), _switch_diffserv(on=False)),
-    Command(
-        ("no", "class-map", NAME),
+GLOBAL: Final = EVERYWHERE + _commands(
+    ("classofservice ip-dscp-mapping {dscp} {queue}", _map_dscp),
+    ("no classofservice ip-dscp-mapping", _switch_sets(dscp_to_queue=DEFAULT_DSCP_TO_QUEUE)),
+    ("diffserv", _switch_diffserv(on=True)),
+    ("no diffserv", _switch_diffserv(on=False)),
+    (
+        "no class-map {name}",
         lambda old, values, _: replace(old, diffserv=old.diffserv.without_class(values.one("name", str))),
     ),
-    Command(("no", "policy-map", NAME), _delete_policy),
-    Command(("flowcontrol",), lambda old, _, __: replace(old, flow_control=True)),
-    Command(("no", "flowcontrol"), lambda old, _, __: replace(old, flow_control=False)),
-    Command(("ip", "routing"), lambda old, _, __: replace(old, ip_routing=True)),
-    Command(("no", "ip", "routing"), lambda old, _, __: replace(old, ip_routing=False)),
-    Command(("ip", "route", _ADDRESS, _MASK, _NEXT_HOP), _add_route),
-    Command(("ip", "route", _ADDRESS, _MASK, _NEXT_HOP, _PREFERENCE), _add_route),
-    Command(("no", "ip", "route", _ADDRESS, _MASK, _NEXT_HOP), _remove_route),
-    Command(("no", "ip", "route", _ADDRESS, _MASK), _remove_route),
+    ("no policy-map {name}", _delete_policy),
+    ("flowcontrol", _switch_sets(flow_control=True)),
+    ("no flowcontrol", _switch_sets(flow_control=False)),
+    ("ip routing", _switch_sets(ip_routing=True)),
+    ("no ip routing", _switch_sets(ip_routing=False)),
+    ("ip route {address} {mask} {next-hop} [{preference}]", _add_route),
+    ("no ip route {address} {mask} [{next-hop}]", _remove_route),
 )

@@ -8,16 +8,18 @@ effect at once; `configuration write` saves. There is no paging, and no remote c
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.lab.emulators import onyx_arguments as argument
 from mltswitch.lab.emulators import onyx_show
 from mltswitch.lab.emulators.device import Answer, NamedDevice
 from mltswitch.lab.emulators.grammar import Command, RefusalError, Values, invalid, match
+from mltswitch.lab.emulators.onyx_arguments import ARGUMENTS, MAX_PORTS
 from mltswitch.lab.emulators.onyx_commands import COMMANDS, Change, positive
 from mltswitch.lab.emulators.onyx_state import OnyxConfiguration, Port, default_configuration
+from mltswitch.lab.emulators.settings import patterns
 
 ACTIVE_FILE: Final = "initial"
 MAX_FILES: Final = 16
@@ -27,7 +29,7 @@ class OnyxDevice(NamedDevice):
     """One switch with ports 1/1 to 1/`ports`; `configuration` is what runs, `files` what is saved."""
 
     def __init__(self, name: str = "onyx1", ports: int = 16, model: str = "MSN2100-CB2F") -> None:
-        super().__init__(name, ports, argument.MAX_PORTS)
+        super().__init__(name, ports, MAX_PORTS)
         self.model, self.release = model, onyx_show.RELEASE
         self.configuration = default_configuration(ports)
         self.files: dict[str, OnyxConfiguration] = {ACTIVE_FILE: self.configuration}
@@ -159,6 +161,16 @@ def _open_interface(session: OnyxSession, values: Values) -> Answer:
     return Answer()
 
 
+def _open_access_list(session: OnyxSession, values: Values) -> Answer:
+    """Makes it where there is none, and opens its mode (user manual, ACL Commands)."""
+    _no_filter(values)
+    name, device = values.one("name", str), session.device
+    lists = dict.fromkeys((*device.configuration.access_lists, name))
+    device.configuration = replace(device.configuration, access_lists=tuple(lists))
+    session.prefix = ("ipv4", "access-list", name)
+    return Answer()
+
+
 def _save(session: OnyxSession, values: Values) -> Answer:
     _no_filter(values)
     files = session.device.files
@@ -250,37 +262,39 @@ def _no_json(values: Values) -> None:
         raise invalid("this command has no JSON form")
 
 
-_USER: Final[tuple[Command[Action], ...]] = (
-    Command(("enable",), _switch_mode(Mode.ENABLE)),
-    Command(("exit",), _exit),
-    Command(("no", "cli", "session", "paging", "enable"), _ignore),
-    Command(("cli", "session", "paging", "enable"), _ignore),
-    Command(("show", "version"), _show_version),
-    Command(("show", "hosts"), _show_hostname),
-    Command(("show", "lldp", "interfaces", "ethernet", "remote"), _show_neighbours),
-    Command(("show", "inventory"), _show_inventory),
-    Command(
-        ("show", "interfaces", "ethernet", argument.PORT, "congestion-control"),
-        _show_port(onyx_show.congestion_control),
-    ),
-    Command(("show", "dcb", "ets", "interface", "ethernet", argument.PORT), _show_port(onyx_show.ets)),
-    Command(("show", "qos", "interface", "ethernet", argument.PORT), _show_port(onyx_show.qos)),
-    Command(("show", "dcb", "priority-flow-control"), _show_flow_control),
-    Command(("show", "ip", "route"), _show_ip_route),
+def _commands(*rows: tuple[str, Action]) -> tuple[Command[Action], ...]:
+    return tuple(Command(pattern, action) for text, action in rows for pattern in patterns(text, ARGUMENTS))
+
+
+_USER: Final = _commands(
+    ("enable", _switch_mode(Mode.ENABLE)),
+    ("exit", _exit),
+    ("no cli session paging enable", _ignore),
+    ("cli session paging enable", _ignore),
+    ("show version", _show_version),
+    ("show hosts", _show_hostname),
+    ("show lldp interfaces ethernet remote", _show_neighbours),
+    ("show inventory", _show_inventory),
+    ("show interfaces ethernet {port} congestion-control", _show_port(onyx_show.congestion_control)),
+    ("show dcb ets interface ethernet {port}", _show_port(onyx_show.ets)),
+    ("show qos interface ethernet {port}", _show_port(onyx_show.qos)),
+    ("show dcb priority-flow-control", _show_flow_control),
+    ("show ip route", _show_ip_route),
 )
-_ENABLE: Final[tuple[Command[Action], ...]] = (
-    *_USER,
-    Command(("disable",), _switch_mode(Mode.USER)),
-    Command(("configure", "terminal"), _switch_mode(Mode.CONFIG)),
-    Command(("show", "running-config"), _show_running_config),
-    Command(("show", "configuration", "files"), _show_files),
+_ENABLE: Final = _USER + _commands(
+    ("disable", _switch_mode(Mode.USER)),
+    ("configure terminal", _switch_mode(Mode.CONFIG)),
+    ("show running-config", _show_running_config),
+    ("show configuration files", _show_files),
 )
-_CONFIG: Final[tuple[Command[Action], ...]] = (
+_CONFIG: Final = (
     *(command for command in _ENABLE if command.pattern[0] not in {"enable", "disable", "configure"}),
     *(Command(command.pattern, _configure(command.action)) for command in COMMANDS),
-    Command(("interface", "ethernet", argument.PORTS), _open_interface),
-    Command(("configuration", "write"), _save),
-    Command(("configuration", "write", "to", argument.NAME, "no-switch"), _save),
-    Command(("write", "memory"), _save),
+    *_commands(
+        ("interface ethernet {ports}", _open_interface),
+        ("ipv4 access-list {access-list}", _open_access_list),
+        ("configuration write [to {name} no-switch]", _save),
+        ("write memory", _save),
+    ),
 )
 _BY_MODE: Final = {Mode.USER: _USER, Mode.ENABLE: _ENABLE, Mode.CONFIG: _CONFIG}

@@ -1,6 +1,7 @@
 """The words with values in Onyx commands: what is accepted, and why not."""
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Final
@@ -17,24 +18,7 @@ _PORT: Final = re.compile(r"1/([1-9][0-9]{0,2})\Z")
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,19}\Z")
 _SIZE: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)([KM]?)\Z")
 _RATE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)G\Z")
-_ALPHAS: Final = (
-    "0",
-    "1/128",
-    "1/64",
-    "1/32",
-    "1/16",
-    "1/8",
-    "1/4",
-    "1/2",
-    "1",
-    "2",
-    "4",
-    "8",
-    "16",
-    "32",
-    "64",
-    "inf",
-)
+_WHOLE_ALPHAS: Final = ("1", "2", "4", "8", "16", "32", "64", "inf")
 _FACTORS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20}
 
 
@@ -79,14 +63,6 @@ def _parse_rate(word: str) -> int:
     return mbps
 
 
-def _parse_next_hop(word: str) -> IPv4Address:
-    return NULL0 if word == "null0" else IPv4Address(word)
-
-
-def _parse_prefix(word: str) -> IPv4Network:
-    return IPv4Network(_with_length(word))
-
-
 def _parse_interface(word: str) -> IPv4Interface:
     interface = IPv4Interface(_with_length(word))
     if interface.network.prefixlen < MAX_PREFIX_LENGTH - 1 and interface.ip in {
@@ -105,28 +81,31 @@ def _with_length(word: str) -> str:
     return word
 
 
-PORTS: Final = Argument("ports", _parse_ports)
-PORT: Final = pattern("port", _PORT, "1/N")
-DSCP: Final = whole("dscp", 0, DSCP_COUNT - 1, repeated=True)
-TRAFFIC_CLASS: Final = whole("traffic-class", 0, TRAFFIC_CLASSES - 1)
-SWITCH_PRIORITY: Final = whole("switch-priority", 0, TRAFFIC_CLASSES - 1)
-SWITCH_PRIORITIES: Final = whole("switch-priority", 0, TRAFFIC_CLASSES - 1, repeated=True)
-TRUST: Final = choice("trust", *Trust)
-CONTROL: Final = choice("control", *Control)
-MINIMUM_KB: Final = whole("minimum", 1, MAX_THRESHOLD_KB)
-MAXIMUM_KB: Final = whole("maximum", 1, MAX_THRESHOLD_KB)
-MINIMUM_PERCENT: Final = whole("minimum", 1, 100)
-MAXIMUM_PERCENT: Final = whole("maximum", 1, 100)
-WEIGHT: Final = whole("weight", 1, 100)
-RATE: Final = Argument("rate", _parse_rate)
-"""Mbit/s; with G and a decimal point in public scripts, the bounds are ours."""
-MTU: Final = whole("mtu", 1500, 9216)
-ALPHA: Final = choice("alpha", *_ALPHAS)
-SIZE: Final = Argument("size", _parse_size)
-POOL_MODE: Final = choice("type", "dynamic", "static")
-NAME: Final = pattern("name", _NAME, "a name of at most 20 characters")
-EGRESS_BUFFER: Final = pattern("buffer", re.compile(r"ePort\.tc[0-7]\Z"), "ePort.tc0 to ePort.tc7")
-PREFIX: Final = Argument("prefix", _parse_prefix)
-NEXT_HOP: Final = Argument("next-hop", _parse_next_hop)
-DISTANCE: Final = whole("distance", 1, 255)
-ADDRESS: Final = Argument("address", _parse_interface)
+ARGUMENTS: Final[Mapping[str, Argument]] = {
+    "ports": Argument("ports", _parse_ports),
+    "port": pattern("port", _PORT, "1/N"),
+    "dscp": whole("dscp", 0, DSCP_COUNT - 1, repeated=True),
+    "traffic-class": whole("traffic-class", 0, TRAFFIC_CLASSES - 1),
+    "switch-priority": whole("switch-priority", 0, TRAFFIC_CLASSES - 1),
+    "switch-priorities": whole("switch-priority", 0, TRAFFIC_CLASSES - 1, repeated=True),
+    "trust": choice("trust", *Trust),
+    "control": choice("control", *Control),
+    "minimum-kb": whole("minimum", 1, MAX_THRESHOLD_KB),
+    "maximum-kb": whole("maximum", 1, MAX_THRESHOLD_KB),
+    "minimum-percent": whole("minimum", 1, 100),
+    "maximum-percent": whole("maximum", 1, 100),
+    "weight": whole("weight", 1, 100),
+    # Mbit/s; with G and a decimal point in public scripts, the bounds are ours.
+    "rate": Argument("rate", _parse_rate),
+    "mtu": whole("mtu", 1500, 9216),
+    "alpha": choice("alpha", "0", *(f"1/{2**n}" for n in range(7, 0, -1)), *_WHOLE_ALPHAS),
+    "size": Argument("size", _parse_size),
+    "type": choice("type", "dynamic", "static"),
+    "name": pattern("name", _NAME, "a name of at most 20 characters"),
+    "access-list": pattern("name", re.compile(r"\S{1,64}"), "a name of at most 64 characters [emulator]"),
+    "buffer": pattern("buffer", re.compile(r"ePort\.tc[0-7]\Z"), "ePort.tc0 to ePort.tc7"),
+    "prefix": Argument("prefix", lambda word: IPv4Network(_with_length(word))),
+    "next-hop": Argument("next-hop", lambda word: NULL0 if word == "null0" else IPv4Address(word)),
+    "distance": whole("distance", 1, 255),
+    "address": Argument("address", _parse_interface),
+}

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from mltswitch.lab.emulators import onyx_arguments as argument
-from mltswitch.lab.emulators.grammar import Command, Element, Values, invalid
+from mltswitch.lab.emulators.grammar import Command, Values, invalid
+from mltswitch.lab.emulators.onyx_arguments import ARGUMENTS
 from mltswitch.lab.emulators.onyx_state import (
     DEFAULT_DISTANCE,
     CongestionControl,
@@ -29,7 +29,7 @@ from mltswitch.lab.emulators.onyx_state import (
     TrafficClass,
     Trust,
 )
-from mltswitch.lab.emulators.sequences import with_items
+from mltswitch.lab.emulators.settings import patterns, with_items
 
 MAX_ROUTES: Final = 10_000
 MAX_POOLS: Final = 8
@@ -109,8 +109,21 @@ def _weighted(port: Port, values: Values) -> Port:
     )
 
 
-def _port_shaped(port: Port, values: Values) -> Port:
-    return replace(port, shaper_mbps=values.maybe("rate", int))
+def _sets(**fields: Any) -> PortChange:
+    """What a line does that always sets these fields of a port to the same."""
+    return lambda port, _: replace(port, **fields)
+
+
+def _takes(field: str, argument: str) -> PortChange:
+    def change(port: Port, values: Values) -> Port:
+        fields: dict[str, Any] = {field: values.maybe(argument, object)}
+        return replace(port, **fields)
+
+    return change
+
+
+def _switch_sets(**fields: Any) -> Change:
+    return lambda old, _: replace(old, **fields)
 
 
 def _address(port: Port, values: Values) -> Port:
@@ -184,137 +197,79 @@ def _simple_buffers(configuration: OnyxConfiguration, _: Values) -> OnyxConfigur
     return replace(configuration, advanced_buffers=False, pools={}, ports=MappingProxyType(ports))
 
 
-def _port_command(*pattern: Element, change: PortChange) -> Command[Change]:
-    return Command(("interface", "ethernet", argument.PORTS, *pattern), _on_ports(change))
-
-
 def _pfc_priorities(configuration: OnyxConfiguration, values: Values, *, enable: bool) -> OnyxConfiguration:
     named = set(values.all("switch-priority", int))
     old = configuration.pfc_priorities
     return replace(configuration, pfc_priorities=old | named if enable else old - named)
 
 
-_PORT_COMMANDS: Final[tuple[Command[Change], ...]] = (
-    _port_command("qos", "trust", argument.TRUST, change=_trust),
-    _port_command("no", "qos", "trust", change=lambda port, _: replace(port, trust=Trust.L2)),
-    _port_command(
-        "qos",
-        "map",
-        "dscp",
-        argument.DSCP,
-        "to",
-        "switch-priority",
-        argument.SWITCH_PRIORITY,
-        change=_map_dscp,
+_CLASS: Final = "traffic-class {traffic-class}"
+_PORT_ROWS: Final[tuple[tuple[str, PortChange], ...]] = (
+    ("qos trust {trust}", _trust),
+    ("no qos trust", _sets(trust=Trust.L2)),
+    ("qos map dscp {dscp} to switch-priority {switch-priority}", _map_dscp),
+    ("qos rewrite dscp", _sets(rewrite_dscp=True)),
+    ("no qos rewrite dscp", _sets(rewrite_dscp=False)),
+    ("qos rewrite pcp", _sets(rewrite_pcp=True)),
+    ("no qos rewrite pcp", _sets(rewrite_pcp=False)),
+    (f"{_CLASS} bind switch-priority {{switch-priorities}}", _bind),
+    (
+        f"{_CLASS} congestion-control {{control}} minimum-absolute {{minimum-kb}} "
+        "maximum-absolute {maximum-kb}",
+        _congestion_control(ThresholdMode.ABSOLUTE),
     ),
-    _port_command("qos", "rewrite", "dscp", change=lambda port, _: replace(port, rewrite_dscp=True)),
-    _port_command("no", "qos", "rewrite", "dscp", change=lambda port, _: replace(port, rewrite_dscp=False)),
-    _port_command("qos", "rewrite", "pcp", change=lambda port, _: replace(port, rewrite_pcp=True)),
-    _port_command("no", "qos", "rewrite", "pcp", change=lambda port, _: replace(port, rewrite_pcp=False)),
-    _port_command(
-        "traffic-class",
-        argument.TRAFFIC_CLASS,
-        "bind",
-        "switch-priority",
-        argument.SWITCH_PRIORITIES,
-        change=_bind,
+    (
+        f"{_CLASS} congestion-control {{control}} minimum-relative {{minimum-percent}} "
+        "maximum-relative {maximum-percent}",
+        _congestion_control(ThresholdMode.RELATIVE),
     ),
-    _port_command(
-        "traffic-class",
-        argument.TRAFFIC_CLASS,
-        "congestion-control",
-        argument.CONTROL,
-        "minimum-absolute",
-        argument.MINIMUM_KB,
-        "maximum-absolute",
-        argument.MAXIMUM_KB,
-        change=_congestion_control(ThresholdMode.ABSOLUTE),
-    ),
-    _port_command(
-        "traffic-class",
-        argument.TRAFFIC_CLASS,
-        "congestion-control",
-        argument.CONTROL,
-        "minimum-relative",
-        argument.MINIMUM_PERCENT,
-        "maximum-relative",
-        argument.MAXIMUM_PERCENT,
-        change=_congestion_control(ThresholdMode.RELATIVE),
-    ),
-    _port_command(
-        "no", "traffic-class", argument.TRAFFIC_CLASS, "congestion-control", change=_no_congestion_control
-    ),
-    _port_command("traffic-class", argument.TRAFFIC_CLASS, "dcb", "ets", "strict", change=_strict),
-    _port_command(
-        "traffic-class", argument.TRAFFIC_CLASS, "dcb", "ets", "wrr", argument.WEIGHT, change=_weighted
-    ),
-    _port_command("bandwidth", "shape", argument.RATE, change=_port_shaped),
-    _port_command("no", "bandwidth", "shape", change=_port_shaped),
-    _port_command(
-        "no", "switchport", "force", change=lambda port, _: replace(port, switchport=False, address=None)
-    ),
-    _port_command("switchport", "force", change=lambda port, _: replace(port, switchport=True, address=None)),
-    _port_command("ip", "address", argument.ADDRESS, "primary", change=_address),
-    _port_command("ip", "address", argument.ADDRESS, change=_address),
-    _port_command(
-        "dcb", "priority-flow-control", "mode", "on", "force", change=lambda port, _: replace(port, pfc=True)
-    ),
-    _port_command(
-        "no", "dcb", "priority-flow-control", "mode", "force", change=lambda port, _: replace(port, pfc=False)
-    ),
-    _port_command(
-        "mtu",
-        argument.MTU,
-        "force",
-        change=lambda port, values: replace(port, mtu_bytes=values.one("mtu", int)),
-    ),
-    _port_command("shutdown", change=lambda port, _: replace(port, shutdown=True)),
-    _port_command("no", "shutdown", change=lambda port, _: replace(port, shutdown=False)),
+    (f"no {_CLASS} congestion-control", _no_congestion_control),
+    (f"{_CLASS} dcb ets strict", _strict),
+    (f"{_CLASS} dcb ets wrr {{weight}}", _weighted),
+    ("bandwidth shape {rate}", _takes("shaper_mbps", "rate")),
+    ("no bandwidth shape", _takes("shaper_mbps", "rate")),
+    ("no switchport force", _sets(switchport=False, address=None)),
+    ("switchport force", _sets(switchport=True, address=None)),
+    ("ip address {address} [primary]", _address),
+    ("dcb priority-flow-control mode on force", _sets(pfc=True)),
+    ("no dcb priority-flow-control mode force", _sets(pfc=False)),
+    ("mtu {mtu} force", _takes("mtu_bytes", "mtu")),
+    ("shutdown", _sets(shutdown=True)),
+    ("no shutdown", _sets(shutdown=False)),
 )
-
-_GLOBAL_COMMANDS: Final[tuple[Command[Change], ...]] = (
-    Command(
-        (
-            *("interface", "ethernet", argument.PORTS, "egress-buffer", argument.EGRESS_BUFFER),
-            *("map", "pool", argument.NAME, "reserved", argument.SIZE, "shared", "alpha", argument.ALPHA),
-        ),
+_ROWS: Final[tuple[tuple[str, Change], ...]] = (
+    *((f"interface ethernet {{ports}} {text}", _on_ports(change)) for text, change in _PORT_ROWS),
+    (
+        "interface ethernet {ports} egress-buffer {buffer} map pool {name} reserved {size} "
+        "shared alpha {alpha}",
         _egress_buffer,
     ),
-    Command(("cli", "default", "prefix-modes", "enable"), lambda old, _: replace(old, prefix_modes=True)),
-    Command(
-        ("no", "cli", "default", "prefix-modes", "enable"), lambda old, _: replace(old, prefix_modes=False)
-    ),
-    Command(
-        ("ip", "routing", "vrf", "default"),
-        lambda old, _: replace(old, routing_vrfs=old.routing_vrfs | {"default"}),
-    ),
-    Command(
-        ("no", "ip", "routing", "vrf", "default"),
-        lambda old, _: replace(old, routing_vrfs=old.routing_vrfs - {"default"}),
-    ),
-    Command(("ip", "route", "vrf", "default", argument.PREFIX, argument.NEXT_HOP), _add_route),
-    Command(
-        ("ip", "route", "vrf", "default", argument.PREFIX, argument.NEXT_HOP, argument.DISTANCE), _add_route
-    ),
-    Command(("no", "ip", "route", "vrf", "default", argument.PREFIX, argument.NEXT_HOP), _remove_route),
-    Command(("no", "ip", "route", "vrf", "default", argument.PREFIX), _remove_route),
-    Command(("dcb", "priority-flow-control", "enable", "force"), lambda old, _: replace(old, pfc=True)),
-    Command(
-        ("no", "dcb", "priority-flow-control", "enable", "force"), lambda old, _: replace(old, pfc=False)
-    ),
-    Command(
-        ("dcb", "priority-flow-control", "priority", argument.SWITCH_PRIORITY, "enable"),
+    ("cli default prefix-modes enable", _switch_sets(prefix_modes=True)),
+    ("no cli default prefix-modes enable", _switch_sets(prefix_modes=False)),
+    ("ip routing vrf default", _switch_sets(routing_vrfs=frozenset({"default"}))),
+    ("no ip routing vrf default", _switch_sets(routing_vrfs=frozenset())),
+    ("ip route vrf default {prefix} {next-hop} [{distance}]", _add_route),
+    ("no ip route vrf default {prefix} [{next-hop}]", _remove_route),
+    ("dcb priority-flow-control enable force", _switch_sets(pfc=True)),
+    ("no dcb priority-flow-control enable force", _switch_sets(pfc=False)),
+    (
+        "dcb priority-flow-control priority {switch-priority} enable",
         lambda old, values: _pfc_priorities(old, values, enable=True),
     ),
-    Command(
-        ("no", "dcb", "priority-flow-control", "priority", argument.SWITCH_PRIORITY, "enable"),
+    (
+        "no dcb priority-flow-control priority {switch-priority} enable",
         lambda old, values: _pfc_priorities(old, values, enable=False),
     ),
-    Command(
-        ("advanced", "buffer", "management", "force"), lambda old, _: replace(old, advanced_buffers=True)
+    ("advanced buffer management force", _switch_sets(advanced_buffers=True)),
+    ("no advanced buffer management force", _simple_buffers),
+    (
+        "no ipv4 access-list {access-list}",
+        lambda old, values: replace(
+            old, access_lists=tuple(name for name in old.access_lists if name != values.one("name", str))
+        ),
     ),
-    Command(("no", "advanced", "buffer", "management", "force"), _simple_buffers),
-    Command(("pool", argument.NAME, "size", argument.SIZE, "type", argument.POOL_MODE), _pool),
+    ("pool {name} size {size} type {type}", _pool),
 )
-
-COMMANDS: Final = _PORT_COMMANDS + _GLOBAL_COMMANDS
+COMMANDS: Final[tuple[Command[Change], ...]] = tuple(
+    Command(pattern, change) for text, change in _ROWS for pattern in patterns(text, ARGUMENTS)
+)

@@ -231,6 +231,7 @@ def running_config(hostname: str, configuration: OnyxConfiguration) -> str:
         ("Interface Ethernet configuration", _port_lines(configuration, _general_lines)),
         ("Shared Buffers advanced configuration", list(_buffer_lines(configuration))),
         ("QoS configuration", _port_lines(configuration, _qos_lines)),
+        ("ACL configuration", [f"ipv4 access-list {name}" for name in configuration.access_lists]),
         ("DCBX PFC configuration", list(_pfc_lines(configuration))),
         ("L3 configuration", [*_routing_lines(configuration), *_port_lines(configuration, _address_lines)]),
         ("Other IP configuration", [f"hostname {hostname}", *_route_lines(configuration)]),

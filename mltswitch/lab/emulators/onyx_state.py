@@ -136,6 +136,8 @@ class OnyxConfiguration:
     pfc_priorities: frozenset[int] = frozenset()
     advanced_buffers: bool = False
     pools: Mapping[str, Pool] = field(default_factory=_empty)
+    access_lists: tuple[str, ...] = ()
+    """Names of IPv4 access lists; the rules in them are none of ours."""
 
 
 def default_configuration(port_count: int) -> OnyxConfiguration:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.lab.emulators.device import Answer, CommandResult, Neighbours
+from mltswitch.lab.emulators.device import Answer, CommandResult, LockFolder, Neighbours
 from mltswitch.lab.emulators.sonic_config import CHECKPOINT_SUFFIX, CHECKPOINTS, CONFIG_FILE
 from mltswitch.lab.emulators.sonic_defaults import BOXES, DEFAULT_BOX, MAX_PORTS, default_database
 from mltswitch.lab.emulators.sonic_filesystem import FileError, Filesystem
@@ -49,6 +49,8 @@ class SonicDevice:
         """What it runs, as /etc/sonic/sonic_version.yml names it."""
         self._lock = threading.RLock()
         self.neighbours: Neighbours = {}
+        self.processes: list[str] = []
+        self.locks = LockFolder()
         self.config_db: Database = default_database(name, ports, box)
         self.files = Filesystem()
         self.files.write(CONFIG_FILE, self.print_data().encode(), as_root=True)
@@ -89,6 +91,7 @@ class SonicDevice:
         """Start anew, with what was saved."""
         with self._lock:
             self.config_db = json.loads(self.files.read(CONFIG_FILE))
+            self.locks.links.clear()
 
     def open_session(self, username: str) -> "SonicSession":
         """A login shell."""

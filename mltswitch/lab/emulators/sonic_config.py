@@ -82,11 +82,25 @@ def _read(process: Process, path: str) -> bytes:
         raise UpdateError(f"[Errno 2] {error}: '{path}'") from None
 
 
+def _ignored(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(places that the YANG models are not to judge, the other arguments): `-i` may stand more than once."""
+    ignored: list[str] = []
+    others: list[str] = []
+    rest = iter(arguments)
+    for argument in rest:
+        if argument in {"-i", "--ignore-path"}:
+            ignored.append(next(rest, ""))
+        else:
+            others.append(argument)
+    return ignored, others
+
+
 def _log(*lines: str) -> str:
     return "".join(f"Patch Applier: localhost: {line}\n" for line in lines)
 
 
 def _apply_patch(process: Process, arguments: Sequence[str]) -> CommandResult:
+    ignored, arguments = _ignored(arguments)
     chosen, operands = options(arguments, {"-v", "--verbose", "-d", "--dry-run"}, {"-f", "--format"})
     path = _one(operands, "PATCH_FILE_PATH")
     wanted = chosen.get("-f", chosen.get("--format", "CONFIGDB"))
@@ -97,7 +111,7 @@ def _apply_patch(process: Process, arguments: Sequence[str]) -> CommandResult:
     is_dry = not chosen.keys().isdisjoint({"-d", "--dry-run"})
     patch = parse_patch(_read(process, path))
     database = process.device.config_db
-    target = patched(database, patch, process.device.build)
+    target = patched(database, patch, process.device.build, ignored)
     if not is_dry:
         process.device.config_db = target
     return output(
@@ -111,9 +125,10 @@ def _apply_patch(process: Process, arguments: Sequence[str]) -> CommandResult:
 
 
 def _replace(process: Process, arguments: Sequence[str]) -> CommandResult:
+    ignored, arguments = _ignored(arguments)
     chosen, operands = options(arguments, {"-v", "-d"}, set())
     target = _document(_read(process, _one(operands, "TARGET_FILE_PATH")))
-    check_transition(process.device.config_db, target, process.device.build)
+    check_transition(process.device.config_db, target, process.device.build, ignored)
     if "-d" in chosen:
         return output(_DRY_RUN + process.coloured("Config replaced successfully.") + "\n")
     process.device.config_db = target
@@ -209,10 +224,11 @@ def _checkpoint(process: Process, arguments: Sequence[str]) -> CommandResult:
 
 
 def _rollback(process: Process, arguments: Sequence[str]) -> CommandResult:
+    ignored, arguments = _ignored(arguments)
     chosen, operands = options(arguments, {"-v", "--verbose", "-d", "--dry-run"}, set())
     path = _existing_checkpoint(process, _one(operands, "CHECKPOINT_NAME"))
     target = _document(process.device.files.read(path))
-    check_transition(process.device.config_db, target, process.device.build)
+    check_transition(process.device.config_db, target, process.device.build, ignored)
     is_dry = not chosen.keys().isdisjoint({"-d", "--dry-run"})
     if not is_dry:
         process.device.config_db = target

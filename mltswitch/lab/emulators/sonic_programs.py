@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
-from mltswitch.lab.emulators.device import CommandResult, mac_address, serial_number
+from mltswitch.lab.emulators.device import CommandResult, grep, mac_address, pgrep, serial_number
 from mltswitch.lab.emulators.sonic_config import config
 from mltswitch.lab.emulators.sonic_filesystem import FileError
 from mltswitch.lab.emulators.sonic_process import Process, Program, UsageError, failure, options, output
@@ -120,8 +120,10 @@ def _redis(process: Process, verb: str, operands: list[str]) -> str:
             fields.update(changed)
         case "hdel", [_, *_]:
             answer = sum(fields.pop(field, None) is not None for field in rest)
-        case "del", []:
-            answer = int(name in database.get(table, {}))
+        case "del", _:
+            answer = sum(_redis(process, verb, [other]) == "1\n" for other in rest)
+            database = {kept: dict(entries) for kept, entries in process.device.config_db.items()}
+            answer += int(name in database.get(table, {}))
             fields = {}
         case _:
             raise UsageError(f"wrong number of arguments for '{verb}' command")
@@ -188,10 +190,11 @@ def _systemd_run(process: Process) -> CommandResult:
 
 def _systemctl(process: Process) -> CommandResult:
     match list(process.arguments):
-        case ["is-active", "--quiet", *units]:
-            is_active = any(unit.removesuffix(".timer") in process.device.timers for unit in units)
-            return CommandResult(status=0 if is_active else 3)
-        case ["list-units", "--plain", "--no-legend", "--state=active", "mltswitch-*"]:
+        case ["is-active", *units]:
+            waits = [unit.removesuffix(".timer") in process.device.timers for unit in units]
+            text = "".join("active\n" if each else "inactive\n" for each in waits)
+            return CommandResult(text.encode(), status=0 if any(waits) else 3)
+        case ["list-units", "--all", "--plain", "--no-legend", "mltswitch-*"]:
             return output("".join(f"{name}.timer loaded active waiting\n" for name in process.device.timers))
         case ["stop", unit] if process.is_root:
             timer = process.device.timers.pop(unit.removesuffix(".timer"), None)
@@ -227,7 +230,30 @@ def _tee(process: Process) -> CommandResult:
     return CommandResult(contents, errors.encode(), 1 if errors else 0)
 
 
+def _grep(process: Process) -> CommandResult:
+    options, pattern = process.arguments
+    return grep(options, pattern, process.read_stdin().decode())
+
+
+def _pgrep(process: Process) -> CommandResult:
+    match list(process.arguments):
+        case ["-af", pattern]:
+            return pgrep(process.device.processes, pattern)
+        case _:
+            return failure("pgrep: only -af is emulated [emulator]\n", 2)
+
+
+def _lock(program: str) -> Program:
+    def run(process: Process) -> CommandResult:
+        result = process.device.locks.run([program, *process.arguments])
+        return result or failure(f"{program}: not so [emulator]\n", 2)
+
+    return run
+
+
 def _rm(process: Process) -> CommandResult:
+    if (result := process.device.locks.run(["rm", *process.arguments])) is not None:
+        return result
     chosen, paths = options(process.arguments, {"-f", "--"}, set())
     errors = ""
     for path in paths:
@@ -267,6 +293,9 @@ PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
         "systemd-run": _systemd_run,
         "tee": _tee,
         "rm": _rm,
+        "grep": _grep,
+        "pgrep": _pgrep,
+        **{program: _lock(program) for program in ("date", "ln", "readlink", "test")},
         "echo": _echo,
         "true": _true,
         "false": _false,

@@ -6,7 +6,7 @@ emulated: the search for an order of small steps, the SONICYANG format, several 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import jsonpatch
@@ -17,6 +17,8 @@ from mltswitch.lab.emulators.sonic_yang import Database, Entry, FieldValue
 from mltswitch.targets.sonic.releases import refusals
 
 MAX_OPERATIONS: Final = 100_000
+_JUDGED_WHOLE: Final = "202405"
+"""The first release whose `apply-patch` has the models judge the whole result, ignored places, too."""
 
 _VALIDATORS: Final = "generic_config_updater.field_operation_validators"
 _FUNCTIONS: Final = {
@@ -48,19 +50,28 @@ def parse_patch(text: bytes) -> jsonpatch.JsonPatch:
         raise UpdateError(str(error)) from None
 
 
-def patched(current: Database, patch: jsonpatch.JsonPatch, build: str) -> Database:
+def patched(
+    current: Database, patch: jsonpatch.JsonPatch, build: str, ignored: Collection[str] = ()
+) -> Database:
     """The database after the patch, checked as the updater of this build checks; raises UpdateError."""
     try:
         target = patch.apply(current)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as error:
         raise UpdateError(str(error)) from None
     checked = as_database(target)
-    check_transition(current, checked, build)
+    check_transition(current, checked, build, ignored)
+    if build >= _JUDGED_WHOLE and any(sonic_yang.problems(checked)):
+        raise UpdateError(f"Failed validating patch: {patch}")
     return checked
 
 
-def check_transition(current: Database, target: Database, build: str) -> None:
-    """Refuse what the updater's validators, the YANG models or orchagent refuse; raises UpdateError."""
+def check_transition(current: Database, target: Database, build: str, ignored: Collection[str] = ()) -> None:
+    """Refuse what the updater's validators, the YANG models or orchagent refuse; raises UpdateError.
+
+    What the current configuration breaks already, the updater refuses to change: it looks there for what
+    refers to a place that goes (patch_sorter.py, NoDependencyMoveValidator). The ignored places are judged in
+    neither (IgnorePathsFromYangConfigSplitter).
+    """
     for operation in jsonpatch.JsonPatch.from_diff(current, target):
         _check_operation(operation, _hardware(current), build)
     empty = [table for table, entries in target.items() if not entries]
@@ -70,9 +81,23 @@ def check_transition(current: Database, target: Database, build: str) -> None:
             f"which is not allowed in ConfigDb. Table{'s' if len(empty) != 1 else ''}: {', '.join(empty)}"
         )
     _refuse(
-        "Given patch will produce invalid config. Error: Data Loading Failed\n", sonic_yang.problems(target)
+        "Given patch will produce invalid config. Error: Data Loading Failed\n",
+        sonic_yang.problems(_without(target, ignored)),
     )
+    if current != target:
+        _refuse("Data Loading Failed\n", sonic_yang.problems(_without(current, ignored)))
     _refuse("", sonic_orchagent.refusals(current, target))
+
+
+def _without(database: Database, places: Collection[str]) -> Database:
+    pointers = [
+        [part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:]] for place in places
+    ]
+    return {
+        table: {key: fields for key, fields in entries.items() if [table, key] not in pointers}
+        for table, entries in database.items()
+        if [table] not in pointers
+    }
 
 
 def _refuse(title: str, problems: Iterable[str]) -> None:

@@ -1,8 +1,8 @@
 """What a queue makes of bursts that are offered while nothing leaves it: who joins, and where the queue ends.
 
 Below S every packet joins, from S to L only important ones, at L none. The two rules differ in how the
-packets of one burst share their importance. Both are tables over what is offered, made once and used for
-every transform point: in the arrays here each row belongs to one point s.
+packets of one burst share their importance. Both are weights over what is offered, the same for every
+transform point: in the arrays here each row belongs to one point s.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from mltswitch.queueing.completion.rational import FloatArray
-from mltswitch.queueing.completion.tables import Array
+from mltswitch.queueing.completion.tables import Array, chosen
 
 SAFETY: Final = 9.0
 """Standard deviations beyond the mean after which a queue that was offered so much counts as full."""
@@ -87,6 +87,7 @@ class Admission(ABC):
         self.limit = limit
         self.room = limit - threshold
         self.important_share = important_share
+        self._important = chosen(important_share)
         self.mean_burst = float(np.dot(sizes, shares))
         self._sizes = np.asarray(sizes, dtype=np.int64)
         self._shares = np.asarray(shares, dtype=float)
@@ -101,11 +102,15 @@ class Admission(ABC):
         """Size of every burst, where they are alike."""
         return int(self._sizes[0]) if len(self._sizes) == 1 else None
 
+    @property
+    def stride_above(self) -> int:
+        """Packets let in above S are a multiple of it, unless they fill the queue."""
+        return 1
+
     def trim(self, counts: FloatArray) -> None:
         """Forget what hardly arrives, from the probabilities of 0, 1, … bursts in the longest duration."""
         tail = np.cumsum(counts[::-1])[::-1]
         self.most_bursts = min(self.most_bursts, max(1, int(np.count_nonzero(tail > HARDLY))))
-        self.make_tables()
 
     def offer(self, bursts: Array, total: Array) -> Offer:
         """Packets from bursts."""
@@ -187,19 +192,6 @@ class Admission(ABC):
     @abstractmethod
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
         """Important packets dropped at L, from starts[:, v] at v = 0 … L, of mean_packets offered."""
-
-    @abstractmethod
-    def make_tables(self) -> None:
-        """Before anything is asked of an offer."""
-
-    @property
-    @abstractmethod
-    def has_tables(self) -> bool:
-        """Whether the tables are there."""
-
-    @abstractmethod
-    def forget_tables(self) -> None:
-        """They are large; what remains answers questions about single bursts."""
 
     @abstractmethod
     def _landing_above(self, packets: int) -> FloatArray: ...

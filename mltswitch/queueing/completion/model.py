@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from math import ceil, inf, log
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from mltswitch.errors import UserInputError
 from mltswitch.queueing.arrivals import Batch, Incast
@@ -26,8 +28,18 @@ from mltswitch.queueing.completion.source_rate import (
     source_rate_ratio,
 )
 from mltswitch.queueing.completion.state import Losses, QueueState
-from mltswitch.queueing.completion.threads import one_thread
 from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic
+
+
+@cache
+def _controller() -> Any:
+    return ThreadpoolController()
+
+
+def one_thread() -> Any:
+    """Context in which BLAS and LAPACK use one thread."""
+    return _controller().limit(limits=1, user_api="blas")
+
 
 DELAYS: Final = (0.5, 0.99, 0.999)
 LEAST_TOLD: Final = 0.1

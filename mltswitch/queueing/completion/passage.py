@@ -16,83 +16,110 @@ import numpy as np
 
 from mltswitch.queueing.completion.admission import Admission, Offer
 from mltswitch.queueing.completion.rational import ComplexArray
+from mltswitch.queueing.completion.tables import Array
 
 SAME: Final = 1e-12
 """Relative change from one length to the next below which the queue no longer feels its thresholds."""
 LEAST_INTERVAL: Final = 8
 """Lengths between two such comparisons, at least one burst."""
 
+BLOCK: Final = 64
+"""Lengths after which the products over all of them are renewed in one go."""
+
 
 def passages(admission: Admission, offer: Offer) -> ComplexArray:
     """F[:, w]: transform of the time from w waiting packets to none, w = 0 … L."""
-    steps = np.ones((len(offer.total), admission.limit + 1), dtype=complex)
-    complements = _above(admission, offer, steps)
-    _below(admission, offer, complements, steps)
-    return np.asarray(steps.cumprod(axis=1))
-
-
-def _above(admission: Admission, offer: Offer, steps: ComplexArray) -> ComplexArray:
-    """g_w for w = L … S + 1; returns 1 - g_S+1 … g_S+r for r = 0 … L - S."""
-    threshold, limit = admission.threshold, admission.limit
+    threshold, limit, room = admission.threshold, admission.limit, admission.room
+    late = np.zeros((len(offer.total), limit + 1), dtype=complex)
+    """Column w: the complement 1 - g_w of one step down, from w waiting to w - 1."""
+    lost = 1 - offer.total
     joined = admission.above(offer)
-    left = offer.total[:, None] - joined.cumsum(axis=1)
-    idle, lost = joined[:, 0], 1 - offer.total
-    # complements[:, r] is 1 - g_w+1 … g_S+r.
-    complements = np.zeros((len(lost), admission.room + 1), dtype=complex)
-    for length in range(limit, threshold, -1):
-        place, reach = length - threshold, limit - length
-        delay = lost + left[:, reach] * complements[:, -1]
-        if reach > 1:
-            delay += np.einsum(
-                "sr,sr->s", joined[:, 2 : reach + 1], complements[:, place + 1 : place + reach]
-            )
-        _step_down(steps, complements[:, place:], length, idle, delay)
-    return complements
-
-
-def _below(admission: Admission, offer: Offer, above: ComplexArray, steps: ComplexArray) -> None:
-    """g_w for w = S … 1."""
-    threshold, packets = admission.threshold, offer.packets
+    if room:
+        left = offer.total[:, None] - joined[:, :-1].cumsum(axis=1)
+        stays = np.concatenate([left, joined[:, -1:]], axis=1)
+        _descend(late[:, threshold:], joined[:, :-1], lost[:, None], stays, admission.stride_above)
+    above = np.zeros((len(lost), room + 1), dtype=complex)
+    for place in range(1, room + 1):
+        above[:, place] = _either(above[:, place - 1], late[:, threshold + place])
     crossing = admission.crossing_values(offer, above)
-    width = min(packets.shape[1] - 1, threshold)
-    left = offer.total[:, None] - packets[:, : width + 1].cumsum(axis=1)
-    idle, lost = packets[:, 0], 1 - offer.total
+    width = min(offer.packets.shape[1] - 1, threshold)
+    left = offer.total[:, None] - offer.packets[:, : width + 1].cumsum(axis=1)
+    stays = left[:, np.minimum(np.arange(threshold + 1), width)] - crossing
     # Who passes S is late by the way back to S, and by what comes from beyond.
     crossed = lost[:, None] + crossing
-    stays = left[:, np.minimum(np.arange(threshold + 1), width)] - crossing
     stride = admission.fixed_burst or 1
-    first = max(2, stride)
-    # complements[:, w'] is 1 - g_w+1 … g_w', kept as far as arrivals reach; `top` is that of w' = S.
-    complements = np.zeros((len(lost), threshold + 1), dtype=complex)
-    top = np.zeros(len(lost), dtype=complex)
+    _descend(late[:, : threshold + 1], offer.packets[:, : width + 1], crossed, stays, stride, may_settle=True)
+    return np.asarray((1 - late).cumprod(axis=1))
+
+
+def _descend(
+    late: ComplexArray,
+    packets: Array,
+    crossed: ComplexArray,
+    stays: ComplexArray,
+    stride: int,
+    *,
+    may_settle: bool = False,
+) -> None:
+    """Set column w = top … 1 of `late`: 1 - g_w.
+
+    Args:
+        late: its column 0 stays as it is.
+        packets: column j: weight of j packets let in, none but at multiples of `stride`.
+        crossed: column d: what delays at top + 1 - d, beside the packets let in; or one column for all.
+        stays: column d: weight of the ways that lead to the top.
+        stride: packets between two numbers of packets that may join.
+        may_settle: whether lengths far below the top are all alike in the end.
+    """
+    highest, width = late.shape[1] - 1, packets.shape[1] - 1
+    idle = packets[:, 0]
+    crossed = np.broadcast_to(crossed, (len(late), highest + 1))
+    at_least = packets[:, ::-1].cumsum(axis=1)[:, ::-1]
+    # complements[:, w'] is 1 - g_w+1 … g_w' up to the block's end, and 1 - g_end+1 … g_w' beyond.
+    complements = np.zeros((len(late), highest + 1), dtype=complex)
+    end = highest
+    top = np.zeros(len(late), dtype=complex)
     interval = max(LEAST_INTERVAL, stride)
     unchanged = 0
-    for length in range(threshold, 0, -1):
-        distance = threshold - length + 1
+    for length in range(highest, 0, -1):
+        distance = highest - length + 1
         reach = min(distance, width)
         delay = crossed[:, distance] + top * stays[:, distance]
-        if reach >= first:
-            ahead = complements[:, length + first - 1 : length + reach : stride]
-            delay += np.einsum("sr,sr->s", packets[:, first : reach + 1 : stride], ahead)
-        _step_down(steps, complements[:, length : length + width], length, idle, delay)
-        top = 1 - steps[:, length] * (1 - top)
-        if distance % interval == 0 and distance > interval:
-            same = _is_same(steps[:, length], steps[:, length + interval])
+        inside = min(reach, end - length + 1)
+        if inside >= stride:
+            ahead = complements[:, length + stride - 1 : length + inside : stride]
+            delay += np.einsum("sr,sr->s", packets[:, stride : inside + 1 : stride], ahead)
+        beyond = (inside // stride + 1) * stride
+        if reach >= beyond:
+            ahead = complements[:, length + beyond - 1 : length + reach : stride]
+            whole = complements[:, end]
+            weight = at_least[:, beyond] - (at_least[:, reach + 1] if reach < width else 0)
+            delay += whole * weight
+            delay += (1 - whole) * np.einsum("sr,sr->s", packets[:, beyond : reach + 1 : stride], ahead)
+        step = late[:, length] = delay / (idle + delay)
+        _lengthen(complements[:, length : end + 1], step)
+        if length == end - BLOCK:
+            _lengthen(complements[:, end + 1 : length + width], complements[:, end])
+            end = length - 1
+        top = _either(top, step)
+        if may_settle and distance % interval == 0 and distance > interval:
+            same = _is_same(step, late[:, length + interval])
             unchanged = unchanged + 1 if same else 0
             if unchanged > 1:
-                steps[:, 1:length] = steps[:, length, None]
+                late[:, 1:length] = step[:, None]
                 return
 
 
-def _step_down(
-    steps: ComplexArray, complements: ComplexArray, length: int, idle: ComplexArray, delay: ComplexArray
-) -> None:
-    """Set g_w, and make the complements start one lower."""
-    late = delay / (idle + delay)
-    steps[:, length] = 1 - late
-    complements *= steps[:, length, None]
+def _lengthen(complements: ComplexArray, late: ComplexArray) -> None:
+    """Products that begin lower by what has this complement."""
+    complements *= (1 - late)[:, None]
     complements += late[:, None]
 
 
-def _is_same(step: ComplexArray, before: ComplexArray) -> bool:
-    return bool((np.abs(step - before) <= SAME * np.abs(1 - step)).all())
+def _either(one: ComplexArray, other: ComplexArray) -> ComplexArray:
+    """Complement of a product, from those of its factors."""
+    return one + other * (1 - one)
+
+
+def _is_same(late: ComplexArray, before: ComplexArray) -> bool:
+    return bool((np.abs(late - before) <= SAME * np.abs(late)).all())

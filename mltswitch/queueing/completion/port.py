@@ -90,9 +90,6 @@ def _levels(queues: tuple[ClassQueue, ...]) -> list[Level]:
         levels.append(level)
         if not rate_below:
             break
-    if levels:
-        # Those of the others went when the durations below them were known.
-        levels[-1].admission.forget_tables()
     return levels
 
 
@@ -116,11 +113,7 @@ def _durations(queues: tuple[ClassQueue, ...], total_rate: float) -> tuple[Durat
     level = _level(queues, total_rate)
     if level is None:
         return None
-    if not level.admission.has_tables:
-        level.admission.make_tables()
-    found = _durations_below(level, total_rate - sum(entry.rate for entry in queues))
-    level.admission.forget_tables()
-    return found
+    return _durations_below(level, total_rate - sum(entry.rate for entry in queues))
 
 
 def _solved(queue: ClassQueue, turn: Duration, high: Duration | None, rate_above: float) -> Level:

@@ -22,7 +22,7 @@ from mltswitch.queueing.arrivals import (
     mean_burst_packets,
 )
 from mltswitch.queueing.completion.admission import ClassQueue, filling_packets
-from mltswitch.queueing.completion.tables import binomials
+from mltswitch.queueing.completion.tables import chosen
 from mltswitch.queueing.problem import QueueThresholds, QueueTraffic
 
 LONGEST_PART: Final = 1024
@@ -128,7 +128,6 @@ def _thinned(
     sizes: tuple[int, ...], shares: tuple[float, ...], kept: float
 ) -> tuple[tuple[int, ...], tuple[float, ...], float]:
     """Sizes of bursts of which each packet is kept or not; and the share of bursts of which any is left."""
-    table = binomials(max(sizes), kept, max(sizes))
-    left = sum(share * table[size] for size, share in zip(sizes, shares, strict=True))
+    left = chosen(kept).distributed(np.bincount(sizes, weights=shares))
     some = float(left[1:].sum())
     return tuple(range(1, len(left))), tuple((left[1:] / some).tolist()), some

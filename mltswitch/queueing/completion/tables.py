@@ -10,34 +10,81 @@ from mltswitch.queueing.completion.rational import FloatArray
 
 Array = npt.NDArray[Any]
 """Real at s = 0, complex elsewhere."""
+BLOCK = 64
+"""Rows that are made, and multiplied, together."""
+UNSEEN = 1e-30
+"""Probability of a number chosen below which nobody looks."""
 REMEMBERED_CELLS = 1 << 18
-"""Larger tables (2 MiB) are made anew each time, so that what is remembered stays small."""
+"""Of larger tables (2 MiB) only the last one is remembered."""
 
 
-def binomials(most: int, share: float, room: int) -> FloatArray:
-    """Row n = 0 … most: probabilities that 0, 1, … of n join; the last column is `room` or more."""
-    rounded = 1 << most.bit_length()
-    table = _binomials if rounded * (room + 1) <= REMEMBERED_CELLS else _binomials.__wrapped__
-    return table(rounded, share, room)[: most + 1]
+class Chosen:
+    """How many of n = 0, 1, … are chosen, each with the same probability: rows of the binomial distribution.
+
+    A row is kept as far as it is seen: of 18,000 packets 1,500 numbers. Rows are made as they are asked for.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._blocks: list[tuple[int, FloatArray]] = []
+        """(first column, rows) of BLOCK rows each."""
+        self._last, self._first = np.ones(1), 0
+        """The row behind the last block, and its first column."""
+
+    def row(self, count: int) -> FloatArray:
+        """Probabilities of 0 … count."""
+        first, rows = self._made(count)[count // BLOCK]
+        row = np.zeros(count + 1)
+        row[first : first + rows.shape[1]] = rows[count % BLOCK, : count + 1 - first]
+        return row
+
+    def distributed(self, weights: Array) -> Array:
+        """[…, r]: weight of r chosen, where weights[…, n] is that of n."""
+        flat = weights.reshape(-1, weights.shape[-1])
+        chosen = np.zeros_like(flat)
+        for index, (first, rows) in enumerate(self._made(flat.shape[1] - 1)):
+            part = flat[:, index * BLOCK : (index + 1) * BLOCK]
+            used = np.flatnonzero(part.any(axis=0))
+            if used.size:
+                width = min(rows.shape[1], flat.shape[1] - first)
+                chosen[:, first : first + width] += times_real(part[:, used], rows[used, :width])
+        return chosen.reshape(weights.shape)
+
+    def expected(self, values: Array, most: int) -> Array:
+        """[…, n]: mean of values[…, r] over the r chosen of n = 0 … most; the last stands for all more."""
+        flat = values.reshape(-1, values.shape[-1])
+        means = np.empty((len(flat), most + 1), dtype=flat.dtype)
+        for index, (first, rows) in enumerate(self._made(most)):
+            part = means[:, index * BLOCK : (index + 1) * BLOCK]
+            columns = np.minimum(np.arange(first, first + rows.shape[1]), flat.shape[1] - 1)
+            part[:] = times_real(flat[:, columns], rows[: part.shape[1]].T)
+        return means.reshape(*values.shape[:-1], most + 1)
+
+    def _made(self, most: int) -> list[tuple[int, FloatArray]]:
+        """Blocks with the rows of 0 … most."""
+        while len(self._blocks) * BLOCK <= most:
+            first, row = self._first, self._last
+            rows = np.zeros((BLOCK, len(row) + BLOCK))
+            for count in range(BLOCK):
+                rows[count, : len(row)] = row
+                row = np.append(row * (1 - self._share), 0.0)
+                row[1:] += self._share * rows[count, : len(row) - 1]
+            self._blocks.append((first, rows[:, : max(1, len(row) - 1)]))
+            seen = np.flatnonzero(row > UNSEEN)
+            self._last, self._first = row[seen[0] : seen[-1] + 1], first + int(seen[0])
+        return self._blocks[: most // BLOCK + 1]
 
 
-@lru_cache(maxsize=64)
-def _binomials(most: int, share: float, room: int) -> FloatArray:
-    table = np.zeros((most + 1, room + 1))
-    table[0, 0] = 1.0
-    for count in range(1, most + 1):
-        before, row = table[count - 1], table[count]
-        row[:] = before * (1 - share)
-        row[1:] += share * before[:-1]
-        row[-1] += share * before[-1]
-    table.flags.writeable = False
-    return table
+@lru_cache(maxsize=8)
+def chosen(share: float) -> Chosen:
+    """Rows for one probability; all calls share them."""
+    return Chosen(share)
 
 
 def sums_of_bursts(sizes: bytes, shares: bytes, most_bursts: int, most_packets: int) -> FloatArray:
     """Row k = 0 … most_bursts: probabilities of 0 … most_packets packets in k bursts of random size."""
     rows, columns = 1 << most_bursts.bit_length(), 1 << most_packets.bit_length()
-    table = _sums_of_bursts if rows * columns <= REMEMBERED_CELLS else _sums_of_bursts.__wrapped__
+    table = _sums_of_bursts if rows * columns <= REMEMBERED_CELLS else _large_sums_of_bursts
     return table(sizes, shares, rows, columns)[: most_bursts + 1, : most_packets + 1]
 
 
@@ -56,6 +103,9 @@ def _sums_of_bursts(sizes: bytes, shares: bytes, most_bursts: int, most_packets:
         table[count + 1] = np.maximum(sums[:width], 0.0)
     table.flags.writeable = False
     return table
+
+
+_large_sums_of_bursts = lru_cache(maxsize=1)(_sums_of_bursts.__wrapped__)
 
 
 def times_real(left: Array, right: FloatArray) -> Array:

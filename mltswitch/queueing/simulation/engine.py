@@ -7,8 +7,11 @@ The line never idles while a packet waits, so nothing happens between two arriva
 the other: the loop takes the next arrival, lets the line catch up with it, and decides about its packets.
 """
 
+from collections.abc import Callable
 from math import inf, log
+from typing import ParamSpec, TypeVar, cast
 
+import numba
 import numpy as np
 
 from mltswitch.queueing.simulation.arrays import (
@@ -27,7 +30,22 @@ from mltswitch.queueing.simulation.arrays import (
     Record,
     Records,
 )
-from mltswitch.queueing.simulation.jit import jit
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Compile at the first call; keep the machine code on disk where a folder can be written.
+
+    Where none can (a read-only installation of a user without a home), every process compiles anew.
+    """
+    try:
+        compiled = numba.njit(cache=True, error_model="numpy")(function)
+    except RuntimeError:  # "cannot cache function: no locator available"
+        compiled = numba.njit(error_model="numpy")(function)
+    return cast("Callable[Parameters, Result]", compiled)
+
 
 FORWARD, MARK, DROP_UNIMPORTANT, DROP_LIMIT = range(4)
 """The verdicts, in the order of `decision.Decision`."""

@@ -5,16 +5,15 @@ prefixes; `spraying`; every DSCP map and group that no other entry refers to. Th
 what these tables say, so a state also holds the routes that other switches learn by themselves.
 """
 
-from mltswitch.targets.base import Session
+from mltswitch.targets.base import Guard, Session, Step
 from mltswitch.targets.bmv2.adapt import as_programmed
 from mltswitch.targets.bmv2.capabilities import HARDWARE, PLATFORM
 from mltswitch.targets.bmv2.contents import contents_of
-from mltswitch.targets.bmv2.counters import counter_queries, read_counters
 from mltswitch.targets.bmv2.diff import change_between, restoring_change
-from mltswitch.targets.bmv2.parse import read_files
 from mltswitch.targets.bmv2.ports import STATE_NAME
-from mltswitch.targets.bmv2.read import queries_for, read_answers
-from mltswitch.targets.bmv2.render import FILE, write_files
+from mltswitch.targets.bmv2.read import counter_queries, queries_for, read_answers, read_counters
+from mltswitch.targets.bmv2.render import FILE, read_files, write_files
+from mltswitch.targets.p4runtime import BECOME_PRIMARY
 from mltswitch.targets.target import Target
 
 TARGET = Target(
@@ -31,6 +30,7 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=Guard(enter=(Step(BECOME_PRIMARY),), compares=True),
     restore=restoring_change,
     counter_queries=counter_queries,
     read_counters=read_counters,

@@ -16,10 +16,16 @@ from operator import itemgetter
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
+from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.addresses import ipv4_network, network_text
-from mltswitch.targets.base import Change, RunningState, Step
-from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE, MAXIMUM_GROUPS, QUEUE_DEPTH_PACKETS
+from mltswitch.targets.base import Change, RunningState, Step, Trial
+from mltswitch.targets.bmv2.capabilities import (
+    BACKGROUND_QUEUE,
+    ETHERNET_BYTES,
+    MAXIMUM_GROUPS,
+    QUEUE_COUNT,
+    QUEUE_DEPTH_PACKETS,
+)
 from mltswitch.targets.bmv2.contents import Contents, Level, contents_of, level_in
 from mltswitch.targets.bmv2.entries import (
     DEPTH_METER,
@@ -32,7 +38,15 @@ from mltswitch.targets.bmv2.entries import (
     queue_entry,
 )
 from mltswitch.targets.bmv2.read import tables_in
-from mltswitch.targets.p4runtime import LOAD_PROGRAM, NO_PROGRAM, OUR_PROGRAM, PIPELINE, SET_QUEUE_DEPTH
+from mltswitch.targets.p4runtime import (
+    LOAD_PROGRAM,
+    NO_PROGRAM,
+    OUR_PROGRAM,
+    PIPELINE,
+    PRIORITY_QUEUES,
+    SET_QUEUE_DEPTH,
+    UNKNOWN_MTUS,
+)
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.service_order import Moment, moment_of
 from mltswitch.targets.state import SwitchState
@@ -41,16 +55,18 @@ from mltswitch.targets.state import SwitchState
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """The depth of BMv2's queues, the program, entries: each where it is not the plan's.
 
-    Where the depth cannot be set nothing else is sent, and no program loaded. Nothing can be saved. Raises
-    DeviceError where foreign entries leave no number for a group.
+    Where the depth cannot be set nothing else is sent, and no program loaded. Every other push sends it last,
+    since nothing reads it: our mark tells what was set once. Nothing can be saved. Raises DeviceError where
+    foreign entries leave no number for a group.
     """
     del capabilities
     program = running.answers[PIPELINE].strip()
     tables, contents = tables_in(running.answers), contents_of(wanted)
     writer = _Writer(tables)
     is_shallow = bool(contents.trust) and tables.meters.get(DEPTH_PLACE) != DEPTH_METER
+    depth = f"{SET_QUEUE_DEPTH} {QUEUE_DEPTH_PACKETS}"
     if is_shallow:
-        writer.send(f"{SET_QUEUE_DEPTH} {QUEUE_DEPTH_PACKETS}")
+        writer.send(depth)
     if program != OUR_PROGRAM:
         writer.shown.append(f"# replaces the program that runs: {program}")
         writer.send(LOAD_PROGRAM)
@@ -59,8 +75,44 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     _write(writer, contents, OwnPrefixes(wanted.routes))
     return Change(
         steps=tuple(map(Step, writer.lines)),
+        save=(Step(depth),) if contents.trust and not is_shallow else (),
         text="".join(f"{line}\n" for line in writer.shown),
+        trial=_trial(contents) if contents.levels else None,
     )
+
+
+def _trial(contents: Contents) -> Trial:
+    """Whether BMv2 has the plan's queues: what is for one that it lacks, it drops and counts nowhere.
+
+    simple_switch.cpp, SimpleSwitch::enqueue; our program has counted the packet as let in by then.
+    """
+    needed = 1 + max(queue for _, queue in contents.levels)
+    frames = {port: level.frame_bytes for (port, _), level in contents.levels.items()}
+
+    def judge(answer: str) -> tuple[str, ...]:
+        queues, *mtus = answer.splitlines() or [""]
+        if not queues.isdecimal():
+            return (
+                f"nobody can tell whether the switch has the plan's {needed} priority queues, and it drops "
+                f"unseen what is for one that it lacks: {answer}",
+            )
+        if int(queues) < needed:
+            raise HazardError(
+                f"has {queues} priority queue{'' if queues == '1' else 's'} a port, and drops unseen what is "
+                f"for another one: the plan uses {needed}",
+                hint=f"start it again with `-- --priority-queues {QUEUE_COUNT}` behind its own options",
+            )
+        if mtus and mtus[0].startswith(UNKNOWN_MTUS):
+            return (f"nobody can tell the MTUs of its ports: {mtus[0].removeprefix(UNKNOWN_MTUS)}",)
+        known = {int(port): int(mtu) for port, mtu in map(str.split, mtus)}
+        return tuple(
+            f"{name} has an MTU of {known[port]}, below the plan's {planned}: the kernel drops longer "
+            "packets, which the switch counts as forwarded"
+            for name, port in contents.numbers.items()
+            if (planned := frames[port] - ETHERNET_BYTES) > known.get(port, planned)
+        )
+
+    return Trial(PRIORITY_QUEUES, judge)
 
 
 def restoring_change(

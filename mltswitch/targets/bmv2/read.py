@@ -5,9 +5,9 @@ from ipaddress import IPv4Network
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.plan import NO_ADDRESS
+from mltswitch.plan import NO_ADDRESS, trailing_number
 from mltswitch.targets.addresses import ipv4_network
-from mltswitch.targets.base import RunningState
+from mltswitch.targets.base import EgressCounters, QueueCounters, RunningState
 from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
 from mltswitch.targets.bmv2.contents import (
     NOWHERE,
@@ -28,7 +28,8 @@ from mltswitch.targets.bmv2.entries import (
     hops_of,
     place_of,
 )
-from mltswitch.targets.p4runtime import ENTRIES, METERS, NO_PROGRAM, OUR_PROGRAM, PIPELINE
+from mltswitch.targets.common import json_in, known_form
+from mltswitch.targets.p4runtime import COUNTERS, ENTRIES, METERS, NO_PROGRAM, OUR_PROGRAM, PIPELINE
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.units import BITS_PER_BYTE
@@ -185,3 +186,24 @@ def _notes(program: str, tables: Tables, wanted: SwitchState, contents: Contents
             f"such as {foreign[0][:120]!r}"
         )
     yield NOTHING_LASTS
+
+
+def counter_queries(_wanted: SwitchState) -> tuple[str, ...]:
+    """One question for all ports."""
+    return (COUNTERS,)
+
+
+def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCounters:
+    """Packets let into a queue, or not: nothing counts those that leave it. Raises DeviceError."""
+    with known_form(COUNTERS):
+        cells = json_in(answers[COUNTERS]) if answers[COUNTERS] else {}
+        return {
+            (port.name, queue.queue): EgressCounters(
+                admitted_packets=found["forwarded_unmarked"] + found["forwarded_marked"],
+                dropped_packets=found["dropped_unimportant"] + found["dropped_limit"],
+                ce_marked_packets=found["forwarded_marked"],
+            )
+            for port in wanted.ports
+            for queue in port.queues
+            if (found := cells.get(f"{trailing_number(port.name)} {queue.queue}")) is not None
+        }

@@ -11,19 +11,24 @@ from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.cumulus.capabilities import HARDWARE
 from mltswitch.targets.cumulus.commands import PORT_NAME
-from mltswitch.targets.cumulus.counters import counter_queries, read_counters
-from mltswitch.targets.cumulus.diff import TIMER, change_between, restoring_change
+from mltswitch.targets.cumulus.diff import GUARD, TIMER, change_between, restoring_change
 from mltswitch.targets.cumulus.document import check_expressible
-from mltswitch.targets.cumulus.parse import read_files
-from mltswitch.targets.cumulus.read import PLATFORM, SYSTEM, identify, queries_for, read_answers
-from mltswitch.targets.cumulus.render import COMMANDS, YAML, write_files
+from mltswitch.targets.cumulus.read import (
+    PLATFORM,
+    SYSTEM,
+    counter_queries,
+    identify,
+    queries_for,
+    read_answers,
+    read_counters,
+)
+from mltswitch.targets.cumulus.render import COMMANDS, YAML, read_files, write_files
 from mltswitch.targets.lldp import nvue_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform="cumulus",
     session=Session.SHELL,
-    netmiko_type="cumulus_linux",
     models=HARDWARE,
     files=(COMMANDS, YAML),
     port_name=PORT_NAME,
@@ -36,6 +41,7 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=GUARD,
     restore=restoring_change,
     counter_queries=counter_queries,
     read_counters=read_counters,

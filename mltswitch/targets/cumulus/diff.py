@@ -6,13 +6,15 @@ pending: they would be applied, too. A push that broke before the apply leaves i
 is pending is ours, it is dropped first.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, printable
-from mltswitch.targets.base import Change, RunningState, Step, Timer
+from mltswitch.targets.base import Change, Guard, RunningState, Step, Timer
+from mltswitch.targets.common import shell_lock
 from mltswitch.targets.cumulus.commands import set_commands, unset_commands
 from mltswitch.targets.cumulus.document import (
     MAP_OF,
@@ -24,10 +26,10 @@ from mltswitch.targets.cumulus.document import (
 )
 from mltswitch.targets.cumulus.ingress import OWN_ACLS
 from mltswitch.targets.cumulus.interpret import OWN_PROFILE, static_routes
-from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, flatten
-from mltswitch.targets.cumulus.read import PENDING, pending_changes, running_config
+from mltswitch.targets.cumulus.leaves import Leaves, Path, Tree, flatten, nest
+from mltswitch.targets.cumulus.read import CONFIG, PENDING, pending_changes, running_config, state_with
 from mltswitch.targets.routes import OwnPrefixes
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.state import SwitchState, differences
 
 APPLY: Final = "nv config apply -y"
 APPLY_SECONDS: Final = 600.0
@@ -50,14 +52,17 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     before = _known_leaves(config)
     after = _merged(config, before, wanted)
     commands = commands_between(before, after)
+    stays = differences(wanted, state_with(nest(after), wanted))
     if not commands:
-        return Change((), SAVE)
+        return Change((), SAVE, stays=stays)
     if _drops_pending(running.answers, before, after, {port.name for port in wanted.ports}):
         commands.insert(0, DETACH)
     steps = [Step(command, prepares=True) for command in commands]
     text = [*commands, "# back to the state before:"]
     text += [f"#   {printable(command)}" for command in commands_between(after, before)]
-    return Change((*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n", WAY_BACK)
+    return Change(
+        (*steps, Step(APPLY, seconds=APPLY_SECONDS)), SAVE, "\n".join(text) + "\n", WAY_BACK, stays=stays
+    )
 
 
 def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name: str, seconds: int) -> Change:
@@ -70,8 +75,23 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
     return replace(change, steps=tuple(steps))
 
 
-TIMER: Final = Timer(_timed, lambda _: (Step("nv config apply --confirm-yes || true"),), is_named=False)
-"""NVUE refuses where nothing waits any more: kept before, or gone back, which the next look tells."""
+TIMER: Final = Timer(
+    _timed,
+    lambda _: (Step("nv config apply --confirm-yes"),),
+    is_named=False,
+    has_ended=re.compile(r"\bno\b[^:]*\b(?:waits|waiting|pending|confirm\w*)\b", re.IGNORECASE),
+)
+"""NVUE refuses where nothing waits any more: kept before, or gone back, which the next look tells. No manual
+has the words of that refusal, so one of other words is an error, which quotes them."""
+
+GUARD: Final = Guard(
+    shell_lock(),
+    busy="pgrep -af '[n]v (set|unset|config (apply|save|detach|patch|replace))( |$)' || test $? -eq 1",
+    compares=True,
+    whole=CONFIG,
+    discard=(Step(DETACH),),
+)
+"""`nv` waits until nvued has applied a revision, also when nobody hears it any more; a revision is whole."""
 
 
 def restoring_change(

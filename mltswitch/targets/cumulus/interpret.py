@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mltswitch.capabilities import BitRate, Unlimited
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
-from mltswitch.targets.common import NO_NEXT_HOP, as_discarding
+from mltswitch.targets.common import NO_NEXT_HOP, as_discarding, indices_of
 from mltswitch.targets.cumulus.capabilities import KILOBIT, LARGEST_RATE_KBPS, TRAFFIC_CLASSES
 from mltswitch.targets.cumulus.document import CERTAIN, DISCARD, MAP_OF, PROFILE, STATIC
 from mltswitch.targets.cumulus.ingress import changes_packets, foreign_acls, rewriting_of
@@ -104,6 +104,22 @@ class Interpreter:
         """Traffic class of a switch priority."""
         return int(at(self._queue_map, priority).get("traffic-class", priority))
 
+    def led_to(self, port: str, priority: int) -> tuple[tuple[int, ...], str]:
+        """Code points that a port leads to a switch priority now, and the setting that does without them."""
+        name = at(self._config, "interface", port, "qos", "mapping").get("profile", GLOBAL)
+        mapping = at(self._config, "qos", "mapping", name)
+        trust = mapping.get("trust", "l2")
+        is_left = trust == "port" and str(mapping.get("port-default-sp", "0")) != str(priority)
+        otherwise = "" if is_left or trust == "l3" else f"qos mapping {name} trust {trust}"
+        if trust not in {"l3", "both"}:
+            return (), otherwise
+        entries = at(mapping, "dscp")
+        leads_to = (
+            at(entries, str(dscp)).get("switch-priority", str(dscp >> _CODE_POINT_BITS))
+            for dscp in range(DSCP_COUNT)
+        )
+        return indices_of(leads_to, str(priority)), otherwise
+
     def spread(self, mapping: str) -> dict[int, tuple[int, ...]]:
         """Queue → code points, by the mapping profile of this name."""
         if mapping not in self._spread:
@@ -182,7 +198,7 @@ class _PortReader:
         if pause != GLOBAL or at(self._qos, "link-pause", pause):
             self._unexpected.append(f"qos link-pause profile {pause}")
         rewrite = at(self._qos, "remark", self._profile("remark")).get("rewrite", "")
-        if rewrite in {"l3", "both"}:
+        if rewrite not in {"", "l2"}:
             self._unexpected.append(f"qos remark rewrite {rewrite}")
         roce = at(self._qos, "roce")
         # Without attributes it is on, too, and it leads other switch priorities to other queues.

@@ -11,11 +11,14 @@ Path = tuple[str, ...]
 Leaves = dict[Path, str]
 """Path → value; an object without attributes has the value "" ."""
 
-_LISTED: Final = frozenset({"interface", "dscp", "pcp", "switch-priority", "traffic-class"})
+_LISTED: Final = frozenset({"interface", "member", "dscp", "pcp", "switch-priority", "traffic-class"})
 """Nodes whose children NVUE may join to a range, `swp1-16`."""
 _RANGE: Final = re.compile(
     r"(?P<stem>(?:[a-z]+(?:[0-9]{1,3}s)?)?)(?P<first>[0-9]{1,4})(?:-(?P=stem)?(?P<last>[0-9]{1,4}))?"
 )
+
+MOST_ENTRIES: Final = 100_000
+"""That ranges inside one another may name, `swp0-999` with `dscp 0-999` below."""
 
 
 def flatten(tree: Mapping[str, Any]) -> Leaves:
@@ -57,16 +60,23 @@ def expanded(tree: Mapping[str, Any]) -> Tree:
 
     A port may stand in a range and by itself, each with a part of its settings. Raises ValueError.
     """
-    return _expanded(tree, is_listed=False)
+    return _expanded(tree, is_listed=False)[0]
 
 
-def _expanded(tree: Mapping[str, Any], *, is_listed: bool) -> Tree:
+def _expanded(tree: Mapping[str, Any], *, is_listed: bool) -> tuple[Tree, int]:
+    """(the tree, how many entries it has at all depths)."""
     result: Tree = {}
+    count = 0
     for key, value in tree.items():
-        below = _expanded(value, is_listed=key in _LISTED) if isinstance(value, Mapping) else _text(value)
-        for name in expand_names(str(key)) if is_listed else (str(key),):
+        is_tree = isinstance(value, Mapping)
+        below, inside = _expanded(value, is_listed=key in _LISTED) if is_tree else (_text(value), 0)
+        names = expand_names(str(key)) if is_listed else (str(key),)
+        count += len(names) * (1 + inside)
+        if count > MOST_ENTRIES:
+            raise ValueError(f"ranges stand for more than {MOST_ENTRIES:,} entries at {str(key)[:60]!r}")
+        for name in names:
             result[name] = _merged(result.get(name), below)
-    return result
+    return result, count
 
 
 def _text(value: object) -> str | Tree:
@@ -97,7 +107,7 @@ def expand_names(text: str) -> tuple[str, ...]:
         stem = match["stem"] or stem
         first = int(match["first"])
         last = int(match["last"] or first)
-        if last < first:
-            raise ValueError(f"{text!r} is no range")
+        if not first <= last < first + MOST_ENTRIES - len(names):
+            raise ValueError(f"{text[:60]!r} is no range, or a long one")
         names += (f"{stem}{number}" for number in range(first, last + 1))
     return tuple(names)

@@ -7,19 +7,19 @@ stay as they are. A push is undone by binding what was bound before it; objects 
 are made anew.
 """
 
-from mltswitch.targets.base import Session
+from mltswitch.targets.base import Guard, Session
+from mltswitch.targets.configuration_lock import configuration_lock
 from mltswitch.targets.dell_sonic.capabilities import HARDWARE, PLATFORM, REFUSED
 from mltswitch.targets.dell_sonic.diff import change_between
-from mltswitch.targets.dell_sonic.parse import read_files
-from mltswitch.targets.dell_sonic.read import queries_for, read_answers
-from mltswitch.targets.dell_sonic.render import FILE, PORT_NAME, check_expressible, write_files
+from mltswitch.targets.dell_sonic.read import QUERY, queries_for, read_answers
+from mltswitch.targets.dell_sonic.render import FILE, PORT_NAME, check_expressible, read_files, write_files
 from mltswitch.targets.dell_sonic.restore import restore_to
 from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform=PLATFORM,
     session=Session.CLI,
-    netmiko_type="dell_sonic",
+    dialect="dell_sonic",
     models=HARDWARE,
     refused=REFUSED,
     files=(FILE,),
@@ -31,5 +31,10 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=Guard(
+        configuration_lock(QUERY, "class-map {} match-type fields match-all", "no class-map {}"),
+        compares=True,
+        whole=QUERY,
+    ),
     restore=restore_to,
 )

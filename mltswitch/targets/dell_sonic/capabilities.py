@@ -98,8 +98,9 @@ _UNVERIFIED: Final = unverified(
         "multicast-queues": "packets to several receivers have queues of their own, which nobody configures "
         "here",
         "unnamed-queues": "a port whose scheduler policy is replaced: queues 3 and 4 get the chip's default",
-        "chip-name": "the chip: nothing that is read names it, so compare `show version` with the plan's "
-        "hardware by hand",
+        "chip-name": "show version: names the platform and HwSKU as Dell's user guides print it, and a box "
+        "that is not among those of the hardware here is told by a note",
+        "mark-shown": "class-map: one without a match is shown, and does nothing",
         "second-next-hop": "routes: a second next hop of a prefix shares its traffic until the first one "
         "goes",
         "flow-control-shown": "flowcontrol receive on: the form in which a switch shows it",
@@ -161,6 +162,14 @@ TOMAHAWK3: Final = _chip(
     description="Dell Z9332F-ON (Tomahawk 3, 32 x 400G) under Enterprise SONiC",
 )
 HARDWARE: Final = MappingProxyType({each.hardware: each for each in (TRIDENT3, TOMAHAWK2, TOMAHAWK3)})
+BOX_CHIPS: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("s5232f", "s5248f"), TRIDENT3.hardware),
+        "z9264f": TOMAHAWK2.hardware,
+        "z9332f": TOMAHAWK3.hardware,
+    }
+)
+"""A word in the name of a platform → its chip."""
 REFUSED: Final = MappingProxyType(
     {
         "trident2": "no public list of Enterprise SONiC's switches has one with this chip",

@@ -20,7 +20,7 @@ a next hop. Routes to other prefixes of ours are removed last.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from ipaddress import IPv4Network
 from typing import Final
@@ -29,7 +29,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, RunningState, Step
 from mltswitch.targets.dell_sonic.names import PREFIX, QUEUE_MAP, UNTRUSTED, between_policy_name
-from mltswitch.targets.dell_sonic.read import read_configuration, route_state
+from mltswitch.targets.dell_sonic.read import read_configuration, route_state, state_with
 from mltswitch.targets.dell_sonic.render import render_text
 from mltswitch.targets.dell_sonic.scheduling import (
     Moment,
@@ -60,7 +60,7 @@ from mltswitch.targets.dell_sonic.settings import (
     curve_of,
 )
 from mltswitch.targets.routes import OwnPrefixes
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.state import SwitchState, differences
 
 SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step("end"), Step("write memory", seconds=SAVE_SECONDS), Step("configure terminal"))
@@ -105,7 +105,38 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
                 where=f"port {name}",
                 hint="`show interface status` lists them; `interface-naming standard` names them Eth1/1",
             )
-    return change_of(_Changes(now, then, wanted).lines())
+    after = replace(state_with(_after(now, then), wanted), routes=wanted.routes)
+    return replace(change_of(_Changes(now, then, wanted).lines()), stays=differences(wanted, after))
+
+
+def _after(now: Configuration, then: Configuration) -> Configuration:
+    """The configuration when all lines of a change have been entered."""
+    ports = dict(now.ports)
+    for name, goal in then.ports.items():
+        old = ports[name]
+        kept = {queue: bound for queue, bound in old.wred.items() if not bound.startswith(PREFIX)}
+        for queue in then.schedulers[goal.scheduler].queues:
+            kept.pop(queue, None)
+        policy = goal.policy or ("" if old.policy.startswith(PREFIX) else old.policy)
+        ports[name] = replace(
+            old,
+            wred={**kept, **goal.wred},
+            scheduler=goal.scheduler,
+            maps={**old.maps, **goal.maps},
+            policy=policy,
+        )
+    kinds = {**now.maps, **then.maps}
+    return replace(
+        now,
+        wred={**now.wred, **then.wred},
+        schedulers={**now.schedulers, **then.schedulers},
+        maps={kind: {**now.maps.get(kind, {}), **then.maps.get(kind, {})} for kind in kinds},
+        ports=ports,
+        flows={
+            name: tuple(dict.fromkeys((*now.flows.get(name, ()), *then.flows.get(name, ()))))
+            for name in {**now.flows, **then.flows}
+        },
+    )
 
 
 def change_of(lines: Iterable[Line]) -> Change:

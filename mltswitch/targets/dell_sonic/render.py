@@ -1,14 +1,17 @@
-"""State in the language of Enterprise SONiC: one file, each mode between its line and `exit`."""
+"""State in the language of Enterprise SONiC, one file with an `exit` for each mode, and read back."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 from mltswitch.capabilities import Bandwidth, BitRate, Capabilities
-from mltswitch.errors import UnsupportedPlanError
+from mltswitch.errors import DeviceError, UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import check_lines
 from mltswitch.targets.dell_sonic.capabilities import (
     BITS_OF_KBPS,
     KILOBYTE,
@@ -22,11 +25,24 @@ from mltswitch.targets.dell_sonic.names import (
     wred_policy_name,
 )
 from mltswitch.targets.dell_sonic.rewriting import Rewriting
-from mltswitch.targets.dell_sonic.sections import BLACKHOLE, number_list, with_modes
-from mltswitch.targets.dell_sonic.settings import IDENTITY, classification_of, untrusted_entries
+from mltswitch.targets.dell_sonic.sections import (
+    BLACKHOLE,
+    configuration_of,
+    file_lines,
+    number_list,
+    with_modes,
+)
+from mltswitch.targets.dell_sonic.settings import (
+    IDENTITY,
+    Configuration,
+    Interpreter,
+    PortKey,
+    classification_of,
+    untrusted_entries,
+)
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.state import QueueState, RouteState, SwitchState
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 from mltswitch.wire.tos import DSCP_COUNT
 
@@ -213,3 +229,43 @@ def check_expressible(state: SwitchState) -> None:
             )
         if sorted(dscp for queue in queues for dscp in queue.dscps) != list(range(DSCP_COUNT)):
             raise UnsupportedPlanError("not every code point leads to one queue", where=where)
+
+
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`, in any order of lines.
+
+    Every line has to be one that the state, written anew, has too: that is the whole grammar.
+    """
+    del capabilities
+    text = files[FILE]
+    lines = list(file_lines(text))
+    try:
+        state = _state(configuration_of(map(itemgetter(1), lines)))
+    except DeviceError as error:
+        raise LineError(0, "", str(error)) from None
+    rendered = render_text(state)
+    if rendered != text:
+        check_lines(lines, file_lines(rendered))
+    return state
+
+
+def _state(configuration: Configuration) -> SwitchState:
+    policies = {settings.policy for settings in configuration.ports.values()}
+    background = max((configuration.rewriting(name)[0].background_dscp for name in policies), default=0)
+    interpreter = Interpreter(configuration, background)
+    known: dict[PortKey, PortState] = {}
+    ports: list[PortState] = []
+    for name, settings in configuration.ports.items():
+        policy = configuration.schedulers.get(settings.scheduler)
+        if policy is None or not policy.queues:
+            raise LineError(0, "", f"interface {name} lacks a scheduler-policy with queues")
+        if settings.key not in known:
+            *first, last = policy.queues
+            lossless = interpreter.lossless_queues(name, policy.queues)
+            known[settings.key] = interpreter.port_state(name, [*first, *lossless, last])
+        one = known[settings.key]
+        if one.unexpected:
+            raise LineError(0, "", f"interface {name}: {one.unexpected[0]}")
+        ports.append(PortState(name, one.trusted, None, one.queues, rewritten=one.rewritten))
+    routes = tuple(RouteState(route.prefix, route.next_hop, route.port) for route in configuration.routes)
+    return SwitchState(tuple(ports), routes, background_dscp=background)

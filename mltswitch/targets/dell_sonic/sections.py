@@ -9,6 +9,7 @@ remembered by their text.
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from ipaddress import IPv4Address
 from itertools import groupby, takewhile
@@ -18,6 +19,7 @@ from typing import Final
 from mltswitch.errors import DeviceError
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import LineError
+from mltswitch.targets.common import numbers_in
 from mltswitch.targets.dell_sonic.names import PREFIX
 from mltswitch.targets.dell_sonic.rewriting import with_number
 from mltswitch.targets.dell_sonic.settings import (
@@ -28,6 +30,8 @@ from mltswitch.targets.dell_sonic.settings import (
     SchedulerPolicy,
     StaticRoute,
 )
+from mltswitch.targets.foreign import touches_port, touches_switch
+from mltswitch.wire.tos import DSCP_COUNT
 
 Path = tuple[str, ...]
 """The lines that opened the modes in which a line stands, outermost first."""
@@ -68,16 +72,21 @@ _BOUND: Final = re.compile(r"queue ([0-9]{1,2}) wred-policy (\S+)")
 _PAUSED: Final = re.compile(r"priority-flow-control priority ([0-9,-]{1,15})")
 _SERVICE_POLICY: Final = "service-policy type qos in "
 _ASYMMETRIC: Final = "priority-flow-control asymmetric"
-_PAUSED_AS_A_WHOLE: Final = ("flowcontrol receive on", "flowcontrol both")
-"""IEEE 802.3x: a pause frame holds back all queues of the port."""
-_LARGEST_ENTRY: Final = 63
+_KNOWN_OF_PORT: Final = re.compile(
+    r"priority-flow-control watchdog .*|flowcontrol (?:receive|send) off|ars .*"
+)
+"""What acts on priorities with flow control alone; adaptive routing."""
+_KNOWN: Final = re.compile(
+    r"buffer init lossless|roce enable(?: force-defaults)?|priority-flow-control watchdog .*"
+)
+"""Of the switch: what makes queues 3 and 4 lossless, for good, which no plan uses otherwise (HLD)."""
 _COMMENT: Final = re.compile(r"![ -~]*")
 
 
 def running_lines(text: str) -> Iterator[Placed]:
     """Lines of `show running-configuration`; without indentation, only such as a section can have."""
     lines = text.splitlines()
-    is_indented = any(line[:1].isspace() and line.strip("! ") for line in lines)
+    is_indented = _is_indented(lines)
     path: Path = ()
     keywords: tuple[str, ...] = ()
     for line in lines:
@@ -85,6 +94,8 @@ def running_lines(text: str) -> Iterator[Placed]:
         if not words or words.startswith("!"):
             continue
         is_outside = not line[0].isspace()
+        if not is_outside and not path:
+            continue  # of a section that is nobody's here
         if is_outside and (opener := _opener(words)):
             path = (_SPLIT_PORT.sub(r"interface \1\2", words),)
             keywords = _KEYWORDS[opener]
@@ -96,6 +107,10 @@ def running_lines(text: str) -> Iterator[Placed]:
         else:
             is_inside = is_indented or words.partition(" ")[0] in keywords
             yield (path if is_inside else ()), words
+
+
+def _is_indented(lines: Iterable[str]) -> bool:
+    return any(line[:1].isspace() and line.strip("! ") for line in lines)
 
 
 def file_lines(text: str) -> Iterator[tuple[int, Placed]]:
@@ -174,7 +189,9 @@ def running_configuration(text: str) -> Configuration:
         for line in text.splitlines()
         if line and not line[0].isspace() and _opener(line)
     )
-    return configuration_of(running_lines(text), openers)
+    found = configuration_of(running_lines(text), openers)
+    # Pasted, lines of the whole switch cannot be told from those in sections of others.
+    return found if _is_indented(text.splitlines()) else replace(found, foreign=())
 
 
 class _Builder:
@@ -187,6 +204,7 @@ class _Builder:
         self._routes: list[StaticRoute] = []
         self._strange: dict[str, list[str]] = {}
         self._flows: dict[str, list[Placed]] = {}
+        self._foreign: list[str] = []
 
     def configuration(self) -> Configuration:
         return Configuration(
@@ -200,6 +218,7 @@ class _Builder:
             tuple(self._routes),
             {name: tuple(lines) for name, lines in self._strange.items()},
             {name: tuple(lines) for name, lines in self._flows.items()},
+            tuple(self._foreign),
         )
 
     def open(self, opener: str) -> None:
@@ -222,6 +241,8 @@ class _Builder:
             for _, words in lines:
                 if words.startswith(_ROUTE):
                     self._add_route(words)
+                elif touches_switch(words) and not _KNOWN.fullmatch(words):
+                    self._foreign.append(words)
             return
         self.open(opener)
         if opener.startswith(_INTERFACE):
@@ -301,12 +322,14 @@ def _port_settings(lines: tuple[str, ...]) -> PortSettings:
             kind, _, name = rest.partition(" ")
             maps[kind] = name
         elif word == "priority-flow-control" and (match := _PAUSED.fullmatch(words)):
-            paused += numbers_of(match[1]) or ()
+            if (numbers := numbers_of(match[1])) is None:
+                raise DeviceError(f"cannot read {words!r}")
+            paused += numbers
         elif words == _ASYMMETRIC:
             is_asymmetric = True
         elif words.startswith(_SERVICE_POLICY):
             policy = words.removeprefix(_SERVICE_POLICY)
-        elif words.startswith("service-policy type qos out") or words in _PAUSED_AS_A_WHOLE:
+        elif touches_port(words) and not _KNOWN_OF_PORT.fullmatch(words):
             others.append(words)
     return PortSettings(
         MappingProxyType(wred),
@@ -316,21 +339,16 @@ def _port_settings(lines: tuple[str, ...]) -> PortSettings:
         tuple(others),
         is_asymmetric,
         policy,
+        lines,
     )
 
 
 def numbers_of(text: str) -> list[int] | None:
     """`0-2,5` as numbers up to 63; None for what is no such list."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        if not (part.isascii() and first.isdecimal()) or ("-" in part and not last.isdecimal()):
-            return None
-        start, end = int(first), int(last or first)
-        if not start <= end <= _LARGEST_ENTRY:
-            return None
-        found += range(start, end + 1)
-    return found
+    try:
+        return [number for part in text.split(",") for number in numbers_in(part, DSCP_COUNT)]
+    except ValueError:
+        return None
 
 
 def number_list(numbers: Iterable[int]) -> str:

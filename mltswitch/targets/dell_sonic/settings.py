@@ -41,8 +41,10 @@ IDENTITY: Final[Mapping[int, int]] = {number: number for number in range(QUEUE_C
 NO_NEXT_HOP: Final = IPv4Address(0)
 NO_QUEUE: Final = -1
 """Where a traffic class leads that a map leaves out."""
-_DISTURBING_MAPS: Final = ("dot1p-tc", "tc-dscp")
-"""Kinds of maps that classify by something else, or overwrite the DSCP."""
+_READ_MAPS: Final = frozenset(
+    {DSCP_MAP_KIND, QUEUE_MAP_KIND, GROUP_MAP_KIND, PAUSE_QUEUE_MAP_KIND, PAUSE_GROUP_MAP_KIND}
+)
+"""Other kinds of maps classify by something else, or overwrite the DSCP."""
 _STEP: Final = re.compile(
     r"minimum-threshold ([1-9][0-9]{0,4}) maximum-threshold ([1-9][0-9]{0,4}) drop-probability ([0-9]{1,3})"
 )
@@ -89,6 +91,8 @@ class PortSettings:
     """Flow control by priority that heeds pause frames of every priority, and sends those of `paused`."""
     policy: str = ""
     """Policy-map that acts on packets as they arrive."""
+    lines: tuple[str, ...] = ()
+    """All of them, as they stand."""
 
     @property
     def key(self) -> PortKey:
@@ -126,6 +130,8 @@ class Configuration:
     """Name of an object of ours → lines in it that nobody here knows."""
     flows: Mapping[str, tuple[Key, ...]]
     """`class-map NAME` or `policy-map NAME` → its lines."""
+    foreign: tuple[str, ...] = ()
+    """Lines of the whole switch that touch queues and that nobody here knows."""
 
     def map_entries(self, kind: str, name: str) -> Mapping[int, int]:
         """Entries of a map; none where it does not exist."""
@@ -268,7 +274,7 @@ class _PortReader:
 
     def _check_maps(self) -> None:
         self._unexpected += (
-            f"qos-map {kind} {self._port.maps[kind]}" for kind in _DISTURBING_MAPS if kind in self._port.maps
+            f"qos-map {kind} {name}" for kind, name in self._port.maps.items() if kind not in _READ_MAPS
         )
 
     def _rewritten(self) -> tuple[int, ...]:

@@ -12,11 +12,10 @@ import re
 
 from mltswitch.targets.base import Release, Session
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
-from mltswitch.targets.eos.diff import TIMER, change_between
+from mltswitch.targets.eos.diff import GUARD, TIMER, change_between
 from mltswitch.targets.eos.grammar import PORT_NAME
-from mltswitch.targets.eos.parse import read_files
 from mltswitch.targets.eos.read import HOSTNAME, VERSION, hardware_of, identify, queries_for, read_answers
-from mltswitch.targets.eos.render import FILE, check_expressible, write_files
+from mltswitch.targets.eos.render import FILE, check_expressible, read_files, write_files
 from mltswitch.targets.eos.restore import restore_to
 from mltswitch.targets.lldp import eos_neighbours
 from mltswitch.targets.target import Target
@@ -24,7 +23,7 @@ from mltswitch.targets.target import Target
 TARGET = Target(
     platform="eos",
     session=Session.CLI,
-    netmiko_type="arista_eos",
+    dialect="arista_eos",
     models=HARDWARE,
     refused=REFUSED,
     files=(FILE,),
@@ -36,6 +35,7 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=GUARD,
     restore=restore_to,
     timer=TIMER,
     identity_queries=(HOSTNAME, VERSION),

@@ -203,6 +203,9 @@ BOX_CHIPS: Final = MappingProxyType(
     {name: each.chip for name, each in hardware_data().boxes.items()} | {"7060dx4-32": TOMAHAWK3.hardware}
 )
 """Name of a box in small letters, without the `DCS-` that Arista's begin with → chip."""
+R_SERIES: Final = ("7020", "7280", "7500", "7800")
+"""How boxes begin whose R says that the chip is a Jericho (AVD, platform-settings.md: Jericho based platforms
+7280R to 7280R3, 7500R to 7500R3, 7800R3)."""
 
 
 def queue_word(capabilities: Capabilities) -> str:

@@ -8,10 +8,12 @@ queues; then policy maps leave ports that should have none; then ports are trust
 may trust CoS, which leads to any queue; then thresholds and rates are tightened. A phase covers all ports
 before the next begins, because packets that one port classifies leave through the others.
 
-Sessions of ours that a broken push left behind are thrown away. One that waits for its confirmation is
-confirmed where the switch runs the plan; else nobody can know which of both the operator wants.
+One of ours that waits for its confirmation is confirmed where the switch runs the plan; else nobody can know
+which of both the operator wants.
 """
 
+import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
@@ -19,7 +21,7 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import Change, RunningState, Step, Timer
+from mltswitch.targets.base import Change, Claim, Guard, Lock, RunningState, Step, Timer
 from mltswitch.targets.common import NO_NEXT_HOP, NULL_INTERFACE, PortSetting, QueueSetting
 from mltswitch.targets.eos.capabilities import queue_word
 from mltswitch.targets.eos.grammar import Line, MapClass, MapDscp, OwnSetting, PolicyText, parse_lines
@@ -31,17 +33,22 @@ from mltswitch.targets.eos.policy import (
     sequence_number,
 )
 from mltswitch.targets.eos.read import (
-    OWN_SESSION,
+    LOCK_SESSION,
+    RUNNING_CONFIG,
+    SESSIONS,
     RunningSettings,
+    next_number,
     read_sessions,
     read_settings,
+    saves_at_commit,
+    state_with,
     waiting_sessions,
 )
 from mltswitch.targets.eos.render import render_text
 from mltswitch.targets.eos.settings import TRUSTED, Detection, PortSettings
 from mltswitch.targets.eos.text import indented
 from mltswitch.targets.remap import policy_of
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import RouteState, SwitchState, differences
 
 CONFIRM_WITHIN: Final = "00:10:00"
 """After which the switch restores what ran before: longer than reading back takes."""
@@ -77,34 +84,71 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     sessions = read_sessions(running.answers)
     waiting = waiting_sessions(sessions)
+    if others := waiting_sessions(sessions, own=False):
+        raise DeviceError(
+            f"config session {others[0]}, which is not ours, waits for its commit timer: it may take back "
+            "what runs, and until then the switch takes no other commit",
+            where=SESSIONS,
+            hint=f"wait, or ask who committed it: `configure session {others[0]} commit` keeps it, "
+            f"`configure session {others[0]} abort` undoes it",
+        )
     planned = list(parse_lines(render_text(wanted, capabilities)))
     settings = read_settings(running.answers, wanted, capabilities)
     lines = [
         *_settings(planned, settings, wanted, queue_word(capabilities)),
         *(((), text) for text in route_lines(running.state.routes, wanted.routes)),
     ]
+    after = state_with(running.answers, _after(planned, settings, wanted), wanted)
+    stays = differences(wanted, replace(after, routes=wanted.routes))
     if not lines:
-        return Change((), save_steps(waiting))
+        return Change((), save_steps(waiting), stays=stays)
     if waiting:
         raise DeviceError(
             f"a push waits to be confirmed, in config session {waiting[0]}, and what runs is not the plan",
             hint=f"`configure session {waiting[0]} commit` keeps it, `configure session {waiting[0]} abort` "
             f"undoes it, and after at most {CONFIRM_WITHIN} the switch undoes it by itself",
         )
-    return session_change(lines, sessions)
+    if saves_at_commit(running.answers):
+        raise DeviceError(
+            "the switch saves each commit to its startup configuration, before a change was read back",
+            where=SESSIONS,
+            expected="saveToStartupConfigOnCommit false",
+            hint="switch that off for config sessions: a push saves by itself, after it has read back",
+        )
+    return replace(session_change(lines, sessions), stays=stays)
+
+
+def _after(lines: Iterable[Line], found: RunningSettings, wanted: SwitchState) -> RunningSettings:
+    """The settings when all lines of a change have been entered."""
+    maps, policies, ports = found.maps, OwnPolicies(), dict(found.ports)
+    for port in wanted.ports:
+        settings = ports[port.name]
+        used = {queue.queue for queue in port.queues if not queue.is_lossless}
+        queues = (
+            replace(queue, minimum=None, maximum=None) if number in used else queue
+            for number, queue in enumerate(settings.queues)
+        )
+        policy = "" if settings.policy in CLASSES else settings.policy
+        ports[port.name] = replace(settings, queues=tuple(queues), policy=policy)
+    for line in lines:
+        match line.setting:
+            case MapDscp() | MapClass():
+                maps = line.setting.apply(maps)
+            case PolicyText():
+                policies = line.setting.apply(policies)
+            case PortSetting() | QueueSetting():
+                ports[line.port] = line.setting.apply(ports[line.port])
+    return replace(found, maps=maps, policies=policies, ports=ports)
 
 
 def session_change(lines: Iterable[Placed], sessions: Mapping[str, str], *, timed: bool = True) -> Change:
     """The lines in a config session of their own; a timed one is undone by the switch unless it is saved."""
-    stale = [name for name in sessions if OWN_SESSION.fullmatch(name) and sessions[name] == "pending"]
     name = _next_name(sessions)
     commit = f"configure session {name} commit" + (f" timer {CONFIRM_WITHIN}" if timed else "")
-    before = [LEAVE, *(f"configure session {old} abort" for old in stale), f"configure session {name}"]
+    before = [LEAVE, f"configure session {name}"]
     commands = list(_with_modes(lines))
     steps = (
-        *(Step(line) for line in before),
-        *(Step(text) for _, text in commands),
-        Step(LEAVE),
+        *(Step(line, prepares=True) for line in (*before, *(text for _, text in commands), LEAVE)),
         Step(commit, seconds=_COMMIT_SECONDS),
     )
     shown = [*before[1:], *(indented(("", *modes), text) for modes, text in commands), commit]
@@ -130,9 +174,10 @@ def save_steps(waiting: Iterable[str]) -> tuple[Step, ...]:
 
 
 def _next_name(sessions: Iterable[str]) -> str:
-    """A name that the switch does not know yet."""
-    numbers = [int(match[1]) for match in map(OWN_SESSION.fullmatch, sessions) if match]
-    return f"mltswitch-{max(numbers, default=0) + 1}"
+    """A name that the switch does not know yet: the one that goes with the lock, where there is that."""
+    sessions = list(sessions)
+    locks = [int(match["number"]) for match in map(LOCK_SESSION.fullmatch, sessions) if match]
+    return f"mltswitch-{max(locks, default=next_number(sessions))}"
 
 
 def _settings(
@@ -291,3 +336,54 @@ def _first_new_mode(current: tuple[str, ...], modes: tuple[str, ...]) -> int:
     if len(current) > len(modes) and current[: len(modes)] == modes:
         return max(0, len(modes) - 1)
     return next((i for i, mode in enumerate(modes) if i >= len(current) or current[i] != mode), len(modes))
+
+
+_NO_WORD: Final = re.compile(r"[^A-Za-z0-9]+")
+_LONGEST_NAME: Final = 64
+
+
+# What keeps two operators apart: a config session that nobody commits.
+#
+#     mltswitch-NUMBER-OWNER-SINCE-WHO    the lock: pending, empty, aborted at the end
+#     mltswitch-NUMBER                    the change of whoever has the lock with this number
+#
+# Sessions have names, and everybody sees them, but whoever enters one that is there gets it. So each operator
+# makes one of a name that only he has, and looks then: where another one is there, too, both step back. The
+# switch itself drops a pending session after 24 hours and at a reboot (EOS User Manual, Configure Session).
+# A pending session whose commit was sent, and not answered, is aborted: after that it cannot be committed.
+
+
+def _locks(answer: str) -> dict[str, re.Match[str]]:
+    """Name of each lock → its parts."""
+    sessions = read_sessions({SESSIONS: answer})
+    found = {name: LOCK_SESSION.fullmatch(name) for name, state in sessions.items() if state == "pending"}
+    return {name: match for name, match in found.items() if match}
+
+
+def _read(answer: str) -> tuple[int, tuple[Claim, ...]]:
+    matches = _locks(answer).values()
+    claims = (Claim(match["owner"], match["who"], int(match["since"])) for match in matches)
+    return int(time.time()), tuple(claims)
+
+
+def _take(claim: Claim, answer: str) -> tuple[Step, ...]:
+    number = next_number(read_sessions({SESSIONS: answer}))
+    name = f"mltswitch-{number}-{claim.owner}-{claim.since}-{_NO_WORD.sub('-', claim.who)}"
+    return tuple(map(Step, (LEAVE, f"configure session {name[:_LONGEST_NAME]}", LEAVE)))
+
+
+def _release(answer: str, owner: str) -> tuple[Step, ...]:
+    """A commit that waits stays: it is confirmed, or taken back, by name. The lock goes last: until then
+    nobody else begins."""
+    sessions = read_sessions({SESSIONS: answer})
+    gone: list[str] = []
+    for name, match in _locks(answer).items():
+        if match["owner"] == owner:
+            change = f"mltswitch-{match['number']}"
+            gone += [change] if sessions.get(change) == "pending" else []
+            gone.append(name)
+    return (Step(LEAVE), *(Step(f"configure session {name} abort") for name in gone)) if gone else ()
+
+
+GUARD: Final = Guard(Lock(SESSIONS, _read, _take, _release), compares=True, whole=RUNNING_CONFIG)
+"""A commit makes all of the session run, with what everything was when that was opened."""

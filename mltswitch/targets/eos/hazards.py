@@ -1,15 +1,20 @@
 """Settings that are not ours, and under which no queue of ours does what the plan says."""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from mltswitch.errors import HazardError
+from mltswitch.targets.base import Lossless
+from mltswitch.targets.common import indices_of
 from mltswitch.targets.eos.policy import CLASSES
-from mltswitch.targets.eos.settings import PortSettings
+from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED
 from mltswitch.targets.eos.text import PlacedLine
-from mltswitch.targets.remap import policy_of
+from mltswitch.targets.remap import policy_of, rewriting_map
 from mltswitch.targets.state import SwitchState
+
+if TYPE_CHECKING:
+    from mltswitch.targets.eos.read import RunningSettings
 
 _GLOBAL: Final = (
     (
@@ -23,13 +28,14 @@ _GLOBAL: Final = (
     (re.compile(r"qos rewrite dscp"), "the switch overwrites the DSCP, which says the class of a packet"),
 )
 _ALL_OFF: Final = "priority-flow-control all off"
+_PAUSING: Final = ("priority-flow-control ", "service-profile ")
 _NO_DROP: Final = re.compile(r"priority-flow-control priority ([0-7]) no-drop")
 
 
 def check_hazards(
-    lines: Sequence[PlacedLine], wanted: SwitchState, ports: Mapping[str, PortSettings]
-) -> None:
-    """Raise DeviceError for the first one."""
+    lines: Sequence[PlacedLine], wanted: SwitchState, settings: "RunningSettings"
+) -> Iterator[Lossless]:
+    """Priorities with PFC that the plan leaves alone; raises HazardError for the first one that it cannot."""
     for line in lines:
         if line.modes:
             continue
@@ -41,7 +47,7 @@ def check_hazards(
                 )
     _check_members(lines, wanted)
     for port in wanted.ports:
-        policy = ports[port.name].policy
+        policy = settings.ports[port.name].policy
         if policy_of(port) and policy not in {"", *CLASSES}:
             raise HazardError(
                 f"it has the policy map {policy} where the plan needs its own: a port takes one",
@@ -52,7 +58,7 @@ def check_hazards(
         return
     for port in wanted.ports:
         used = {queue.queue for queue in port.queues if not queue.is_lossless}
-        for priority in sorted(_lossless(lines, f"interface {port.name}")):
+        for priority in _lossless(_lines_of(lines, f"interface {port.name}")):
             if priority in used:
                 raise HazardError(
                     f"PFC is on for priority {priority}, which the plan uses: RED on a lossless queue drops "
@@ -61,6 +67,30 @@ def check_hazards(
                     hint="switch PFC off for it first: "
                     f"`no priority-flow-control priority {priority} no-drop`, on the port or its profile",
                 )
+            found, maps = settings.ports[port.name], settings.maps
+            own = (maps.cos[found.cos], maps.dscp[found.dscp])
+            if found.trust == TRUSTED:
+                yield Lossless(port.name, priority, indices_of(maps.dscp, priority))
+            elif priority in (own if found.trust == UNTRUSTED else maps.cos):
+                yield Lossless(port.name, priority, (), f"qos trust {found.trust}, qos cos {found.cos}")
+    yield from _elsewhere(lines, wanted, settings.maps.dscp)
+
+
+def _elsewhere(
+    lines: Sequence[PlacedLine], wanted: SwitchState, dscp_map: Sequence[int]
+) -> Iterator[Lossless]:
+    """Priorities with PFC on other ports, from which the plan's map, the switch's, moves code points."""
+    planned = {f"interface {port.name}" for port in wanted.ports}
+    paused = {line.modes[0] for line in lines if line.modes and line.text.startswith(_PAUSING)}
+    ports = {head for head in paused - planned if head.startswith("interface ")}
+    for head in sorted(ports) if planned else ():
+        own = _lines_of(lines, head)
+        trusts = [line for line in own if line.startswith(("qos trust ", "no qos trust"))] or own
+        # Of a LAG's member nothing here tells what the LAG trusts.
+        if any(line.startswith(("qos trust dscp", "no switchport", "channel-group ")) for line in trusts):
+            for priority in _lossless(own):
+                moved = rewriting_map(wanted, "EOS").moved(dscp_map, priority)
+                yield Lossless(head.removeprefix("interface "), priority, moved)
 
 
 def _check_members(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
@@ -75,15 +105,19 @@ def _check_members(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
                 )
 
 
-def _lossless(lines: Sequence[PlacedLine], interface: str) -> set[int]:
-    """Priorities without drops on a port where PFC is on, by its own lines or its QoS profile's."""
+def _lines_of(lines: Sequence[PlacedLine], interface: str) -> list[str]:
+    """Lines of a port and of its QoS profile."""
     own = [line.text for line in lines if line.modes == (interface,)]
     profiles = {
         f"qos profile {text.removeprefix('service-profile ')}"
         for text in own
         if text.startswith("service-profile ")
     }
-    own += [line.text for line in lines if len(line.modes) == 1 and line.modes[0] in profiles]
+    return own + [line.text for line in lines if len(line.modes) == 1 and line.modes[0] in profiles]
+
+
+def _lossless(own: list[str]) -> list[int]:
+    """Priorities without drops on a port where PFC is on, by the lines that count there."""
     if not {"priority-flow-control on", "priority-flow-control mode on"} & set(own):
-        return set()
-    return {int(match[1]) for match in map(_NO_DROP.fullmatch, own) if match}
+        return []
+    return sorted({int(match[1]) for match in map(_NO_DROP.fullmatch, own) if match})

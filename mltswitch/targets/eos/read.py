@@ -5,7 +5,6 @@ stands behind its next hop, such as a distance, in `RouteState.port`; Null0 is t
 of config sessions and the model are read from JSON.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,8 +14,17 @@ from typing import Any, Final
 from mltswitch.capabilities import Bandwidth, BitRate, Capabilities, PortShare
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Identity, RunningState
-from mltswitch.targets.common import NO_NEXT_HOP, NOT_SAVED, NULL_INTERFACE, as_discarding, known_form
-from mltswitch.targets.eos.capabilities import BOX_CHIPS, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
+from mltswitch.targets.common import (
+    NO_NEXT_HOP,
+    NOT_SAVED,
+    NULL_INTERFACE,
+    as_discarding,
+    json_in,
+    known_form,
+    known_word,
+    numbers_in,
+)
+from mltswitch.targets.eos.capabilities import BOX_CHIPS, R_SERIES, RATE_STEP_BPS, TRAFFIC_CLASSES, queue_word
 from mltswitch.targets.eos.hazards import check_hazards
 from mltswitch.targets.eos.policy import CLASSES, NAMED, POLICY_OF_HEAD, OwnPolicies, with_line
 from mltswitch.targets.eos.settings import (
@@ -29,6 +37,7 @@ from mltswitch.targets.eos.settings import (
     port_state,
 )
 from mltswitch.targets.eos.text import PlacedLine, placed_lines
+from mltswitch.targets.foreign import touches_port, touches_switch
 from mltswitch.targets.remap import dscp_set_by
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import RouteState, SwitchState
@@ -40,8 +49,19 @@ VERSION: Final = "show version | json"
 HOSTNAME: Final = "show hostname | json"
 UNSAVED: Final = "show running-config diffs"
 """What runs and is not in the startup configuration; nothing where all is saved."""
-OWN_SESSION: Final = re.compile(r"mltswitch-([0-9]{1,6})")
+OWN_SESSION: Final = re.compile(r"mltswitch-(?P<number>[0-9]{1,6})")
+LOCK_SESSION: Final = re.compile(
+    rf"{OWN_SESSION.pattern}-(?P<owner>[0-9a-f]{{8}})-(?P<since>[0-9]{{10}})-(?P<who>\S+)"
+)
+"""Keeps other operators away; see guard.py."""
 _WAITING: Final = "pendingCommitTimer"
+_STATES: Final = {state: state for state in ("pending", _WAITING, "committed", "completed", "aborted")}
+"""Of config sessions. Up to 4.31 one whose timer runs is `pendingCommitTimer`; since 4.32 it is `committed`,
+and the answer names it at its top (napalm, issue 2166 and its driver eos)."""
+_TIMED: Final = "commitTimerSessionName"
+_OF_TIMER: Final = re.compile(r"(?i)timer|pending|expire")
+_KNOWN_OF_TIMER: Final = frozenset({_TIMED, "commitTimerExpireTime"})
+_SAVES_AT_ONCE: Final = "saveToStartupConfigOnCommit"
 
 _MAP: Final = re.compile(
     r"qos map (dscp|cos|traffic-class) ([0-9a-z][0-9a-z, -]*) to (traffic-class|tx-queue|uc-tx-queue) ([0-7])"
@@ -66,16 +86,20 @@ _BANDWIDTH: Final = re.compile(
 _DEFAULT: Final = frozenset({"priority strict", "no random-detect ecn"})
 """Lines of a queue that change nothing."""
 _POLICY: Final = re.compile(r"service-policy type qos input (\S+)")
-_FOREIGN: Final = (
-    "qos ",
-    "service-profile ",
-    "service-policy ",
-    "shape ",
-    "traffic-policy ",
-    "tx-queue ",
-    "uc-tx-queue ",
+_KNOWN: Final = re.compile(
+    r"mc-tx-queue [0-7]|priority-flow-control (?:(?:mode )?on|priority [0-7] (?:no-)?drop|pause watchdog.*)"
+    r"|flowcontrol (?:receive|send) off|dcbx mode .*"
 )
-"""How lines of a port begin that may change what becomes of our packets."""
+"""Of a port: queues for packets to several receivers, flow control that `hazards` reads, its watchdog (AVD's
+tested qos.cfg), what DCBX tells."""
+_KNOWN_GLOBAL: Final = re.compile(
+    r"qos map .*|qos profile .*|qos rewrite cos|(?:policy|class)-map .*|traffic-policies|queue-monitor .*"
+    r"|priority-flow-control (?:all off|pause watchdog .*)|interface .*|(?:ip|ipv6|mac) access-list .*"
+    r"|(?!qos ).* qos dscp .*|hardware (?:counter|tcam|port-group|speed-group) .*"
+    r"|platform trident mmu queue profile \S+"
+)
+"""Of the switch: maps, which are read; what only does something where it is bound; PFC; measuring; the tag's
+priority; and the DSCP of the switch's own packets (EOS manual, Quality of Service; AVD's tested qos.cfg)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +112,8 @@ class RunningSettings:
     """By name, the wanted ones."""
     policies_used_elsewhere: frozenset[str]
     """Those of ours that a port or a profile has that is not wanted."""
+    foreign: tuple[str, ...]
+    """Lines of the whole switch, and of VLANs that ports may be in, that nobody here knows."""
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
@@ -122,9 +148,25 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     """
     notes = [*_hardware_notes(answers, capabilities.hardware), *_unsaved_notes(answers)]
     lines = tuple(placed_lines(answers[RUNNING_CONFIG]))
+    if "end" not in map(str.rstrip, answers[RUNNING_CONFIG].splitlines()):
+        shown = answers[RUNNING_CONFIG].strip().rpartition("\n")[2][:80]
+        raise DeviceError(
+            f"is cut short: {shown!r} is its last line", where=RUNNING_CONFIG, expected="a line `end`"
+        )
     waiting = waiting_sessions(read_sessions(answers))
     settings = read_settings(answers, wanted, capabilities)
-    check_hazards(lines, wanted, settings.ports)
+    lossless = tuple(check_hazards(lines, wanted, settings))
+    return RunningState(
+        state_with(answers, settings, wanted),
+        answers,
+        tuple(notes),
+        tuple(map(_unconfirmed, waiting)),
+        lossless,
+    )
+
+
+def state_with(answers: Mapping[str, str], settings: RunningSettings, wanted: SwitchState) -> SwitchState:
+    """What these settings mean, with our routes."""
     ports = tuple(
         port_state(
             port.name,
@@ -138,11 +180,9 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         for port in wanted.ports
     )
     entrances = (settings.policies.entrance(port.policy) for port in settings.ports.values())
-    return RunningState(
-        SwitchState(ports, read_routes(answers, wanted), background_dscp=dscp_set_by(entrances)),
-        answers,
-        tuple(notes),
-        tuple(map(_unconfirmed, waiting)),
+    routes = read_routes(answers, wanted)
+    return SwitchState(
+        ports, routes, background_dscp=dscp_set_by(entrances), unexpected=settings.foreign if ports else ()
     )
 
 
@@ -162,6 +202,8 @@ def _unsaved_notes(answers: Mapping[str, str]) -> Iterator[str]:
 def hardware_of(model: str) -> set[str]:
     """The chip of a box: behind its name stands how it is cooled and equipped, DCS-7050CX3-32S-F."""
     name = model.lower().removeprefix("dcs-")
+    if name.startswith(R_SERIES) and "r" in name.partition("-")[0]:
+        return {"jericho"}
     return {chip for box, chip in BOX_CHIPS.items() if name == box or name.startswith(f"{box}-")}
 
 
@@ -180,17 +222,26 @@ def read_settings(
     own: dict[str, list[PlacedLine]] = {f"interface {port.name}": [] for port in wanted.ports}
     present: set[str] = set()
     used_elsewhere: set[str] = set()
+    foreign: list[str] = []
     for line in placed_lines(answers[RUNNING_CONFIG]):
         if not line.modes:
             present.add(line.text)
             if line.text.startswith("qos map "):
                 maps = _mapped(maps, line.text)
+            elif touches_switch(line.text) and not _KNOWN_GLOBAL.fullmatch(line.text):
+                foreign.append(line.text)
         elif line.modes[0] in own:
             own[line.modes[0]].append(line)
+        elif (own_port := own.get(line.modes[0].partition(".")[0])) is not None and touches_switch(line.text):
+            own_port.append(replace(line, modes=line.modes[:1], text=f"{line.modes[0]}: {line.text}"))
         elif line.modes[0] in POLICY_OF_HEAD:
             policies = with_line(policies, line.modes, line.text)
         elif match := _POLICY.fullmatch(line.text):
             used_elsewhere.add(match[1])
+        if line.modes and line.modes[0].startswith("interface Vlan") and touches_switch(line.text):
+            foreign.append(f"{line.modes[0]}: {line.text}")
+    bridged = any(all(line.text != "no switchport" for line in lines) for lines in own.values())
+    foreign = [line for line in foreign if bridged or not line.startswith("interface Vlan")]
     for name in own:
         if name not in present:
             raise DeviceError(f"there is no {name}", where=RUNNING_CONFIG)
@@ -200,6 +251,7 @@ def read_settings(
         replace(policies, heads=frozenset(present.intersection(POLICY_OF_HEAD))),
         {name.removeprefix("interface "): _port(lines, word) for name, lines in own.items()},
         frozenset(used_elsewhere.intersection(CLASSES)),
+        tuple(foreign),
     )
 
 
@@ -222,16 +274,12 @@ def _mapped(maps: Maps, text: str) -> Maps:
         raise DeviceError(f"cannot read {text!r}", where=RUNNING_CONFIG) from None
 
 
-def _numbers(text: str, named: Mapping[str, int]) -> list[int]:
+def _numbers(text: str, named: Mapping[str, int]) -> set[int]:
     """`8 9 10`, `8,9,10`, `8-10`, and names of code points."""
-    numbers: list[int] = []
+    numbers: set[int] = set()
     for word in text.replace(",", " ").split():
-        if word in named:
-            numbers.append(named[word])
-            continue
-        first, dash, last = word.partition("-")
-        numbers += range(int(first), int(last if dash else first) + 1)
-    if max(numbers) >= DSCP_COUNT:
+        numbers.update((named[word],) if word in named else numbers_in(word, DSCP_COUNT))
+    if not numbers:
         raise ValueError(text)
     return numbers
 
@@ -267,9 +315,7 @@ def _port(lines: list[PlacedLine], word: str) -> PortSettings:
                     queues.setdefault(int(number), QueueSettings())
                 case _ if match := _POLICY.fullmatch(line.text):
                     port = replace(port, policy=match[1])
-                case ["flowcontrol", *_, mode] if mode != "off":
-                    others.append(line.text)
-                case _ if line.text.startswith(_FOREIGN):
+                case _ if touches_port(line.text) and not _KNOWN.fullmatch(line.text):
                     others.append(line.text)
         else:
             mode, _, number = line.modes[1].partition(" ")
@@ -332,17 +378,45 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
 
 
 def read_sessions(answers: Mapping[str, str]) -> dict[str, str]:
-    """Config session → its state; raises DeviceError for an answer of another form."""
+    """Config session → its state, by the words of 4.31: one whose commit timer runs is `pendingCommitTimer`.
+
+    Raises DeviceError for an answer of another form, and for a state that no release is known to have.
+    """
     with known_form(SESSIONS):
-        shown = _json(answers[SESSIONS])["sessions"]
-        return {str(name): str(entry["state"]) for name, entry in shown.items()}
+        shown = _json(answers[SESSIONS])
+        states = {
+            str(name): known_word(entry["state"], _STATES, f"the state of config session {name}", SESSIONS)
+            for name, entry in shown["sessions"].items()
+        }
+        if unknown := [key for key in shown if _OF_TIMER.search(key) and key not in _KNOWN_OF_TIMER]:
+            raise ValueError(f"{unknown[0]}: {shown[unknown[0]]!r}")
+        if timed := shown.get(_TIMED):
+            states[str(timed)] = _WAITING
+        elif shown.get("commitTimerExpireTime", 0) > 0:
+            raise ValueError(f"a commit timer runs, and {_TIMED} does not say of which session")
+    return states
 
 
-def waiting_sessions(sessions: Mapping[str, str]) -> list[str]:
-    """Sessions of ours that are committed and not yet confirmed."""
-    return [name for name, state in sessions.items() if state == _WAITING and OWN_SESSION.fullmatch(name)]
+def next_number(sessions: Iterable[str]) -> int:
+    """A number that no session of ours has, nor a lock."""
+    matches = (OWN_SESSION.match(name) for name in sessions)
+    return max((int(match["number"]) for match in matches if match), default=0) + 1
+
+
+def waiting_sessions(sessions: Mapping[str, str], *, own: bool = True) -> list[str]:
+    """Sessions, ours or those of others, that are committed and not yet confirmed."""
+    return [
+        name
+        for name, state in sessions.items()
+        if state == _WAITING and (OWN_SESSION.fullmatch(name) is not None) is own
+    ]
+
+
+def saves_at_commit(answers: Mapping[str, str]) -> bool:
+    """Whether a commit is saved at once, so that a reboot brings back what was undone."""
+    with known_form(SESSIONS):
+        return bool(_json(answers[SESSIONS]).get(_SAVES_AT_ONCE))
 
 
 def _json(text: str) -> dict[str, Any]:
-    shown, _ = json.JSONDecoder().raw_decode(text, text.index("{"))
-    return dict(shown)
+    return dict(json_in(text))

@@ -1,20 +1,40 @@
 """State in the language of EOS: one file, indented as `show running-config` prints it."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 
 from mltswitch.capabilities import BitRate, Capabilities, PortShare
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.addresses import address_text, network_text
-from mltswitch.targets.common import NULL_INTERFACE
-from mltswitch.targets.eos.capabilities import RATE_STEP_BPS, queue_word
-from mltswitch.targets.eos.policy import CLASSES, FAMILY_OF, sequence_number
-from mltswitch.targets.eos.settings import port_cos_for
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import NULL_INTERFACE, Key, QueueSetting, check_lines
+from mltswitch.targets.eos.capabilities import LOSSLESS, RATE_STEP_BPS, queue_word
+from mltswitch.targets.eos.grammar import (
+    REMEMBERED_BODIES,
+    Entry,
+    MapClass,
+    MapDscp,
+    PolicyText,
+    lines_of,
+    parse_entries,
+    parse_lines,
+)
+from mltswitch.targets.eos.policy import CLASSES, FAMILY_OF, OwnPolicies, sequence_number
+from mltswitch.targets.eos.settings import Maps, PortSettings, port_cos_for, port_state
 from mltswitch.targets.expressible import queues_of
 from mltswitch.targets.memory import remembering_last
-from mltswitch.targets.remap import HOST_POLICY, SwitchMap, policy_of, rewriting_map
-from mltswitch.targets.state import QueueState, RouteState, SwitchState
+from mltswitch.targets.remap import (
+    HOST_POLICY,
+    SwitchMap,
+    dscp_set_by,
+    lossless_queues,
+    policy_of,
+    rewriting_map,
+)
+from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.template import render_template
 
 FILE: Final = "mltswitch.txt"
@@ -137,3 +157,87 @@ def _route(route: RouteState) -> _Route:
 
 def _map(own: SwitchMap) -> list[dict[str, object]]:
     return [{"number": queue, "dscps": dscps} for queue, dscps in own.dscps.items() if dscps]
+
+
+REMEMBERED_POLICIES: Final = 64
+"""All switches of a fabric have the same."""
+
+
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`, in any order of lines."""
+    text = files[FILE]
+    state = _state(text)
+    rendered = render_text(state, capabilities)
+    if rendered != text:
+        check_lines(_keys(text), _keys(rendered))
+    return state
+
+
+def _keys(text: str) -> Iterator[tuple[int, Key]]:
+    return ((line.number, (line.modes, line.text)) for line in parse_lines(text))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    """What the lines of one port say, whatever its name."""
+
+    settings: PortSettings
+    queues: tuple[int, ...]
+    """In the order of their lines."""
+
+
+def _state(text: str) -> SwitchState:
+    maps = Maps()
+    policy: list[tuple[str, str]] = []
+    bodies: dict[str, tuple[str, ...]] = {}
+    routes: list[RouteState] = []
+    for entry in parse_entries(text):
+        match entry.setting:
+            case RouteState():
+                routes.append(entry.setting)
+            case MapDscp() | MapClass():
+                maps = entry.setting.apply(maps)
+            case None if entry.port:
+                lines_of(entry)
+                bodies[entry.port] = (*bodies.get(entry.port, ()), entry.body)
+            case None:
+                lines_of(entry)
+                policy.append((entry.text, entry.body))
+    states: dict[tuple[str, ...], PortState] = {}
+    policies = _parsed_policies(tuple(policy))
+    parsed = {body: _port(body) for body in bodies.values()}
+    background_dscp = dscp_set_by(policies.entrance(each.settings.policy) for each in parsed.values())
+    for body, port in parsed.items():
+        if not port.queues:
+            raise LineError(0, "", "a port has no queues")
+        lossless = lossless_queues(LOSSLESS, port.queues, maps.queue_of_dscps())
+        queues = (*port.queues[:-1], *lossless, port.queues[-1])
+        states[body] = port_state("", port.settings, maps, policies, background_dscp, queues, lossless)
+    ports = tuple(replace(states[body], name=name) for name, body in bodies.items())
+    return SwitchState(ports, tuple(routes), background_dscp=background_dscp)
+
+
+@lru_cache(maxsize=REMEMBERED_POLICIES)
+def _parsed_policies(heads_and_bodies: tuple[tuple[str, str], ...]) -> OwnPolicies:
+    """What stands under these heads."""
+    policies = OwnPolicies()
+    for head, body in heads_and_bodies:
+        for line in lines_of(Entry(0, head, None, body)):
+            if isinstance(line.setting, PolicyText):
+                policies = line.setting.apply(policies)
+    return policies
+
+
+@lru_cache(maxsize=REMEMBERED_BODIES)
+def _port(bodies: tuple[str, ...]) -> _Parsed:
+    """A port from what stands under each `interface` line of it."""
+    settings = PortSettings()
+    queues: dict[int, None] = {}
+    for body in bodies:
+        for line in lines_of(Entry(0, "interface Ethernet1", None, body)):
+            if isinstance(line.setting, PolicyText):
+                continue
+            settings = line.setting.apply(settings)
+            if isinstance(line.setting, QueueSetting):
+                queues[line.setting.queue] = None
+    return _Parsed(settings, tuple(queues))

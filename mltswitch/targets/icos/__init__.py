@@ -9,14 +9,22 @@ values that the switch showed before, and takes away policies and classes that w
 
 import re
 
-from mltswitch.targets.base import Release, Session
+from mltswitch.targets.base import Guard, Release, Session
 from mltswitch.targets.common import NO_PORT, without_route_ports
+from mltswitch.targets.configuration_lock import configuration_lock
 from mltswitch.targets.icos.capabilities import HARDWARE, PLATFORM, REFUSED
 from mltswitch.targets.icos.diff import change_between
 from mltswitch.targets.icos.grammar import PORT_NAME
-from mltswitch.targets.icos.parse import read_files
-from mltswitch.targets.icos.read import HOSTS, VERSION, hardware_of, identify, queries_for, read_answers
-from mltswitch.targets.icos.render import FILE, check_expressible, write_files
+from mltswitch.targets.icos.read import (
+    HOSTS,
+    RUNNING_CONFIG,
+    VERSION,
+    hardware_of,
+    identify,
+    queries_for,
+    read_answers,
+)
+from mltswitch.targets.icos.render import FILE, check_expressible, read_files, write_files
 from mltswitch.targets.icos.restore import restoring_change
 from mltswitch.targets.lldp import fastpath_neighbours
 from mltswitch.targets.target import Target
@@ -24,7 +32,7 @@ from mltswitch.targets.target import Target
 TARGET = Target(
     platform=PLATFORM,
     session=Session.CLI,
-    netmiko_type="broadcom_icos",
+    dialect="broadcom_icos",
     models=HARDWARE,
     refused=REFUSED,
     files=(FILE,),
@@ -38,6 +46,11 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=Guard(
+        configuration_lock(RUNNING_CONFIG, "class-map match-all {}", "no class-map {}"),
+        compares=True,
+        whole=RUNNING_CONFIG,
+    ),
     identity_queries=(
         HOSTS,
         VERSION,

@@ -49,6 +49,7 @@ def model_of(name: str) -> str | None:
 UNVERIFIED: Final = unverified(
     PLATFORM,
     {
+        "mark-shown": "class-map: one without a match is shown, and does nothing",
         "udp-marking": "random-detect ... ecn marks packets that are not TCP: the documents speak of TCP, "
         "and MLT sends UDP",
         "red-per-packet": "random-detect with min-thresh = max-thresh: at the threshold every ECN-capable "

@@ -18,7 +18,7 @@ without a route for one line at most. Routes of ours that are not planned are re
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import groupby
 from typing import Final
@@ -47,12 +47,14 @@ from mltswitch.targets.icos.policy import (
     class_names,
     dscp_of,
     policy_line,
+    read_policies,
 )
 from mltswitch.targets.icos.read import (
     ports_with_policy,
     read_dscp_map,
     read_own_policies,
     read_port,
+    state_with,
 )
 from mltswitch.targets.icos.render import guaranteed_percents, planned_entrances, render_text
 from mltswitch.targets.icos.settings import CERTAIN, TRUSTED, DropCurve, PortSettings
@@ -75,7 +77,7 @@ from mltswitch.targets.service_order import (
     moment_of,
     moment_up,
 )
-from mltswitch.targets.state import PortState, RouteState, SwitchState
+from mltswitch.targets.state import Difference, PortState, RouteState, SwitchState, differences
 
 SAVE_SECONDS: Final = 120.0
 SAVE: Final = (Step(LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), Step("configure"))
@@ -127,7 +129,29 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
         {port.name: policy_of(port) for port in wanted.ports},
     )
     classification = classify(running, wanted, goal)
-    return change_to(goal, running, wanted, classification, _policy(running.answers, wanted, classification))
+    change = change_to(
+        goal, running, wanted, classification, _policy(running.answers, wanted, classification)
+    )
+    return replace(change, stays=_stays(lines, running.answers, wanted, capabilities))
+
+
+def _stays(
+    lines: Iterable[Line], answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
+) -> tuple[Difference, ...]:
+    """What is not as wanted when all lines of a change have been entered."""
+    ports = {port.name: read_port(answers, port.name) for port in wanted.ports}
+    for name, port in ports.items():
+        if port.policy in POLICIES:
+            ports[name] = replace(port, policy="")
+    dscp_map = list(read_dscp_map(answers))
+    for line in lines:
+        if isinstance(line, PortLine):
+            ports[line.port] = line.setting.apply(ports[line.port])
+        elif isinstance(line, MapLine):
+            dscp_map[line.dscp] = line.queue
+    policies = read_policies(render_text(wanted, capabilities).splitlines())
+    after = state_with(answers, ports, dscp_map, policies, wanted, capabilities)
+    return differences(wanted, replace(after, routes=wanted.routes))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,17 @@ than systemd runs, nothing survives a reboot, and verify and push say so.
 from mltswitch.targets.base import Session
 from mltswitch.targets.linux.answers import IDENTITY_QUERY
 from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
-from mltswitch.targets.linux.counters import counter_queries, read_counters
-from mltswitch.targets.linux.dead_man import TIMER
-from mltswitch.targets.linux.diff import change_between
+from mltswitch.targets.linux.diff import GUARD, change_between
 from mltswitch.targets.linux.parse import PORT_NAME, read_files
-from mltswitch.targets.linux.read import identify, queries_for, read_answers
+from mltswitch.targets.linux.read import counter_queries, identify, queries_for, read_answers, read_counters
 from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
-from mltswitch.targets.linux.restore import restoring_change
+from mltswitch.targets.linux.restore import TIMER, restoring_change
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform=PLATFORM,
     session=Session.SHELL,
-    netmiko_type="linux",
     models=HARDWARE,
     files=(QDISC_FILE, ROUTE_FILE),
     port_name=PORT_NAME,
@@ -33,6 +30,7 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=GUARD,
     restore=restoring_change,
     counter_queries=counter_queries,
     read_counters=read_counters,

@@ -1,12 +1,16 @@
 """The commands that tell what a host runs, and their answers as typed entries."""
 
+import json
+import re
 from collections.abc import Mapping
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from mltswitch.documents import plain_words
 from mltswitch.errors import DeviceError
+from mltswitch.targets.common import json_in
 from mltswitch.targets.linux.layout import LEVELS
 from mltswitch.targets.state import SwitchState
 
@@ -68,6 +72,16 @@ class FilterAnswer(_Answer):
         return f"{self.kind} for {self.protocol}, preference {self.preference}"
 
 
+class LinkAnswer(_Answer):
+    """One entry of `ip link show`."""
+
+    ifname: str
+    master: str = ""
+    lower: str = Field(default="", alias="link")
+    linkinfo: dict[str, Any] = {}
+    xdp: dict[str, Any] = {}
+
+
 class RouteAnswer(_Answer):
     """One entry of `ip route show`."""
 
@@ -86,6 +100,7 @@ class RouteAnswer(_Answer):
 QDISCS: Final = TypeAdapter(list[Qdisc])
 FILTERS: Final = TypeAdapter(list[FilterAnswer])
 ROUTES: Final = TypeAdapter(list[RouteAnswer])
+LINKS: Final = TypeAdapter(list[LinkAnswer])
 _Entries = TypeVar("_Entries")
 
 
@@ -109,10 +124,60 @@ def filter_sections(answers: Mapping[str, str], wanted: SwitchState) -> dict[str
     """Port and handle, or port and side of clsact → its line of the answer to `filter_query`."""
     query = filter_query(wanted)
     places = [f"{port.name} {place.removeprefix('parent ')}" for port in wanted.ports for place in _PLACES]
-    lines = answer(answers, query).splitlines()
-    if len(lines) != len(places):
-        raise DeviceError(f"answered {len(lines)} lines, not {len(places)}", where=query)
-    return dict(zip(places, lines, strict=True))
+    # A filter that tc prints as text, in the middle of its JSON, may have lines of its own.
+    _, *sections = re.split(r"^(?=\[)", "\n" + answer(answers, query), flags=re.MULTILINE)
+    if len(sections) != len(places):
+        raise DeviceError(
+            f"answered {len(sections)} lines, not {len(places)}",
+            where=query,
+            hint="`tc filter show dev PORT ingress` shows them; iproute2 before 4.18 has no JSON for them",
+        )
+    return dict(zip(places, sections, strict=True))
+
+
+_FILTER: Final = re.compile(
+    r'"protocol":"(?P<protocol>[^"]+)","pref":(?P<pref>[0-9]+),"kind":"(?P<kind>[^"]+)"'
+    r"|^filter (?:parent \S+ )?protocol (?P<protocol2>\S+) pref (?P<pref2>[0-9]+) (?P<kind2>\S+)",
+    re.MULTILINE,
+)
+_LEADS_TO: Final = re.compile(r'(?:flowid|classid)"?[ :]"?([0-9a-f]+:[0-9a-f]+)')
+
+
+def filters_of(section: str, port: str, place: str) -> list[FilterAnswer]:
+    """The filters of one place, without the empty entry that precedes those of each preference.
+
+    iproute2 before 5.17 prints u32 filters, and others their own kinds, as plain text in the middle of its
+    JSON (`"options": {fh 800: ht divisor 1 }`). What such a text matches is not read, for none of ours is
+    one; its kind, protocol, preference and class are. Raises DeviceError, naming the port and the place.
+    """
+    try:
+        entries = FILTERS.validate_python(json_in(section, may_contradict=True))
+    except ValueError:
+        heads = list(_FILTER.finditer(section))
+        ends = [*(head.start() for head in heads[1:]), len(section)]
+        try:
+            entries = FILTERS.validate_python(
+                [_entry(head, section[head.start() : end]) for head, end in zip(heads, ends, strict=True)]
+            )
+        except ValueError:
+            entries = []
+        if not entries:
+            raise DeviceError(
+                f"cannot read which filters stand at {port}, {place}: {section.strip()[:80]!r}",
+                where=f"tc -j filter show dev {port} {place}",
+                hint=f"`tc filter show dev {port} {place}` shows them without JSON",
+            ) from None
+    return [entry for entry in entries if entry.options is not None]
+
+
+def _entry(head: re.Match[str], text: str) -> dict[str, object]:
+    """One filter by itself; of one in plain text, what every kind says."""
+    try:
+        return dict(json.JSONDecoder().raw_decode("{" + text)[0])
+    except ValueError:
+        leads_to = _LEADS_TO.search(text)
+        named = {name.rstrip("2"): value for name, value in head.groupdict().items() if value}
+        return {**named, "options": {"classid": leads_to[1] if leads_to else ""}}
 
 
 def class_query(wanted: SwitchState) -> str:
@@ -149,21 +214,18 @@ def answer(answers: Mapping[str, str], query: str) -> str:
 
 def load(kind: TypeAdapter[_Entries], answers: Mapping[str, str], query: str) -> _Entries:
     """The entries that were answered; raises DeviceError for what cannot be read."""
-    return entries_of(kind, answer(answers, query), query)
-
-
-def entries_of(kind: TypeAdapter[_Entries], text: str, query: str) -> _Entries:
-    """The same, of a part of an answer."""
     try:
         # Where there is nothing to list, some versions of tc and ip print nothing at all.
-        return kind.validate_json(text.strip() or "[]")
+        return kind.validate_python(json_in(answer(answers, query) or "[]", may_contradict=True))
     except ValidationError as error:
         problem = error.errors()[0]
         place = ".".join(str(part) for part in problem["loc"])
         raise DeviceError(
-            f"the answer cannot be read: {place} {problem['msg']}",
+            f"the answer cannot be read: {place} {plain_words(problem)}",
             where=query,
         ) from None
+    except ValueError as error:
+        raise DeviceError(f"the answer cannot be read: {error}", where=query) from None
 
 
 def hexadecimal(value: object, base: int) -> int:

@@ -7,9 +7,9 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.base import Change, Guard, RunningState, Step
+from mltswitch.targets.common import shell_lock
 from mltswitch.targets.linux.answers import (
-    CLSACT,
     FORWARDING_QUERY,
     INGRESS,
     INGRESS_PARENT,
@@ -28,7 +28,7 @@ from mltswitch.targets.linux.render import (
 )
 from mltswitch.targets.linux.save import save_steps
 from mltswitch.targets.linux.tree import Band, Tree, trees
-from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
+from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState, differences
 
 _FOR_GOOD: Final = ", which has no way back"
 
@@ -61,17 +61,20 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     if routes:
         steps.append(Step("ip -batch -", _batch(routes)))
     save = save_steps(running.answers, wanted)
-    return Change(steps=tuple(steps), save=save, text="".join(f"{line}\n" for line in shown + text))
+    stays = differences(wanted, replace(wanted, unexpected=running.state.unexpected))
+    return Change(tuple(steps), save, "".join(f"{line}\n" for line in shown + text), stays=stays)
 
 
 def check_ingress(name: str, found: Sequence[str]) -> None:
     """Refuse to change what arrives at a port past what somebody else made there; raises DeviceError."""
     for obstacle in found:
-        kind = INGRESS if obstacle == INGRESS else CLSACT
         raise DeviceError(
             f"{name} has {obstacle}, which may drop, mark or redirect packets beside the plan's queues",
             where=QDISC_QUERY,
-            hint=f"somebody else made it; remove it: tc qdisc del dev {name} {kind}",
+            hint=f"somebody else made it. It holds no filter: tc qdisc del dev {name} {INGRESS}"
+            if obstacle == INGRESS
+            else f"somebody else made it: ask whether it may go (`tc filter show dev {name} ingress`, or "
+            "`egress`, shows it), or leave the port out of the fabric",
         )
 
 
@@ -181,3 +184,22 @@ def _segment_change(
     if old.segment is not None and new.segment != old.segment:
         gone.append(f"route del {old.segment}/128 proto {ROUTE_PROTOCOL}")
     return added, gone, before
+
+
+_WORDS: Final = (
+    "^(tc|ip) (-force )?-batch -",
+    "^sysctl .*-w net/",
+    "^sh /run/[m]ltswitch/",  # the way back of a push with a timer
+    "^[^ ]*sh -c .* /etc/[m]ltswitch",  # saving
+)
+"""Beginnings of command lines; the brackets keep the query from finding itself."""
+_BUSY: Final = (
+    "for each in /proc/[0-9]*; do test $each/ns/net -ef /proc/self/ns/net && "
+    "tr '\\0' ' ' < $each/cmdline && echo; done 2> /dev/null | "
+    f"grep -E '{'|'.join(_WORDS)}' || test $? -eq 1"
+)
+_OWN_LINK: Final = "/run/mltswitch-$(readlink /proc/self/ns/net | tr -dc 0-9).lock"
+
+GUARD: Final = Guard(shell_lock(_OWN_LINK), busy=_BUSY)
+"""Of a network namespace: the switches of a lab are namespaces of one machine. A command whose connection is
+lost runs on, and holds its place in /proc until it has ended."""

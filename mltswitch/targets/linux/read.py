@@ -1,18 +1,21 @@
-"""What a host answers, as state: ports, routes and what stands on its disk."""
+"""What a host answers, as state: ports, routes, its disk, and counters of its queues."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from pydantic import Field, TypeAdapter
+
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
-from mltswitch.targets.base import Identity, RunningState
+from mltswitch.errors import DeviceError, HazardError
+from mltswitch.targets.base import EgressCounters, Identity, QueueCounters, RunningState
 from mltswitch.targets.linux.answers import (
     CLSACT,
     FORWARDING_QUERY,
     IDENTITY_QUERY,
     INGRESS_PARENT,
+    LINKS,
     QDISC_QUERY,
     QDISCS,
     ROUTE_QUERY,
@@ -69,7 +72,7 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     """One command each for qdiscs, filters, classes and routes of all ports, and for what is saved."""
     queries = [QDISC_QUERY, ROUTE_QUERY, SEGMENT_QUERY, SAVED_QUERY]
     if wanted.ports:
-        queries += [filter_query(wanted), class_query(wanted)]
+        queries += [filter_query(wanted), class_query(wanted), LINK_QUERY, RULES_QUERY]
     if wanted.segment_routing is not None:
         queries.append(FORWARDING_QUERY)
     return tuple(queries)
@@ -91,8 +94,11 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     state = switch_state(found, in_order_of(wanted.routes, routes), segments)
     if wanted.segment_routing is not None and not forwards(answer(answers, FORWARDING_QUERY)):
         state = _not_forwarding(state)
+    foreign = tuple(elsewhere(answers, wanted, on_ports.qdiscs))
+    state = replace(state, unexpected=foreign)
     notes = save_notes(read_saved(answer(answers, SAVED_QUERY)), wanted)
-    return RunningState(state, dict(answers), notes)
+    unread = re.findall(f"^{_UNREAD}(.+)", answers.get(RULES_QUERY, ""), re.MULTILINE)
+    return RunningState(state, dict(answers), (*notes, *map(_RULES_UNREAD.format, unread)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +157,8 @@ def obstacles(answers: Mapping[str, str], wanted: SwitchState, port: str) -> tup
     found = [entry for entry in standing_qdiscs(answers, port) if entry.parent == INGRESS_PARENT]
     filters = filter_sections(answers, wanted) if found and filter_query(wanted) in answers else {}
     return (
-        *(entry.kind for entry in found if entry.kind != CLSACT),
         *foreign_filters(filters, port),
+        *(entry.kind for entry in found if entry.kind != CLSACT),
     )
 
 
@@ -162,3 +168,111 @@ def standing_qdiscs(answers: Mapping[str, str], port: str) -> list[Qdisc]:
         return []
     entries = load(QDISCS, answers, QDISC_QUERY)
     return [entry for entry in entries if entry.dev == port and entry.handle != "0:"]
+
+
+LINK_QUERY: Final = "ip -j -d link show"
+_UNREAD: Final = "not read: "
+RULES_QUERY: Final = (
+    f"! command -v nft >/dev/null || nft list ruleset || echo {_UNREAD}nft; for ip in ip ip6; do "
+    "names=/proc/net/${ip}_tables_names; test ! -e $names || { grep -qsx mangle $names; test $? = 1; } "
+    f"|| ${{ip}}tables-save -t mangle || echo {_UNREAD}${{ip}}tables; done"
+)
+"""Also the rules of iptables on nftables; iptables-save alone would load tables that are not in use.
+
+Where the user may not read the names of the tables in use (grep ends with 2), iptables-save says so.
+"""
+_RULES_UNREAD: Final = (
+    "rules of {} cannot be read, and one may rewrite DSCPs: log in as root, or set ansible_become"
+)
+_ON_TOP: Final = frozenset({"vlan", "macvlan", "ipvlan", "macsec"})
+"""Kinds of links that send through another one, after their own qdiscs."""
+_HOOK: Final = re.compile(r"\s*type \S+ hook (\S+) .*")
+_OWN_HOOKS: Final = frozenset({"input", "output"})
+"""Of packets that the host itself sends and receives."""
+_CHANGES: Final = re.compile(
+    r"\b(?:dscp|ecn|priority) set\b|@[a-z]+,[0-9]+,[0-9]+ set\b|\blimit rate\b.{0,300}\bdrop\b"
+    r"|xt target \"(?:DSCP|TOS|ECN|CLASSIFY)\"|^-A (?!(?:IN|OUT)PUT )\S+ .*-j (?:DSCP|TOS|ECN|CLASSIFY)\b"
+)
+"""Rules that write the byte by which packets are classified, give them another queue, or limit their rate."""
+_INTERFACES: Final = re.compile(
+    r"\b[io]if(?:name)? (?:\"([\w.-]+)\"(?!\S))?| ! -[io] | -[io] (?:([\w.-]+)(?!\S))?"
+)
+"""Interfaces that a rule names; the groups are empty for what may be any: a set, a pattern, all but one."""
+
+
+def elsewhere(answers: Mapping[str, str], wanted: SwitchState, qdiscs: Sequence[Qdisc]) -> Iterator[str]:
+    """What touches packets of the wanted ports beside their own qdiscs; raises HazardError for a bond."""
+    ports = {port.name for port in wanted.ports}
+    links = load(LINKS, answers, LINK_QUERY) if LINK_QUERY in answers else []
+    for link in links:
+        if link.ifname in ports and link.linkinfo.get("info_slave_kind") in {"bond", "team"}:
+            raise HazardError(
+                f"is a member of {link.master}, which has the queues that packets meet first",
+                where=f"port {link.ifname}",
+                hint=f"take it out first: ip link set {link.ifname} nomaster",
+            )
+        if link.ifname in ports and link.xdp:
+            yield f"{link.ifname} has an XDP program, which sees packets before any filter"
+    above = {link.master: link.ifname for link in links if link.ifname in ports and link.master}
+    above |= {
+        link.ifname: link.lower
+        for link in links
+        if link.lower in ports and link.linkinfo.get("info_kind") in _ON_TOP
+    }
+    for qdisc in qdiscs:
+        if qdisc.dev in above and qdisc.handle != "0:":
+            yield f"{qdisc} on {qdisc.dev}, which stands above {above[qdisc.dev]}"
+    hook = ""
+    for line in answers.get(RULES_QUERY, "").splitlines() if ports else ():
+        match = _HOOK.fullmatch(line)
+        hook = match[1] if match else "" if line.rstrip().endswith("{") else hook
+        named = {quoted or bare for quoted, bare in _INTERFACES.findall(line)}
+        if hook not in _OWN_HOOKS and _CHANGES.search(line) and (not named or named & {"", *ports, *above}):
+            yield f"rule {line.strip()!r}"
+
+
+COUNTER_QUERY: Final = "tc -s -j -d qdisc show"
+RED: Final = "red"
+
+
+class _Counted(Qdisc):
+    """Statistics of a qdisc: gnet_stats of every kind, and tc_red_xstats of red (linux uapi pkt_sched.h).
+
+    red counts a packet as marked when it sets CE at the threshold, also where the limit drops it then;
+    `drops` are those at the threshold (`early`) and at the limit (`pdrop`) together. A packet is sent when it
+    leaves the queue.
+    """
+
+    sent_bytes: int | None = Field(None, alias="bytes")
+    sent_packets: int | None = Field(None, alias="packets")
+    drops: int | None = None
+    backlog: int | None = None
+    marked: int | None = None
+
+    @property
+    def counters(self) -> EgressCounters:
+        # Other kinds than red mark nothing in a tree of ours.
+        marked = self.marked if self.kind == RED else 0
+        return EgressCounters(self.backlog, self.sent_bytes, self.sent_packets, self.drops, marked)
+
+
+_COUNTED: Final = TypeAdapter(list[_Counted])
+
+
+def counter_queries(_wanted: SwitchState) -> tuple[str, ...]:
+    """One command for all ports."""
+    return (COUNTER_QUERY,)
+
+
+def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCounters:
+    """The counters of all queues that stand in their place; raises DeviceError if unreadable."""
+    found = {(entry.dev, entry.handle): entry for entry in load(_COUNTED, answers, COUNTER_QUERY)}
+    counters: dict[tuple[str, int], EgressCounters] = {}
+    for port in wanted.ports:
+        for queue in port.queues:
+            # A queue's qdisc is 1NN:, NN its number; where a tbf caps it, that is the tbf, and 2NN: below it.
+            own = found.get((port.name, f"1{queue.queue:02x}:"))
+            entry = found.get((port.name, f"2{queue.queue:02x}:"), own)
+            if entry is not None:
+                counters[port.name, queue.queue] = entry.counters
+    return counters

@@ -9,12 +9,11 @@ from mltswitch.capabilities import BytesLimit, Limit
 from mltswitch.targets.linux.answers import (
     CLSACT,
     EGRESS,
-    FILTERS,
     INGRESS,
     FilterAnswer,
     FilterOptions,
     Qdisc,
-    entries_of,
+    filters_of,
     hexadecimal,
 )
 from mltswitch.targets.linux.ingress import DSCP_MASK, Rewriting, mark_of, rewriting_of
@@ -35,8 +34,7 @@ from mltswitch.units import BITS_PER_BYTE
 
 def filters_in(sections: Mapping[str, str], port: str, handle: str) -> frozenset[Filter]:
     """The filters of one qdisc."""
-    query = f"tc -j filter show dev {port} parent {handle}"
-    entries = entries_of(FILTERS, sections.get(f"{port} {handle}", ""), query)
+    entries = filters_of(sections.get(f"{port} {handle}", "[]"), port, f"parent {handle}")
     return frozenset(_filter(handle, entry, entry.options) for entry in entries if entry.options is not None)
 
 
@@ -57,15 +55,15 @@ def marks_in(sections: Mapping[str, str], port: str) -> tuple[str, ...]:
 
 def foreign_filters(sections: Mapping[str, str], port: str) -> tuple[str, ...]:
     """What somebody else hung into a port's clsact, which may drop, mark or redirect packets."""
-    return (
-        *(str(entry) for entry in _ingress_filters(sections, port, INGRESS) if mark_of(entry) is None),
-        *(str(entry) for entry in _ingress_filters(sections, port, EGRESS)),
-    )
+    found = [
+        *(entry for entry in _ingress_filters(sections, port, INGRESS) if mark_of(entry) is None),
+        *_ingress_filters(sections, port, EGRESS),
+    ]
+    return tuple(dict.fromkeys(map(str, found)))  # u32 prints its table beside what stands in it
 
 
 def _ingress_filters(sections: Mapping[str, str], port: str, side: str) -> list[FilterAnswer]:
-    entries = entries_of(FILTERS, sections.get(f"{port} {side}", ""), f"tc -j filter show dev {port} {side}")
-    return [entry for entry in entries if entry.options is not None]
+    return filters_of(sections.get(f"{port} {side}", "[]"), port, side)
 
 
 @dataclass(slots=True)

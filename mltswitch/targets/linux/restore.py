@@ -1,13 +1,14 @@
-"""What takes a host back to the queues, routes and files that it had before a push."""
+"""What takes a host back to the queues, routes and files that it had before a push, at once or in time."""
 
-from collections.abc import Iterator, Mapping
-from shlex import join
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from shlex import join, quote
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.addresses import network_text
-from mltswitch.targets.base import Change, RunningState, Step
+from mltswitch.targets.base import Change, RunningState, Step, Timer
 from mltswitch.targets.linux.answers import (
     CLSACT,
     FORWARDING_QUERY,
@@ -20,6 +21,7 @@ from mltswitch.targets.linux.answers import (
     answer,
     load,
 )
+from mltswitch.targets.linux.capabilities import HARDWARE
 from mltswitch.targets.linux.diff import check_ingress, same_but_numbers
 from mltswitch.targets.linux.ingress import NO_REWRITING
 from mltswitch.targets.linux.layout import LEVELS
@@ -40,7 +42,7 @@ from mltswitch.targets.linux.render import (
     route_text,
     segment_text,
 )
-from mltswitch.targets.linux.save import restoring_saves
+from mltswitch.targets.linux.save import IS_SYSTEMD, restoring_saves
 from mltswitch.targets.linux.tree import Tree, switch_state
 from mltswitch.targets.routes import OwnPrefixes
 from mltswitch.targets.state import SegmentRouting, SwitchState
@@ -76,7 +78,9 @@ def restoring_change(
     steps = [Step(batch.format("ip"), _lines(routes))] if routes else []
     steps += [Step(line) for line in forwarding]
     steps += [Step(batch.format("tc"), _lines(queues))] if queues else []
-    save, note = restoring_saves(before, running.answers, read_answers(before, wanted, capabilities).state)
+    save, note = restoring_saves(
+        before, running.answers, replace(read_answers(before, wanted, capabilities).state, unexpected=())
+    )
     return Change(tuple(steps), save, _lines([*routes, *forwarding, *queues]) + note)
 
 
@@ -202,3 +206,44 @@ def _forwarding(before: Mapping[str, str], running: RunningState, wanted: Switch
     others = forwarding_interfaces(before[FORWARDING_QUERY])
     settings = [f"net/ipv6/conf/{name}/forwarding=1" for name in others]
     return [f"sysctl -e -q -w {join(['net/ipv6/conf/all/forwarding=0', *settings])}"]
+
+
+_FOLDER: Final = "/run/mltswitch"
+_END: Final = "END-OF-THE-WAY-BACK"
+
+
+def _armed(change: Change, before: Mapping[str, str], wanted: SwitchState, name: str, seconds: int) -> Change:
+    """The same change behind a job that undoes it; raises DeviceError for what cannot return."""
+    back = restoring_change(before, RunningState(wanted, {}), wanted, next(iter(HARDWARE.values())))
+    path = quote(f"{_FOLDER}/{name}")
+    # A job whose script was taken away, and written anew since, is not the one that waits for this push.
+    run = f"mv {path}.sh {path} && {{ sh {path}; rm -f {path}; }}"
+    wait = f"sleep {seconds}; test /proc/self/fd/0 -ef {path}.sh && {run}"
+    command = (
+        f"scope=; if {IS_SYSTEMD}; then scope='systemd-run --scope -q' && $scope true; fi && "
+        "command -v setsid > /dev/null && command -v nohup > /dev/null && "  # a job's failure is not seen
+        f"mkdir -p -m 700 {_FOLDER} && cat > {path}.sh && "
+        f"exec 3< {path}.sh && {{ setsid nohup $scope sh -c {quote(wait)} > /dev/null 2>&1 <&3 & }}"
+    )
+    return replace(change, steps=(Step(command, _script(back.steps)), *change.steps))
+
+
+def _script(steps: Iterable[Step]) -> str:
+    return "".join(f"{{ {step.command}; }} <<'{_END}'\n{step.stdin}{_END}\n" for step in steps)
+
+
+def _kept(name: str) -> tuple[Step, ...]:
+    path = quote(f"{_FOLDER}/{name}")
+    return (Step(f"rm -f {path}.sh && test ! -e {path}"),)
+
+
+TIMER: Final = Timer(_armed, _kept, f"test ! -d {_FOLDER} || ls {_FOLDER}")
+"""A job on the host itself that takes a push back, unless somebody takes the job away in time.
+
+    /run/mltswitch/NAME.sh      the way back; it is removed to keep the push
+    /run/mltswitch/NAME         the same, while it runs
+
+It counts from before the first line of the push. A reboot ends it, and the push with it, which is not saved.
+Where systemd is the host's init, the job is a scope of its own (`systemctl list-units 'run-*.scope'`), for
+logind may end what a session leaves in that of the session (logind.conf(5), KillUserProcesses).
+"""

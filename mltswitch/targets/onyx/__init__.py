@@ -9,21 +9,29 @@ switch showed before; only prefix modes stay off, for no show command tells whet
 
 import re
 
-from mltswitch.targets.base import Release, Session
+from mltswitch.targets.base import Guard, Release, Session
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
+from mltswitch.targets.configuration_lock import configuration_lock
 from mltswitch.targets.lldp import onyx_neighbours
 from mltswitch.targets.onyx.capabilities import HARDWARE
 from mltswitch.targets.onyx.diff import change_between, restoring_change
 from mltswitch.targets.onyx.grammar import PORT_NAME
-from mltswitch.targets.onyx.parse import read_files
-from mltswitch.targets.onyx.read import HOSTS, INVENTORY, VERSION, identify, queries_for, read_answers
-from mltswitch.targets.onyx.render import FILE, write_files
+from mltswitch.targets.onyx.read import (
+    HOSTS,
+    INVENTORY,
+    RUNNING_CONFIG,
+    VERSION,
+    identify,
+    queries_for,
+    read_answers,
+)
+from mltswitch.targets.onyx.render import FILE, read_files, write_files
 from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform="onyx",
     session=Session.CLI,
-    netmiko_type="mellanox_mlnxos",
+    dialect="mellanox_mlnxos",
     models=HARDWARE,
     files=(FILE,),
     port_name=PORT_NAME,
@@ -35,6 +43,11 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=Guard(
+        configuration_lock(RUNNING_CONFIG, "ipv4 access-list {}", "no ipv4 access-list {}"),
+        compares=True,
+        whole=RUNNING_CONFIG,
+    ),
     identity_queries=(
         HOSTS,
         INVENTORY,

@@ -32,6 +32,7 @@ _UNVERIFIED: Final = unverified(
         "by hand",
         "pause-shown": "show running-config: prints link pause in the words of its command, flowcontrol "
         "receive on force",
+        "mark-shown": "ipv4 access-list: one that is empty and not bound is shown, and does nothing",
         "prefix-modes": "no cli default prefix-modes enable: a setting of the whole switch, saved with the "
         "rest; a form for one session is documented for sister products only",
     },

@@ -18,7 +18,7 @@ service becomes weighted again last of all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from ipaddress import IPv4Network
 from typing import Final
@@ -38,7 +38,7 @@ from mltswitch.targets.onyx.grammar import (
     line_of,
     parse_lines,
 )
-from mltswitch.targets.onyx.read import read_port, read_routes
+from mltswitch.targets.onyx.read import read_port, read_routes, state_with
 from mltswitch.targets.onyx.render import render_text
 from mltswitch.targets.onyx.settings import (
     ABSOLUTE,
@@ -49,7 +49,7 @@ from mltswitch.targets.onyx.settings import (
     PortSettings,
 )
 from mltswitch.targets.service_order import boundary
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.state import RouteState, SwitchState, differences
 
 SAVE: Final = (Step("configuration write"),)
 
@@ -72,7 +72,13 @@ _Placed = tuple[_Phase, int, str]
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
     """Lines of the rendered file that would change something, and removals of routes that are not planned."""
     del capabilities
-    return _change(running, wanted, [line for _, line in parse_lines(render_text(wanted))])
+    lines = [line for _, line in parse_lines(render_text(wanted))]
+    ports = {port.name: read_port(running.answers, port.name) for port in wanted.ports}
+    for line in lines:
+        if isinstance(line, PortLine):
+            ports[line.port] = line.setting.apply(ports[line.port])
+    after = replace(state_with(running.answers, ports, wanted), routes=wanted.routes)
+    return replace(_change(running, wanted, lines), stays=differences(wanted, after))
 
 
 def restoring_change(

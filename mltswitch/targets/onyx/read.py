@@ -3,26 +3,37 @@
 Queues and maps are read from the JSON form of the show commands: that is what is in force, defaults included,
 where `show running-config` leaves them out and compresses interface ranges. Static routes stand in
 `show running-config` only, complete with those that are not active. A route keeps what stands behind its
-next hop, such as a distance, in `RouteState.port`; null0 is the next hop 0.0.0.0. Lines there that give a
-port of the plan link pause, or one of its traffic classes something that no show of ours tells, are reported
-as they stand. A port that is a member of a LAG is refused: the port-channel has the settings then. The lines
-of members are those of public saved configurations and of the Ansible collection mellanox.onyx.
+next hop, such as a distance, in `RouteState.port`; null0 is the next hop 0.0.0.0. Lines there that concern a
+port or a class of the plan, or the whole switch, and that no show of ours tells, are reported as they stand
+unless they are known to be about something else. A port that is a member of a LAG is refused: the
+port-channel has the settings then. The lines of members are those of public saved configurations and of the
+Ansible collection mellanox.onyx.
 """
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, HazardError
-from mltswitch.targets.base import Identity, RunningState
-from mltswitch.targets.common import NOT_SAVED, known_form, static_route
+from mltswitch.targets.base import Identity, Lossless, RunningState
+from mltswitch.targets.common import (
+    NOT_SAVED,
+    indices_of,
+    is_on,
+    json_in,
+    known_form,
+    spectrum_hardware,
+    static_route,
+    unknown_box,
+)
+from mltswitch.targets.foreign import touches_port, touches_switch
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
-from mltswitch.targets.onyx.grammar import PORT_NAME
 from mltswitch.targets.onyx.settings import (
     NOT_OURS,
+    TRUSTED,
+    UNTRUSTED,
     CongestionControl,
     PortSettings,
     QueueSettings,
@@ -33,14 +44,14 @@ from mltswitch.targets.state import PortState, RouteState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 HOSTS: Final = "show hosts"
-_HOSTNAME: Final = re.compile(r"^\s*Hostname\s*:\s*(\S+)", re.MULTILINE)
+_HOSTNAME: Final = re.compile(r"^[ \t]*Hostname[ \t]*:[ \t]*(\S+)", re.MULTILINE)
 VERSION: Final = "show version | json-print"
 INVENTORY: Final = "show inventory"
 _CHASSIS: Final = re.compile(r"(?:CHASSIS|SYSTEM)\s+(\S+)\s+(\S+)", re.IGNORECASE)
 """Module, part number and serial number of the whole box."""
 RUNNING_CONFIG: Final = "show running-config"
 FILES: Final = "show configuration files"
-_UNSAVED: Final = re.compile(r"^\s*Unsaved changes\s*:\s*yes\b", re.MULTILINE)
+_UNSAVED: Final = re.compile(r"^[ \t]*Unsaved changes[ \t]*:[ \t]*(\S+)", re.MULTILINE)
 """Below the files (HPE's docs-csm, network pages for the SN2100)."""
 _QOS: Final = "show qos interface ethernet {} | json-print"
 _SCHEDULING: Final = "show dcb ets interface ethernet {} | json-print"
@@ -52,7 +63,6 @@ _ROUTE: Final = re.compile(
     r" (?P<target>\S+)(?P<others>.*)"
 )
 _THRESHOLD: Final = re.compile(r"([0-9]+) ?(KB|%)")
-_BRACKET: Final = re.compile(r"^[ \t]*(?=[\[{])", re.MULTILINE)
 _CONTROLS: Final = {
     frozenset({"none"}): "",
     frozenset({"disabled"}): "",
@@ -65,20 +75,26 @@ _CONTROLS: Final = {
 _MODES: Final = {"KB": "absolute", "%": "relative"}
 _BANDWIDTHS: Final = ("BW Gr.(Mbps)", "BW Sh.(Mbps)")
 _NO_RATE: Final = frozenset({"N/A", "0", ""})
-_CLASS_LINE: Final = re.compile(
-    rf"(?:no )?interface ethernet ({PORT_NAME.pattern})(?:-({PORT_NAME.pattern}))? "
-    r"(?:no )?traffic-class ([0-7]) (?!bind switch-priority |congestion-control\b|dcb ets (?:strict|wrr)\b).+"
+_INTERFACE: Final = re.compile(r"(no )?interface (ethernet|vlan) ([0-9/,-]+) (.+)")
+_READ: Final = re.compile(
+    r"(?:no )?(?:qos (?:trust|default|rewrite|map)\b.*|dcb priority-flow-control\b.*"
+    r"|traffic-class [0-7] (?:bind switch-priority|congestion-control|dcb ets (?:strict|wrr))\b.*"
+    r"|bandwidth shape\b.*|flowcontrol (?:receive|send) off(?: force)?)"
 )
-"""What it leaves out, the shows tell: bindings, RED/ECN, scheduling."""
-_PAUSE_LINE: Final = re.compile(
-    rf"interface ethernet ({PORT_NAME.pattern})(?:-({PORT_NAME.pattern}))? "
-    r"flowcontrol (?:receive|send) on(?: force)?"
+"""What the shows tell of a port, and pause that is off."""
+_GLOBAL_READ: Final = re.compile(
+    r"dcb priority-flow-control\b.*|dcb ets enable\b.*|(?:ip|mac|ipv[46]) .*|interface .*|lldp .*|##.*"
 )
-"""Pauses the link, so all traffic classes at once."""
-_MEMBER_LINE: Final = re.compile(
-    rf"interface ethernet ({PORT_NAME.pattern})(?:-({PORT_NAME.pattern}))? "
-    r"((?:mlag-)?channel-group [0-9]+)(?: .*)?"
+"""PFC is shown; ETS is on as delivered (user manual, QoS Commands); the others are no settings of queues."""
+_CLASSES: Final = re.compile(
+    r"(?:ePort\.tc|iPort\.pg|(?:traffic-class|switch-priority|priority) )([0-7](?: [0-7])*)(?![\w.])"
 )
+"""Classes that a line names: those of the plan have the same number everywhere."""
+_POOL: Final = re.compile(r"traffic pool (\S+) .*")
+_ADVANCED: Final = re.compile(r"advanced buffer management\b.*|pool \S+ .*")
+_ACL: Final = re.compile(r"(?:ipv4|ipv6|ipv4-udk|mac) port access-group (\S+)")
+_ACL_CHANGES: Final = re.compile(r"(?:\S+ )access-list (\S+) .*\b(?:action|policer|set)\b.*")
+_MEMBER: Final = re.compile(r"((?:mlag-)?channel-group [0-9]+)(?: .*)?")
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
@@ -92,20 +108,26 @@ def identify(answers: Mapping[str, str]) -> Identity:
     if name is None:
         raise DeviceError("does not tell its host name", where=HOSTS, expected="a line `Hostname: leaf1`")
     with known_form(VERSION):
-        release = str(json.loads(answers[VERSION])["Product release"])
-    box = next(filter(None, map(_CHASSIS.match, map(str.strip, answers[INVENTORY].splitlines()))), None)
-    model, serial = box.groups() if box else ("", "")
+        release = str(json_in(answers[VERSION])["Product release"])
+    model, serial = _chassis(answers)
     return Identity(name[1], serial, model, release)
 
 
+def _chassis(answers: Mapping[str, str]) -> tuple[str, str]:
+    """(part number, serial number), empty where no row has them."""
+    box = next(filter(None, map(_CHASSIS.match, map(str.strip, answers[INVENTORY].splitlines()))), None)
+    return (box[1], box[2]) if box else ("", "")
+
+
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """Three shows for each port, one for PFC, the running configuration for the routes, and what is saved."""
+    """Three shows for each port, one for PFC, the running configuration, what is saved, and the box."""
     shows = (_QOS, _SCHEDULING, _CONGESTION)
     return (
         *(show.format(port.name) for port in wanted.ports for show in shows),
         _FLOW_CONTROL,
         RUNNING_CONFIG,
         FILES,
+        INVENTORY,
     )
 
 
@@ -115,76 +137,103 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     Raises DeviceError for what cannot be read, for a port in a LAG, and for PFC on a switch-priority that the
     plan uses or that leads to a traffic class of the plan.
     """
-    del capabilities
-    _check_members(answers[RUNNING_CONFIG], wanted)
+    _check_members(_lines(answers), wanted)
     settings = {port.name: read_port(answers, port.name) for port in wanted.ports}
-    _check_flow_control(answers, wanted, settings)
-    ports = (
-        port_state(
-            port.name,
-            settings[port.name],
-            [queue.queue for queue in port.queues],
-            [queue.queue for queue in port.queues if queue.is_lossless],
-        )
-        for port in wanted.ports
-    )
-    lines = tuple(_foreign_lines(answers[RUNNING_CONFIG]))
-    found = tuple(_with_foreign_lines(port, lines) for port in ports)
-    notes = (NOT_SAVED,) if _UNSAVED.search(answers[FILES]) else ()
-    return RunningState(SwitchState(found, read_routes(answers, wanted)), answers, notes)
+    lossless = tuple(_check_flow_control(answers, wanted, settings))
+    told = _UNSAVED.search(answers[FILES])
+    notes: tuple[str, ...] = (NOT_SAVED,) if told and is_on(told[1], "Unsaved changes", FILES) else ()
+    if wanted.ports and not spectrum_hardware(model := _chassis(answers)[0]):
+        notes = (*notes, unknown_box(model, capabilities.hardware))
+    return RunningState(state_with(answers, settings, wanted), answers, notes, lossless=lossless)
 
 
-class _ForeignLine(NamedTuple):
-    """A line of the running configuration for one port, or for a range of ports."""
-
-    text: str
-    first: tuple[int, ...]
-    last: tuple[int, ...]
-    traffic_class: int | None
-    """None: it concerns the whole port."""
-
-    def concerns(self, port: str) -> bool:
-        """Whether the port is in the range; a split port, 1/2/1, is where its whole is."""
-        numbers = _port_numbers(port)
-        return self.first <= numbers and numbers[: len(self.last)] <= self.last
-
-
-def _foreign_lines(config: str) -> Iterator[_ForeignLine]:
-    for line in map(str.strip, config.splitlines()):
-        if match := _CLASS_LINE.fullmatch(line):
-            yield _foreign_line(line, match, int(match[3]))
-        elif match := _PAUSE_LINE.fullmatch(line):
-            yield _foreign_line(line, match, None)
+def state_with(
+    answers: Mapping[str, str], settings: Mapping[str, PortSettings], wanted: SwitchState
+) -> SwitchState:
+    """What these settings of ports mean, with all else that was answered."""
+    lines = _lines(answers)
+    ports = []
+    for port in wanted.ports:
+        queues = [queue.queue for queue in port.queues]
+        lossless = [queue.queue for queue in port.queues if queue.is_lossless]
+        state = port_state(port.name, settings[port.name], queues, lossless)
+        ports.append(replace(state, unexpected=(*state.unexpected, *_foreign_lines(lines, port))))
+    foreign = tuple(_foreign_of_switch(lines, wanted)) if wanted.ports else ()
+    return SwitchState(tuple(ports), read_routes(answers, wanted), unexpected=foreign)
 
 
-def _foreign_line(text: str, match: re.Match[str], traffic_class: int | None) -> _ForeignLine:
-    first, last = match[1], match[2] or match[1]
-    return _ForeignLine(text, _port_numbers(first), _port_numbers(last), traffic_class)
+def _lines(answers: Mapping[str, str]) -> list[str]:
+    return [" ".join(line.split()) for line in answers[RUNNING_CONFIG].splitlines() if line.strip()]
+
+
+def _port_lines(lines: Iterable[str], port: str) -> Iterator[tuple[str, str]]:
+    """(line, what stands behind the port) of lines for one port or for a range with it."""
+    numbers = _port_numbers(port)
+    for line in lines:
+        match = _INTERFACE.fullmatch(line)
+        if match and match[2] == "ethernet":
+            for part in match[3].split(","):
+                first, _, end = part.partition("-")
+                last = _port_numbers(end or first)
+                # A split port, 1/2/1, is where its whole is.
+                if _port_numbers(first) <= numbers and numbers[: len(last)] <= last:
+                    yield line, f"{match[1] or ''}{match[4]}"
 
 
 def _port_numbers(port: str) -> tuple[int, ...]:
-    return tuple(map(int, port.split("/")))
+    return tuple(int(number or 0) for number in port.split("/"))
 
 
-def _with_foreign_lines(port: PortState, lines: Iterable[_ForeignLine]) -> PortState:
-    concerned = {None, *(queue.queue for queue in port.queues)}
-    found = (
-        f"{line.text} ({NOT_OURS})"
-        for line in lines
-        if line.traffic_class in concerned and line.concerns(port.name)
-    )
-    return replace(port, unexpected=(*port.unexpected, *found))
-
-
-def _check_members(config: str, wanted: SwitchState) -> None:
-    for line in map(str.strip, config.splitlines()):
-        match = _MEMBER_LINE.fullmatch(line)
-        if match is None:
+def _foreign_lines(lines: list[str], port: PortState) -> Iterator[str]:
+    """Lines of one port that nobody here knows, but for those of classes that are not the plan's."""
+    planned = _planned(port)
+    changing = {match[1] for match in map(_ACL_CHANGES.fullmatch, lines) if match}
+    for line, words in _port_lines(lines, port.name):
+        named = _named(words)
+        if _READ.fullmatch(words) or (named and not named & planned):
             continue
-        for port in wanted.ports:
-            if _foreign_line(line, match, None).concerns(port.name):
+        acl = _ACL.fullmatch(words)
+        if acl[1] in changing if acl else touches_port(words):
+            yield f"{line} ({NOT_OURS})"
+
+
+def _foreign_of_switch(lines: list[str], wanted: SwitchState) -> Iterator[str]:
+    """The same of lines of the whole switch, and of VLANs; of pools, those with a priority of the plan."""
+    planned = set().union(*map(_planned, wanted.ports))
+    pools: dict[str, set[int]] = {}
+    for line in lines:
+        if match := _POOL.fullmatch(line):
+            pools.setdefault(match[1], set()).update(_named(line))
+    for line in lines:
+        pool, interface, named = _POOL.fullmatch(line), _INTERFACE.fullmatch(line), _named(line)
+        if pool:
+            is_foreign = bool(pools[pool[1]] & planned)
+        elif interface:
+            is_foreign = interface[2] == "vlan" and touches_switch(f"{interface[1] or ''}{interface[4]}")
+        elif named and not named & planned:
+            is_foreign = False
+        else:
+            is_foreign = not _GLOBAL_READ.fullmatch(line) and (
+                touches_switch(line) or _ADVANCED.fullmatch(line) is not None
+            )
+        if is_foreign:
+            yield f"{line} ({NOT_OURS})"
+
+
+def _named(words: str) -> set[int]:
+    return {int(number) for match in _CLASSES.finditer(words) for number in match[1].split()}
+
+
+def _planned(port: PortState) -> set[int]:
+    return {queue.queue for queue in port.queues if not queue.is_lossless}
+
+
+def _check_members(lines: list[str], wanted: SwitchState) -> None:
+    for port in wanted.ports:
+        for line, words in _port_lines(lines, port.name):
+            if match := _MEMBER.fullmatch(words):
                 raise HazardError(
-                    f"is a member of a LAG, {match[3]}: queues and maps are those of the port-channel, which "
+                    f"is a member of a LAG, {match[1]}: queues and maps are those of the port-channel, which "
                     "the plan cannot name",
                     where=f"port {port.name}",
                     hint=f"take it out of the LAG (`{line}`), or out of the fabric",
@@ -195,13 +244,13 @@ def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
     """Settings of one port; raises DeviceError for an answer of another form."""
     qos, scheduling, congestion = (show.format(name) for show in (_QOS, _SCHEDULING, _CONGESTION))
     with known_form(qos):
-        settings = _qos(_json(answers, qos))
+        settings = _qos(json_in(answers[qos]))
     with known_form(scheduling):
-        shown = _json(answers, scheduling)
+        shown = json_in(answers[scheduling])
         classes = _scheduling(shown)
         settings = replace(settings, shaper_mbps=_rate(_only(shown, "Interface Bandwidth Shape")))
     with known_form(congestion):
-        controls = _congestion_controls(_json(answers, congestion))
+        controls = _congestion_controls(json_in(answers[congestion]))
     return replace(
         settings,
         queues=tuple(
@@ -229,10 +278,11 @@ def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteS
 
 def _check_flow_control(
     answers: Mapping[str, str], wanted: SwitchState, settings: Mapping[str, PortSettings]
-) -> None:
+) -> Iterator[Lossless]:
+    """Priorities with PFC that the plan leaves alone; raises HazardError for others."""
     with known_form(_FLOW_CONTROL):
-        shown = {key: value for part in _json(answers, _FLOW_CONTROL) for key, value in part.items()}
-        if shown["PFC"].lower() != "enabled":
+        shown = {key: value for part in json_in(answers[_FLOW_CONTROL]) for key, value in part.items()}
+        if not is_on(shown["PFC"], "PFC", _FLOW_CONTROL):
             return
         lossless = {int(word) for word in shown["Priority Enabled List"].split()}
         ports = [port for port in wanted.ports if _has_flow_control(*shown[f"Eth{port.name}"])]
@@ -246,6 +296,11 @@ def _check_flow_control(
             elif traffic_class in queues:
                 use = f"which leads to traffic class {traffic_class} of the plan"
             else:
+                found = settings[port.name]
+                priorities = found.switch_priorities if found.trust in {TRUSTED, "both"} else ()
+                is_left = found.trust == UNTRUSTED and found.default_priority != priority
+                otherwise = "" if is_left or found.trust == TRUSTED else f"qos trust {found.trust}"
+                yield Lossless(port.name, priority, indices_of(priorities, priority), otherwise)
                 continue
             raise HazardError(
                 f"PFC is on for switch-priority {priority}, {use}: RED on a lossless queue drops "
@@ -257,19 +312,8 @@ def _check_flow_control(
 
 
 def _has_flow_control(row: dict[str, str]) -> bool:
-    return row["PFC oper"].lower() == "enabled" or row["PFC admin"].lower() == "on"
-
-
-# Onyx gives its JSON no schema; whatever has not the known form ends in a DeviceError above.
-def _json(answers: Mapping[str, str], query: str) -> Any:
-    """The JSON in an answer, which may have lines of text before and after it; raises ValueError."""
-    decoder = json.JSONDecoder()
-    for match in _BRACKET.finditer(answers[query]):
-        try:
-            return decoder.raw_decode(answers[query], match.end())[0]
-        except ValueError:
-            continue
-    raise ValueError("no JSON in it")
+    oper, admin = row["PFC oper"], row["PFC admin"]
+    return is_on(oper, "PFC oper", _FLOW_CONTROL) or is_on(admin, "PFC admin", _FLOW_CONTROL, {"auto": False})
 
 
 def _tables(shown: Any, title: str) -> Iterator[Any]:
@@ -309,7 +353,7 @@ def _qos(shown: Any) -> PortSettings:
     return PortSettings(
         trust=_only(shown, "Trust mode"),
         default_priority=int(_only(shown, "Default switch-priority")),
-        rewrites_dscp=_only(shown, "DSCP rewrite").startswith("enable"),
+        rewrites_dscp=is_on(_only(shown, "DSCP rewrite"), "DSCP rewrite", _QOS.format("PORT")),
         switch_priorities=tuple(priorities[dscp] for dscp in range(DSCP_COUNT)),
         bindings=tuple(bindings[number] for number in range(TRAFFIC_CLASSES)),
     )

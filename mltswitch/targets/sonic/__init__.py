@@ -10,17 +10,23 @@ import re
 from mltswitch.targets.base import Session
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.sonic.capabilities import HARDWARE
-from mltswitch.targets.sonic.counters import counter_queries, read_counters
-from mltswitch.targets.sonic.diff import TIMER, change_between, restoring_change
+from mltswitch.targets.sonic.diff import GUARD, TIMER, change_between, restoring_change
 from mltswitch.targets.sonic.document import document
-from mltswitch.targets.sonic.parse import FILE, read_files, write_files
-from mltswitch.targets.sonic.read import HOSTNAME, SHOW_VERSION, identify, queries_for, read_answers
+from mltswitch.targets.sonic.interpret import FILE, read_files, write_files
+from mltswitch.targets.sonic.read import (
+    HOSTNAME,
+    SHOW_VERSION,
+    counter_queries,
+    identify,
+    queries_for,
+    read_answers,
+    read_counters,
+)
 from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform="sonic",
     session=Session.SHELL,
-    netmiko_type="linux",
     models=HARDWARE,
     files=(FILE,),
     port_name=re.compile(r"Ethernet(0|[1-9][0-9]{0,3})"),
@@ -32,6 +38,7 @@ TARGET = Target(
     queries=queries_for,
     read=read_answers,
     diff=change_between,
+    guard=GUARD,
     restore=restoring_change,
     counter_queries=counter_queries,
     read_counters=read_counters,

@@ -2,12 +2,15 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import groupby, product
+from itertools import chain, groupby, product
 from json.encoder import encode_basestring_ascii as _encoded
 from typing import Final
+
+from mltswitch.errors import DeviceError
 
 Value = str | list[str]
 Entry = dict[str, Value]
@@ -16,8 +19,16 @@ Database = dict[str, Table]
 
 QUEUE_TABLES: Final = ("QUEUE", "BUFFER_QUEUE")
 """Whose keys name ports and queues."""
+LISTING_TABLES: Final = (
+    *(*QUEUE_TABLES, "BUFFER_PG", "PORT_QOS_MAP"),
+    *("BUFFER_PORT_INGRESS_PROFILE_LIST", "BUFFER_PORT_EGRESS_PROFILE_LIST"),
+)
+"""Of whose keys orchagent takes a list of ports, `Ethernet0,Ethernet4|3-4`, as templates of older releases
+write them (sonic-swss, qosorch.cpp and bufferorch.cpp, tokenize); the YANG models take one port a key."""
 
 _QUEUE_KEY: Final = re.compile(r"(?P<ports>[^|]+)\|(?P<first>[0-9]{1,2})(?:-(?P<last>[0-9]{1,2}))?")
+MOST_QUEUES: Final = 200_000
+"""Of all ports, that the keys of a database name together; counted before anybody makes a list of them."""
 
 
 def load(text: str, *, skip_text: bool = False) -> Database:
@@ -36,7 +47,16 @@ def load(text: str, *, skip_text: bool = False) -> Database:
         for key, fields in entries.items():
             if not isinstance(fields, dict) or not _are_values(fields.values()):
                 raise ValueError(f"{table}|{key} has values that are no text")
+    if sum(map(_queues_named, chain.from_iterable(document.values()))) > MOST_QUEUES:
+        raise ValueError(f"its keys name more than {MOST_QUEUES:,} queues")
     return document
+
+
+def _queues_named(key: str) -> int:
+    match = _QUEUE_KEY.fullmatch(key)
+    if match is None:
+        return 0
+    return (key.count(",") + 1) * max(0, int(match["last"] or match["first"]) - int(match["first"]) + 1)
 
 
 def dump(database: Database) -> str:
@@ -66,8 +86,8 @@ def _encoded_entry(fields: Entry) -> str:
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} stands twice")
+        counts = Counter(name for name, _ in pairs)
+        raise ValueError(f"{next(name for name in counts if counts[name] > 1)!r} stands twice")
     return found
 
 
@@ -96,6 +116,54 @@ class QueueKey:
     def parse(key: str) -> "QueueKey | None":
         """None for a key of another form, such as those of chassis."""
         return _parsed(key)
+
+
+def parts_of(table: str, key: str) -> tuple[str, ...]:
+    """The keys for single ports that say what a key for several says; none for any other key."""
+    names, bar, rest = key.partition("|")
+    ports = names.split(",")
+    if table not in LISTING_TABLES or len(ports) == 1 or not all(map(str.isalnum, ports)):
+        return ()
+    return tuple(f"{port}{bar}{rest}" for port in ports)
+
+
+def listing_keys(database: Database) -> list[tuple[str, str]]:
+    """Table and key of each entry that lists several ports, all of which are there."""
+    known = database.get("PORT", {}).keys()
+    return [
+        (table, key)
+        for table in LISTING_TABLES
+        for key in database.get(table, {})
+        if "," in key and parts_of(table, key) and known >= set(key.partition("|")[0].split(","))
+    ]
+
+
+def split(database: Database, chosen: Collection[tuple[str, str]] | None = None) -> Database:
+    """The same with a key a port in place of each key that lists several, or of the chosen ones.
+
+    Raises DeviceError where both forms stand there and differ: nobody knows which of them runs.
+    """
+    chosen = listing_keys(database) if chosen is None else chosen
+    result = database | {table: dict(database[table]) for table, _ in chosen}
+    for table, key in chosen:
+        fields = result[table].pop(key)
+        for part in parts_of(table, key):
+            other = result[table].get(part, {})
+            if any(fields.get(name, value) != value for name, value in other.items()) or (
+                other and table != "PORT_QOS_MAP" and other != fields  # of which orchagent joins the fields
+            ):
+                raise contradiction(table, key, part)
+            result[table][part] = {**fields, **other}
+    return result
+
+
+def contradiction(table: str, key: str, other: str) -> DeviceError:
+    """Two keys say different things of one port and queue."""
+    return DeviceError(
+        f"{table}|{key} and {table}|{other} differ, and nothing tells which of them runs",
+        where=table,
+        hint="remove the one that is not meant: `sudo sonic-db-cli CONFIG_DB del KEY`",
+    )
 
 
 def queue_keys(port: str, queues: list[int]) -> Iterator[str]:

@@ -5,31 +5,44 @@ What the release's updater refuses is not sent. What nothing refers to any more 
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError
-from mltswitch.targets.base import Change, RunningState, Step, Timer
+from mltswitch.errors import DeviceError, HazardError
+from mltswitch.targets.base import Change, Guard, RunningState, Step, Timer, Trial
+from mltswitch.targets.common import shell_lock
 from mltswitch.targets.sonic.capabilities import model_of
-from mltswitch.targets.sonic.database import QUEUE_TABLES, Database
+from mltswitch.targets.sonic.database import LISTING_TABLES, Database, listing_keys, parts_of, split
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.merge import merged, unmerged
-from mltswitch.targets.sonic.patch import Operation, is_removal, patches_between
-from mltswitch.targets.sonic.read import running_build, running_database
+from mltswitch.targets.sonic.patch import Operation, is_removal, patches_between, pointer
+from mltswitch.targets.sonic.read import running_build, running_database, state_of
 from mltswitch.targets.sonic.releases import differences_made, first_to_accept, release_of
 from mltswitch.targets.sonic.releases import refusals as updater_refusals
 from mltswitch.targets.sonic.rules import refusals, transition_refusals
-from mltswitch.targets.state import SwitchState
+from mltswitch.targets.state import SwitchState, differences
 
-APPLY: Final = "cat | sudo config apply-patch /dev/stdin"
+APPLY: Final = "cat | sudo config apply-patch{} /dev/stdin"
 """`cat` because sshd may give a command a socket as standard input, and a socket cannot be opened by name."""
 APPLY_SECONDS: Final = 900.0
 """The updater finds an order of small steps, and waits for services between them."""
+_TRY: Final = "sudo sonic-cfggen -d --print-data | sudo config replace -v -d{} /dev/stdin 2>&1 || true"
+"""Replaces what runs by itself, as a dry run: the updater judges what runs as it would judge a patch of it.
+
+An empty patch is judged, too, but since 202405 without a word of what is wrong: `Failed validating patch`
+(sonic-utilities: config/main.py, validate_patch; generic_config_updater, PatchApplier and ConfigReplacer).
+"""
+_TAKEN: Final = "Config replaced successfully"
 SAVE: Final = (Step("sudo config save -y"),)
 _CHECKPOINT: Final = "sudo config checkpoint"
-_PORT_TABLES: Final = (*QUEUE_TABLES, "PORT_QOS_MAP")
+_MOST_NAMED: Final = 4
+"""Objects that an error names."""
+_MOST_QUOTED: Final = 200
+"""Characters of the updater's own words."""
 
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
@@ -37,7 +50,10 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     del capabilities
     before = running_database(running.answers)
     _check(before, wanted)
-    return _change(before, merged(before, wanted), running, wanted)
+    after = merged(before, wanted)
+    change = _change(before, before if after == split(before) else after, running, wanted)
+    stays = differences(wanted, state_of(split(after), wanted))
+    return replace(change, trial=None if change.is_empty else _trial(before), stays=stays)
 
 
 def restoring_change(
@@ -50,22 +66,107 @@ def restoring_change(
 
 
 def _change(before: Database, after: Database, running: RunningState, wanted: SwitchState) -> Change:
-    patches = _accepted(patches_between(before, after), before, running_build(running.answers))
-    if not patches:
+    if before == after:
         return Change((), SAVE)
-    checkpoints = [checkpoint_of(before)]
-    steps = [_checkpoint(checkpoints[0])]
+    base, goal = split(before), split(after)
+    patches = _accepted(patches_between(base, goal), base, running_build(running.answers))
+    taken_apart = [operation for patch in patches_between(before, base) for operation in patch]
+    steps = [_apply(taken_apart, before)] if taken_apart else []
+    checkpoints = [checkpoint_of(base)]
+    steps.append(_checkpoint(checkpoints[0]))
     for patch in patches:
         if is_removal(patch):
             # Back to what was before in one step, the updater may refuse: see `patches_between`.
-            checkpoints.append(checkpoint_of(before, after))
+            checkpoints.append(checkpoint_of(base, goal))
             steps.append(_checkpoint(checkpoints[-1]))
-        steps.append(Step(APPLY, json.dumps(patch), APPLY_SECONDS))
-    operations = [operation for patch in patches for operation in patch]
-    back = " && ".join(f"sudo config rollback {name}" for name in reversed(checkpoints))
+        steps.append(_apply(patch, {}))
+    steps += map(Step, _joining(after))
+    if not patches and listing_keys(after) in ([], listing_keys(before)):
+        return Change((), SAVE)
+    operations = [operation for patch in [taken_apart, *patches] for operation in patch]
+    back = " && ".join(
+        [*(f"sudo config rollback {name}" for name in reversed(checkpoints)), *_joining(before)]
+    )
     down = _ports_taken_down(before, after, wanted)
-    text = _text(operations, down, back)
+    text = _text(operations, down, back, _joining(after))
     return Change(tuple(steps), SAVE, text, f"{back} && {SAVE[0].command}", down)
+
+
+def _apply(patch: list[Operation], ignored: Database) -> Step:
+    """One patch; the updater takes away a key that the models refuse where it is told not to judge it."""
+    return Step(APPLY.format(_unjudged(ignored)), json.dumps(patch), APPLY_SECONDS)
+
+
+def _unjudged(database: Database) -> str:
+    keys = listing_keys(database)
+    return "".join(f" -i {shlex.quote(pointer(table, key))}" for table, key in keys)
+
+
+def _joining(database: Database) -> tuple[str, ...]:
+    """Commands that make one key of single ones again, past the models, which refuse it.
+
+    First the single ones go: orchagent would unbind with them what the common one has bound.
+    """
+    keys = listing_keys(database)
+    if not keys:
+        return ()
+    parts = [shlex.quote(f"{table}|{part}") for table, key in keys for part in parts_of(table, key)]
+    tables = {table: {key: database[table][key] for name, key in keys if name == table} for table, _ in keys}
+    return (
+        f"sudo sonic-db-cli CONFIG_DB del {' '.join(parts)}",
+        f"echo {shlex.quote(json.dumps(tables))} | sudo config load -y /dev/stdin",
+    )
+
+
+def _trial(before: Database) -> Trial:
+    """Whether the updater takes what runs now; raises DeviceError, naming what it refuses."""
+
+    def judge(answer: str) -> tuple[str, ...]:
+        if _TAKEN in answer:
+            return ()
+        begin = re.search(r"^.*(?:Failed|libyang)", answer, re.MULTILINE)
+        if begin is None:
+            raise DeviceError(
+                f"its updater does not say whether it takes what runs now: {answer.strip()[-200:]!r}",
+                where=_TRY,
+            )
+        said = answer[begin.start() :].strip()
+        named = [f"{table}|{key}" for table, key in _accused(said, before)]
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        raise HazardError(
+            "what it runs already, before this change, breaks SONiC's YANG models, so its updater refuses "
+            f"every change: {', '.join(named[:_MOST_NAMED]) or 'nobody knows where'}{more} "
+            f"({said.splitlines()[-1][-_MOST_QUOTED:]})",
+            where="CONFIG_DB",
+            hint="the fault is older than the plan: mend it on the switch, and push again",
+        )
+
+    return Trial(_TRY.format(_unjudged(before)), judge)
+
+
+def _accused(answer: str, database: Database) -> list[tuple[str, str]]:
+    """Objects that the updater names: by table and key, by libyang's path to them, else by a value.
+
+    A path is `/sonic-queue:sonic-queue/QUEUE/QUEUE_LIST[ifname='Ethernet0'][qindex='3']/scheduler`.
+    """
+    words = {word.strip(".,:;()'\"") for word in answer.split()}
+    paths = {
+        (match[1], "|".join(re.findall(r"\[[^=\]]+='([^']*)'\]", match[2])))
+        for match in re.finditer(r"/([A-Z0-9_]+)/[A-Z0-9_]+_LIST((?:\[[^=\]]+='[^']*'\])+)", answer)
+    }
+    quoted = set(re.findall("\"([^\"]+)\"|'([^']+)'", answer))
+    values = {value for pair in quoted for value in pair if value}
+    places = [(table, key) for table, entries in database.items() for key in entries]
+    return (
+        [(table, key) for table, key in places if f"{table}|{key}" in words or (table, key) in paths]
+        or [(table, key) for table, key in places if key in values and table in words]
+        or [(table, key) for table, key in places if not values.isdisjoint(key.split("|"))]
+        or [
+            place
+            for place in places
+            if not values.isdisjoint(map(str, database[place[0]][place[1]].values()))
+        ]
+    )
 
 
 def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name: str, seconds: int) -> Change:
@@ -74,26 +175,38 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
     It counts from before the first patch: what takes longer is rolled back half done.
     """
     del wanted
+    former = running_database(before)
     checkpoints = [step.command for step in change.steps if step.command.startswith(_CHECKPOINT)]
-    first = _checkpoint(checkpoint_of(running_database(before))).command
+    first = _checkpoint(checkpoint_of(split(former))).command
     if first not in checkpoints:  # a change that goes on where another try broke off has its checkpoint
         checkpoints.insert(0, first)
-    back = "; ".join(
-        command.replace("checkpoint", "rollback").removeprefix("sudo ") for command in checkpoints[::-1]
-    )
+    rollbacks = "; ".join(command.replace("checkpoint", "rollback") for command in checkpoints[::-1])
+    back = " && ".join([rollbacks, *_joining(former)]).replace("sudo ", "")
     when = f"--on-active={seconds} --timer-property=AccuracySec=1s"  # else up to a minute later
-    arm = f"sudo systemd-run {when} --unit=mltswitch-{name} sh -c '{back}'"
-    return replace(change, steps=(change.steps[0], Step(arm), *change.steps[1:]))
+    arm = Step(f"sudo systemd-run {when} --unit=mltswitch-{name} sh -c {shlex.quote(back)}")
+    place = 1 + [step.command.startswith(_CHECKPOINT) for step in change.steps].index(True)
+    return replace(change, steps=(*change.steps[:place], arm, *change.steps[place:]))
 
 
 def _kept(name: str) -> tuple[Step, ...]:
     # A timer that has run out stays loaded while its service rolls back (systemd.timer, RemainAfterElapse).
     unit = f"mltswitch-{name}"
-    running = f"systemctl is-active --quiet {unit}.timer {unit}.service"
-    return (Step(f"sudo systemctl stop {unit}.timer; ! {running}"),)
+    states = f"systemctl is-active {unit}.timer {unit}.service"
+    return (Step(f"sudo systemctl stop {unit}.timer; {states} | grep -vxE '{_AT_REST}'; test $? -eq 1"),)
 
 
-TIMER: Final = Timer(_timed, _kept, "systemctl list-units --plain --no-legend --state=active 'mltswitch-*'")
+_AT_REST: Final = "inactive|failed|unknown"
+"""States in which a unit does nothing (systemctl(1)); one in any other may still change the switch."""
+_UNITS: Final = "systemctl list-units --all --plain --no-legend 'mltswitch-*'"
+_ARMED: Final = f"{_UNITS} | grep -vE '^[^ ]+ +[^ ]+ +({_AT_REST}) ' || test $? -eq 1"
+TIMER: Final = Timer(_timed, _kept, _ARMED)
+
+_UPDATERS: Final = "apply-patch|replace|rollback|checkpoint|save|reload|load|load_minigraph|qos"
+GUARD: Final = Guard(
+    shell_lock(sudo="sudo "), busy=f"pgrep -af '[c]onfig ({_UPDATERS})( |$)' || test $? -eq 1"
+)
+"""The updater runs on when its connection is lost, and locks nothing (sonic-utilities, generic_updater.py:
+ConfigLock is still to be written), so its process is looked for, whoever started it."""
 
 
 def _check(before: Database, wanted: SwitchState) -> None:
@@ -144,17 +257,19 @@ def _ports_taken_down(before: Database, after: Database, wanted: SwitchState) ->
     """Ports whose queues or maps change: the updater sets them down meanwhile (patch_sorter.py)."""
     changed = {
         name
-        for table in _PORT_TABLES
+        for table in LISTING_TABLES
         for key in before.get(table, {}).keys() | after.get(table, {}).keys()
         if before.get(table, {}).get(key) != after.get(table, {}).get(key)
         for name in key.partition("|")[0].split(",")
     }
-    return tuple(port.name for port in wanted.ports if port.name in changed)
+    names = (*(port.name for port in wanted.ports), *before.get("PORT", {}))
+    return tuple(name for name in dict.fromkeys(names) if name in changed)
 
 
-def _text(operations: list[Operation], ports: tuple[str, ...], back: str) -> str:
+def _text(operations: list[Operation], ports: tuple[str, ...], back: str, joining: Iterable[str]) -> str:
     lines = [f"# back to the state before: {back}"]
     lines += [json.dumps(operation) for operation in operations]
+    lines += joining
     if ports:
         lines.insert(0, f"# the switch takes down for a moment: {', '.join(ports)}")
     return "\n".join(lines) + "\n"

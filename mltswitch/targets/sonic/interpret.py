@@ -1,14 +1,16 @@
 """What a CONFIG_DB, ours or a device's, means as state; objects count by their contents, not their names."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
-from mltswitch.capabilities import AlphaLimit, BitRate, Limit, Unlimited
+from mltswitch.capabilities import AlphaLimit, BitRate, Capabilities, Limit, Unlimited
+from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
+from mltswitch.targets.common import is_on
 from mltswitch.targets.remap import lossless_queues
 from mltswitch.targets.sonic.capabilities import BITS, LOSSLESS, TRAFFIC_CLASSES
-from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Value, keys_by_queue
+from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Value, dump, keys_by_queue, load
 from mltswitch.targets.sonic.document import (
     DISCARD,
     MAP,
@@ -18,14 +20,22 @@ from mltswitch.targets.sonic.document import (
     UNTRUSTED,
     VRF,
     buffer_fields,
+    document,
     port_maps,
     scheduler_fields,
     untrusted_map,
     wred_fields,
 )
-from mltswitch.targets.sonic.rules import number
-from mltswitch.targets.sonic.segments import NO_NEXT_HOP
-from mltswitch.targets.state import PortState, QueueState, RouteState, SegmentRouteState
+from mltswitch.targets.sonic.rules import number, refusals
+from mltswitch.targets.sonic.segments import LOCATORS, NO_NEXT_HOP, locator_of
+from mltswitch.targets.state import (
+    PortState,
+    QueueState,
+    RouteState,
+    SegmentRouteState,
+    SegmentRouting,
+    SwitchState,
+)
 from mltswitch.wire.tos import DSCP_COUNT
 
 _PORT_FIELDS: Final = frozenset(
@@ -52,13 +62,18 @@ def paused_queues(database: Database, port: str) -> set[int]:
     if is_asymmetric(database, port):
         words = [str(priority) for priority in range(TRAFFIC_CLASSES)]
     priorities = {word: leads_to.get(word, word) for word in words}
-    queues = (number(priorities, word) for word in priorities)
-    return {queue for queue in queues if queue is not None}
+    queues = {word: number(priorities, word) for word in priorities if word}
+    if unread := [word for word, queue in queues.items() if queue is None]:
+        raise DeviceError(
+            f"cannot read of which queue priority {unread[0][:40]!r} is",
+            where=f"PORT_QOS_MAP|{port} pfc_enable, MAP_PFC_PRIORITY_TO_QUEUE",
+        )
+    return {queue for queue in queues.values() if queue is not None}
 
 
 def is_asymmetric(database: Database, port: str) -> bool:
     """Whether PFC of a port is asymmetric."""
-    return database.get("PORT", {}).get(port, {}).get("pfc_asym") == "on"
+    return is_on(database.get("PORT", {}).get(port, {}).get("pfc_asym", "off"), "pfc_asym", f"PORT|{port}")
 
 
 def route_of(key: str) -> Prefix | None:
@@ -253,3 +268,64 @@ def _described(profile: Entry | None) -> str:
     if profile is None:
         return ""
     return " (" + ", ".join(f"{name} {_text(value)}" for name, value in profile.items()) + ")"
+
+
+FILE: Final = "mltswitch.json"
+
+
+def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
+    """`mltswitch.json`, a document for `config load`."""
+    del capabilities
+    return {FILE: dump(document(state))}
+
+
+def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
+    """Inverse of `write_files`; raises UserInputError naming the object that does not belong."""
+    del capabilities
+    try:
+        database = load(files[FILE])
+    except (ValueError, RecursionError) as error:
+        raise UserInputError(f"no configuration: {error}", where=FILE) from None
+    for refusal in refusals(database):
+        raise UserInputError(refusal.problem, where=f"{FILE}: {refusal.where}")
+    state = _state(database)
+    for port in state.ports:
+        if port.unexpected:
+            raise UserInputError(f"{port.unexpected[0]}", where=f"{FILE}: port {port.name}")
+    _compare(database, document(state))
+    return state
+
+
+def _state(database: Database) -> SwitchState:
+    reader = PortReader(database)
+    # The document writes a port's queues in order of service.
+    ports = tuple(
+        reader.port_state(name, reader.queues_of(name)) for name in database.get("PORT_QOS_MAP", {})
+    )
+    found = [
+        route for key, fields in database.get("STATIC_ROUTE", {}).items() for route in routes_of(key, fields)
+    ]
+    routes = tuple(route for route in found if isinstance(route, RouteState))
+    segment_routes = tuple(route for route in found if isinstance(route, SegmentRouteState))
+    routing = None
+    if segment_routes or LOCATORS in database:
+        routing = SegmentRouting(locator_of(database), segment_routes)
+    return SwitchState(ports, routes, routing)
+
+
+def _compare(found: Database, needed: Database) -> None:
+    if found == needed:
+        return
+    for table in sorted({*found, *needed}):
+        entries, wanted = found.get(table, {}), needed.get(table, {})
+        for key in sorted({*entries, *wanted}):
+            if key not in wanted:
+                raise UserInputError("is nothing that mltswitch writes", where=f"{FILE}: {table}|{key}")
+            if entries.get(key) != wanted[key]:
+                raise UserInputError(
+                    f"is {entries.get(key, 'missing')}",
+                    where=f"{FILE}: {table}|{key}",
+                    expected=str(wanted[key]),
+                )
+        if table not in needed:
+            raise UserInputError("is nothing that mltswitch writes", where=f"{FILE}: {table}")

@@ -6,7 +6,18 @@ from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.routes import OwnPrefixes
-from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, QueueKey, Table, queue_keys
+from mltswitch.targets.sonic.database import (
+    QUEUE_TABLES,
+    Database,
+    QueueKey,
+    Table,
+    contradiction,
+    keys_by_queue,
+    listing_keys,
+    parts_of,
+    queue_keys,
+    split,
+)
 from mltswitch.targets.sonic.document import MAP_NAMES, document
 from mltswitch.targets.sonic.interpret import route_of
 from mltswitch.targets.sonic.segments import (
@@ -31,10 +42,12 @@ _OUR_NAMES: Final = {
 
 
 def merged(running: Database, wanted: SwitchState) -> Database:
-    """`running` changed as the plan wants it; raises DeviceError where the device lacks a port."""
+    """`running` changed as the plan wants it, with a key a port: the updater refuses every patch of a
+    configuration in which one key lists several. Raises DeviceError where the device lacks a port."""
     check_ports(running, wanted)
     needed = document(wanted)
-    target = {table: dict(entries) for table, entries in running.items()}
+    target = {table: dict(entries) for table, entries in split(running).items()}
+    _check_overlaps(running, target, needed)
     for table, entries in needed.items():
         if table in QUEUE_TABLES:
             target[table] = _carved(target.get(table, {}), entries)
@@ -53,7 +66,9 @@ def merged(running: Database, wanted: SwitchState) -> Database:
 
 def unmerged(running: Database, was: Database, wanted: SwitchState) -> Database:
     """`running` with all as it was that `merged` changes there; raises DeviceError where a port is gone."""
-    pushed = merged(was, wanted)
+    pushed, apart = merged(was, wanted), split(was)
+    # What somebody has changed since of a key's parts stays as it is, and so the key stays apart.
+    was = split(was, [each for each in listing_keys(was) if _is_changed(*each, running, apart, pushed)])
     target = {table: dict(entries) for table, entries in running.items()}
     for table in dict.fromkeys((*was, *pushed)):
         old, new = was.get(table, {}), pushed.get(table, {})
@@ -62,13 +77,21 @@ def unmerged(running: Database, was: Database, wanted: SwitchState) -> Database:
             if old.get(key) == new.get(key):
                 continue
             fields = dict(old.get(key, {}))
-            if table in FIELD_TABLES:
+            if table in FIELD_TABLES and key in new:
                 others = {name: value for name, value in entries.get(key, {}).items() if name not in new[key]}
                 fields = others | {name: value for name, value in fields.items() if name in new[key]}
             entries[key] = fields
             if not fields and key not in old:
                 del entries[key]
     return {table: entries for table, entries in target.items() if entries or table in was}
+
+
+def _is_changed(table: str, key: str, running: Database, *ours: Database) -> bool:
+    found, *known = (database.get(table, {}) for database in (running, *ours))
+    return any(
+        part in found and found[part] not in [entries.get(part) for entries in known]
+        for part in parts_of(table, key)
+    )
 
 
 def check_ports(running: Database, wanted: SwitchState) -> None:
@@ -81,9 +104,25 @@ def check_ports(running: Database, wanted: SwitchState) -> None:
             )
 
 
+def _check_overlaps(running: Database, apart: Database, needed: Database) -> None:
+    """A key that is taken apart is set anew, and must not win over another for a queue that is not ours."""
+    for table, key in listing_keys(running):
+        owned = _covered(needed.get(table, {}))
+        holders = keys_by_queue(apart[table]) if table in QUEUE_TABLES else {}
+        for part in parts_of(table, key) if holders else ():
+            for port, queue in _covered({part: {}}) - owned:
+                for other in holders[port][queue]:
+                    if apart[table][other] != running[table][key]:
+                        raise contradiction(table, key, other)
+
+
+def _covered(table: Table) -> set[tuple[str, int]]:
+    return {pair for key in table if (parsed := QueueKey.parse(key)) for pair in parsed.covered}
+
+
 def _carved(existing: Table, ours: Table) -> Table:
     """Keys that name a queue of ours give it up, and keep the rest of what they name."""
-    owned = {pair for key in ours if (parsed := QueueKey.parse(key)) for pair in parsed.covered}
+    owned = _covered(ours)
     kept: Table = {}
     for key, fields in existing.items():
         parsed = QueueKey.parse(key)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from mltswitch.targets.sonic.database import Database, Entry, Table
+from mltswitch.targets.sonic.database import LISTING_TABLES, Database, Entry, Table
 from mltswitch.targets.sonic.merge import FIELD_TABLES
 from mltswitch.targets.sonic.rules import number
 from mltswitch.targets.sonic.segments import LOCATORS, SEGMENTS
@@ -20,7 +20,7 @@ OBJECTS: Final = (
     "BUFFER_PROFILE",
     LOCATORS,
 )
-REFERENCES: Final = ("QUEUE", "BUFFER_QUEUE", "PORT_QOS_MAP", SEGMENTS, "STATIC_ROUTE")
+REFERENCES: Final = (*LISTING_TABLES, SEGMENTS, "STATIC_ROUTE")
 
 
 def patches_between(old: Database, new: Database) -> list[list[Operation]]:
@@ -105,19 +105,19 @@ def _changes_between(old: Database, new: Database) -> list[Operation]:
     return operations
 
 
-def _pointer(*parts: str) -> str:
-    """RFC 6901."""
+def pointer(*parts: str) -> str:
+    """A place in a configuration, by RFC 6901."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
 def _additions(table: str, old: Table, new: Table) -> Iterator[Operation]:
     if new and not old:
-        yield {"op": "add", "path": _pointer(table), "value": new}
+        yield {"op": "add", "path": pointer(table), "value": new}
         return
     for key, fields in new.items():
         before = old.get(key)
         if before is None:
-            yield {"op": "add", "path": _pointer(table, key), "value": fields}
+            yield {"op": "add", "path": pointer(table, key), "value": fields}
         elif before != fields:
             yield from _changes(table, key, before, fields)
 
@@ -125,22 +125,22 @@ def _additions(table: str, old: Table, new: Table) -> Iterator[Operation]:
 def _changes(table: str, key: str, old: Entry, new: Entry) -> Iterator[Operation]:
     """Of a foreign entry only our fields; a whole object at once where its fields depend on each other."""
     if table not in FIELD_TABLES:
-        yield {"op": "replace", "path": _pointer(table, key), "value": new}
+        yield {"op": "replace", "path": pointer(table, key), "value": new}
         return
     for name, value in new.items():
         if old.get(name) != value:
             verb = "replace" if name in old else "add"
-            yield {"op": verb, "path": _pointer(table, key, name), "value": value}
+            yield {"op": verb, "path": pointer(table, key, name), "value": value}
     for name in old:
         if name not in new:
-            yield {"op": "remove", "path": _pointer(table, key, name)}
+            yield {"op": "remove", "path": pointer(table, key, name)}
 
 
 def _removals(table: str, old: Table, new: Table) -> Iterator[Operation]:
     if old and not new:
         # The updater refuses tables that are left empty.
-        yield {"op": "remove", "path": _pointer(table)}
+        yield {"op": "remove", "path": pointer(table)}
         return
     for key in old:
         if key not in new:
-            yield {"op": "remove", "path": _pointer(table, key)}
+            yield {"op": "remove", "path": pointer(table, key)}

@@ -34,7 +34,17 @@ from mltswitch.hostagent import (
     TransferMismatchError,
 )
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
-from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
+from mltswitch.training.errors import (
+    EXPLAINING_SECONDS,
+    JobMismatchError,
+    NodeLateError,
+    NodeLostError,
+    TrainingError,
+    cause_of,
+    ending_of,
+    ending_of_process,
+    goodbye_of,
+)
 from mltswitch.training.pytorch import MltOptions
 from mltswitch.wire import ElementType
 
@@ -250,7 +260,8 @@ class Collective:
             return NodeLateError(f"not over after {self._seconds:g} s: {what}", where=late)
         if isinstance(error, TransferMismatchError):
             return JobMismatchError(f"not of the size that it has here: {what}", where=where)
-        return NodeLostError(what, where=where)
+        cause = self._family.cause(name, error.what) or self._family.explanation()
+        return cause if isinstance(cause, TrainingError) else NodeLostError(what, where=where)
 
 
 def _counted(peer: str, tensor: int, is_receive: bool) -> list[int | str | None]:
@@ -297,7 +308,7 @@ class Family:
         self._notes: Any = store.clone() if hasattr(store, "clone") else store
         """The store by a connection of its own: another thread may wait at the other one."""
         self._notes.set(f"met/{rank}", "")
-        atexit.register(self.close)
+        atexit.register(self._at_exit)
 
     def join(self, options: MltOptions, store: Any, ranks: Sequence[int]) -> Members:
         """A new group, of ranks of this family's; they agree on its number and its options."""
@@ -320,9 +331,15 @@ class Family:
         if not self._groups:
             self.close()
 
+    def _at_exit(self) -> None:
+        ending = ending_of_process()
+        if ending:
+            self.fail(NodeLostError(ending, where=self._name(self._rank)))
+        self.close()
+
     def close(self) -> None:
         """Say goodbye to all; what is open fails."""
-        atexit.unregister(self.close)
+        atexit.unregister(self._at_exit)
         if self._error is None:
             with suppress(RuntimeError):  # who has not met all by now, or cannot, will find this one gone
                 left = max(0.01, self._until - time.monotonic())
@@ -340,10 +357,26 @@ class Family:
                 thread.join(STOP_SECONDS)
 
     def observe(self, event: AgentEvent) -> None:
-        """For the agent: a peer may have gone."""
+        """For the agent: a peer may have gone, and have said why."""
         if isinstance(event, PeerLost):
+            cause = self.cause(event.peer, event.reason) if event.peer in self._agents.names else None
+            if cause is not None:
+                self.fail(cause)
             with self._changed:
                 self._changed.notify_all()
+
+    def cause(self, peer: str, reason: str) -> TrainingError | None:
+        """What a peer has said goodbye with; of two that differ, each names the other."""
+        cause = cause_of(reason)
+        if isinstance(cause, JobMismatchError) and cause.where == self._name(self._rank):
+            cause.where = self.where([peer])
+        return cause
+
+    def explanation(self) -> BaseException | None:
+        """What has ended the family, which may become known a moment after what breaks by it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._error is not None, EXPLAINING_SECONDS)
+            return self._error
 
     def where(self, names: Iterable[str]) -> str:
         """The ranks behind agents' names."""
@@ -371,7 +404,9 @@ class Family:
             if self._error is not None:
                 return self._error
             self._error = error
-        reason = str(error) if isinstance(error, MltswitchError) else f"{type(error).__name__}: {error}"
+            self._changed.notify_all()
+        here = NodeLostError(ending_of(error), where=self._name(self._rank))
+        reason = goodbye_of(error if isinstance(error, TrainingError) else here)
         for rank, name in enumerate(self._agents.names):
             if rank != self._rank:
                 self._agents.agent.disconnect(name, reason[:MOST_REASON])

@@ -11,7 +11,9 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import nan
+from datetime import timedelta
+from functools import partial
+from math import fsum, isfinite, nan, sqrt
 from textwrap import shorten
 from typing import Any, Final, NoReturn, Self
 
@@ -19,22 +21,35 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed import GradBucket
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 from mltswitch.errors import MOST_LISTED, UserInputError
-from mltswitch.hostagent import Agent, AgentConfig, AgentError, Group, RanksMissingError
+from mltswitch.hostagent import Agent, AgentConfig
+from mltswitch.hostagent.telemetry.events import GradientsLeftOut
 from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
-from mltswitch.training.axes import Elements, Member, Stage, Synchronization, axes_of
-from mltswitch.training.errors import NodeLateError, NodeLostError, TrainingError
-from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, Divisor, Job, make_job
-from mltswitch.training.optimizer import check_rule
-from mltswitch.training.pytorch.layout import Place, layers_of, places_of
-from mltswitch.training.pytorch.replica import Replica
-from mltswitch.training.pytorch.steps import Steps
+from mltswitch.training.axes import Elements, Member, Stage
+from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
+from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, REPORT_EVERY, Divisor, Job
+from mltswitch.training.pytorch.layout import Place, checksum, flat, places_of
+from mltswitch.training.pytorch.start import (
+    agree,
+    group_of,
+    meeting_of,
+    prepare,
+    uneven,
+    unsupported_features,
+    unsupported_parameters,
+    unwrapped,
+)
+from mltswitch.training.pytorch.steps import ModuleHook, Steps
 from mltswitch.training.sums import Loss
 
 CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
 REASON_LENGTH: Final = 150
+CHECK_EVERY: Final = 100
+ANEW: Final = "make DistributedDataParallel and a new state after what freezes, unfreezes or adds parameters"
 GENERATIONS: Final = 2
 """Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
 
@@ -73,13 +88,16 @@ class MltState:
         samples: of this rank in a step, where ranks differ; gradients are weighted by it.
         colocated: the one rank that adds up all pieces, where there are no servers.
         continues: whether the others go on without a rank that is gone (`asp`, `ssp`, `r2sp`, with servers).
+        report_every: steps after which a line tells what the bound has left out; 0: never.
         example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
             layers; without it they are in the order of registration.
+        check_every: steps after which ranks compare checksums of their parameters, where all must hold the
+            same; the job ends where they differ. 0: never.
 
     Raises UserInputError, MachineError, and TrainingError where the ranks do not agree, or do not come.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  (a field a line)
         self,
         model: torch.nn.Module,
         *,
@@ -100,48 +118,47 @@ class MltState:
         samples: int | None = None,
         colocated: int | None = None,
         continues: bool = False,
+        report_every: int = REPORT_EVERY,
         example: Any = None,
+        check_every: int = CHECK_EVERY,
     ) -> None:
-        module = getattr(model, "module", model)
+        self._ddp = model if isinstance(model, DistributedDataParallel) else None
+        if self._ddp is not None and process_group is None and self._ddp.process_group != dist.group.WORLD:
+            process_group = self._ddp.process_group
+        self._module: Final[torch.nn.Module] = unwrapped(model)
         rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
-        layers, order = layers_of(module, example)
-        job = make_job(
-            layers,
-            world=world,
-            servers=servers,
-            element_type="float64" if any(each.dtype == torch.float64 for each in order) else "float32",
-            loss_bound=loss_bound,
-            synchronization=synchronization,
-            topology=topology,
-            transport=transport,
-            divisor=divisor,
-            deadline_seconds=deadline_seconds,
-            piece_bytes=piece_bytes,
-            ranks=() if process_group is None else dist.get_process_group_ranks(process_group),
-            settings=settings,
-            samples=_all_samples(samples, process_group, world),
-            colocated=colocated,
-            continues=continues,
-        )
-        replica = None
-        if optimizer is not None and synchronization != "bsp":
-            replica = Replica(job, order, optimizer)
-            job = replace(job, optimizer=replica.rule)
-        self.job: Final[Job] = job
-        kind = _synchronization_of(job, model)
-        member = kind.member(job, rank)
-        if replica is not None and kind.votes:
-            replica.predict(member.prediction, member.lag)
-        self._weight: Final = job.weight(rank)
-        self._generations: Final = GENERATIONS + member.lag
+        ranks = () if process_group is None else dist.get_process_group_ranks(process_group)
         if servers and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
+        options = {
+            "world": world,
+            "servers": servers,
+            "loss_bound": loss_bound,
+            "synchronization": synchronization,
+            "topology": topology,
+            "transport": transport,
+            "divisor": divisor,
+            "deadline_seconds": deadline_seconds,
+            "piece_bytes": piece_bytes,
+            "ranks": ranks,
+            "settings": settings,
+            "colocated": colocated,
+            "continues": continues,
+            "report_every": report_every,
+            "check_every": check_every,
+        }
         config = config or os.environ.get(CONFIG_VARIABLE) or None
-        if config is not None and not isinstance(config, AgentConfig):
-            config = AgentConfig.load(os.fspath(config))
+        names = [f"rank {number}" for number in ranks or range(world)]
+        call = partial(prepare, model, rank, optimizer, example, config, options)
+        own, said = agree(process_group, names, samples, call)
+        replica, kind = own.replica, own.kind
+        self._kind: Final = kind
+        self.job: Final[Job] = replace(own.job, samples=said)
+        self._weight: Final = self.job.weight(rank)
+        self._generations: Final = GENERATIONS + own.lag
         self.error: TrainingError | None = None
         """Why the job has ended."""
-        self._places: Final = places_of(order, self.job)
+        self._places: Final = places_of(own.named.values(), self.job)
         self._own = [self._vector() for _ in range(self._generations)]
         self._results = [self._vector() for _ in range(self._generations)]
         self._lock = threading.Lock()
@@ -153,8 +170,8 @@ class MltState:
         """Elements of each piece of this step that no bucket has brought yet."""
         self._have_results: set[int] = set()
         self._buckets: list[_Bucket] = []
-        meeting = rendezvous or _meeting(process_group, world)
-        self._group = _group_of(self.job, rank, meeting, config, timeout_seconds)
+        meeting = rendezvous or meeting_of(process_group, world)
+        self._group = group_of(self.job, rank, meeting, own.config, timeout_seconds)
         try:
             parameters = replica.values() if replica is not None and kind.needs.lone_pushes else None
             if rank == 0:
@@ -172,9 +189,19 @@ class MltState:
         except BaseException:
             self._group.close()
             raise
+        self._made = checksum(self._places) if kind.needs.lone_pushes else None
+        """Of the parameters of which the roots have copies."""
+        self._patience: _Patience | None = None
+        if self._ddp is not None and self._ddp.broadcast_buffers and [*self._module.buffers()]:
+            group = process_group or dist.group.WORLD
+            if dist.get_backend(group) == "gloo":
+                self._patience = _Patience(self._ddp, group, deadline_seconds)
         self._steps: Steps | None = None
-        if replica is not None and _is_around(kind):
-            self._steps = Steps(self._node, replica, module, self._vectors)
+        if replica is not None and (kind.votes or kind.needs.lone_pushes):
+            self._steps = Steps(self._node, replica, self._module, self._vectors, self._push, self._tell)
+        self._computes = False
+        """Whether this rank has made a forward pass since its last step: under DDP's `join` it may not."""
+        self._handle = self._module.register_forward_pre_hook(ModuleHook(lambda *_: self._look()))
 
     def observe_loss(self, loss: float | torch.Tensor) -> None:
         """Of this step's batch, before its backward pass: as it falls, `osp` synchronizes more later."""
@@ -207,20 +234,23 @@ class MltState:
     def exchange(self, bucket: GradBucket) -> Future[torch.Tensor]:
         """What the hook does with one bucket."""
         if bucket.buffer().layout is not torch.strided:
-            hint = "make embeddings with sparse=False"
-            raise UserInputError("has sparse gradients", where="model", expected="dense ones", hint=hint)
+            self._refuse(UserInputError("has sparse gradients", where="model", expected="dense ones"))
         if self.error is not None:
             raise type(self.error)(self.error.what, where=self.error.where)
         if bucket.index() == 0:
+            for problem in uneven(self._ddp, self._kind):  # of a rank that joins before its first pass, too
+                self._refuse(problem)
             self._begin_step()
         pairs = [
-            (gradient, self._place(parameter))
+            (gradient.detach().view(-1), self._place(parameter))  # as the parameter is in memory, for torch
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True)
         ]
         future: Future[torch.Tensor] = Future(devices=_devices(bucket.buffer()))
         ready = self._fill(pairs)
-        needed = {piece for _, place in pairs for piece in place.pieces} - self._later
-        if bucket.is_last() and self._node.node.votes:
+        is_held = self._steps is not None and self._steps.holds
+        needed = {piece for _, place in pairs for piece in place.pieces if not is_held} - self._later
+        node = self._node.node
+        if bucket.is_last() and (node.votes or node.checks(self._step)):
             needed.add(len(self.job.pieces))
         with self._lock:
             waiting = _Bucket(future, bucket.buffer(), pairs, needed - self._have_results)
@@ -232,21 +262,105 @@ class MltState:
             names = {self.job.layers[self.job.pieces[number].layer].name for number in missing}
             self._give_up(f"has no gradients of {shorten(', '.join(sorted(names)), 100, placeholder=' …')}")
         vectors = self._vectors(self._step)
-        if ready:
+        if ready and not is_held:
             self._node.ready(self._step, ready, *vectors)
-        if bucket.is_last() and self._steps is not None:
-            self._node.computed(self._step, self._loss, self._steps.seconds(), *vectors)
-            self._loss = nan
+        if bucket.is_last():
+            self._end_step(vectors)
         if not is_waiting:
             self._finish([waiting], self._step)
         return future.then(_value_or_error)
+
+    def _end_step(self, vectors: tuple[Elements, Elements]) -> None:
+        node = self._node.node
+        if self._steps is not None:
+            # behind DDP's own callback, which is queued after this one and copies from buckets
+            queue: Any = torch.autograd.Variable._execution_engine.queue_callback
+            queue(lambda steps=self._steps: queue(steps.settled))
+            self._node.computed(self._step, self._loss, self._steps.seconds(), *vectors)
+            self._loss = nan
+        elif node.checks(self._step):
+            # one that has joined gets the others' parameters once all have
+            has_joined = self._ddp is not None and self._ddp._join_config.enable and not self._computes
+            node.checksum = 0 if has_joined else checksum(self._places)
+            self._node.computed(self._step, nan, nan, *vectors)
+        self._computes = False
+
+    def _push(self) -> None:
+        """What has been held goes as it is now; returns when the answers are there."""
+        vectors, count = self._vectors(self._step), len(self.job.pieces)
+        for each, place in self._places.items():
+            gradient = torch.zeros_like(each) if each.grad is None else each.grad
+            part = torch.from_numpy(vectors[0][place.first : place.end])
+            part.copy_(flat(gradient, each)).mul_(self._weight)
+        self._node.ready(self._step, range(count), *vectors)
+        self._node.wait_until(lambda: len(self._have_results) == count)
+
+    def _look(self) -> None:
+        """Before a forward pass: what its DistributedDataParallel does, and whether the model has grown."""
+        if self._patience is not None:
+            self._patience.restore()
+        ddp = DistributedDataParallel._active_ddp_module
+        if ddp is None or not torch.is_grad_enabled():
+            return
+        if ddp is not self._ddp:
+            if not any(each is self._module for each in ddp.modules()):
+                return
+            self._ddp = ddp
+            parameters = unsupported_parameters(self._module, ddp, self._kind, None)
+            for found in (*parameters, *unsupported_features(ddp, self._kind, is_hooked=True)):
+                self._refuse(found)
+        self._computes = True
+        for found in uneven(ddp, self._kind):
+            self._refuse(found)
+        if any(each.requires_grad and not self._is_known(each) for each in self._module.parameters()):
+            every = self._module.named_parameters()
+            new = [name for name, each in every if each.requires_grad and not self._is_known(each)]
+            what = "trains, and did not when the state was made, or lay otherwise in memory"
+            self._refuse(UserInputError(what, where=", ".join(new[:MOST_LISTED]), hint=ANEW))
+
+    def _is_known(self, parameter: torch.Tensor) -> bool:
+        place = self._places.get(parameter)
+        return place is not None and place.stride == parameter.stride()
+
+    def _refuse(self, error: UserInputError) -> NoReturn:
+        self._tell(error)
+        raise error
+
+    def _tell(self, error: UserInputError) -> None:
+        """This job can never go on, here or elsewhere: all ranks hear of it."""
+        self._node.close(str(error)[:REASON_LENGTH])
+
+    def clip_grad_norm(self, max_norm: float) -> torch.Tensor:
+        """Scale gradients down to a norm of at most `max_norm`, on all ranks alike; returns the norm before.
+
+        It stands where `torch.nn.utils.clip_grad_norm_` would, behind `scaler.unscale_`. For what `osp` sums
+        later the mean of the ranks' own squares counts, by the step's ballot: that of the sum is not above
+        it. Where each push counts by itself, each is clipped by its own norm. Raises UserInputError.
+        """
+        scaled = 1.0 if self._steps is None else self._steps.scaled()
+        every = [(each, each.grad, place) for each, place in self._places.items() if each.grad is not None]
+        squares = [(scaled * norm) ** 2 / self.job.world for norm in self._node.node.norms if self._later]
+        for parameter, gradient, place in every:
+            parts = [gradient]
+            if self._later.intersection(place.pieces):
+                whole, summed = flat(gradient, parameter), self._summed(place)
+                parts = [whole[first - place.first : end - place.first] for first, end in summed]
+            squares += [float(torch.linalg.vector_norm(part, dtype=torch.float64)) ** 2 for part in parts]
+        norm = torch.tensor(sqrt(fsum(squares)), dtype=torch.float32)  # last bits may differ between machines
+        ratio = min(1.0, max_norm / (float(norm) + 1e-6)) if isfinite(norm) else 1.0
+        with torch.no_grad():
+            for _, gradient, _ in every if ratio < 1 else ():
+                gradient.mul_(ratio)
+        if self._steps is not None:
+            self._steps.clipped(scaled, ratio)
+        return norm
 
     def _fill(self, gradients: Iterable[tuple[torch.Tensor, Place]]) -> list[int]:
         """Copy own gradients to this step's vector: pieces that are whole by that."""
         own, _ = self._vectors(self._step)
         ready = []
         for gradient, place in gradients:
-            part = torch.from_numpy(own[place.first : place.end]).copy_(gradient.detach().reshape(-1))
+            part = torch.from_numpy(own[place.first : place.end]).copy_(gradient)
             if self._weight != 1:
                 part *= self._weight
             for piece in place.pieces:
@@ -259,6 +373,11 @@ class MltState:
     def take_losses(self) -> list[Loss]:
         """What the bound has left out of sums that this rank has made or passed on, since the last call."""
         return self._node.take_losses()
+
+    @property
+    def left_out(self) -> GradientsLeftOut | None:
+        """What the bound has left out over all ranks, of the last `report_every` steps that are told."""
+        return self._node.report
 
     @property
     def later_share(self) -> float:
@@ -277,6 +396,9 @@ class MltState:
 
     def close(self, reason: str = "") -> None:
         """Say goodbye to the other nodes, once they are done, too; with a reason they end with this error."""
+        self._handle.remove()
+        if self._patience is not None:
+            self._patience.close()
         if self._steps is not None:
             self._steps.close()
             if not reason and self.error is None and not self._node.node.counts_alone:
@@ -289,12 +411,14 @@ class MltState:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        self.close("" if error is None else f"{type(error).__name__}: {error}"[:REASON_LENGTH])
+        self.close("" if error is None else ending_of(error))
 
     def _begin_step(self) -> None:
         """Waits for the step before: what is left of it is on its way to others."""
         if any(self._left.values()):
             self._give_up("was begun anew before all gradients of the one before had come")
+        if self._steps is not None:
+            self._steps.check_stepped()
         if self._step >= 0:
             self._node.wait(self._step)
         with self._lock:
@@ -302,24 +426,22 @@ class MltState:
             self._left = {number: piece.count for number, piece in enumerate(self.job.pieces)}
             self._have_results = set()
             self._later = frozenset() if self._steps is None else self._steps.begin(self._step)
+        if self._step == 0 and (self._made is not None or self._node.node.checks(0)):
+            now = self._node.node.checksum = checksum(self._places)
+            if self._made not in {None, now}:
+                what = "has other parameters than when the state was made, of which the job has copies"
+                hint = "make the state behind DistributedDataParallel and load_state_dict"
+                self._refuse(UserInputError(what, where="model", hint=hint))
 
     def _give_up(self, problem: str) -> NoReturn:
-        """This step can never end, here or elsewhere: all ranks hear of it."""
-        error = UserInputError(
-            f"step {self._step} {problem}",
-            where="model",
-            hint="make a new state after what freezes parameters, or leaves a backward pass unfinished",
-        )
-        self._node.close(str(error)[:REASON_LENGTH])
-        raise error
+        hint = f"{ANEW}, or leaves a backward pass unfinished"
+        self._refuse(UserInputError(f"step {self._step} {problem}", where="model", hint=hint))
 
     def _place(self, parameter: torch.Tensor) -> Place:
         place = self._places.get(parameter)
         if place is None:
-            shape = tuple(parameter.shape)
-            raise UserInputError(
-                f"a parameter of shape {shape} was no part of it when the state was made", where="model"
-            )
+            what = f"a parameter of shape {tuple(parameter.shape)} was no part of it when the state was made"
+            raise UserInputError(what, where="model", hint="give the state what DistributedDataParallel has")
         return place
 
     def _arrived(self, step: int, piece: int, stage: Stage) -> None:
@@ -343,12 +465,11 @@ class MltState:
         while done:
             try:
                 for gradient, place in () if self._node.node.counts_alone else done[-1].gradients:
-                    flat = gradient.view(-1)
                     for first, end in self._summed(place):
                         source = torch.from_numpy(result[first:end])
-                        flat[first - place.first : end - place.first].copy_(source)
+                        gradient[first - place.first : end - place.first].copy_(source)
                     if is_poisoned:  # perhaps by one rank alone: all must skip this step, or none
-                        flat[:1].fill_(nan)
+                        gradient[:1].fill_(nan)
             except BaseException:
                 with self._lock:
                     self._buckets += done  # whoever waits for them hears why
@@ -389,6 +510,33 @@ class MltState:
         return np.empty(self.job.elements, self.job.element_type)
 
 
+class _Patience:
+    """A forward pass waits for the buffers of its DistributedDataParallel no longer than the job does.
+
+    gloo itself waits for half an hour. What else the process group does has its own patience: ranks may wait
+    for one that evaluates.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel, group: Any, seconds: float) -> None:
+        self._group: Final = group
+        self._own: Final = group._get_backend(torch.device("cpu")).options._timeout
+        self._short: Final = min(self._own, timedelta(seconds=seconds))
+        self._handle = ddp.register_forward_pre_hook(ModuleHook(lambda *_: self._set(self._short)))
+
+    def restore(self) -> None:
+        """Give the process group its own timeout again, once the buffers have come."""
+        self._set(self._own)
+
+    def close(self) -> None:
+        """Forward passes wait as they did before."""
+        self._handle.remove()
+        self.restore()
+
+    def _set(self, timeout: timedelta) -> None:
+        if self._short < self._own:
+            _set_pg_timeout(timeout, self._group)
+
+
 def mlt_hook(state: MltState, bucket: GradBucket) -> Future[torch.Tensor]:
     """For `DistributedDataParallel.register_comm_hook`: the average of all ranks' gradients."""
     return state.exchange(bucket)
@@ -404,62 +552,3 @@ def _value_or_error(done: Future[torch.Tensor]) -> torch.Tensor:
 
 def _devices(tensor: torch.Tensor) -> list[int | str | torch.device] | None:
     return [tensor.device] if tensor.is_cuda else None
-
-
-def _is_around(kind: Synchronization) -> bool:
-    """Whether a synchronization does something around the steps of the optimizer."""
-    return kind.votes or kind.needs.lone_pushes
-
-
-def _synchronization_of(job: Job, model: torch.nn.Module) -> Synchronization:
-    kind, _ = axes_of(job)
-    if _is_around(kind):
-        if job.optimizer is None:
-            raise UserInputError(f"is missing: {kind.name} works around it", where="optimizer")
-        if kind.needs.lone_pushes:
-            check_rule(job.optimizer)  # before all meet, so that each rank says it of itself
-        if any("FullyShardedDataParallel" in type(each).__name__ for each in model.modules()):
-            raise UserInputError(f"is sharded, which does not go with {kind.name}", where="model")
-        if kind.needs.lone_pushes and getattr(model, "broadcast_buffers", False) and [*model.buffers()]:
-            problem = "waits for all ranks in each forward pass, to have equal buffers"
-            hint = "make it with DistributedDataParallel(…, broadcast_buffers=False)"
-            raise UserInputError(problem, where="model", hint=hint)
-    return kind
-
-
-def _group_of(
-    job: Job,
-    rank: int,
-    rendezvous: str | Callable[[str], list[str]],
-    config: AgentConfig | None,
-    timeout_seconds: float,
-) -> Group:
-    try:
-        return Group(rank, job.nodes, rendezvous, config=config, timeout_seconds=timeout_seconds)
-    except RanksMissingError as error:
-        missing = ", ".join(map(job.node_name, error.ranks[:MOST_LISTED]))
-        raise NodeLateError("did not come to the start", where=missing) from None
-    except AgentError as error:
-        raise NodeLostError(str(error)) from None
-
-
-def _all_samples(samples: int | None, process_group: dist.ProcessGroup | None, world: int) -> tuple[int, ...]:
-    """Of all ranks; none where no rank says how many it has."""
-    found: list[int | None] = [None] * world
-    if world > 1:
-        dist.all_gather_object(found, samples, group=process_group)
-    else:
-        found = [samples]
-    said = [each for each in found if each is not None]
-    if said and len(said) < world:
-        raise UserInputError(f"told by {len(said)} of {world} ranks", where="samples", expected="all or none")
-    return tuple(said)
-
-
-def _meeting(process_group: dist.ProcessGroup | None, world: int) -> Callable[[str], list[str]]:
-    def meet(own: str) -> list[str]:
-        texts: list[str] = [""] * world
-        dist.all_gather_object(texts, own, group=process_group)
-        return texts
-
-    return meet

@@ -1,5 +1,6 @@
 """Where the parameters of a module are in the vector of its job: layer after layer, in forward order."""
 
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,9 +9,9 @@ from typing import Any
 
 import torch
 
-from mltswitch.errors import UserInputError
-from mltswitch.profile import call_with, profile_of_module
+from mltswitch.profile import call_with, owners_of
 from mltswitch.training.job import Job, Piece
+from mltswitch.training.node import CHECKSUM_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,8 @@ class Place:
     end: int
     pieces: tuple[int, ...]
     """Numbers of the pieces that hold some of them."""
+    stride: tuple[int, ...]
+    """The parameter's, whose order in memory the vector has."""
 
     def within(self, piece: Piece) -> tuple[int, int]:
         """Elements of the vector that are the parameter's and the piece's: first, and one beyond the last."""
@@ -29,20 +32,37 @@ class Place:
 
 def layers_of(
     module: torch.nn.Module, example: Any = None
-) -> tuple[list[tuple[str, int]], list[torch.nn.Parameter]]:
+) -> tuple[list[tuple[str, int]], dict[str, torch.nn.Parameter]]:
     """Layers with their elements in forward order, and the parameters in the order of the model's vector."""
     forward = None if example is None else partial(call_with, module, example)
-    profile = profile_of_module(type(module).__name__, module, forward)
-    by_name = dict(module.named_parameters())
-    for name, parameter in by_name.items():
-        if not parameter.dtype.is_floating_point:
-            raise UserInputError(f"is {parameter.dtype}", where=name, expected="real floating-point numbers")
-    names = [tensor.name for layer in profile.layers for tensor in layer.tensors]
-    layers = [
-        (layer.name, sum(by_name[tensor.name].numel() for tensor in layer.tensors))
-        for layer in profile.layers
-    ]
-    return layers, [by_name[name] for name in names]
+    owners = owners_of(type(module).__name__, module, forward)
+    layers = [(owner.name, sum(each.numel() for each in owner.parameters.values())) for owner in owners]
+    return layers, {name: each for owner in owners for name, each in owner.parameters.items()}
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie side by side in memory, in whatever order: channels_last, transposed."""
+    return bool(torch.empty_like(tensor, device="meta").stride() == tensor.stride())
+
+
+def flat(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Elements in the order in which a dense parameter has them in memory.
+
+    A view where the tensor has them in this order, too; else a copy.
+    """
+    tensor = tensor.detach()
+    if tensor.stride() != like.stride():
+        tensor = torch.empty_like(like, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    return tensor.as_strided((tensor.numel(),), (1,))
+
+
+def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
+    """Of all bits of parameters, above 0."""
+    digest = 0
+    for each in parameters:
+        bits = each.detach().contiguous().reshape(-1).view(torch.uint8)
+        digest = zlib.crc32(bits.cpu().numpy(), digest)
+    return 1 + digest % ((1 << CHECKSUM_BITS) - 1)
 
 
 def places_of(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.nn.Parameter, Place]:
@@ -60,4 +80,7 @@ def places_of(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.nn
             if bounds[at][0] >= cut.first + cut.count:
                 break
             holders[at].append(piece)
-    return {parameter: Place(*bounds[at], tuple(holders[at])) for at, parameter in enumerate(parameters)}
+    return {
+        parameter: Place(*bounds[at], tuple(holders[at]), parameter.stride())
+        for at, parameter in enumerate(parameters)
+    }

@@ -12,7 +12,7 @@ changes between forward and backward gives wrong gradients.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import frexp
 from typing import Any, Final, NoReturn
@@ -23,7 +23,7 @@ from torch import Tensor
 from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Elements
 from mltswitch.training.job import Job, OptimizerRule
-from mltswitch.training.pytorch.layout import places_of
+from mltswitch.training.pytorch.layout import flat, places_of
 
 MOST_EXACT_BYTES: Final = 4
 """Of an element: parts of shorter ones are not rounded as the whole is."""
@@ -58,8 +58,8 @@ class Run:
     """The same elements in the model's vector."""
 
     def of(self, tensor: Tensor) -> Tensor:
-        """A view of these elements of a tensor like the parameter."""
-        return tensor.detach().view(-1)[self.first : self.end]
+        """These elements of a tensor like the parameter; a view where it has the same order in memory."""
+        return flat(tensor, self.parameter)[self.first : self.end]
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +82,8 @@ class _Step:
     """Own ones by run, or sums; None: the parameter has none, and the optimizer leaves it alone."""
     factor: float
     """What made the gradients of the exchange the optimizer's: a scaler's."""
+    clipped: float
+    """And what they were then multiplied with on all ranks, so that their norm is small enough."""
     is_sum: bool
 
 
@@ -90,10 +92,8 @@ class Replica:
 
     Args:
         job: that the model trains in.
-        parameters: in the order of the model's vector.
+        parameters: in the order of the model's vector, each dense in memory.
         optimizer: of all of them.
-
-    Raises UserInputError for an optimizer that cannot be stepped in parts, or that lacks parameters.
     """
 
     def __init__(
@@ -110,15 +110,11 @@ class Replica:
         groups = {
             each: number for number, group in enumerate(optimizer.param_groups) for each in group["params"]
         }
+        self.parameters: Final = parameters
         self._runs: list[list[Run]] = [[] for _ in job.pieces]
         """Of each piece, in order."""
         self._ranges: list[tuple[int, int]] = []
         for parameter, place in places_of(parameters, job).items():
-            if parameter not in groups:
-                problem = f"lacks a parameter of shape {tuple(parameter.shape)} that the model trains"
-                raise UserInputError(problem, where="optimizer")
-            if not parameter.is_contiguous():
-                raise UserInputError("has parameters that are not contiguous in memory", where="model")
             group, base = groups[parameter], place.first
             self._ranges.append((place.end, group))
             for piece in place.pieces:
@@ -149,7 +145,12 @@ class Replica:
         self._prediction, self._keeps_own = prediction, prediction == "local" or lag > 0
 
     def before_step(
-        self, step: int, later: Iterable[int], pushed: tuple[Elements, float], sums: Elements
+        self,
+        step: int,
+        later: Iterable[int],
+        pushed: tuple[Elements, float],
+        sums: Elements,
+        clipped: tuple[float, float] | None = None,
     ) -> None:
         """The optimizer steps next, with own gradients of some pieces in place of sums.
 
@@ -158,6 +159,7 @@ class Replica:
             later: these pieces.
             pushed: this rank's gradients, a vector of all elements, and what they were multiplied with.
             sums: a vector of all elements, of which those of other pieces have come.
+            clipped: where all ranks have clipped: `factor` before that, and what they multiplied with.
 
         Raises UserInputError where the gradients have become others than a power of two times these: other
         ranks cannot know how.
@@ -167,8 +169,7 @@ class Replica:
             raise UserInputError(problem, where="optimizer", expected="fused=False")
         pieces, options = [*later], self._options()
         known = {*pieces}
-        others = (piece for piece in range(len(self._runs)) if piece not in known)
-        factor = self._factor(pieces, *pushed) or (pieces and self._factor(others, sums, 1.0)) or 1.0
+        factor, ratio = clipped or (self.factor(known, pushed, sums), 1.0)
         for piece in [*pieces, *(piece for piece in self._ahead if piece not in known)]:
             runs = self._runs[piece]
             ahead = self._ahead.get(piece)
@@ -179,7 +180,12 @@ class Replica:
             gradients = [self._gradient(run) for run in runs]
             if is_sum or self._keeps_own:
                 gradients = [None if each is None else each.clone() for each in gradients]
-            ahead.steps[step] = _Step(options, gradients, factor, is_sum)
+            ahead.steps[step] = _Step(options, gradients, factor, ratio, is_sum)
+
+    def factor(self, later: Set[int], pushed: tuple[Elements, float], sums: Elements) -> float:
+        """What a scaler has multiplied the gradients of the exchange with; see `before_step`."""
+        others = (piece for piece in range(len(self._runs)) if piece not in later)
+        return self._factor(later, *pushed) or (bool(later) and self._factor(others, sums, 1.0)) or 1.0
 
     def accept(self, step: int, pieces: Iterable[int], sums: Elements) -> None:
         """Sums of a step have come; they are copied.
@@ -194,7 +200,7 @@ class Replica:
             if ahead is not None and step in ahead.steps:
                 entry = ahead.steps[step]
                 entry.gradients = [
-                    None if own is None else self._on_device(sums, run) * entry.factor
+                    None if own is None else self._on_device(sums, run) * entry.factor * entry.clipped
                     for run, own in zip(self._runs[piece], entry.gradients, strict=True)
                 ]
                 entry.is_sum = True
@@ -259,7 +265,7 @@ class Replica:
         """Raises UserInputError where gradients have changed since they were pushed."""
         pieces = range(len(self._job.pieces))
         if self._factor(pieces, own, weight) not in {0.0, 1.0}:
-            self._refuse("a scaler's factor is in the gradients that servers got")
+            self.refuse("a scaler's factor is in the gradients that servers got")
 
     # Inside
 
@@ -332,11 +338,7 @@ class Replica:
         gradient = run.parameter.grad
         if gradient is None:
             return None
-        return (
-            run.of(gradient)
-            if gradient.is_contiguous()
-            else gradient.detach().reshape(-1)[run.first : run.end]
-        )
+        return run.of(gradient)
 
     def _factor(self, pieces: Iterable[int], own: Elements, weight: float) -> float:
         """What gradients, as they were, are multiplied with in the parameters' `grad`; 0: all are 0."""
@@ -357,11 +359,12 @@ class Replica:
                 scaled = pushed if factor in {0.0, 1.0} else pushed * factor
                 same = torch.equal(scaled, gradient) or torch.allclose(scaled, gradient, 0, 0, equal_nan=True)
                 if not same or (factor and not is_power_of_two):
-                    self._refuse("gradients have changed between backward and the optimizer's step")
+                    self.refuse("gradients have changed between backward and the optimizer's step")
         return factor
 
-    def _refuse(self, problem: str) -> NoReturn:
-        hint = f"clipping and other changes of gradients do not go with {self._job.synchronization}"
+    def refuse(self, problem: str) -> NoReturn:
+        """Raises UserInputError for what other ranks cannot know."""
+        hint = "clip with state.clip_grad_norm(max_norm), which all ranks do alike"
         raise UserInputError(f"{problem}, and other ranks cannot know how", where="optimizer", hint=hint)
 
     def _on_device(self, vector: Elements, run: Run) -> Tensor:
@@ -370,7 +373,8 @@ class Replica:
 
 
 def _is_like(value: Any, run: Run) -> bool:
-    return isinstance(value, Tensor) and value.shape == run.parameter.shape and value.is_contiguous()
+    like = run.parameter
+    return isinstance(value, Tensor) and value.shape == like.shape and value.stride() == like.stride()
 
 
 def _copy(value: Any) -> Any:

@@ -13,6 +13,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
+from mltswitch.training.pytorch.layout import checksum
 from mltswitch.training.pytorch.replica import Replica
 
 Vectors = Callable[[int], tuple[Elements, Elements]]
@@ -41,6 +42,20 @@ class Driver(Protocol):
         """As `Node.drain`, until it is over. Raises what has ended the job."""
 
 
+class ModuleHook:
+    """A hook that a module has as long as a job: in its copies, in memory and in files, it does nothing."""
+
+    def __init__(self, call: Callable[..., object] = lambda *_: None) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> Any:
+        """Do what the hook is for, with torch's arguments of that kind of hook."""
+        return self._call(*args)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ModuleHook, ()
+
+
 class Steps:
     """Hooks of an optimizer and its model.
 
@@ -49,9 +64,19 @@ class Steps:
         replica: its parameters.
         module: that the parameters belong to.
         vectors: of the exchange; those of a step are valid until `begin` of the step that has them next.
+        push: exchanges the gradients of a step that `holds`, as they are, and waits for the answers.
+        refused: is called with what the optimizer's step refuses, before that is raised.
     """
 
-    def __init__(self, node: Driver, replica: Replica, module: torch.nn.Module, vectors: Vectors) -> None:
+    def __init__(
+        self,
+        node: Driver,
+        replica: Replica,
+        module: torch.nn.Module,
+        vectors: Vectors,
+        push: Callable[[], None] = lambda: None,
+        refused: Callable[[UserInputError], object] = lambda _: None,
+    ) -> None:
         assert node.node.member is not None, "a server has no optimizer"  # noqa: S101
         self._node, self._member, self._replica, self._vectors = node, node.node.member, replica, vectors
         job, rank = node.job, node.node.number
@@ -73,33 +98,85 @@ class Steps:
         """Whether the optimizer's last step was with own gradients."""
         self._ended_seconds: float | None = None
         """When the optimizer's last step was over."""
+        self._push, self._refused = push, refused
+        self.holds = self._counts_alone
+        """Whether lone pushes wait for the optimizer's step: in the first one, and where that was clipped."""
+        self._gradients: list[tuple[int, int]] = []
+        """Where the backward pass has left them, and their versions, which grow whoever changes them."""
+        self._clipped: tuple[float, float] | None = None
+        """In this step: what a scaler has multiplied gradients with, and clipping after that."""
         optimizer = replica.optimizer
         self._handles: list[Any] = [
             optimizer.register_step_pre_hook(
-                lambda _, args, options: self._before([*args[1:], *options.values()])
+                lambda _, args, options: self._step([*args[1:], *options.values()])
             ),
             optimizer.register_step_post_hook(lambda *_: self._after()),
         ]
         if not self._counts_alone:
+            drain = ModuleHook(lambda *_: self.drain())
+            evaluated = ModuleHook(lambda module, _: None if module.training else self.drain())
             self._handles += [
-                optimizer.register_state_dict_pre_hook(lambda *_: self.drain()),
-                optimizer.register_load_state_dict_pre_hook(lambda *_: self.drain()),
-                module.register_state_dict_pre_hook(lambda *_: self.drain()),
-                module.register_load_state_dict_pre_hook(lambda *_: self.drain()),
-                module.register_forward_pre_hook(lambda module, _: None if module.training else self.drain()),
+                optimizer.register_state_dict_pre_hook(drain),
+                optimizer.register_load_state_dict_pre_hook(drain),
+                module.register_state_dict_pre_hook(drain),
+                module.register_load_state_dict_pre_hook(drain),
+                module.register_forward_pre_hook(evaluated),
             ]
+        else:
+            loaded = ModuleHook(lambda *_: self._check_unbegun())
+            self._handles.append(module.register_load_state_dict_pre_hook(loaded))
 
-    def begin(self, step: int) -> frozenset[int]:
-        """The first gradients of a step are there: pieces of it whose sums come later."""
+    def _check_unbegun(self) -> None:
+        """Raises UserInputError where a model is loaded over which the roots' copies would come."""
+        if self._begun >= 0:
+            problem = "comes too late: the parameters that count are those that the ranks have exchanged"
+            raise UserInputError(
+                problem, where="load_state_dict", hint="close the state, load, make a new one"
+            )
+
+    def check_stepped(self) -> None:
+        """Raises UserInputError where the optimizer has left out a step that counts."""
         if self._counts_alone and self._stepped < self._begun:
             problem = f"has not stepped with the gradients of step {self._begun}, which count already"
             raise UserInputError(problem, where="optimizer", hint=ONCE)
-        self._begun = step
+
+    def begin(self, step: int) -> frozenset[int]:
+        """The first gradients of a step are there: pieces of it whose sums come later."""
+        self._begun, self._clipped = step, None
+        self._gradients.clear()
         self._accept()  # else this step's vectors would take their place
         later = self._member.later(step)
         if later:
             self._later[step], self._missing[step] = later, {*later}
         return later
+
+    def settled(self) -> None:
+        """The backward pass is over: other changes of the gradients are seen from here on."""
+        self._gradients = self._now()
+
+    def _now(self) -> list[tuple[int, int]]:
+        every = (each.grad for each in self._replica.parameters)
+        return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
+
+    def scaled(self) -> float:
+        """What a scaler has multiplied gradients with; raises UserInputError where they cannot be clipped."""
+        step = self._begun
+        if step == self._stepped or (self._counts_alone and not self.holds):
+            problem = "comes too late, where a step's gradients have counted"
+            hint = "call it in every step from the first one on, between backward() and the optimizer's step"
+            raise UserInputError(problem, where="clip_grad_norm", hint=hint)
+        self._check_gradients()
+        if self._clipped is not None:
+            return self._clipped[0]
+        if self._counts_alone or self._node.node.poisoned_step == step:
+            return 1.0
+        own, result = self._vectors(step)
+        return self._replica.factor(self._later.get(step, frozenset()), (own, self._weight), result)
+
+    def clipped(self, scaled: float, ratio: float) -> None:
+        """The gradients have been multiplied with a ratio, alike on all ranks."""
+        self._clipped = scaled, ratio * (1.0 if self._clipped is None else self._clipped[1])
+        self.settled()
 
     def arrived(self, step: int, piece: int, stage: Stage) -> None:
         """In the node's thread: a sum has come."""
@@ -129,6 +206,18 @@ class Steps:
         for handle in self._handles:
             handle.remove()
 
+    def _step(self, arguments: Iterable[Any]) -> None:
+        try:
+            self._before(arguments)
+        except UserInputError as error:  # the other ranks, which may have no reason, must not go on
+            self._refused(error)
+            raise
+
+    def _check_gradients(self) -> None:
+        """Raises UserInputError where torch's clipping, say, was at them, also by a factor of 1."""
+        if self._gradients and self._gradients != self._now():
+            self._replica.refuse("gradients have changed between backward and the optimizer's step")
+
     def _before(self, arguments: Iterable[Any]) -> None:
         step = self._begun
         if any(argument is not None for argument in arguments):
@@ -144,16 +233,24 @@ class Steps:
             raise UserInputError(
                 f"gradients of a rank in step {step} are not finite", where="model", hint=hint
             )
+        self._check_gradients()
         own, result = self._vectors(step)
         if self._counts_alone:
-            self._replica.check_untouched(own, self._weight)
+            if self._clipped is None:
+                self._replica.check_untouched(own, self._weight)
+            if self.holds:
+                self._push()
+                self.holds = self._clipped is not None
             self._replica.drop_gradients()
             self._replica.set(result)
             self._tell_options()
         else:
-            self._correct(step - 1 - self._member.lag)
+            checks = self._node.node.checks(step + 1)
+            self._correct(step - 1 if checks else step - 1 - self._member.lag)
+            if checks:
+                self._node.node.checksum = checksum(self._replica.parameters)
             later = self._later.get(step, frozenset())
-            self._replica.before_step(step, later, (own, self._weight), result)
+            self._replica.before_step(step, later, (own, self._weight), result, self._clipped)
         self._is_ahead = self._counts_alone or step in self._later
         self._stepped = step
 

@@ -213,7 +213,6 @@ class OspMember(BspMember):
         self.lag, self.prediction = settings.lag, str(settings.prediction)
         self._rank, self._world = rank, job.world
         self._by_mean = settings.importance == "mean"
-        self._ballot = len(job.pieces)
         self._counts: Final = [piece.count for piece in job.pieces]
         self._slices: Final = Slices(job, settings.slice_bytes)
         self.size: Final = Size(job, settings)
@@ -248,9 +247,9 @@ class OspMember(BspMember):
         return [Exchange(step, now)] if now else []
 
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
-        """The ballot goes now."""
+        """What the ballot tells of it."""
         self._loss, self._seconds, self._computed = loss, seconds, (step, now_ns)
-        return [Exchange(step, (self._ballot,))]
+        return []
 
     def vote(self, step: int) -> Sequence[float]:
         """Loss, seconds, whether an ICS was late; for this rank, the digest of its bitmap, and its times."""
@@ -268,7 +267,7 @@ class OspMember(BspMember):
         # whoever came last to an exchange has not waited for others
         exchanging = min((seconds for seconds in ballot[second:third] if seconds > 0), default=0.0)
         self.size.counted(ballot[0] / self._world, ballot[1] / self._world, exchanging, ballot[2])
-        importance = ballot[third:]
+        importance = ballot[third : third + self._pieces]
         if any(importance) and all(map(isfinite, importance)):
             self._importance = importance
         digests = [round(figure) if isfinite(figure) else -1 for figure in ballot[first:second]]

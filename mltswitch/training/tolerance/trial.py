@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from mltswitch.errors import UserInputError
+from mltswitch.errors import UserInputError, printable
 from mltswitch.profile import import_torch, user_code
 from mltswitch.sweep import Cell, Rows
 from mltswitch.training.tolerance.loss import PAYLOAD_BYTES, Gradient, Importance, Loss, Tally, lose
@@ -107,7 +107,7 @@ def _train(
 ) -> Outcome:
     with user_code(f"{name}: model"):
         model = task.model()
-        parameters = dict(model.named_parameters())
+        parameters = {printable(each): parameter for each, parameter in model.named_parameters()}
         optimizer = task.optimizer(parameters.values())
     owned = [[parameters[each] for each in layer] for layer in layers]
     per_packet = [max(PAYLOAD_BYTES // layer[0].element_size(), 1) for layer in owned]

@@ -1,18 +1,24 @@
 """What the doctor finds on a machine alone: kernel, addresses, routes and keys."""
 
+import json
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from mltswitch.errors import MachineError
 from mltswitch.hostagent.config import AgentConfig
+from mltswitch.hostagent.dataplane.binding import set_buffers
 from mltswitch.hostagent.doctor import machine
 from mltswitch.hostagent.doctor.machine import machine_findings
 from mltswitch.hostagent.doctor.report import Finding, Report, Status, worst
 from tests.hostagent.namespaces import INTERFACE, TwoHosts, can_make_namespaces, two_hosts
 
+BUFFER_SETTINGS = ("net.core.rmem_max", "net.core.wmem_max")
 needs_root = pytest.mark.skipif(not can_make_namespaces(), reason="needs root")
 
 
@@ -33,11 +39,54 @@ def test_a_machine_in_order() -> None:
     assert findings["address 127.0.91.2"].status is Status.OK
 
 
-def test_buffers_are_compared_with_what_is_wanted() -> None:
-    finding = found(config("127.0.0.1", buffer="1GB"))["net.core.rmem_max"]
-    assert finding.status is Status.WARNING
-    assert "1,000,000,000 wanted" in finding.what
-    assert "sysctl -w net.core.rmem_max=1000000000" in finding.hint
+_BUFFERS = """
+import json, os, subprocess, sys
+from mltswitch.hostagent import Agent
+from tests.hostagent.doctor.test_machine import BUFFER_SETTINGS, config, found
+settings = config("127.0.0.1", buffer=sys.argv[1], listen="127.0.0.1:0")
+findings = found(settings)
+with Agent(settings) as agent:
+    ports = subprocess.run(["ss", "-uamnpO"], capture_output=True, text=True, check=True).stdout
+    own = next(line for line in ports.splitlines() if f"pid={os.getpid()}," in line)
+    told = {name: (findings[name].status, findings[name].what) for name in BUFFER_SETTINGS}
+    print(json.dumps([own, agent.warnings, told]))
+"""
+
+
+@pytest.mark.parametrize("is_privileged", [True, False])
+def test_buffers_are_those_that_the_sockets_have(is_privileged: bool) -> None:
+    if is_privileged and not can_make_namespaces():
+        pytest.skip("needs root")
+    limits = {name: int(Path("/proc/sys", name.replace(".", "/")).read_text()) for name in BUFFER_SETTINGS}
+    wanted = 1 + max(limits.values())
+    plain = ["setpriv", "--bounding-set=-net_admin"] if not is_privileged and can_make_namespaces() else []
+    done = subprocess.run(
+        [*plain, sys.executable, "-c", _BUFFERS, str(wanted)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    socket_line, warnings, findings = json.loads(done.stdout.splitlines()[-1])
+    for (name, limit), kind in zip(limits.items(), ("rb", "tb"), strict=True):
+        granted = wanted if is_privileged else limit
+        assert f",{kind}{2 * granted}," in socket_line
+        what = f"sockets get {granted:,} bytes of buffer, {wanted:,} wanted"
+        assert findings[name] == ["ok" if is_privileged else "warning", what]
+        assert [text.split("; ")[0] for text in warnings if text.startswith(name)] == (
+            [] if is_privileged else [f"{name}: {what}"]
+        )
+
+
+def test_the_setting_that_is_short_is_named() -> None:
+    class Narrow(socket.socket):
+        """A socket of a kernel that grants no large receive buffer."""
+
+        def getsockopt(self, level: int, option: int) -> int:  # type: ignore[override]
+            return 2 * 212_992 if option == socket.SO_RCVBUF else super().getsockopt(level, option)
+
+    with Narrow(socket.AF_INET, socket.SOCK_DGRAM) as bound:
+        receiving, sending = set_buffers(bound, 250_000)
+    assert receiving.granted_bytes == 212_992
+    assert receiving.hint.startswith("bursts may be lost here; as root: sysctl -w net.core.rmem_max=250000")
+    assert (sending.setting, sending.granted_bytes >= 212_992) == ("net.core.wmem_max", True)
 
 
 def test_without_the_compiled_data_plane(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,13 +6,14 @@
 import ast
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 from types import UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from mltswitch.hostagent.telemetry import events
-from mltswitch.hostagent.telemetry.events import AgentEvent
+from mltswitch.hostagent.telemetry.events import AgentEvent, GradientsLeftOut
 from mltswitch.hostagent.telemetry.metrics import PREFIX, AgentCollector
 from mltswitch.hostagent.telemetry.trace import EventsLeftOut, TraceStarted, event_name
 from mltswitch.hostagent.transport.description import TransferStatistics
@@ -77,6 +78,8 @@ def metric_table() -> str:
     collector = AgentCollector(cast(Any, example))
     example.observe(collector)
     example.tell(ended(direction="receive"))
+    left_out = partial(GradientsLeftOut, first_step=0, last_step=99, layer="conv1", layer_share=0.1)
+    collector.observe(left_out(network_share=0.02, bound_share=0.01))
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in collector.registry.collect():
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")

@@ -147,7 +147,7 @@ def test_edges_are_critical_unless_somebody_says_otherwise(
         make(RECEIVER, transport="ltp", **SMALL),
     )
     connect(sender, receiver)
-    there = receiver.post_receive(SENDER, np.zeros(COUNT, np.float32), tensor=1)
+    there = receiver.post_receive(SENDER, np.zeros(COUNT, np.float32), tensor=1, loss_bound=0.1)
     found = sender.post_send(RECEIVER, values(COUNT), tensor=1, **options).wait(PATIENCE_SECONDS).statistics
     there.wait(PATIENCE_SECONDS)
     assert found.important_packets == (found.packets if important is None else important)

@@ -1,8 +1,11 @@
 """The transport `mlt` where packets are lost and paths break, and what its packets say to switches."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 
 from mltswitch.hostagent import Agent, AgentConfig, ByFunction, ByPosition, DeadlineExceededError, Transfer
 from mltswitch.hostagent.elements import TensorMemory, memory_of
-from mltswitch.hostagent.telemetry.events import PathChanged
+from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
 from mltswitch.wire.headers import AgentFlag, AgentKind
 from tests.hostagent.background import eventually
 from tests.hostagent.ends import (
@@ -22,6 +25,7 @@ from tests.hostagent.ends import (
     Make,
     Notes,
     connect,
+    cutting_no_bursts,
     exchange,
     joined,
     losing,
@@ -81,6 +85,32 @@ def test_layers_and_classes_have_code_points(make: Make) -> None:
     for tensor, (dscp, options) in enumerate(expected.items()):
         exchange(sender, receiver, tensor=tensor, importance="none", **options)
         assert receiver.snapshot().peers[SENDER]["default"].received_by_tos[dscp << 2] > 0
+
+
+@pytest.mark.parametrize("transport", ["mlt", "ltp"])
+@pytest.mark.parametrize(
+    ("sends", "receives", "is_droppable"),
+    [
+        ({}, {}, False),
+        ({}, {"loss_bound": 0.001}, False),  # of 69 packets that is none
+        ({}, {"loss_bound": 0.1}, True),
+        ({}, {"at_deadline": "take"}, True),
+        ({"importance": "edges"}, {}, True),
+    ],
+)
+def test_what_must_arrive_is_important_unless_the_sender_says_otherwise(
+    make: Make, transport: str, sends: Any, receives: Any, is_droppable: bool
+) -> None:
+    sender, receiver = joined(make, transport=transport, burst_packets=1, mtu_bytes=1500)
+    for tensor in (1, 2):  # the second one is posted before the receiver is ready
+        here = partial(sender.post_send, RECEIVER, values(24_000), tensor=tensor, **sends)
+        there = partial(
+            receiver.post_receive, SENDER, np.empty(24_000, np.float32), tensor=tensor, **receives
+        )
+        for transfer in [post() for post in ((there, here) if tensor == 1 else (here, there))]:
+            transfer.wait(PATIENCE_SECONDS)
+        came = receiver.snapshot().peers[SENDER]["default"].received_by_tos
+        assert any(not tos & CE for tos in came) is is_droppable
 
 
 # Losses, over loopback
@@ -150,22 +180,49 @@ def test_a_path_that_breaks_is_left_and_used_again(make: Make) -> None:
     sender, receiver = joined(make, addresses=addresses, mtu_bytes=1500)
     sender.observe(notes)
 
-    def states() -> list[str]:
-        return [path.state for path in sender.snapshot().peers[RECEIVER]["default"].paths]
+    def changes() -> list[str]:
+        return [event.state for event in notes.of(PathChanged) if event.path == 2]
 
     def exchange_until(state: str) -> None:
         for number in range(5000):
             exchange(sender, receiver, data=values(500_000), round_number=number)
-            if states()[2] == state:
+            if state in changes():
                 return
 
     with losing(receiver, 1.0, "127.0.0.3"):
         exchange_until("dead")
-        assert states()[2] == "dead"
-    exchange_until("used")
-    changes = [event.state for event in notes.of(PathChanged) if event.path == 2]
-    assert changes[0] == "dead"
-    assert changes[-1] == "used"
+    exchange_until("used")  # and it may be gray by now: packets are late on a busy machine
+    assert changes()[:1] == ["dead"]
+    assert "used" in changes()
+
+
+def test_bursts_that_fail_for_a_moment_are_joined_again(make: Make) -> None:
+    sender, receiver = joined(make, mtu_bytes=1500, burst_packets=16)
+    notes, tensors = Notes(), count()
+    sender.observe(notes)
+
+    def messages_per_packet() -> float:
+        before = sender.snapshot().data_plane["send_messages"]
+        sent, _ = exchange(sender, receiver, tensor=next(tensors), data=values(1_000_000))
+        return (sender.snapshot().data_plane["send_messages"] - before) / sent.statistics.packets_sent
+
+    def refusals() -> list[Any]:
+        return notes.of(PacketsRefused)
+
+    assert messages_per_packet() < 0.2
+    with cutting_no_bursts(sender):
+        assert messages_per_packet() > 0.8
+        eventually(lambda: bool(refusals()))
+        time.sleep(0.2)
+        assert messages_per_packet() > 0.8  # tried again, and not for long
+        eventually(lambda: len(refusals()) > 1)
+    eventually(lambda: messages_per_packet() < 0.2)
+    assert {(event.error, event.interface, event.mtu_bytes) for event in refusals()} == {
+        ("EINVAL", "lo", 65536)
+    }
+    assert refusals()[0].packets > 1
+    what = "the kernel cuts no bursts, whose packets are sent one by one for now: EINVAL; lo has MTU 65,536"
+    assert [text for text in sender.warnings if "EINVAL" in text] == [f"path 0 to {RECEIVER}: {what}"]
 
 
 def test_a_deadline_says_that_no_path_answers(make: Make) -> None:
@@ -268,8 +325,11 @@ def test_a_deadline_says_what_the_kernel_refuses(cable: TwoHosts) -> None:
             host.run("ip", "link", "set", INTERFACE, "mtu", "1300")
         try:
             receiver.post_receive(SENDER, np.zeros(100_000, np.float32), tensor=2)
-            here = sender.post_send(RECEIVER, values(100_000), tensor=2, deadline_seconds=0.5)
-            with pytest.raises(DeadlineExceededError, match=r"the kernel refused to send: E(MSGSIZE|INVAL)"):
+            here = sender.post_send(RECEIVER, values(100_000), tensor=2, deadline_seconds=2.0)
+            with pytest.raises(
+                DeadlineExceededError,
+                match=r"the kernel refused to send: E(MSGSIZE|INVAL) \(data0 has MTU 1,300\)",
+            ):
                 here.wait(PATIENCE_SECONDS)
         finally:
             for host in (cable.one, cable.other):

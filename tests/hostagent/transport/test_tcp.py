@@ -4,7 +4,6 @@ import gc
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -136,25 +135,6 @@ def test_any_tensor_arrives_whole(
     assert np.array_equal(buffer, data)
 
 
-def test_many_tensors_cross_in_both_directions_at_once() -> None:
-    rng = np.random.default_rng(1)
-    sizes = [int(size) for size in rng.integers(1, 100_000, 200)]
-    with running_ends(TcpSettings(chunk_bytes=8192, streams=3)) as ends:
-        pairs = []
-        for source, sink in ((ends.a, ends.b), (ends.b, ends.a)):
-            data = [floats(size, seed) for seed, size in enumerate(sizes)]
-            buffers = [np.zeros_like(each) for each in data]
-            tickets = source.post_sends([send(each, tensor) for tensor, each in enumerate(data)])
-            order = rng.permutation(len(sizes)).tolist()
-            tickets += sink.post_receives([receive(buffers[tensor], tensor) for tensor in order])
-            pairs.append((data, buffers, tickets))
-        for data, buffers, tickets in pairs:
-            assert all(outcome(ticket).error is None for ticket in tickets)
-            assert all(np.array_equal(*pair) for pair in zip(data, buffers, strict=True))
-        assert not ends.a.connection._ready
-        assert ends.b.connection.snapshot().open_transfers == 0
-
-
 def test_layers_in_front_overtake_and_the_traffic_class_follows() -> None:
     with running_ends(TcpSettings(chunk_bytes=1 << 18)) as ends:
         big, small = floats(2_000_000), floats(1000)
@@ -166,19 +146,6 @@ def test_layers_in_front_overtake_and_the_traffic_class_follows() -> None:
         assert all(outcome(ticket).error is None for ticket in sends)
         [stream] = ends.a.connection.outgoing
         assert stream._socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == 12
-
-
-@pytest.mark.parametrize("buffer", [np.zeros(999, np.float32), np.zeros(1000, np.int32)])
-def test_another_size_or_type_fails_at_both_ends(buffer: Any) -> None:
-    with running_ends() as ends:
-        for ticket in cross(ends, floats(1000), buffer):
-            error = failure(ticket)
-            assert isinstance(error, TransferMismatchError)
-            assert "the sender has 1000 elements of float32" in str(error)
-            assert "tensor 1, round 0" in str(error)
-        assert not buffer.any()
-        data, whole = floats(1000), np.zeros(1000, np.float32)
-        assert all(outcome(ticket).error is None for ticket in cross(ends, data, whole))
 
 
 def test_the_same_tensor_and_round_is_open_once() -> None:
@@ -262,24 +229,6 @@ def test_a_send_nobody_wants_ends_by_its_deadline() -> None:
         assert "the peer has not posted it" in str(failure(sending))
 
 
-@pytest.mark.parametrize("how", ["deadline", "finish"])
-def test_a_send_that_comes_after_its_receive_was_taken_ends_at_once(how: str) -> None:
-    with running_ends(SMALL) as ends:
-        changes: dict[str, Any] = (
-            {"deadline_ns": SECOND // 100, "at_deadline": AtDeadline.TAKE} if how == "deadline" else {}
-        )
-        [receiving] = ends.b.post_receives([receive(np.ones(4096, np.float32), **changes)])
-        receiving.finish()
-        assert not outcome(receiving).arrived.any()
-        until(lambda: ends.a.connection._taken)
-        [late] = ends.a.post_sends([send(floats(4096))])
-        assert outcome(late).error is None
-        assert outcome(late).arrived.tolist() == [False] * 4
-        data, buffer = floats(4096), np.zeros(4096, np.float32)
-        assert all(outcome(ticket).arrived.all() for ticket in cross(ends, data, buffer))
-        assert np.array_equal(data, buffer)
-
-
 @pytest.mark.parametrize("keep_missing", [True, False])
 @pytest.mark.parametrize("how", ["deadline", "finish"])
 def test_what_is_there_can_be_taken(keep_missing: bool, how: str) -> None:
@@ -321,31 +270,6 @@ def test_the_soft_time_makes_the_bounds_enough(bound: float, important: float, i
         if not is_enough:
             tap.chunk(receiving, 4096, 4096, bytes(4096))
             assert outcome(receiving).arrived.all()
-
-
-def test_loss_bounds_change_nothing_otherwise() -> None:
-    with running_ends(SMALL) as ends:
-        data, buffer = floats(100_000), np.zeros(100_000, np.float32)
-        tickets = cross(ends, data, buffer, loss_bound=0.9, important_loss_bound=0.9)
-        assert all(outcome(ticket).arrived.all() for ticket in tickets)
-        assert np.array_equal(data, buffer)
-
-
-def test_messages_are_bounded_and_in_order() -> None:
-    with running_ends() as ends:
-        sent: list[int] = []
-        while ends.a.connection.send_message(len(sent).to_bytes(4, "big") + bytes(1000)):
-            sent.append(len(sent))
-        assert len(sent) == 64
-        for number in sent:
-            assert ends.b.messages.acquire(timeout=PATIENCE)
-            message = ends.b.connection.take_message()
-            assert message is not None
-            assert int.from_bytes(message[:4], "big") == number
-        assert ends.b.connection.take_message() is None
-        until(lambda: ends.a.connection.send_message(b""))
-        assert ends.b.messages.acquire(timeout=PATIENCE)
-        assert ends.b.connection.take_message() == b""
 
 
 def test_a_broken_data_connection_ends_all_that_is_open() -> None:
@@ -496,18 +420,6 @@ def test_a_peer_cannot_make_us_remember_without_limit(monkeypatch: pytest.Monkey
         until(lambda: len(ends.a.connection._ready) == 100)
         with pytest.raises(ProtocolViolationError, match="too often"):
             ends.call(lambda: ends.a.connection.frame_received({"entry": ["ready", [500, 0], 500, 1, 1]}))
-
-
-def test_callbacks_come_once_in_the_engines_thread() -> None:
-    with running_ends() as ends:
-        heard: list[int] = []
-        [sending] = ends.a.post_sends([send(floats(10))])
-        sending.notify(lambda: heard.append(threading.get_ident()))
-        ends.b.post_receives([receive(np.zeros(10, np.float32))])
-        outcome(sending)
-        sending.notify(lambda: heard.append(threading.get_ident()))
-        until(lambda: len(heard) == 2)
-        assert set(heard) == {ends.call(threading.get_ident)}
 
 
 def test_a_tensors_memory_is_let_go_with_its_ticket() -> None:

@@ -9,13 +9,15 @@ import pytest
 from netmiko import BaseConnection, ConnectHandler
 
 from mltswitch.lab.emulators import (
+    DellSonicDevice,
     EmulatorServer,
     Faults,
+    IcosDevice,
     OnyxDevice,
-    SonicDevice,
     load_authorized_keys,
     load_host_key,
 )
+from mltswitch.lab.emulators.device import EmulatedDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ Serve = Callable[..., EmulatorServer]
 @pytest.fixture
 def serve(keys: Keys, request: pytest.FixtureRequest) -> Serve:
     def start(
-        device: OnyxDevice | SonicDevice, *, faults: Faults | None = None, password: str | None = None
+        device: EmulatedDevice, *, faults: Faults | None = None, password: str | None = None
     ) -> EmulatorServer:
         server = EmulatorServer(
             device,
@@ -58,13 +60,15 @@ def serve(keys: Keys, request: pytest.FixtureRequest) -> Serve:
     return start
 
 
+DIALECTS = {IcosDevice: "broadcom_icos", DellSonicDevice: "dell_sonic", OnyxDevice: "mellanox_mlnxos"}
+"""netmiko's own drivers."""
 Connect = Callable[[EmulatorServer], BaseConnection]
 
 
 @pytest.fixture
 def connect(keys: Keys, request: pytest.FixtureRequest) -> Connect:
     def open_connection(server: EmulatorServer) -> BaseConnection:
-        kind = "mellanox_mlnxos" if isinstance(server.device, OnyxDevice) else "linux"
+        kind = DIALECTS.get(type(server.device), "linux")
         connection = ConnectHandler(
             device_type=kind,
             host=server.address,

@@ -1,11 +1,7 @@
 """The Enterprise SONiC emulator: what it takes, what it refuses, what it shows, and netmiko against it."""
 
-from collections.abc import Iterator
-
 import pytest
-from netmiko import BaseConnection, ConnectHandler
 
-from mltswitch.lab.emulators import EmulatorServer, load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.dell_sonic import (
     AMBIGUOUS,
     INCOMPLETE,
@@ -13,8 +9,8 @@ from mltswitch.lab.emulators.dell_sonic import (
     DellSonicDevice,
     DellSonicSession,
 )
-from mltswitch.lab.emulators.dell_sonic_state import Green, Scheduler, WredPolicy
-from tests.lab.emulators.conftest import Keys
+from mltswitch.lab.emulators.settings import ordered
+from tests.lab.emulators.conftest import Connect, Serve
 
 GREEN = "green minimum-threshold 60 maximum-threshold 60 drop-probability 100"
 POLICY = ("qos wred-policy A", GREEN, "ecn all", "exit")
@@ -144,7 +140,8 @@ def test_schedulers() -> None:
     inside = ("qos scheduler-policy S", "queue 1")
     assert "can not be configured with weight" in device.configure(*inside, "weight 5", "type strict")
     assert device.configure(*inside, "no weight", "type strict", "pir 900", "cir 800") == ""
-    assert device.configuration.schedulers["S"][1] == Scheduler("strict", rates={"pir": 900, "cir": 800})
+    queues = device.configuration.blocks["qos scheduler-policy S"].inner
+    assert ordered(queues["queue 1"]) == ["type strict", "pir 900", "cir 800"]
     for line, text in [
         ("weight 5", "%Error: Strict priority scheduling can not be configured with weight\n"),
         ("cir 901", "%Error: PIR must be greater than or equal to CIR\n"),
@@ -164,7 +161,7 @@ def test_schedulers() -> None:
         "%Error: Disallow to delete an active scheduler policy\n"
     )
     assert device.configure("interface Eth1/1", "no scheduler-policy", "no qos scheduler-policy S") == ""
-    assert device.configuration.schedulers == {}
+    assert device.configuration.heads("qos scheduler-policy") == []
     fast = ("qos scheduler-policy F", "queue 1", "cir 200000000", "exit", "exit", "interface Eth1/1")
     assert device.configure(*fast, "scheduler-policy F") == (
         "%Error: PIR/CIR must be less than or equal to port speed\n"
@@ -182,12 +179,12 @@ def test_what_is_in_use_stays() -> None:
     assert device.configure("qos wred-policy E", "interface Eth1/1", "queue 4 wred-policy E") == (
         "%Error: Atleast one of the colors(GREEN/YELLOW/RED) must be present in WRED policy\n"
     )
-    assert device.configuration.wred["A"] == WredPolicy(Green(60, 60, 100), "all")
-    assert device.configuration.maps["dscp-tc"]["M"] == dict.fromkeys((0, 1, 2, 3, 5, 63), 7)
+    assert device.configuration.lines("qos wred-policy A") == [GREEN, "ecn all"]
+    assert device.configuration.blocks["qos map dscp-tc M"].lines == {(n,): "7" for n in (0, 1, 2, 3, 5, 63)}
     assert (
         device.configure("qos map dscp-tc M", "no dscp 0-3", "qos map tc-queue M", "no traffic-class 7") == ""
     )
-    assert device.configuration.maps["dscp-tc"]["M"] == {5: 7, 63: 7}
+    assert device.configuration.blocks["qos map dscp-tc M"].lines == {(5,): "7", (63,): "7"}
 
 
 def test_routes() -> None:
@@ -287,32 +284,14 @@ def test_two_priorities_have_flow_control_at_most() -> None:
     assert device.configure("interface Eth1/1", *lines) == ""
     assert "%Error: at most 2" in device.configure("interface Eth1/1", "priority-flow-control priority 5")
     assert device.configure("interface Eth1/1", "no priority-flow-control priority 3") == ""
-    assert device.ports["Eth1/1"].lossless == {4}
+    lines = device.configuration.lines("interface Eth1/1")
+    assert [line for line in lines if line.startswith("priority-flow-control p")] == [
+        "priority-flow-control priority 4"
+    ]
 
 
-@pytest.fixture
-def connection(keys: Keys) -> Iterator[BaseConnection]:
-    """netmiko's own driver for Enterprise SONiC, against a switch with two ports."""
-    server = EmulatorServer(
-        DellSonicDevice("sw1", 2),
-        host_key=load_host_key(keys.host),
-        authorized_keys=load_authorized_keys(keys.client.with_suffix(".pub")),
-    )
-    with server:
-        made = ConnectHandler(
-            device_type="dell_sonic",
-            host=server.address,
-            port=server.port,
-            username="admin",
-            use_keys=True,
-            key_file=str(keys.client),
-            fast_cli=True,
-        )
-        yield made
-        made.disconnect()
-
-
-def test_netmiko_configures_and_saves(connection: BaseConnection) -> None:
+def test_netmiko_configures_and_saves(serve: Serve, connect: Connect) -> None:
+    connection = connect(serve(DellSonicDevice("sw1", 2)))
     assert connection.base_prompt == "sw1"
     # Modes are changed by hand: the driver waits 2 s in silence whenever it asks for the mode.
     connection.send_command("configure terminal", expect_string=r"\(config\)#")

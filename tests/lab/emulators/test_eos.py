@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.lab.emulators.eos import EosDevice, EosSession
-from mltswitch.lab.emulators.eos_state import Queue, Route, Threshold, Trust
+from mltswitch.lab.emulators.eos_settings import Route
+from tests.targets.eos.device import actions, lines_of
 
 PORT = "interface Ethernet1/1"
 QUEUE = "uc-tx-queue 5"
@@ -157,9 +158,8 @@ def test_effects(device: EosDevice) -> None:
     device.configure("qos map dscp 10 11 to traffic-class 5", PORT, "no qos trust", QUEUE, f"{ECN} weight 0")
     running = device.configuration
     assert running.dscp_classes[8:13] == (0, 0, 5, 5, 0)
-    port = running.ports["Ethernet1/1"]
-    assert port.trust is Trust.NONE
-    assert port.qos.queues[5] == Queue(ecn=Threshold(60, 60, "kbytes", None, 0))
+    assert lines_of(running, PORT) == ["no qos trust"]
+    assert lines_of(running, PORT, QUEUE) == [f"{ECN} weight 0"]
     device.configure("ip route 10.8.1.0/24 Ethernet1/1 10.0.1.2", "ip route 10.8.1.0/24 10.0.1.6 7")
     device.configure("no ip route 10.8.1.0/24 10.0.1.6")
     assert device.configuration.routes == (
@@ -167,12 +167,12 @@ def test_effects(device: EosDevice) -> None:
     )
 
 
-def test_a_port_as_delivered_trusts_as_it_forwards(device: EosDevice) -> None:
-    seen = [device.configuration.ports["Ethernet1/1"].trust]
-    for lines in [("no switchport",), ("no qos trust",), ("default qos trust",)]:
-        device.configure(PORT, *lines)
-        seen.append(device.configuration.ports["Ethernet1/1"].trust)
-    assert seen == [Trust.COS, Trust.DSCP, Trust.NONE, Trust.DSCP]
+def test_what_a_port_is_told_to_trust_is_shown(device: EosDevice) -> None:
+    for line, shown in [("no qos trust", ["no qos trust"]), ("qos trust cos", ["qos trust cos"])]:
+        device.configure(PORT, line)
+        assert lines_of(device.configuration, PORT) == shown
+    device.configure(PORT, "default qos trust")
+    assert lines_of(device.configuration, PORT) == []
 
 
 def test_what_a_policy_does(device: EosDevice) -> None:
@@ -193,14 +193,15 @@ def test_what_a_policy_does(device: EosDevice) -> None:
         ),
         *("class class-default", "set dscp 3"),
     )
-    found = device.configuration.policies
-    assert [found.actions("p", "ip", n) for n in (48, 50)] == [{"dscp": 8, "traffic-class": 2}, {}]
-    assert found.actions("p", "ipv6", 48) == found.actions("q", "ip", 48) == {}
-    assert "      set dscp cs1" in found.lines()
+    found = device.configuration
+    assert [actions(found, "p", "ip", n) for n in (48, 50)] == [{"dscp": "cs1", "traffic-class": "2"}, {}]
+    assert actions(found, "p", "ipv6", 48) == actions(found, "q", "ip", 48) == {}
+    assert "      set dscp cs1\n" in entered(device).enter("show running-config").text
     other = ("ip access-list a", "1 permit ip any any dscp 10")
     assert device.configure(*other).startswith("% Invalid input: entry 1 is there already")
     device.configure("policy-map type quality-of-service p", "no class c")
-    assert list(device.configuration.policies.policy_maps["p"].classes) == ["d", "class-default"]
+    block = device.configuration.blocks["policy-map type quality-of-service p"]
+    assert list(block.inner) == ["class d", "class class-default"]
     device.configure(
         *(
             "no policy-map type quality-of-service p",
@@ -259,7 +260,7 @@ def test_a_config_session_takes_effect_as_a_whole() -> None:
     assert device.configuration == device.startup
     assert states(device) == {"a": "pending"}
     assert session.enter("configure session a commit").text == ""
-    assert device.configuration.ports["Ethernet1/1"].trust is Trust.DSCP
+    assert lines_of(device.configuration, PORT) == ["qos trust dscp"]
     assert states(device) == {"a": "completed"}
     assert session.enter("configure session a").text.startswith("% Invalid input: config session a is compl")
     assert session.enter("configure session a abort").text.startswith("% Invalid input")
@@ -270,7 +271,7 @@ def test_an_aborted_session_is_forgotten(device: EosDevice) -> None:
     assert session.prompt == "eos1#"
     assert states(device) == {}
     entered(device, "configure session a", "ip routing", "commit")
-    assert "ip routing" in device.configuration.flags
+    assert "ip routing" in lines_of(device.configuration, "")
 
 
 def test_a_commit_that_is_not_confirmed_is_undone() -> None:
@@ -278,12 +279,25 @@ def test_a_commit_that_is_not_confirmed_is_undone() -> None:
     device = EosDevice(clock=lambda: now[0])
     entered(device, "configure session a", "ip routing", "end", "configure session a commit timer 00:01:00")
     now[0] = 59.0
-    assert "ip routing" in device.configuration.flags
+    assert "ip routing" in lines_of(device.configuration, "")
     assert states(device) == {"a": "pendingCommitTimer"}
     session = entered(device, "configure session b")
     assert session.enter("commit").text.startswith("% Invalid input: another commit waits")
     now[0] = 60.0
     assert states(device)["a"] == "aborted"
+    assert device.configuration == device.startup
+
+
+def test_since_4_32_the_commit_timer_stands_at_the_top() -> None:
+    now = [0.0]
+    device = EosDevice(clock=lambda: now[0], release="4.32.0F")
+    session = entered(device, "configure session a", "ip routing", "commit timer 00:01:00")
+    shown = json.loads(session.enter("show configuration sessions detail | json").text)
+    assert (shown["sessions"]["a"]["state"], shown["commitTimerSessionName"]) == ("committed", "a")
+    assert shown["commitTimerExpireTime"] == 60.0
+    now[0] = 60.0
+    shown = json.loads(session.enter("show configuration sessions detail | json").text)
+    assert (shown["sessions"], "commitTimerSessionName" in shown) == ({}, False)
     assert device.configuration == device.startup
 
 
@@ -295,7 +309,7 @@ def test_a_commit_that_is_confirmed_stays() -> None:
         assert session.enter(line).text == ""
     now[0] = 3600.0
     assert states(device) == {"a": "completed"}
-    assert "ip routing" in device.configuration.flags
+    assert "ip routing" in lines_of(device.configuration, "")
     assert session.enter("write memory").text == "Copy completed successfully.\n"
     assert device.startup == device.configuration
 

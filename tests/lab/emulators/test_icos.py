@@ -1,14 +1,10 @@
 """The FASTPATH emulator: what it takes, what it refuses, what it shows, and netmiko against it."""
 
-from collections.abc import Iterator
-
 import pytest
-from netmiko import BaseConnection, ConnectHandler
 
-from mltswitch.lab.emulators import EmulatorServer, load_authorized_keys, load_host_key
 from mltswitch.lab.emulators.icos import INCOMPLETE, INVALID, SAVED, IcosDevice, IcosSession
 from mltswitch.lab.emulators.icos_state import Curve, Trust
-from tests.lab.emulators.conftest import Keys
+from tests.lab.emulators.conftest import Connect, Serve
 
 PARMS = "random-detect queue-parms"
 
@@ -215,29 +211,8 @@ def test_what_trust_means_is_shown() -> None:
     assert "46(ef)" in session.enter("show classofservice ip-dscp-mapping").text
 
 
-@pytest.fixture
-def connection(keys: Keys) -> Iterator[BaseConnection]:
-    """netmiko's own driver for FASTPATH, against a switch with two ports."""
-    server = EmulatorServer(
-        IcosDevice("sw1", 2),
-        host_key=load_host_key(keys.host),
-        authorized_keys=load_authorized_keys(keys.client.with_suffix(".pub")),
-    )
-    with server:
-        made = ConnectHandler(
-            device_type="broadcom_icos",
-            host=server.address,
-            port=server.port,
-            username="admin",
-            use_keys=True,
-            key_file=str(keys.client),
-            fast_cli=True,
-        )
-        yield made
-        made.disconnect()
-
-
-def test_netmiko_configures_and_saves(connection: BaseConnection) -> None:
+def test_netmiko_configures_and_saves(serve: Serve, connect: Connect) -> None:
+    connection = connect(serve(IcosDevice("sw1", 2)))
     lines = ["interface te1/0/1", "classofservice trust ip-dscp", "exit"]
     # Modes are changed by hand: the driver waits 2 s in silence whenever it asks for the mode.
     connection.send_command("configure", expect_string=r"\(Config\)#")

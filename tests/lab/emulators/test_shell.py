@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.lab.emulators.shell import MAX_LINE_CHARACTERS, Echo, EndOfInput, Line, LineEditor
+from mltswitch.lab.emulators.connection import MAX_LINE_CHARACTERS, Echo, EndOfInput, Line, LineEditor
 
 
 def lines(*chunks: bytes) -> list[str]:

@@ -20,7 +20,7 @@ CAPABILITIES = TARGET.hardware(None)
 
 COMMANDS, YAML = "mltswitch.txt", "mltswitch.yaml"
 CONFIG, PENDING = "nv config show -o json", "nv config diff -o json"
-UNSAVED = "nv config diff startup applied -o json || true"
+UNSAVED = "nv config diff startup applied -o json || echo unread"
 OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 10, 12})
 QUEUES = (
     QueueState(7, (48, 56), None, Unlimited()),
@@ -95,58 +95,6 @@ def with_queue(number: int, **changed: Any) -> tuple[QueueState, ...]:
     return tuple(replace(each, **changed) if each.queue == number else each for each in QUEUES)
 
 
-def test_text_of_two_ports() -> None:
-    lines = TARGET.render(STATE, CAPABILITIES)[COMMANDS].splitlines()
-    assert [line for line in lines if line.startswith("nv set interface")] == [
-        "nv set interface swp2,swp1 qos egress-scheduler profile mlt",
-        "nv set interface swp2,swp1 qos congestion-control profile mlt-swp2",
-        "nv set interface swp2 qos mapping profile mlt",
-        "nv set interface swp1 qos mapping profile mlt-untrusted",
-    ]
-    for line in (
-        "nv set qos egress-scheduler mlt traffic-class 0,1,2,3,4,5,6,7 mode strict",
-        "nv set qos congestion-control mlt-swp2 traffic-class 7,0 ecn disable",
-        "nv set qos congestion-control mlt-swp2 traffic-class 6,5 ecn enable",
-        "nv set qos congestion-control mlt-swp2 traffic-class 6,5 red enable",
-        "nv set qos congestion-control mlt-swp2 traffic-class 6 min-threshold 18432",
-        "nv set qos congestion-control mlt-swp2 traffic-class 6 max-threshold 18432",
-        "nv set qos mapping mlt trust l3",
-        "nv set qos mapping mlt dscp 48,56 switch-priority 7",
-        "nv set qos mapping mlt-untrusted trust port",
-        "nv set qos mapping mlt-untrusted port-default-sp 0",
-    ):
-        assert line in lines
-    assert lines[-3:] == [
-        "# routes",
-        "nv set vrf default router static 10.101.0.0/16 via 10.20.0.2",
-        "nv set vrf default router static 10.101.0.1/32 via 10.10.0.2",
-    ]
-
-
-def test_text_of_bandwidths_and_host_ports() -> None:
-    lines = TARGET.render(SHAPED, CAPABILITIES)[COMMANDS].splitlines()
-    assert [line for line in lines if "shaper" in line or "host" in line] == [
-        "nv set qos egress-shaper mlt-swp1 traffic-class 6 max-rate 2500000",
-        "nv set qos egress-shaper mlt-swp1 traffic-class 0 min-rate 5000000",
-        "nv set qos mapping mlt-host trust l3",
-        "nv set qos mapping mlt-host port-default-sp 0",
-        "nv set qos mapping mlt-host dscp 10 switch-priority 6",
-        "nv set qos mapping mlt-host dscp 12 switch-priority 5",
-        f"nv set qos mapping mlt-host dscp {','.join(map(str, HOST_QUEUES[3].dscps))} switch-priority 0",
-        "nv set qos mapping mlt-host-untrusted trust port",
-        "nv set qos mapping mlt-host-untrusted port-default-sp 0",
-        "nv set interface swp1,swp2,swp3,swp4 qos egress-shaper profile mlt-swp1",
-        "nv set interface swp1 qos mapping profile mlt-host",
-        "nv set interface swp2 qos mapping profile mlt-host-untrusted",
-    ]
-    device = pushed(SHAPED)
-    assert read(device, SHAPED).state == SHAPED
-    assert commands(device, SHAPED) == []
-    assert device.applied["qos"]["egress-shaper"] == {
-        "mlt-swp1": {"traffic-class": {"0": {"min-rate": 5_000_000}, "6": {"max-rate": 2_500_000}}}
-    }
-
-
 def test_bandwidths_of_an_older_plan_are_taken_away() -> None:
     device = pushed(SHAPED)
     by_hand(device, "nv set interface swp9 qos egress-shaper profile mlt-swp1")
@@ -216,29 +164,6 @@ def test_a_foreign_shaper_is_reported_or_replaced() -> None:
     shown = "configuration expected as planned, found qos egress-shaper profile theirs"
     assert {f"port swp1: {shown}", f"port swp5: {shown}"} <= set(found(device, SHAPED))
     assert commands(device, SHAPED) == ["nv set interface swp1 qos egress-shaper profile mlt-swp1"]
-
-
-def test_text_of_rewriting() -> None:
-    lines = TARGET.render(REWRITING, CAPABILITIES)[COMMANDS].splitlines()
-    assert [line for line in lines if " acl " in line and "ipv6" not in line] == [
-        "nv set acl mlt-host-ipv4 type ipv4",
-        "nv set acl mlt-host-ipv4 rule 10 match ip dscp 48",
-        "nv set acl mlt-host-ipv4 rule 10 action set dscp 5",
-        "nv set acl mlt-host-ipv4 rule 20 match ip dscp 56",
-        "nv set acl mlt-host-ipv4 rule 20 action set dscp 5",
-        "nv set acl mlt-untrusted-ipv4 type ipv4",
-        "nv set acl mlt-untrusted-ipv4 rule 10 action set dscp 5",
-        "nv set interface swp1,swp4 acl mlt-host-ipv4 inbound",
-        "nv set interface swp2 acl mlt-untrusted-ipv4 inbound",
-    ]
-    device = pushed(REWRITING)
-    assert read(device, REWRITING).state == REWRITING
-    assert commands(device, REWRITING) == []
-    assert device.applied["acl"]["mlt-untrusted-ipv6"] == {
-        "type": "ipv6",
-        "rule": {"10": {"action": {"set": {"dscp": 5}}}},
-    }
-    assert device.applied["interface"]["swp2"]["acl"]["mlt-untrusted-ipv6"] == {"inbound": {}}
 
 
 @pytest.mark.parametrize(
@@ -355,11 +280,6 @@ def test_ports_that_rewrite_differently_are_refused() -> None:
         TARGET.render(replace(REWRITING, ports=ports), CAPABILITIES)
 
 
-def test_an_empty_switch() -> None:
-    empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
-
-
 @pytest.mark.parametrize(
     ("line", "what"),
     [
@@ -473,20 +393,6 @@ def test_ports_with_different_classification_are_refused() -> None:
     queues = (replace(QUEUES[0], dscps=(48,)), *QUEUES[1:3], replace(QUEUES[3], dscps=(*OTHERS, 56)))
     with pytest.raises(UnsupportedPlanError, match="swp3: its code points lead elsewhere"):
         TARGET.render(SwitchState((STATE.ports[0], PortState("swp3", True, None, queues)), ()), CAPABILITIES)
-
-
-def test_a_switch_as_delivered_is_read() -> None:
-    differing = found(CumulusDevice())
-    for expected in (
-        "port swp2: trusted expected True, found False",
-        "port swp2: configuration expected as planned, found qos mapping profile default-global trust l2",
-        "port swp2: configuration expected as planned, found qos egress-scheduler profile default-global",
-        "port swp2, queue 6: ecn_threshold_bytes expected 18432, found None",
-        "port swp2: configuration expected as planned, found qos congestion-control traffic-class 0 ecn "
-        "enable red disable min-threshold 150000 max-threshold 1500000 probability 100",
-        "routes: route 10.101.0.0/16 expected via 10.20.0.2, found absent",
-    ):
-        assert expected in differing
 
 
 def test_a_switch_as_delivered_keeps_its_queue_map() -> None:
@@ -627,7 +533,7 @@ def test_a_foreign_setting_of_our_port_is_found(lines: list[str], expected: str)
             *("qos pfc off switch-priority 6", "qos pfc off rx disable", "qos pfc off tx disable"),
             "interface swp2 qos pfc profile off",
         ],
-        ["qos advance-buffer-config default-global egress-lossy-buffer traffic-class 6 shared-bytes 9"],
+        ["qos advance-buffer-config default-global egress-lossy-buffer traffic-class 3 shared-bytes 9"],
     ],
 )
 def test_a_foreign_setting_that_does_not_matter_is_left_alone(lines: list[str]) -> None:
@@ -742,15 +648,6 @@ def test_every_form_of_no_pending_change(text: str) -> None:
     assert not TARGET.diff(TARGET.read(answers, STATE, CAPABILITIES), STATE, CAPABILITIES).is_empty
 
 
-def test_what_already_runs_is_saved_again() -> None:
-    device = pushed()
-    device.revisions.saved = {}
-    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-    assert (change.steps, change.text) == ((), "")
-    apply(device, change)
-    assert device.saved == device.applied
-
-
 def test_a_threshold_is_two_commands_and_says_how_to_go_back() -> None:
     device = pushed()
     ports = tuple(replace(port, queues=with_queue(6, ecn_threshold_bytes=24576)) for port in STATE.ports)
@@ -838,21 +735,3 @@ def test_what_a_device_says_is_quoted_in_commands() -> None:
     assert "nv unset vrf default router static 10.101.0.0/16 '$(reboot)'" in change.text
     assert "#   nv set vrf default router static 10.101.3.0/24 via 'x; reboot'" in change.text
     assert "reboot" not in {line.strip("' ") for line in change.text.splitlines()}
-
-
-def test_unknown_hardware() -> None:
-    with pytest.raises(UserInputError, match="sn9999"):
-        TARGET.hardware("sn9999")
-
-
-@pytest.mark.parametrize(
-    ("name", "step", "ports"), [("sn2100", 6144, 16), ("sn2700", 6144, 32), ("sn3700", 9216, 32)]
-)
-def test_models(name: str, step: int, ports: int) -> None:
-    model = TARGET.hardware(name)
-    assert (model.threshold.step_bytes, model.ports[0].count) == (step, ports)
-    assert model.threshold.maximum_bytes % step == 0
-    assert (model.packet_spraying, model.segment_routing) == (None, None)
-    assert model.minimum_bandwidth is not None
-    assert model.minimum_bandwidth.at_least(0.0001, 10**11) == BitRate(200_000_000)
-    assert 3 not in model.queues

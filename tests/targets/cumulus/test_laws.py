@@ -11,7 +11,7 @@ from mltswitch.lab.emulators.cumulus_tree import Tree, leaves
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.cumulus import TARGET
-from mltswitch.targets.cumulus.parse import read_yaml
+from mltswitch.targets.cumulus.render import read_yaml
 from mltswitch.targets.state import differences
 from tests.targets.cumulus.device import apply, read, run, undo
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -30,6 +29,8 @@ FILE = "mltswitch.txt"
 EXAMPLE = Path(__file__).parent / "example.txt"
 RUNNING = Path(__file__).parent / "z9664f.txt"
 CONFIG = "show running-configuration"
+VERSION = "show version"
+NO_BOX = {VERSION: ""}
 OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 8, 10, 12})
 QUEUES = (
     QueueState(7, (48, 56), None, Unlimited()),
@@ -85,11 +86,6 @@ def in_queue(queue: int, *lines: str) -> tuple[str, ...]:
 
 def test_text_of_three_ports() -> None:
     assert TARGET.render(STATE, CAPABILITIES)[FILE] == EXAMPLE.read_text(encoding="utf-8")
-
-
-def test_an_empty_switch() -> None:
-    empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
 
 
 def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
@@ -205,16 +201,6 @@ def test_what_this_system_cannot_express_is_refused() -> None:
             TARGET.render(state, CAPABILITIES)
 
 
-def test_hardware() -> None:
-    assert TARGET.hardware(None).hardware == "trident3"
-    with pytest.raises(UserInputError, match=r"'trident2' cannot be planned for: no public list"):
-        TARGET.hardware("trident2")
-    for name in ("trident3", "tomahawk2", "tomahawk3"):
-        capabilities = TARGET.hardware(name)
-        assert capabilities.queues == (7, 6, 5, 2, 1, 0)
-        assert capabilities.threshold.maximum_bytes == 12_480_000
-
-
 def test_names_say_what_an_object_holds() -> None:
     assert wred_policy_name(60_000) == "mltswitch-wred-60"
     names = {dscp_map_name(classification_of(queues)) for queues in (QUEUES, TO_HOSTS, QUEUES[::-1])}
@@ -236,40 +222,19 @@ def test_lists_of_numbers() -> None:
     assert numbers_of("0-2,5,63") == [0, 1, 2, 5, 63]
 
 
-def test_a_switch_as_delivered_is_read() -> None:
-    text = found(DellSonicDevice())
-    assert "port Eth1/2: trusted expected True, found False" in text
-    assert f"{ON_PORT}no qos-map dscp-tc" in text
-    assert f"{ON_PORT}no qos-map tc-queue" in text
-    assert f"{ON_PORT}no scheduler-policy" in text
-    assert "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found None" in text
-    assert "port Eth1/2, queue 0: minimum expected 10000000000 bit/s, found None" in text
-    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2 Eth1/2, found absent" in text
-
-
-def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
-    lines = commands(DellSonicDevice())
-    kinds = [
-        ("qos wred-policy ", "qos scheduler-policy ", "qos map "),
-        ("scheduler-policy mltswitch",),
-        ("qos-map dscp-tc mltswitch-untrusted",),
-        (f"qos-map dscp-tc {MAP}", f"qos-map tc-queue {QUEUE_MAP}"),
-        ("queue 5 wred-policy", "queue 2 wred-policy"),
-        ("ip route",),
-    ]
-    places = [[index for index, line in enumerate(lines) if line.startswith(kind)] for kind in kinds]
-    for before, after in pairwise(places):
-        assert max(before) < min(after)
-    assert DellSonicDevice().configure(*lines) == ""
-
-
 def test_three_ports_share_what_is_equal() -> None:
     configuration = pushed().configuration
-    assert list(configuration.wred) == ["mltswitch-wred-60", "mltswitch-wred-120"]
-    assert list(configuration.schedulers) == [SCHEDULER]
-    assert len(configuration.maps["dscp-tc"]) == 3  # to spines, to hosts, and the one that believes nothing
-    assert list(configuration.maps["tc-queue"]) == [QUEUE_MAP]
-    assert configuration.ports["Eth1/3"].maps["dscp-tc"].startswith("mltswitch-untrusted-")
+    assert [
+        configuration.heads(kind) for kind in ("qos wred-policy", "qos scheduler-policy", "qos map tc-queue")
+    ] == [
+        ["qos wred-policy mltswitch-wred-60", "qos wred-policy mltswitch-wred-120"],
+        [f"qos scheduler-policy {SCHEDULER}"],
+        [f"qos map tc-queue {QUEUE_MAP}"],
+    ]
+    # to spines, to hosts, and the one that believes nothing
+    assert len(configuration.heads("qos map dscp-tc")) == 3
+    lines = configuration.lines("interface Eth1/3")
+    assert any(line.startswith("qos-map dscp-tc mltswitch-untrusted-") for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -452,17 +417,13 @@ def test_somebody_elses_objects_are_replaced_on_our_ports_and_stay() -> None:
     apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
     after = device.configuration
-    assert after.ports["Eth1/2"].wred == {
-        5: "mltswitch-wred-60",
-        2: "mltswitch-wred-120",
-        3: "ROCE",
-    }
-    assert after.ports["Eth1/7"] == before.ports["Eth1/7"]
-    assert after.schedulers["ROCE"] == before.schedulers["ROCE"]
-    assert after.wred["ROCE"] == before.wred["ROCE"]
-    assert {kind: maps["ROCE"] for kind, maps in after.maps.items()} == {
-        kind: maps["ROCE"] for kind, maps in before.maps.items()
-    }
+    assert [line for line in after.lines("interface Eth1/2") if " wred-policy " in line] == [
+        "queue 2 wred-policy mltswitch-wred-120",
+        "queue 3 wred-policy ROCE",
+        "queue 5 wred-policy mltswitch-wred-60",
+    ]
+    of_others = [head for head in before.blocks if "ROCE" in head or head == "interface Eth1/7"]
+    assert [after.blocks[head] for head in of_others] == [before.blocks[head] for head in of_others]
 
 
 def test_old_objects_of_ours_go_last_unless_a_port_uses_them() -> None:
@@ -610,7 +571,8 @@ def test_a_policy_stands_between_where_one_lacks_a_queue_and_the_other_has_a_cap
         device.configuration = before
         assert device.configure(*lines[:end]) == ""
         apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES), CAPABILITIES))
-        assert list(device.configuration.schedulers) == [SCHEDULER]
+        heads = device.configuration.heads("qos scheduler-policy")
+        assert heads == [f"qos scheduler-policy {SCHEDULER}"]
         assert read(device, served(QUEUES)).state == served(QUEUES)
 
 
@@ -637,7 +599,7 @@ def test_every_form_of_a_route_is_read_and_can_be_removed(
 ) -> None:
     running = read(pushed(), STATE)
     config = f"{running.answers[CONFIG]}{line}\nip route vrf Vrf-red 10.101.4.0/24 10.20.0.2\n"
-    state = TARGET.read({CONFIG: config}, STATE, CAPABILITIES)
+    state = TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES)
     extra = RouteState(IPv4Network("10.101.3.0/24"), IPv4Address(hop), port)
     assert state.state.routes == (*STATE.routes, extra)
     [step] = TARGET.diff(state, STATE, CAPABILITIES).steps
@@ -648,7 +610,7 @@ def test_every_form_of_a_route_is_read_and_can_be_removed(
 def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
     answers = read(pushed(), STATE).answers
     with pytest.raises(DeviceError, match=f"^show running-configuration: cannot read '{line}'"):
-        TARGET.read({CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE, CAPABILITIES)
+        TARGET.read(NO_BOX | {CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE, CAPABILITIES)
 
 
 def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
@@ -756,7 +718,7 @@ def test_policy_maps_are_read_without_indentation_and_with_numbers() -> None:
     lines = read(pushed(), STATE).answers[CONFIG].splitlines()
     bare = "\n".join(line.strip() for line in lines)
     for text in (bare, bare.replace("match dscp cs6", "match dscp 48")):
-        assert TARGET.read({CONFIG: text}, STATE, CAPABILITIES).state == STATE
+        assert TARGET.read(NO_BOX | {CONFIG: text}, STATE, CAPABILITIES).state == STATE
 
 
 def test_somebody_elses_policy_map_is_refused_where_the_plan_needs_its_own() -> None:
@@ -768,7 +730,7 @@ def test_somebody_elses_policy_map_is_refused_where_the_plan_needs_its_own() -> 
         DeviceError, match=r"^port Eth1/1: it has the policy-map X where the plan needs its own"
     ):
         read(device, STATE)
-    answers = {CONFIG: read(pushed(), STATE).answers[CONFIG].replace("in mltsw", "out mltsw")}
+    answers = NO_BOX | {CONFIG: read(pushed(), STATE).answers[CONFIG].replace("in mltsw", "out mltsw")}
     first = TARGET.read(answers, STATE, CAPABILITIES).state.ports[1]
     assert (first.rewritten, first.unexpected) == ((), (f"service-policy type qos out {OF_HOSTS}",))
 
@@ -794,16 +756,13 @@ def test_another_background_is_rewritten_to_and_a_push_that_was_cut_off_goes_on(
     # One that is bound where no plan looks stays.
     assert device.configure(*on_port("Eth1/7", f"service-policy type qos in {names[1]}")) == ""
     apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert device.configuration.flows.keys() - before.flows.keys() == {
-        ("policy-map", names[1]),
-        ("policy-map", names[1], "mltswitch-class-any"),
-    }
+    assert device.configuration.blocks.keys() - before.blocks.keys() == {f"policy-map {names[1]} type qos"}
     without = replace(STATE, ports=(STATE.ports[0],))
     ports = ("Eth1/1", "Eth1/3", "Eth1/7")
     for port in ports:
         assert device.configure(*on_port(port, "no service-policy type qos in")) == ""
     apply(device, TARGET.diff(read(device, without), without, CAPABILITIES))
-    assert device.configuration.flows == {}
+    assert device.configuration.heads("policy-map") + device.configuration.heads("class-map") == []
 
 
 def test_a_line_of_another_release_in_an_object_of_ours_is_reported() -> None:
@@ -814,17 +773,19 @@ def test_a_line_of_another_release_in_an_object_of_ours_is_reported() -> None:
         (f"qos scheduler-policy {SCHEDULER}", " mode deep", f"{SCHEDULER}: mode deep"),
     ]:
         config = answers[CONFIG].replace(f"{after}\n", f"{after}\n{line}\n")
-        state = TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state
+        state = TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state
         assert text in state.ports[0].unexpected
     config = answers[CONFIG].replace("interface Eth1/2\n", "interface Eth1/2\n ars bind port_pro\n")
-    assert TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state == STATE
+    assert TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state == STATE
 
 
 def test_yellow_and_red_of_newer_releases_are_taken_away() -> None:
     answers = read(pushed(), STATE).answers
     red = " red minimum-threshold 1 maximum-threshold 5 drop-probability 25\n"
     header = "qos wred-policy mltswitch-wred-60\n"
-    running = TARGET.read({CONFIG: answers[CONFIG].replace(header, header + red)}, STATE, CAPABILITIES)
+    running = TARGET.read(
+        NO_BOX | {CONFIG: answers[CONFIG].replace(header, header + red)}, STATE, CAPABILITIES
+    )
     assert running.state.ports[0].unexpected[0].startswith("queue 5 wred-policy mltswitch-wred-60: red min")
     assert [step.command for step in TARGET.diff(running, STATE, CAPABILITIES).steps] == [
         header.strip(),
@@ -833,8 +794,19 @@ def test_yellow_and_red_of_newer_releases_are_taken_away() -> None:
     ]
 
 
+def test_a_box_with_another_chip_is_refused_and_one_that_nobody_knows_told() -> None:
+    device = pushed()
+    assert read(device, STATE).notes == ()
+    device.box = "z9264f"
+    with pytest.raises(DeviceError, match="x86_64-dellemc_z9264f_c3538-r0, hardware tomahawk2; nothing was"):
+        read(device, STATE)
+    device.box = "s9999f"
+    [told] = read(device, STATE).notes
+    assert told.startswith("whether x86_64-dellemc_s9999f_c3538-r0 is the hardware trident3, for which")
+
+
 def test_a_running_configuration_pasted_without_indentation() -> None:
-    running = TARGET.read({CONFIG: RUNNING.read_text(encoding="utf-8")}, STATE, CAPABILITIES)
+    running = TARGET.read(NO_BOX | {CONFIG: RUNNING.read_text(encoding="utf-8")}, STATE, CAPABILITIES)
     one = running.state.ports[0]
     assert one.trusted
     assert "scheduler-policy ROCE: queue 6 type strict" not in one.unexpected
@@ -847,13 +819,13 @@ def test_a_running_configuration_pasted_without_indentation() -> None:
         line if line.startswith(("!", "qos ", "interface ", "line ", "hardware")) else f" {line}"
         for line in RUNNING.read_text(encoding="utf-8").splitlines()
     )
-    assert TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state == running.state
+    assert TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state == running.state
 
 
 def test_names_of_ports_with_a_space() -> None:
     answers = read(pushed(), STATE).answers
     config = answers[CONFIG].replace("interface Eth1/", "interface Eth 1/")
-    assert TARGET.read({CONFIG: config}, STATE, CAPABILITIES).state == STATE
+    assert TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state == STATE
 
 
 def test_a_port_that_the_switch_lacks() -> None:
@@ -871,16 +843,7 @@ def test_a_port_that_the_switch_lacks() -> None:
 )
 def test_an_answer_without_interfaces_is_one_error(answer: str) -> None:
     with pytest.raises(DeviceError, match="the answer has no interface"):
-        TARGET.read({CONFIG: answer}, STATE, CAPABILITIES)
-
-
-def test_what_already_runs_is_saved_again() -> None:
-    device = pushed()
-    device.saved = DellSonicDevice(ports=8).configuration
-    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-    assert (change.steps, change.text) == ((), "")
-    apply(device, change)
-    assert device.saved == device.configuration
+        TARGET.read(NO_BOX | {CONFIG: answer}, STATE, CAPABILITIES)
 
 
 def test_what_is_not_ours_stays() -> None:
@@ -898,32 +861,14 @@ def test_what_is_not_ours_stays() -> None:
     apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     after = device.configuration
-    assert {name: port for name, port in after.ports.items() if name != "Eth1/2"} == {
-        name: port for name, port in before.ports.items() if name != "Eth1/2"
-    }
-    new, old = after.ports["Eth1/2"], before.ports["Eth1/2"]
-    assert replace(new, wred=old.wred, maps=old.maps) == old
-    assert {queue: name for queue, name in new.wred.items() if queue != 5} == {
-        queue: name for queue, name in old.wred.items() if queue != 5
-    }
-    assert after.wred["B"] == before.wred["B"]
-    assert set(after.routes) < set(before.routes)
-
-
-def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
-    device = pushed()
-    loose = replace(QUEUES[2], ecn_threshold_bytes=120_000, dscps=(12,))
-    tight = replace(QUEUES[3], ecn_threshold_bytes=60_000, dscps=(10,))
-    queues = (*QUEUES[:2], loose, tight, QUEUES[4])
-    wanted = SwitchState((replace(STATE.ports[0], queues=queues),), STATE.routes)
-    name = dscp_map_name(classification_of(queues))
-    lines = [line for line in commands(device, wanted) if line not in {"exit", "interface Eth1/2"}]
-    assert lines[lines.index("queue 5 wred-policy mltswitch-wred-120") : -1] == [
-        "queue 5 wred-policy mltswitch-wred-120",
-        f"qos-map dscp-tc {name}",
-        "queue 2 wred-policy mltswitch-wred-60",
+    port = "interface Eth1/2"
+    of_plan = ("queue 5 wred-policy", "qos-map ")
+    assert [line for line in after.lines(port) if not line.startswith(of_plan)] == [
+        line for line in before.lines(port) if not line.startswith(of_plan)
     ]
-    assert lines[-1] == f"no qos map dscp-tc {MAP}"
+    theirs_after = (head for head in before.blocks if "mltswitch" not in head and head != port)
+    assert all(after.blocks[head] == before.blocks[head] for head in theirs_after)
+    assert set(after.routes) < set(before.routes)
 
 
 def test_a_threshold_is_out_of_the_way_where_neither_spares_what_the_other_does() -> None:

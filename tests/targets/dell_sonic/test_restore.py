@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
-from mltswitch.lab.emulators.dell_sonic_state import DellSonicConfiguration
+from mltswitch.lab.emulators.dell_sonic_settings import DellSonicConfiguration
 from mltswitch.plan import Plan
 from mltswitch.targets import Change
 from mltswitch.targets.dell_sonic import TARGET
@@ -15,27 +15,26 @@ from tests.targets.dell_sonic.test_laws import CAPABILITIES, PLANS, few, foreign
 
 
 def without_order(configuration: DellSonicConfiguration) -> tuple[object, ...]:
-    """All of a configuration; a kind of map of which none is left is as one that never was."""
-    maps = {kind: maps for kind, maps in configuration.maps.items() if maps}
-    return replace(configuration, maps=maps, routes=()), frozenset(configuration.routes)
+    """All of a configuration."""
+    return replace(configuration, routes=()), frozenset(configuration.routes)
 
 
 def alter_objects_of_ours(data: st.DataObject, device: DellSonicDevice) -> None:
     """What somebody may have changed in them by hand."""
     running = device.configuration
     curve = "green minimum-threshold 7 maximum-threshold 9 drop-probability 50"
-    for name in running.wred:
+    for head in running.heads("qos wred-policy"):
         lines = data.draw(st.sets(st.sampled_from(["ecn none", "no ecn", curve])))
-        device.configure(f"qos wred-policy {name}", *lines)
-    for name in running.schedulers:
+        device.configure(head, *lines)
+    for head in running.heads("qos scheduler-policy"):
         lines = data.draw(st.sets(st.sampled_from(["type dwrr", "pir 400000", "no pir"])))
-        device.configure(f"qos scheduler-policy {name}", "queue 5", "type strict", *lines)
+        device.configure(head, "queue 5", "type strict", *lines)
         if data.draw(st.booleans()):
-            device.configure(f"qos scheduler-policy {name}", "port", "pir 9000")
+            device.configure(head, "port", "pir 9000")
     for kind, word, target in (("dscp-tc", "dscp", "traffic-class"), ("tc-queue", "traffic-class", "queue")):
-        for name in running.maps.get(kind, {}):
+        for head in running.heads(f"qos map {kind}"):
             lines = data.draw(st.sets(st.sampled_from([f"{word} 3 {target} 2", f"no {word} 5"])))
-            device.configure(f"qos map {kind} {name}", *lines)
+            device.configure(head, *lines)
 
 
 @settings(few)

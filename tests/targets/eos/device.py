@@ -1,7 +1,12 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
+import re
+from collections.abc import Mapping
+
 from mltswitch.capabilities import Capabilities
 from mltswitch.lab.emulators.eos import EosDevice
+from mltswitch.lab.emulators.eos_settings import EosConfiguration
+from mltswitch.lab.emulators.settings import Block, ordered
 from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.eos import TARGET
 
@@ -37,3 +42,40 @@ def send(device: EosDevice, steps: tuple[Step, ...]) -> None:
 def apply(device: EosDevice, change: Change) -> None:
     send(device, change.steps)
     send(device, change.save)
+
+
+FAMILIES = ("ip", "ipv6")
+
+
+def lines_of(running: EosConfiguration, head: str, inner: str = "") -> list[str]:
+    block = running.blocks.get(head, Block())
+    return ordered(block.inner.get(inner, {}) if inner else block.lines)
+
+
+def policy_of(running: EosConfiguration, port: str) -> str:
+    words = "service-policy type qos input "
+    found = [line for line in lines_of(running, f"interface {port}") if line.startswith(words)]
+    return found[0].removeprefix(words) if found else ""
+
+
+def actions(running: EosConfiguration, policy: str, family: str, dscp: int) -> Mapping[str, str]:
+    """What a policy map sets for a packet of this family; class-default is for other packets."""
+    head = f"policy-map type quality-of-service {policy}"
+    for inner in running.blocks.get(head, Block()).inner:
+        name = inner.removeprefix("class ")
+        for line in lines_of(running, f"class-map type qos match-any {name}"):
+            listed = lines_of(running, f"{family} access-list {line.rpartition(' ')[2]}")
+            entries = (re.fullmatch(r"\d+ (\w+) ipv?6? any any(?: dscp (\S+))?", each) for each in listed)
+            meant = (each[1] for each in entries if each and each[2] in {None, *spelled(dscp)})
+            if line.startswith(f"match {family} ") and next(meant, "") == "permit":
+                return {each.split()[1]: each.split()[2] for each in lines_of(running, head, inner)}
+    return {}
+
+
+def spelled(dscp: int) -> tuple[str, str]:
+    """A code point by its number and by its name, where it has one."""
+    group, rest = divmod(dscp, 8)
+    name = {46: "ef", 8 * group: f"cs{group}"}.get(dscp, "")
+    if group in range(1, 5) and rest in {2, 4, 6}:
+        name = f"af{group}{rest // 2}"
+    return str(dscp), name or str(dscp)

@@ -1,9 +1,9 @@
 """EOS in particular: what it writes, reads, refuses, and in which order it changes a switch."""
 
+import json
 import re
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,12 @@ import pytest
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.eos_policies import FAMILIES
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.common import NOT_SAVED
 from mltswitch.targets.eos import TARGET
-from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
+from mltswitch.targets.eos.capabilities import HARDWARE
 from mltswitch.targets.state import differences, every_dscp_but
-from tests.targets.eos.device import MODELS, apply, read, send
+from tests.targets.eos.device import FAMILIES, MODELS, actions, apply, lines_of, policy_of, read, send
 
 CAPABILITIES = TARGET.hardware(None)
 
@@ -92,11 +91,6 @@ def test_a_chip_with_one_kind_of_queue() -> None:
     assert read(device, state, capabilities).state == state
 
 
-def test_an_empty_switch() -> None:
-    empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
-
-
 @pytest.mark.parametrize(
     ("line", "what"),
     [
@@ -163,45 +157,11 @@ def test_what_eos_cannot_express_is_refused() -> None:
             TARGET.render(SwitchState(ports, ()), CAPABILITIES)
 
 
-def test_hardware() -> None:
-    assert TARGET.hardware(None) is HARDWARE["trident3"]
-    with pytest.raises(UserInputError, match="sn9999"):
-        TARGET.hardware("sn9999")
-    for name in REFUSED:
-        with pytest.raises(UserInputError, match=f"hardware '{name}' cannot be planned for: it marks by"):
-            TARGET.hardware(name)
-    for each in HARDWARE.values():
-        assert 7 not in each.queues
-        assert each.threshold.maximum_bytes % each.threshold.step_bytes == 0
-        assert each.unverified
-
-
-def test_a_switch_as_delivered_is_read() -> None:
-    shown = set(found(EosDevice()))
-    assert "port Ethernet2/1: trusted expected True, found False" in shown
-    assert "port Ethernet2/1: configuration expected as planned, found qos trust cos" in shown
-    assert "port Ethernet2/1, queue 5: ecn_threshold_bytes expected 18432, found None" in shown
-    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2 Ethernet2/1, found absent" in shown
-
-
 def test_a_routed_port_trusts_dscp_by_default() -> None:
     device = EosDevice()
     device.configure("interface Ethernet2/1", "no switchport")
     assert read(device, STATE).state.ports[0].trusted
     assert "qos trust dscp" not in commands(device)
-
-
-def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
-    lines = commands(EosDevice())
-    kinds = ["no qos trust", "qos map dscp", "qos trust dscp", "random-detect ecn min", "ip route"]
-    places = [[i for i, line in enumerate(lines) if line.startswith(kind)] for kind in kinds]
-    for before, after in pairwise(places):
-        assert max(before) < min(after)
-    # as delivered: strict, no RED, traffic class n in queue n
-    assert not [
-        line for line in lines if "priority" in line or "no random-detect" in line or "tx-queue " in line[3:4]
-    ]
-    assert not [line for line in lines if line.startswith("qos map traffic-class")]
 
 
 def test_the_session_is_committed_with_a_timer_and_confirmed() -> None:
@@ -350,7 +310,7 @@ def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: tuple[str, ..
     apply(device, change)
     assert commands(device) == []
     assert read(device, STATE).state == STATE
-    assert replace(device.configuration, ports={}) == replace(former, ports={})
+    assert replace(device.configuration, blocks={}) == replace(former, blocks={})
 
 
 def test_another_distance_of_our_route_is_found_and_mended() -> None:
@@ -630,11 +590,11 @@ def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
     assert "qos map dscp 48 56 to traffic-class 6\n" in text
     assert TARGET.parse({FILE: text}, CAPABILITIES) == WITH_HOSTS
     running = serving(WITH_HOSTS).configuration
-    ports = [running.ports[f"Ethernet{n}/1"].qos.policy for n in (1, 2, 5, 6)]
-    made_background = {"dscp": 9, "traffic-class": 0}
+    ports = [policy_of(running, f"Ethernet{n}/1") for n in (1, 2, 5, 6)]
+    made_background = {"dscp": "9", "traffic-class": "0"}
     for family in FAMILIES:
         for dscp, hosts in ((48, made_background), (46, {})):
-            found = [running.policies.actions(port, family, dscp) for port in ports]
+            found = [actions(running, port, family, dscp) for port in ports]
             assert found == [{}, {}, hosts, made_background]
 
 
@@ -752,7 +712,7 @@ def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) ->
     )
     apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS, CAPABILITIES))
     assert read(device, WITH_HOSTS).state == WITH_HOSTS
-    assert set(device.configuration.policies.lines()) == set(before.policies.lines())
+    assert device.configuration.blocks == before.blocks
 
 
 def in_classes(policy: str, line: str) -> tuple[str, ...]:
@@ -814,7 +774,7 @@ def test_what_a_port_rewrites_is_found_and_mended(
     assert commands(device, WITH_HOSTS) == list(lines)
     apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS, CAPABILITIES))
     assert read(device, WITH_HOSTS).state == WITH_HOSTS
-    assert device.configuration.ports == before.ports
+    assert device.configuration.blocks == before.blocks
 
 
 @pytest.mark.parametrize("name", ["Ethernet5/1", "Ethernet6/1"])
@@ -872,8 +832,8 @@ def test_a_guarantee_and_a_rate() -> None:
     assert "   uc-tx-queue 5\n      priority strict\n      shape rate 5000000 kbps\n      no random" in text
     assert TARGET.parse({FILE: text}, CAPABILITIES) == state
     device = serving(state)
-    queues = device.configuration.ports["Ethernet2/1"].qos.queues
-    assert (queues[0].bandwidth, queues[5].shape) == ("guaranteed percent 5", "5000000 kbps")
+    of_queues = [lines_of(device.configuration, "interface Ethernet2/1", f"uc-tx-queue {n}") for n in (0, 5)]
+    assert of_queues == [["bandwidth guaranteed percent 5"], ["shape rate 5000000 kbps"]]
     free = replace(state, ports=STATE.ports[:1])
     lines = commands(device, free)
     order = [lines.index(line) for line in ("no shape rate", step_at(18432), "no bandwidth guaranteed")]
@@ -929,36 +889,11 @@ def test_what_is_not_ours_stays() -> None:
     apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     after = device.configuration
     assert read(device, wanted).state == wanted
-    assert replace(after, ports=before.ports, routes=before.routes) == before
-    assert {name: port for name, port in after.ports.items() if name != "Ethernet2/1"} == {
-        name: port for name, port in before.ports.items() if name != "Ethernet2/1"
-    }
-    new, old = after.ports["Ethernet2/1"], before.ports["Ethernet2/1"]
-    assert replace(new, qos=new.qos.with_queue(5, old.qos.queues[5])) == old
+    assert replace(after, blocks=before.blocks, routes=before.routes) == before
+    head, queue = "interface Ethernet2/1", "uc-tx-queue 5"
+    former = after.blocks[head].with_inner(queue, before.blocks[head].inner[queue])
+    assert after.with_block(head, former).blocks == before.blocks
     assert set(after.routes) < set(before.routes)
-
-
-def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
-    device = pushed()
-    loose, tight = replace(QUEUES[1], ecn_threshold_bytes=61440), replace(QUEUES[2], ecn_threshold_bytes=6144)
-    queues = (QUEUES[0], replace(loose, dscps=(12,)), replace(tight, dscps=(10,)), QUEUES[3])
-    wanted = SwitchState(tuple(replace(port, queues=queues) for port in STATE.ports), STATE.routes)
-    assert [line.partition(" bytes")[0] for line in commands(device, wanted)] == [
-        "interface Ethernet2/1",
-        "uc-tx-queue 5",
-        "random-detect ecn minimum-threshold 61440",
-        "interface Ethernet1/1",
-        "uc-tx-queue 5",
-        "random-detect ecn minimum-threshold 61440",
-        "qos map dscp 12 to traffic-class 5",
-        "qos map dscp 10 to traffic-class 4",
-        "interface Ethernet2/1",
-        "uc-tx-queue 4",
-        "random-detect ecn minimum-threshold 6144",
-        "interface Ethernet1/1",
-        "uc-tx-queue 4",
-        "random-detect ecn minimum-threshold 6144",
-    ]
 
 
 @pytest.mark.parametrize("answer", ["", "% Invalid input", "{}", "[1, 2]", '{"sessions": {"x": 1}}'])
@@ -967,3 +902,28 @@ def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
     for query in (SESSIONS, "show version | json"):
         with pytest.raises(DeviceError, match="another form"):
             TARGET.read({**answers, query: answer}, STATE, CAPABILITIES)
+
+
+@pytest.mark.parametrize(
+    ("shown", "told"),
+    [
+        ({"sessions": {"x": {"state": "pendingApproval"}}}, "config session x is 'pendingApproval'"),
+        ({"sessions": {"x": {"state": ["committed"]}}}, "config session x is .'committed'"),
+        ({"sessions": {"mltswitch-1": {"state": "Committed"}}}, "config session mltswitch-1 is 'Committed'"),
+        ({"sessions": {}, "pendingTimers": {"x": 60}}, "pendingTimers: {'x': 60}"),
+        ({"sessions": {}, "commitTimerExpireTime": 12.5}, "commitTimerSessionName does not say"),
+    ],
+)
+def test_what_no_release_is_known_to_say_of_sessions_is_quoted(shown: dict[str, object], told: str) -> None:
+    answers = read(pushed(), STATE).answers
+    with pytest.raises(DeviceError, match=told) as caught:
+        TARGET.read({**answers, SESSIONS: json.dumps(shown)}, STATE, CAPABILITIES)
+    assert SESSIONS in str(caught.value)
+
+
+def test_a_switch_that_saves_each_commit_is_not_pushed_to() -> None:
+    running = read(EosDevice(), STATE)
+    saving = {"sessions": {}, "saveToStartupConfigOnCommit": True}
+    running = replace(running, answers={**running.answers, SESSIONS: json.dumps(saving)})
+    with pytest.raises(DeviceError, match="saves each commit to its startup configuration"):
+        TARGET.diff(running, STATE, CAPABILITIES)

@@ -4,13 +4,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.eos_policies import FAMILIES
-from mltswitch.lab.emulators.eos_state import EosConfiguration, Trust
+from mltswitch.lab.emulators.eos_settings import EosConfiguration
 from mltswitch.plan import Plan
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, queue_word
 from mltswitch.targets.state import differences
-from tests.targets.eos.device import MODELS, apply, read, send
+from tests.targets.eos.device import (
+    FAMILIES,
+    MODELS,
+    actions,
+    apply,
+    lines_of,
+    policy_of,
+    read,
+    send,
+    spelled,
+)
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 CAPABILITIES = TARGET.hardware(None)
@@ -38,12 +47,12 @@ def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -
     assert TARGET.diff(running, state, capabilities).is_empty
     configuration = device.configuration
     for port in state.ports:
-        policy = configuration.ports[port.name].qos.policy
+        policy = policy_of(configuration, port.name)
         for family in FAMILIES:
-            sets = [configuration.policies.actions(policy, family, dscp) for dscp in range(64)]
-            kept = [dscp for dscp in range(64) if sets[dscp].get("dscp", dscp) == dscp]
-            assert port.rewritten == tuple(dscp for dscp in range(64) if dscp not in kept)
-            assert {sets[dscp]["dscp"] for dscp in port.rewritten} <= {state.background_dscp}
+            sets = [actions(configuration, policy, family, dscp).get("dscp") for dscp in range(64)]
+            changed = [dscp for dscp in range(64) if sets[dscp] not in {None, *spelled(dscp)}]
+            assert port.rewritten == tuple(changed)
+            assert {sets[dscp] for dscp in changed} <= set(spelled(state.background_dscp))
 
 
 @few
@@ -75,21 +84,27 @@ def test_what_is_not_confirmed_is_rolled_back_exactly(data: st.DataObject, first
     assert read(device, start).state == start
 
 
-def early_drop_bytes(running: EosConfiguration, entrance: str, exit_name: str, dscp: int) -> int:
-    port = running.ports[entrance]
-    traffic_class = (
-        running.dscp_classes[dscp] if port.trust is Trust.DSCP else running.cos_classes[port.qos.cos or 0]
-    )
-    policy_class = running.policies.actions(port.qos.policy, "ip", dscp).get("traffic-class")
-    if policy_class is not None:
-        traffic_class = policy_class
-    queue = running.ports[exit_name].qos.queues.get(running.class_queues[traffic_class])
-    return NEVER if queue is None or queue.ecn is None else queue.ecn.minimum
+def queue_of(running: EosConfiguration, entrance: str, dscp: int) -> int:
+    lines = lines_of(running, f"interface {entrance}")
+    cos = next((int(line.split()[2]) for line in lines if line.startswith("qos cos ")), 0)
+    trusted = "qos trust dscp" in lines or ("no switchport" in lines and "no qos trust" not in lines)
+    traffic_class = running.dscp_classes[dscp] if trusted else running.cos_classes[cos]
+    done = actions(running, policy_of(running, entrance), "ip", dscp)
+    return running.class_queues[int(done.get("traffic-class", traffic_class))]
+
+
+def early_drop_bytes(running: EosConfiguration, exit_name: str, queue: int) -> int:
+    for line in lines_of(running, f"interface {exit_name}", f"uc-tx-queue {queue}"):
+        if line.startswith("random-detect ecn minimum-threshold "):
+            return int(line.split()[3])
+    return NEVER
 
 
 def early_drops(device: EosDevice, names: list[str]) -> list[int]:
     running = device.configuration
-    return [early_drop_bytes(running, a, b, dscp) for a in names for b in names for dscp in range(64)]
+    queues = [queue_of(running, entrance, dscp) for entrance in names for dscp in range(64)]
+    bytes_of = {(b, queue): early_drop_bytes(running, b, queue) for b in names for queue in {*queues}}
+    return [bytes_of[b, queue] for b in names for queue in queues]
 
 
 @settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
@@ -97,8 +112,9 @@ def early_drops(device: EosDevice, names: list[str]) -> list[int]:
 def test_no_line_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
     """Also where the lines are entered one by one, without the session."""
     device = EosDevice()
-    start = TARGET.quantise(first, data.draw(switch_names(first))).state
-    apply(device, TARGET.diff(read(device, start), start, CAPABILITIES))
+    if data.draw(st.booleans(), "a plan before"):
+        start = TARGET.quantise(first, data.draw(switch_names(first))).state
+        apply(device, TARGET.diff(read(device, start), start, CAPABILITIES))
     wanted = TARGET.quantise(second, data.draw(switch_names(second))).state
     names = [port.name for port in wanted.ports]
     steps = TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.lab.emulators.icos import IcosDevice
 from mltswitch.lab.emulators.icos_diffserv import FAMILIES
-from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
+from mltswitch.targets import Lossless, PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.state import differences, every_dscp_but
 from tests.targets.icos.device import apply, read
@@ -59,11 +58,6 @@ def on_port(port: str, *lines: str) -> tuple[str, ...]:
 
 def test_text_of_two_ports() -> None:
     assert TARGET.render(STATE, CAPABILITIES)[FILE] == EXAMPLE.read_text(encoding="utf-8")
-
-
-def test_an_empty_switch() -> None:
-    empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
 
 
 def test_a_percent_is_other_bytes_on_another_model() -> None:
@@ -186,42 +180,6 @@ def test_hardware_without_a_documented_scale_is_refused() -> None:
             TARGET.hardware(name)
     with pytest.raises(UserInputError, match=r"unknown hardware 'sn9999' .*n3000"):
         TARGET.hardware("sn9999")
-
-
-def test_a_switch_as_delivered_is_read() -> None:
-    text = found(IcosDevice())
-    assert "port te1/0/2: trusted expected True, found False" in text
-    assert "port te1/0/2: configuration expected as planned, found classofservice trust dot1p" in text
-    assert "port te1/0/2: configuration expected as planned, found classofservice dot1p-mapping 0 1" in text
-    assert "port te1/0/2, queue 5: ecn_threshold_bytes expected 20001, found None" in text
-    assert "port te1/0/2: configuration expected as planned, found no cos-queue strict 5" in text
-    assert "routes: route 10.101.0.0/16 expected via 10.20.0.2, found absent" in text
-
-
-def test_a_switch_as_delivered_is_changed_in_a_safe_order() -> None:
-    lines = commands(IcosDevice())
-    kinds = [
-        "dot1p-mapping",
-        "trust untrusted",
-        "ip-dscp-mapping",
-        "cos-queue strict",
-        "weighting-constant",
-        "queue-parms",
-        "cos-queue random-detect",
-        "trust ip-dscp",
-        "ip route",
-    ]
-    places = [[index for index, line in enumerate(lines) if kind in line] for kind in kinds]
-    for before, after in pairwise(places):
-        assert max(before) < min(after)
-    strict = [line.split()[-1] for line in lines if "strict" in line]
-    assert strict == ["6", "5", "4", "0"] * 2
-    depth = 0
-    for line in lines:
-        depth += line.startswith("interface ")
-        depth -= line == "exit"
-        assert 0 <= depth <= 1
-    assert depth == 0
 
 
 EXPECTED = "port te1/0/2: configuration expected as planned, found "
@@ -397,8 +355,10 @@ def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
     with pytest.raises(DeviceError, match=r"^port te1/0/2: PFC is on for 802.1p priority 3, which leads"):
         read(device, STATE)
     assert device.configure(*on_port("te1/0/2", "classofservice dot1p-mapping 3 2")) == ""
-    assert read(device, STATE).state.ports  # of no class
+    assert read(device, STATE).lossless == (Lossless("te1/0/2", 3, ()),)  # of no class
     assert commands(device) == []
+    assert device.configure(*on_port("te1/0/2", "classofservice trust dot1p")) == ""
+    assert read(device, STATE).lossless == (Lossless("te1/0/2", 3, (), "classofservice trust dot1p"),)
 
 
 GUARANTEED = (*QUEUES[:3], replace(QUEUES[3], minimum=PortShare(5)))
@@ -732,15 +692,6 @@ def test_what_stands_in_the_policys_place_is_refused() -> None:
     assert read(device, STATE).state.ports
 
 
-def test_what_already_runs_is_saved_again() -> None:
-    device = pushed()
-    device.saved = IcosDevice().configuration
-    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-    assert (change.steps, change.text) == ((), "")
-    apply(device, change)
-    assert device.saved == device.configuration
-
-
 def test_what_is_not_ours_stays() -> None:
     device = pushed()
     theirs = (
@@ -767,24 +718,6 @@ def test_what_is_not_ours_stays() -> None:
     assert [new.queues[n] for n in range(7) if n != 5] == [old.queues[n] for n in range(7) if n != 5]
     assert set(after.routes) < set(before.routes)
     assert str(after.routes[-1]) == "ip route 0.0.0.0 0.0.0.0 10.20.0.9 7"
-
-
-def test_a_threshold_is_tightened_late_and_loosened_early() -> None:
-    device = pushed()
-    loose = replace(QUEUES[1], ecn_threshold_bytes=9 * PERCENT, dscps=(12,))
-    tight = replace(QUEUES[2], ecn_threshold_bytes=PERCENT, dscps=(10,))
-    queues = (QUEUES[0], loose, tight, QUEUES[3])
-    wanted = SwitchState((replace(STATE.ports[0], queues=queues),), STATE.routes)
-    assert [" ".join(line.split()[:5]) for line in commands(device, wanted)] == [
-        "interface te1/0/2",
-        "random-detect queue-parms 5 min-thresh 9",
-        "exit",
-        "classofservice ip-dscp-mapping 10 4",
-        "classofservice ip-dscp-mapping 12 5",
-        "interface te1/0/2",
-        "random-detect queue-parms 4 min-thresh 1",
-        "exit",
-    ]
 
 
 def test_routes_change_one_by_one_and_are_added_first() -> None:

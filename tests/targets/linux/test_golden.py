@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mltswitch.errors import DeviceError
 from mltswitch.targets import SwitchState
 from mltswitch.targets.linux import TARGET
+from mltswitch.targets.linux.read import RULES_QUERY
 from mltswitch.targets.linux.render import shaper_burst_bytes
 
 CAPABILITIES = TARGET.hardware(None)
@@ -173,6 +174,16 @@ def test_queues_of_somebody_else_are_shown_before_they_go(state: SwitchState) ->
     assert shown == [
         "# eth1: removes root htb 1:, which has no way back",
         "# eth1: removes fq_codel 8002: below 1:10",
+    ]
+
+
+def test_rules_that_the_user_may_not_read_are_told(state: SwitchState) -> None:
+    found = TARGET.read(
+        answers() | {RULES_QUERY: "not read: nft\nnot read: ip6tables\n"}, state, CAPABILITIES
+    )
+    assert [note.partition(" cannot")[0] for note in found.notes[-2:]] == [
+        "rules of nft",
+        "rules of ip6tables",
     ]
 
 

@@ -413,11 +413,6 @@ def test_a_rate_of_broken_bytes_is_refused(small_plan: Plan) -> None:
         TARGET.render(replace(quantised.state, ports=ports), CAPABILITIES)
 
 
-def test_unknown_hardware_is_refused() -> None:
-    with pytest.raises(UserInputError, match="unknown hardware 'sn2100'"):
-        TARGET.hardware("sn2100")
-
-
 @given(st.integers(8, 10**12))
 def test_shaper_lets_the_largest_frame_pass(rate_bps: int) -> None:
     assert shaper_burst_bytes(rate_bps) >= 9216 + 14

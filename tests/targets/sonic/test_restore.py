@@ -10,7 +10,7 @@ from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import Change
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import Entry
-from tests.targets.sonic.device import apply, read
+from tests.targets.sonic.device import apply, list_ports, read
 from tests.targets.sonic.test_laws import BOXES, FOREIGN_ROUTE, PORTS, drawn, few
 
 FOREIGN: tuple[tuple[str, str, Entry], ...] = (
@@ -35,6 +35,8 @@ def test_the_way_back_leads_to_what_ran(
         for number in foreign:
             table, key, fields = FOREIGN[number]
             device.config_db.setdefault(table, {})[key] = dict(fields)
+        if data.draw(st.booleans()):
+            list_ports(device.config_db, ("Ethernet4", "Ethernet8", "Ethernet20"))
     wanted = drawn(data, capabilities)
     for route in wanted.routes:
         if data.draw(st.booleans()):

@@ -56,30 +56,6 @@ def by_hand(device: SonicDevice, command: str) -> None:
     assert device.execute("admin", f"sudo sonic-db-cli CONFIG_DB {command}").status == 0
 
 
-def test_document() -> None:
-    tables = json.loads(TARGET.render(STATE, CAPABILITIES)[FILE])
-    assert tables["DSCP_TO_TC_MAP"]["MLT"]["10"] == "6"
-    assert set(tables["DSCP_TO_TC_MAP"]["MLT_UNTRUSTED"].values()) == {"0"}
-    assert tables["TC_TO_PRIORITY_GROUP_MAP"]["MLT"]["3"] == "3"
-    assert tables["PORT_QOS_MAP"]["Ethernet0"]["dscp_to_tc_map"] == "MLT_UNTRUSTED"
-    assert tables["QUEUE"]["Ethernet8|6"] == {"scheduler": "mlt_strict", "wred_profile": "MLT_Q6_Ethernet4"}
-    assert tables["QUEUE"]["Ethernet8|7"] == {"scheduler": "mlt_strict"}
-    assert tables["WRED_PROFILE"]["MLT_Q6_Ethernet4"] == {
-        "wred_green_enable": "true",
-        "ecn": "ecn_green",
-        "green_min_threshold": "24576",
-        "green_max_threshold": "24576",
-        "green_drop_probability": "100",
-    }
-    assert tables["BUFFER_PROFILE"]["MLT_Q7_Ethernet0"]["dynamic_th"] == "-7"
-    assert tables["STATIC_ROUTE"]["default|10.101.0.0/16"] == {"nexthop": "10.20.0.2", "ifname": "Ethernet4"}
-
-
-def test_an_empty_switch() -> None:
-    empty = SwitchState((), ())
-    assert TARGET.parse(TARGET.render(empty, CAPABILITIES), CAPABILITIES) == empty
-
-
 @pytest.mark.parametrize(
     ("path", "value", "what"),
     [
@@ -221,15 +197,6 @@ def test_a_patch_that_arrives_in_part_changes_nothing() -> None:
     [step] = TARGET.diff(read(device, STATE), STATE, CAPABILITIES).steps[1:]
     assert device.execute("admin", step.command, lambda: step.stdin.encode()[:-10]).status == 2
     assert device.config_db == before
-
-
-def test_what_already_runs_is_saved_again() -> None:
-    device = pushed()
-    device.files.remove("/etc/sonic/config_db.json", as_root=True)
-    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-    assert (change.steps, change.text) == ((), "")
-    apply(device, change)
-    assert json.loads(device.files.read("/etc/sonic/config_db.json")) == device.config_db
 
 
 def test_a_new_threshold_changes_the_profile_in_place() -> None:

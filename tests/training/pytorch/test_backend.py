@@ -45,6 +45,15 @@ def generator(seed: int) -> Any:
     return torch.Generator(torch.get_default_device()).manual_seed(seed)
 
 
+def flat(model: Any) -> Any:
+    """All parameters of a model, in one tensor."""
+    return torch.cat([each.detach().double().reshape(-1) for each in model.parameters()]).cpu()
+
+
+_FORKED = mp.get_context("forkserver")
+_FORKED.set_forkserver_preload([__name__])  # torch is loaded once, not by each rank
+
+
 class Ranks:
     """Processes, each a rank of one job after another, whose tensors are on a device."""
 
@@ -61,7 +70,7 @@ class Ranks:
     def start(self, number: int) -> None:
         ours, theirs = mp.Pipe()
         arguments = (theirs, self.device, str(self._stacks(number)))
-        process = mp.get_context("spawn").Process(target=_serve, args=arguments, daemon=True)
+        process = _FORKED.Process(target=_serve, args=arguments, daemon=True)
         process.start()
         theirs.close()
         self.pipes[number : number + 1] = [ours]
@@ -500,13 +509,13 @@ def _dies_in_a_part() -> str:
                 model(torch.ones(4, 20)).sum().backward()
             except (RuntimeError, TrainingError):
                 break
-        return str(state.error)
+        return f"{type(state.error).__name__}: {state.error}"
 
 
 def test_ranks_of_a_part_have_the_numbers_of_the_whole(ranks: Ranks, tmp_path: Path) -> None:
     answers = ranks.run(_dies_in_a_part, store=tmp_path, jobs=_jobs(3))
     ranks.start(2)
-    assert str(answers[1]).startswith("rank 2: "), answers
+    assert str(answers[1]).startswith("NodeLostError: rank 2: "), answers
 
 
 def _leaves_at_once() -> float:
@@ -652,3 +661,26 @@ def test_torchrun_starts_a_job_with_options_from_the_environment(tmp_path: Path)
     )  # fmt: skip
     assert found.returncode == 0, found.stderr
     assert found.stdout == 2 * "0.25 tcp [3.0]\n"
+
+
+_FAILS = """
+import sys, torch, torch.distributed as dist
+rank = int(sys.argv[2])
+dist.init_process_group("mlt", init_method=f"file://{sys.argv[1]}", rank=rank, world_size=3)
+if rank == 2:
+    raise ValueError("no such batch")
+try:
+    dist.all_reduce(torch.ones(10))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_rank_that_ends_by_an_exception_tells_all_its_text(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _FAILS, str(tmp_path / "store")]
+    ranks = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        for rank in range(3)
+    ]
+    said = [rank.communicate(timeout=150)[0].strip() for rank in ranks]
+    assert said == ["NodeLostError rank 2: ValueError: no such batch"] * 2 + [""]

@@ -252,7 +252,7 @@ class TestWithTorch:
             (("--seeds", "8:5"), "'8:5' is not such as 5:20"),
             (("--groups", "3"), "3 groups of 2 layers"),
             (("--tolerance", "nan"), "nan"),
-            (("-o", "no/m.yaml"), "no/m.yaml: cannot be written: there is no folder no"),
+            (("-o", "no/m.yaml"), "no/m.yaml: cannot be written: no such folder"),
         ],
     )
     def test_bad_options(self, run: Run, tmp_path: Path, options: tuple[str, ...], line: str) -> None:

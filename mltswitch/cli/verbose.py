@@ -1,0 +1,38 @@
+"""`--verbose`: how much of what is wrong is told; imported before all else, so it imports little itself."""
+
+from collections.abc import Sequence
+from contextvars import ContextVar
+from typing import Final
+
+import click
+
+MOST_LINES: Final = 5
+"""Of one error, and of what is wrong with one device, without `--verbose`."""
+VERBOSE: Final[ContextVar[bool]] = ContextVar("verbose", default=False)
+
+
+def verbose_everywhere(command: click.Command) -> click.Command:
+    """The command, and those of a group, with `--verbose`."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            verbose_everywhere(each)
+    elif all(each.name != VERBOSE.name for each in command.params):
+        command.params.append(
+            click.Option(
+                ["--verbose"],
+                is_flag=True,
+                expose_value=False,
+                is_eager=True,
+                callback=lambda _context, _option, value: VERBOSE.set(value),
+                help="Every line of what is wrong.",
+            )
+        )
+    return command
+
+
+def shortened(lines: Sequence[str]) -> list[str]:
+    """The first lines of what is wrong, and how many more there are; with `--verbose`, all."""
+    if VERBOSE.get() or len(lines) <= MOST_LINES:
+        return list(lines)
+    shown = lines[: MOST_LINES - 1]
+    return [*shown, f"and {len(lines) - len(shown)} more: `--verbose` shows them"]

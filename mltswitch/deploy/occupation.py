@@ -1,0 +1,314 @@
+"""Who works on a device: a mark on it keeps out operators who push from elsewhere; and whether it is idle.
+
+The lock of the state directory (`working`) knows the processes of one user on one machine. Of a device that
+can hold a mark, only one operator at a time has it, from before it is read until its change is saved or taken
+back; whoever comes second is told who has it since when. A process that was killed leaves it: its own state
+directory goes on with it, others after `STALE_SECONDS`.
+"""
+
+import hashlib
+import os
+import random
+import re
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from mltswitch.deploy.comparison import going_back, read, value_differences
+from mltswitch.deploy.conversation import Conversation, place, quoted
+from mltswitch.deploy.journal import Journal
+from mltswitch.deploy.prepare import Job
+from mltswitch.deploy.state_directory import named_errors, operator, subfolder
+from mltswitch.errors import DeviceError, OccupiedError, RefusedError, UncertainError, UserInputError
+from mltswitch.inventory import Device
+from mltswitch.targets import Claim, Guard, RunningState, Session, Step
+from mltswitch.targets.state import differences
+
+STALE_SECONDS: Final = 3600
+"""After which an operator's mark is taken away: no device is worked on for so long without a new one."""
+_CLOCKS_DIFFER_SECONDS: Final = 300
+"""By which a mark from later than now shows that a clock is wrong."""
+IDLE_SECONDS: Final = 30.0
+"""How long a device is waited for that still works on an earlier change."""
+_TRIES: Final = 4
+_STEP_BACK_SECONDS: Final = 0.4
+_POLL_SECONDS: Final = 0.5
+_LOOKS: Final = 3
+_NO_GUARD: Final = Guard()
+
+
+def guard_of(job: Job) -> Guard:
+    """What the job's device offers; a target that says nothing of it offers nothing."""
+    return getattr(job.target, "guard", _NO_GUARD)
+
+
+def owner(device: Device) -> str:
+    """The mark of this state directory on a device, the same for ever; raises MachineError, UserInputError.
+
+    It is another one where the device is reached by another address: the lock of the state directory knows
+    addresses only, and two pushes by two names of one device have to meet at their marks.
+    """
+    path = subfolder("running").parent / "owner"
+    with named_errors(path):
+        if not path.exists():
+            fresh = path.with_name(f".owner-{secrets.token_hex(4)}")
+            fresh.write_text(secrets.token_hex(4), encoding="ascii")
+            with suppress(FileExistsError):  # another thread was first
+                os.link(fresh, path)
+            fresh.unlink()
+        text = path.read_text(encoding="ascii")
+    if not re.fullmatch(r"[0-9a-f]{8}", text):
+        raise UserInputError("is damaged", where=str(path), expected="8 hexadecimal digits")
+    return hashlib.sha256(f"{text} {device.endpoint}".encode()).hexdigest()[:8]
+
+
+def occupy(session: Conversation, job: Job, *, begins: bool = False) -> tuple[str, ...]:
+    """Have the device to oneself, or raise OccupiedError; what was begun there by this state directory and
+    never took effect is dropped. Returns notes: a mark that was too old, and whose it was.
+
+    A mark that is a part of what runs is made when the first line `begins`; before, others' are looked for.
+    """
+    guard, own, notes = guard_of(job), owner(job.device), []
+    if guard.lock is None or (begins and not is_configured(job)):
+        return ()
+    refused: DeviceError | None = None
+    for attempt in range(_TRIES):
+        answer = session.ask(guard.lock.query)
+        now, claims = guard.lock.read(answer)
+        others = [claim for claim in claims if claim.owner != own]
+        if living := [each for each in others if now - each.since < STALE_SECONDS]:
+            if attempt == _TRIES - 1:
+                raise _occupied(job, living[0], now)
+            _step_back()
+            continue
+        if is_configured(job) and not begins:
+            return ()
+        for claim in others:
+            _take_away(session, guard.lock.release(answer, claim.owner), claim)
+            notes.append(f"{_named(claim, now)} had it, and has not ended that: taken from them")
+        session.apply(guard.lock.release(answer, own))
+        try:
+            session.apply(guard.lock.take(Claim(own, operator(), now), answer))
+        except DeviceError as error:  # somebody else may have been quicker, which the next look tells
+            refused = error
+        if _has(session, job, own):  # and nobody else was as quick
+            return tuple(notes)
+        vacate(session, job)
+        _step_back()
+    raise refused or OccupiedError(
+        "cannot be had alone: others try it, too, or it does not show their marks", where=place(job.device)
+    )
+
+
+def is_configured(job: Job) -> bool:
+    """Whether the device's mark is a part of what it runs."""
+    lock = guard_of(job).lock
+    return lock is not None and lock.configured is not None
+
+
+def _step_back() -> None:
+    time.sleep(_STEP_BACK_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
+
+
+def check_kept(session: Conversation, job: Job, journal: Journal) -> None:
+    """Raise OccupiedError where the mark of a broken-off change is gone, and somebody else may have changed
+    the device since: it was too old, or what runs is neither that change's nor from before it."""
+    lock, name = guard_of(job).lock, job.device.name
+    if lock is None:
+        return
+    now, claims = lock.read(session.ask(lock.query))
+    if any(claim.owner == owner(job.device) for claim in claims):
+        return
+    old = journal.begun(name).timestamp() + STALE_SECONDS
+    if time.time() < old:
+        pushed = replace(job, quantised=job.target.quantise(journal.plan(), job.device.switch))
+        check_foreign(pushed, journal.backup(name).answers, read(session, pushed))
+        return
+    has_it = f"and {_named(claims[0], now)} has it now" if claims else "or the switch has restarted"
+    raise OccupiedError(
+        f"the mark of change {journal.identifier} is gone: it was too old from {_clock(int(old))} on, so "
+        f"somebody else may have changed the switch since, {has_it}. Nothing is sent over that",
+        where=place(job.device),
+        hint=f"`mltswitch status {journal.identifier}` tells what it runs; `mltswitch rollback "
+        f"{journal.identifier} --abandon` closes this change, and the next push begins anew",
+    )
+
+
+def _take_away(session: Conversation, steps: tuple[Step, ...], claim: Claim) -> None:
+    """Remove a mark that is too old; raises DeviceError, which says how, where this account may not."""
+    try:
+        session.apply(steps)
+    except DeviceError as error:
+        error.hint = (
+            f"the mark of {quoted(claim.who)} is too old, and this account may not remove it: where nobody "
+            f"works on the switch, enter there as root: {'; '.join(step.command for step in steps)}"
+        )
+        raise
+
+
+def check_occupied(session: Conversation, job: Job) -> None:
+    """Raise OccupiedError where the mark is not there any more, or another one is, too."""
+    if not is_configured(job) and not _has(session, job, owner(job.device)):
+        raise OccupiedError(
+            "somebody else has taken the device meanwhile, so nothing takes effect",
+            where=place(job.device),
+            hint="see what it runs (`mltswitch diff`), and push again",
+        )
+
+
+def _has(session: Conversation, job: Job, own: str) -> bool:
+    lock = guard_of(job).lock
+    return lock is None or [each.owner for each in lock.read(session.ask(lock.query))[1]] == [own]
+
+
+def vacate(session: Conversation, job: Job) -> None:
+    """Take the mark of this state directory away, where it is there."""
+    if (lock := guard_of(job).lock) is not None:
+        session.apply(lock.release(session.ask(lock.query), owner(job.device)))
+
+
+def occupant(session: Conversation, job: Job) -> str:
+    """Who else works on the device, or what still works there; empty: nobody and nothing."""
+    guard = guard_of(job)
+    if guard.lock is not None:
+        now, claims = guard.lock.read(session.ask(guard.lock.query))
+        for claim in claims:
+            if claim.owner != owner(job.device):
+                return f"{_named(claim, now)} works on it"
+    busy = quoted(session.ask(guard.busy)) if guard.busy else ""
+    return f"it still works: {busy}" if busy else ""
+
+
+def await_idle(session: Conversation, job: Job, seconds: float | None) -> None:
+    """Return when nothing that was sent before can still take effect; raises UncertainError.
+
+    A device that tells what it works on is asked. Another one is looked at twice, so many seconds apart: the
+    longest that a line takes which was not answered; None: all were.
+    """
+    guard = guard_of(job)
+    if guard.busy:
+        deadline = time.monotonic() + IDLE_SECONDS
+        while busy := quoted(session.ask(guard.busy)):
+            if time.monotonic() > deadline:
+                raise UncertainError(f"still works after {IDLE_SECONDS:g} s: {busy}", where=place(job.device))
+            time.sleep(_POLL_SECONDS)
+    elif seconds is not None and not _aborts(guard) and job.target.session is Session.CLI:
+        for _ in range(_LOOKS):
+            before = read(session, job).state
+            time.sleep(seconds)
+            if read(session, job).state == before:
+                return
+        raise UncertainError("what it runs still changes by itself", where=place(job.device))
+
+
+def _aborts(guard: Guard) -> bool:
+    """Whether taking the lock ends what was sent before."""
+    return guard.lock is not None and guard.lock.configured is None
+
+
+def _occupied(job: Job, claim: Claim, now: int) -> OccupiedError:
+    until = f"after {_clock(claim.since + STALE_SECONDS)} their mark is too old, and is taken away"
+    if claim.since > now + _CLOCKS_DIFFER_SECONDS:
+        until = (
+            "a clock is or was wrong, so nobody can tell how old their mark is: docs/deploy.md says how to "
+        )
+        until += "remove it by hand"
+    return OccupiedError(
+        f"{_named(claim, now)} works on it, so nothing of this takes effect",
+        where=place(job.device),
+        hint="let them finish it, there `mltswitch status` tells how far it came, and `resume` or `rollback` "
+        f"ends it; {until}",
+    )
+
+
+def _named(claim: Claim, now: int) -> str:
+    return f"{quoted(claim.who)} (since {_clock(claim.since)}, {max(0, now - claim.since) // 60} min)"
+
+
+def _clock(since: int) -> str:
+    return f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def check_base(session: Conversation, job: Job, base: RunningState) -> None:
+    """Raise OccupiedError where the device does not run any more what a change was made for."""
+    guard = guard_of(job)
+    if not guard.compares:
+        return
+    session.apply(guard.enter)
+    now = read(session, job)
+    whole = (_settings(guard, each.answers[guard.whole]) if guard.whole else () for each in (base, now))
+    if now.state != base.state or len(set(whole)) > 1:
+        raise OccupiedError(
+            "somebody has changed it meanwhile, so nothing takes effect",
+            where=place(job.device),
+            hint="see what it runs (`mltswitch diff`), and push again",
+        )
+
+
+def _settings(guard: Guard, text: str) -> tuple[str, ...]:
+    """A configuration without marks, and without comments, which may have the time of the day."""
+    mark = guard.lock and guard.lock.configured
+    lines = (line for line in text.splitlines() if line and not line.startswith(("!", "#", "exit")))
+    return tuple(line for line in lines if not (mark and mark.search(line)))
+
+
+def check_foreign(job: Job, before: Mapping[str, str], running: RunningState) -> None:
+    """Raise OccupiedError for a value that is neither the plan's nor what ran before it: it is not ours."""
+    was = job.target.read(before, job.quantised.state, job.quantised.capabilities).state
+    old = {(each.port, each.queue, each.field, each.found) for each in differences(job.quantised.state, was)}
+    for each in value_differences(job, running):
+        if (each.port, each.queue, each.field, each.found) not in old:
+            raise OccupiedError(
+                f"somebody has changed it since: {each.port} {each.queue_name}, {each.change}. The way back "
+                "would undo that, too, so nothing was sent",
+                where=place(job.device),
+                hint="push the plan that it shall run; `mltswitch rollback --abandon` closes this change",
+            )
+
+
+def check_timers(session: Conversation, job: Job, known: Iterable[Journal]) -> None:
+    """Raise DeviceError where the device would undo a change with one that is not among those on record."""
+    own = {each.identifier for each in known}
+    others = [each for each in going_back(session, job) if each not in own]
+    if others:
+        raise DeviceError(
+            f"goes back by itself from change {others[0]}, which is on record elsewhere",
+            where=place(job.device),
+            hint="wait until it is back, or confirm that change where it was pushed from",
+        )
+
+
+def timer_name(journal: Journal, job: Job) -> str:
+    """Switches of a lab may share what they run on."""
+    return f"{journal.identifier}-{job.device.name}"
+
+
+def stop_timer(session: Conversation, journal: Journal, job: Job) -> bool:
+    """What follows must not be undone: whether the device was told so, and has to be read again.
+
+    It may have gone back before. Raises DeviceError where it is on its way.
+    """
+    timer = job.target.timer
+    if not journal.header.confirm_seconds or timer is None:
+        return False
+    if not timer.is_named and not _runs(session, journal, job):
+        return False  # it has gone back, and what waits there is somebody else's
+    steps = timer.keep(timer_name(journal, job))
+    try:
+        session.apply(steps)
+    except DeviceError as error:
+        said = error.what.partition(": ")[2] if isinstance(error, RefusedError) else ""
+        if timer.has_ended is not None and timer.has_ended.search(said):
+            return True
+        error.hint = error.hint or "it may be on its way back by itself: wait for it, and try again"
+        raise
+    return bool(steps)
+
+
+def _runs(session: Conversation, journal: Journal, job: Job) -> bool:
+    pushed = replace(job, quantised=job.target.quantise(journal.plan(), job.device.switch))
+    return not value_differences(pushed, read(session, pushed))

@@ -1,0 +1,205 @@
+"""Writing files: all of them or none, and no output of a command over one of its inputs or through a link."""
+
+import errno
+import hashlib
+import os
+import resource
+import secrets
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from mltswitch.errors import UserInputError
+from mltswitch.inputs import is_input
+
+NO_NAMELESS_FILES: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
+"""What a file system answers that knows no files without names, such as NFS."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_NEW: Final = os.O_WRONLY | os.O_CLOEXEC
+INPUT_REPLACED: Final = "would be overwritten, and is an input of this command"
+
+
+def check_output(path: Path, *, replaces: Path | None = None) -> None:
+    """Refuse an output that cannot be written, before long work is done for it.
+
+    Args:
+        path: named by the user.
+        replaces: the one input that may be overwritten.
+
+    Raises:
+        UserInputError: no folder, no permission, a link, no regular file, or an input of this command.
+    """
+    with _writing(path):
+        if not path.parent.is_dir():
+            raise UserInputError("cannot be written: no such folder", where=str(path))
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise UserInputError("cannot be written: its folder is read-only", where=str(path))
+        try:
+            found = path.lstat()
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(found.st_mode):
+            raise UserInputError(
+                f"is a link to {path.readlink()}, which is not followed",
+                where=str(path),
+                expected="a regular file, or a name that is free",
+            )
+        if not stat.S_ISREG(found.st_mode):
+            raise UserInputError("is no regular file", where=str(path))
+        if is_input(found) and (replaces is None or not path.samefile(replaces)):
+            raise UserInputError(INPUT_REPLACED, where=str(path), expected="another name for the output")
+
+
+def write_outputs(files: Iterable[tuple[Path, str]], *, replaces: Path | None = None) -> None:
+    """`write_together` for files that a user named: each as `check_output` has it."""
+    texts = list(files)
+    for path, _ in texts:
+        check_output(path, replaces=replaces)
+    write_together(texts)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write the whole file or nothing; raises UserInputError when it cannot be written."""
+    write_together([(path, text)])
+
+
+def write_together(files: Iterable[tuple[Path, str]], *, within: Path | None = None) -> None:
+    """Write all files or none: every text is on the disk before the first one takes its place.
+
+    Until then a text has no name, where the file system can do that: a killed process leaves nothing. An old
+    file keeps its permissions. A text is asked for when the one before is on the disk, so that no more than
+    one need be held; an error of whoever makes them leaves no file, too.
+
+    Args:
+        files: Path and text of each file.
+        within: The folder that all files lie in or below. It and those below are made where they are missing,
+            and links below it are refused. Without it, a link is followed.
+
+    Raises:
+        UserInputError: naming the file that cannot be written, or that is no regular file.
+    """
+    made: list[Path] = []
+    with ExitStack() as stack:
+        stack.enter_context(_many_descriptors())
+        folders: dict[Path, int] = {}
+        staged: list[tuple[Path, Callable[[], None]]] = []
+        try:
+            for path, text in files:
+                with _writing(path):
+                    target = Path(os.path.realpath(path)) if within is None else path
+                    if target.parent not in folders:
+                        folders[target.parent] = _open_folder(target.parent, within, made)
+                        stack.callback(os.close, folders[target.parent])
+                    above = folders[target.parent]
+                    take_place = _stage(path, above, target.name, text, stack, is_output=within is not None)
+                    staged.append((path, take_place))
+            for path, take_place in staged:
+                with _writing(path):
+                    take_place()
+        except BaseException:
+            for folder in reversed(made):
+                with suppress(OSError):  # somebody else's files lie in it by now
+                    folder.rmdir()
+            raise
+
+
+def _open_folder(folder: Path, within: Path | None, made: list[Path]) -> int:
+    """Descriptor of a folder; those that had to be made for it are added to `made`."""
+    if within is None:
+        return os.open(folder, _FOLDER)
+    for missing in reversed([step for step in (within, *within.parents) if not step.exists()]):
+        missing.mkdir()
+        made.append(missing)
+    descriptor = os.open(within, _FOLDER)
+    for step in folder.relative_to(within).parts:
+        above, within = descriptor, within / step
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(step, dir_fd=above)
+                made.append(within)
+            descriptor = os.open(step, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
+        except NotADirectoryError:
+            raise UserInputError(
+                "is no folder, or a link, which is not followed", where=str(within)
+            ) from None
+        finally:
+            os.close(above)
+    return descriptor
+
+
+def _stage(
+    path: Path, folder: int, name: str, text: str, stack: ExitStack, *, is_output: bool
+) -> Callable[[], None]:
+    """Put a text on the disk; returns what gives it its name in the folder."""
+    permissions = _permissions(path, folder, name, is_output=is_output)
+    hidden = f".mltswitch-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
+    try:
+        descriptor = os.open(".", os.O_TMPFILE | _NEW, 0o666, dir_fd=folder)
+        is_nameless = True
+    except OSError as error:
+        if error.errno not in NO_NAMELESS_FILES:
+            raise
+        hidden += secrets.token_hex(4)  # another process may write the same file
+        descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | _NEW, 0o666, dir_fd=folder)
+        is_nameless = False
+    stack.callback(os.close, descriptor)
+    stack.callback(_remove, hidden, folder)
+    with open(descriptor, "w", encoding="utf-8", closefd=False) as stream:
+        stream.write(text)
+    if permissions is not None:
+        os.fchmod(descriptor, permissions)
+    os.fsync(descriptor)
+
+    def link(name: str) -> None:
+        os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    def take_place() -> None:
+        if is_nameless:
+            if permissions is None:
+                with suppress(FileExistsError):  # another process has made it meanwhile
+                    link(name)
+                    return
+            _remove(hidden, folder)  # of a process that was killed between the next two lines
+            link(hidden)
+        os.replace(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+    return take_place
+
+
+def _remove(name: str, folder: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)
+
+
+@contextmanager
+def _many_descriptors() -> Iterator[None]:
+    """As many open files as this process may have: a fabric has thousands."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserInputError(f"cannot be written: {error.strerror}", where=str(path)) from None
+
+
+def _permissions(path: Path, folder: int, name: str, *, is_output: bool) -> int | None:
+    """Of the file that stands there; None when there is none yet. No output takes the place of an input."""
+    try:
+        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise UserInputError("is no regular file", where=str(path))
+    if is_output and is_input(found):
+        raise UserInputError(INPUT_REPLACED, where=str(path), expected="another name for the output")
+    return stat.S_IMODE(found.st_mode)

@@ -1,0 +1,123 @@
+"""The carrier over a host agent: posts of a node become sends and receives of its channel `training`."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Final
+
+from mltswitch.hostagent import (
+    Agent,
+    AgentError,
+    Channel,
+    Completion,
+    CompletionQueue,
+    DeadlineExceededError,
+    Gather,
+    ReceiveRequest,
+    SendRequest,
+)
+from mltswitch.training.axes import Crossing, Direction, Post, Stage, axes_of
+from mltswitch.training.errors import NodeLateError
+from mltswitch.training.job import Job
+
+CHANNEL: Final = "training"
+PATIENCE: Final = 2.0
+"""Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
+ROUNDS_GATHERED: Final = 8
+"""Of the transport's gathers that may still get posts."""
+
+
+class AgentCarrier:
+    """Posts of one node on the channel `training` of its agent."""
+
+    def __init__(self, job: Job, agent: Agent, names: Sequence[str], inbox: CompletionQueue) -> None:
+        self._job = job
+        self._agent = agent
+        self._names: Final = tuple(names)
+        self._numbers: Final = {name: number for number, name in enumerate(names)}
+        self._inbox = inbox
+        self.channel: Final[Channel] = agent.channel(CHANNEL, transport=job.transport)
+        self.failed: list[Crossing] = []
+        """Posts that could not begin."""
+        self._gathers: dict[int, Gather] = {}
+        """Of the last rounds, where the transport closes early."""
+        self._varies = axes_of(job)[0].votes
+        """Whether pieces of one round belong to different steps, so that they end each by itself."""
+
+    def post(self, posts: Sequence[Post]) -> None:
+        """One post of the agent for each peer and direction."""
+        groups: defaultdict[tuple[int, Direction], list[Post]] = defaultdict(list)
+        for post in posts:
+            groups[post.peer, post.direction].append(post)
+        for (peer, direction), group in groups.items():
+            name = self._names[peer]
+            try:
+                if direction is Direction.SEND:
+                    self.channel.post_sends(name, [*map(self._send, group)], self._inbox)
+                else:
+                    self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
+            except AgentError as error:
+                self.failed += [Crossing(post.key, error=error) for post in group]
+
+    def abort(self, reason: str) -> None:
+        """Say goodbye to all others, with the reason."""
+        for name in self._names:
+            if name != self._agent.name:
+                self._agent.disconnect(name, reason[:200])
+
+    def crossing(self, completion: Completion) -> Crossing:
+        """What a completion means to the node."""
+        direction = Direction(completion.direction.value)
+        peer = self._numbers[completion.peer]
+        key = (direction, peer, completion.tensor, completion.round_number)
+        error: Exception | None = completion.error
+        if isinstance(error, DeadlineExceededError):
+            error = NodeLateError(str(error), where=self._job.node_name(peer))
+        if direction is Direction.SEND or error is not None:
+            return Crossing(key, error=error)
+        said = completion.statistics
+        # who has not been told how many packets are important has not been sent all
+        is_cut = said.ending in {"taken", "percentage", "deadline"} or said.important_packets is None
+        return Crossing(key, tuple(completion.missing), is_cut=is_cut)
+
+    def _send(self, post: Post) -> SendRequest:
+        classes = self._agent.config.classes
+        assert classes is not None, "a resolved configuration has classes"  # noqa: S101
+        layers, points = len(self._job.layers), len(classes.gradient_dscp)
+        is_planned = classes.layers == layers and post.stage is Stage.NOW
+        number = points - 1 if post.stage is Stage.LATER else post.layer * points // layers
+        return SendRequest(
+            data=post.data,
+            tensor=post.tensor,
+            round_number=post.round_number,
+            layer=post.layer * (classes.layers or layers) // layers,
+            traffic_class=None if is_planned else f"gradient-{number}",
+            importance=None if self._loss_bound(post) else "all",
+            deadline_seconds=PATIENCE * self._job.deadline_seconds,
+        )
+
+    def _loss_bound(self, post: Post) -> float:
+        """Where rounds close early, what comes later is waited for."""
+        return 0.0 if self.channel.closes_early and post.stage is Stage.LATER else post.loss_bound
+
+    def _receive(self, post: Post) -> ReceiveRequest:
+        bound = self._loss_bound(post)
+        return ReceiveRequest(
+            buffer=post.data,
+            tensor=post.tensor,
+            round_number=post.round_number,
+            loss_bound=bound,
+            deadline_seconds=PATIENCE * self._job.deadline_seconds,
+            deadline_from="first-byte" if post.is_early else "post",
+            gather=self._gather(post) if self.channel.closes_early and bound and not self._varies else None,
+        )
+
+    def _gather(self, post: Post) -> Gather:
+        """All that this node receives in a round ends together."""
+        gather = self._gathers.get(post.round_number)
+        if gather is None:
+            gather = self._gathers[post.round_number] = self.channel.gather(
+                least_percentage=1 - post.loss_bound
+            )
+            if len(self._gathers) > ROUNDS_GATHERED:
+                del self._gathers[next(iter(self._gathers))]
+        return gather

@@ -1,0 +1,83 @@
+"""What loss bounds left out, over all nodes: each tells its counts when rank 0 asks, and each adds all up.
+
+Words carry it and not the ballot, which only some synchronizations have, and no server.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.job import Job
+from mltswitch.training.sums import Loss
+
+MOST_LAYERS: Final = 30
+"""That a node tells of, those with most: a word is short."""
+
+
+class LeftOut:
+    """A node's counts, and those that it hears.
+
+    Args:
+        job: what all nodes agree on.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._layers: Counter[int] = Counter()
+        """Elements without, once for each rank whose they are, by layer; since the last report."""
+        self._cut = 0
+        """Of those, what was no longer waited for."""
+        self._first = self._end = 0
+        """Steps of the report that is being made: the first, and one beyond the last."""
+        self._said: dict[int, tuple[int, int, Counter[int]]] = {}
+        """Of each node: elements in all, those not waited for, and by layer."""
+
+    def count(self, loss: Loss) -> None:
+        """One more, at this node."""
+        elements = loss.elements * len(loss.ranks)
+        self._layers[self._job.pieces[loss.total.piece].layer] += elements
+        self._cut += elements * loss.is_cut
+
+    def is_due(self, steps: int) -> bool:
+        """Whether rank 0 asks after so many steps."""
+        return self._job.loss_bound > 0 and self._job.report_every > 0 and not steps % self._job.report_every
+
+    def told(self, end: int) -> list[object]:
+        """A report of the steps before `end` is asked for: this node's part of it, to be told."""
+        said = [end, self._layers.total(), self._cut, self._layers.most_common(MOST_LAYERS)]
+        self._layers, self._cut = Counter(), 0
+        return said
+
+    def heard(self, node: int, said: Sequence[object], nodes: Collection[int]) -> GradientsLeftOut | None:
+        """What a node has told; the report, once all these nodes have. Raises ValueError, TypeError or
+        LookupError for what no node tells."""
+        end, total, cut, layers = said
+        if not isinstance(end, int) or not isinstance(total, int) or not isinstance(cut, int):
+            raise TypeError("no numbers")
+        if end > self._end:
+            self._first, self._end, self._said = self._end, end, {}
+        if end < self._end:
+            return None
+        self._said[node] = total, cut, Counter({int(layer): int(n) for layer, n in layers})  # type: ignore[attr-defined]  # raises
+        if not self._said.keys() >= {*nodes}:
+            return None
+        sizes: Counter[int] = Counter()
+        for piece in self._job.pieces:
+            sizes[piece.layer] += piece.count
+        ranks = self._job.world * (self._end - self._first)
+        shares = {
+            layer: count / sizes[layer] / ranks
+            for layer, count in sum((by for _, _, by in self._said.values()), Counter[int]()).items()
+        }
+        worst = max(shares, key=lambda layer: shares[layer], default=-1)
+        cut = sum(cut for _, cut, _ in self._said.values())
+        total = sum(total for total, _, _ in self._said.values())
+        return GradientsLeftOut(
+            first_step=self._first,
+            last_step=self._end - 1,
+            network_share=(total - cut) / self._job.elements / ranks,
+            bound_share=cut / self._job.elements / ranks,
+            layer=self._job.layers[worst].name if shares else "",
+            layer_share=shares.get(worst, 0.0),
+        )
