@@ -19,9 +19,11 @@ from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.planned import _spraying
 from mltswitch.hostagent.spraying.paths import host_of, setup_commands
+from mltswitch.hostagent.telemetry.events import PathChanged
 from mltswitch.hostagent.transport.description import PathSnapshot
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
+from tests.hostagent.ends import Notes
 from tests.hostagent.spraying.test_paths import plan_with
 from tests.hostagent.spraying.test_paths_in_the_kernel import network
 
@@ -123,7 +125,8 @@ class Play:
 
     def __init__(self, plan: Plan, sender: Agent, receiver: Agent) -> None:
         self._plan, self._sender, self._receiver = plan, sender, receiver
-        self._round = 0
+        self._round, self._notes = 0, Notes()
+        sender.observe(self._notes)
 
     def paths(self) -> tuple[PathSnapshot, ...]:
         """As the sender sees them."""
@@ -162,10 +165,10 @@ class Play:
         """A tensor over sound paths; another one where the machine was too busy to answer on all of them."""
         for _ in range(ATTEMPTS):
             before, sent = forwarded(self._plan), [path.sent_packets for path in self.paths()]
-            were_sound = {*self.states()} == {"used"}
+            were_sound, changes = {*self.states()} == {"used"}, len(self._notes.of(PathChanged))
             is_right = self.post(SHARED_ELEMENTS)()
             after, paths = forwarded(self._plan), self.paths()
-            if were_sound and {*self.states()} == {"used"}:
+            if were_sound and len(self._notes.of(PathChanged)) == changes:
                 break
         return {
             "is_right": is_right,
@@ -187,9 +190,9 @@ class Play:
         states = self.states()
         set_forwarding(spine, is_on=True)
         end = time.monotonic() + PATIENCE_SECONDS
-        while {*self.states()} != {"used"} and time.monotonic() < end:
+        while {*(at_the_end := self.states())} != {"used"} and time.monotonic() < end:
             is_right &= self.post(SHARED_ELEMENTS // 10)()
-        return {"is_right": is_right, "while_broken": states, "at_the_end": self.states()}
+        return {"is_right": is_right, "while_broken": states, "at_the_end": at_the_end}
 
 
 def main(mode: str) -> None:
