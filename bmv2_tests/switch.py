@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
@@ -212,7 +213,7 @@ class Bmv2(AnySwitch):
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         self._stack.callback(self._end)
-        wait_until(lambda: socket_file.exists() or not self.is_alive, f"{SWITCH} listens")
+        wait_until(lambda: _listens(socket_file) or not self.is_alive, f"{SWITCH} listens")
         assert self.is_alive, self.log()
         self.control: Switch = self._stack.enter_context(
             open_switch(self._address, device_id=self._device_id)
@@ -363,3 +364,9 @@ def running_switch(ports: int) -> Iterator[Bmv2]:
             stack.callback(ends[port].close)
         interfaces = {port: f"s{port}" for port in ends}
         yield stack.enter_context(Bmv2(namespace, interfaces, ends, 9090))
+
+
+def _listens(socket_file: Path) -> bool:
+    """Its file is there a moment before it does."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        return caller.connect_ex(str(socket_file)) == 0
