@@ -192,6 +192,14 @@ class Bmv2(AnySwitch):
         self._barriers = count(1)
 
     def __enter__(self) -> "Bmv2":
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def _start(self) -> None:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bmv2-test-")))
         self._log = folder / "log"
         socket_file = folder / "grpc"
@@ -219,7 +227,6 @@ class Bmv2(AnySwitch):
             open_switch(self._address, device_id=self._device_id)
         )
         self._cli: RuntimeCli | None = None
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
