@@ -123,6 +123,11 @@ static uint32_t set_options(int descriptor, int family)
     bool tells_tos = family == AF_INET6 ? can_set(descriptor, IPPROTO_IPV6, IPV6_RECVTCLASS, 1)
                                         : can_set(descriptor, IPPROTO_IP, IP_RECVTOS, 1);
     (void)tells_tos; /* without, marks are not seen, and nothing else is different */
+    /* A fragment has no header of ours, so that no switch could tell what it is; the kernel refuses too long bursts anyway.
+     * Who reports a short MTU on the way is not believed: nothing proves that it is on the way. */
+    bool is_whole = family == AF_INET6 ? can_set(descriptor, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE)
+                                       : can_set(descriptor, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+    (void)is_whole; /* a packet socket has no such option, and needs none */
     if (!getsockopt(descriptor, IPPROTO_UDP, UDP_SEGMENT, &segment_bytes, &size))
         features |= MLT_SEGMENTATION;
     if (can_set(descriptor, IPPROTO_UDP, UDP_GRO, 1))
