@@ -38,9 +38,6 @@ class EarlyCloseSettings(DatagramSettings):
 
     most_delay_ns: ClassVar[int] = 500_000
 
-    rate_control: Literal["timely", "bbr"] = "bbr"
-    """`bbr` sends as fast as the network has delivered of late, whatever is lost; `timely` slows down on
-    delay, and on losses that slowing down lessens."""
     percentage: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
     """Of a link's bytes: enough from its LT to the deadline. Posts without a gather take 1 - p where that is
     more."""

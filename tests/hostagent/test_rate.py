@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from mltswitch.hostagent import RateSample, UserInputError
-from tests.hostagent.ends import Make, exchange, joined, losing, values
+from tests.hostagent.background import eventually
+from tests.hostagent.ends import RECEIVER, SENDER, Make, connect, exchange, joined, losing, values
 
 PATIENCE_SECONDS = 30.0
 COUNT = 500_000
@@ -81,3 +82,27 @@ def test_bbr_goes_on_at_losses_that_no_queue_makes(make: Make) -> None:
     snapshot = sender.snapshot().peers[receiver.name]["default"]
     assert snapshot.rate_bps is not None
     assert snapshot.rate_bps > 20e6
+
+
+def test_a_peer_without_credit_gets_bbr_and_is_named_once(make: Make) -> None:
+    sender, receiver = make(SENDER), make(RECEIVER, mlt={"rate_control": "timely"})
+    connect(sender, receiver)
+    exchange(sender, receiver, data=values(COUNT))
+    snapshot = sender.snapshot().peers[receiver.name]["default"]
+    assert snapshot.bottleneck_bps is not None
+    said = f"{RECEIVER}, channel default: it grants no credit; rate control is bbr"
+    assert [text for text in sender.warnings if "credit" in text] == [said]
+    assert not [text for text in receiver.warnings if "credit" in text]
+
+
+@pytest.mark.parametrize(("line_rate", "is_wrong"), [("10Mbps", True), (None, False)])
+def test_a_line_rate_that_is_far_off_is_said_once(make: Make, line_rate: str | None, is_wrong: bool) -> None:
+    sender, receiver = make(SENDER), make(RECEIVER, line_rate=line_rate)
+    connect(sender, receiver)
+    for number in range(3):
+        exchange(sender, receiver, data=values(4 * COUNT), round_number=number)
+    if is_wrong:
+        eventually(lambda: any("line_rate" in text for text in receiver.warnings))
+    [*said] = [text for text in receiver.warnings if "line_rate" in text]
+    assert len(said) == is_wrong
+    assert all(text.endswith("bit/s, the file says 10 Mbit/s") for text in said)

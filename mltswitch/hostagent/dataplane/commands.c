@@ -138,12 +138,16 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
     link_init(&flow->early_ends, NULL);
     link_init(&flow->active, flow);
     link_init(&flow->replying, flow);
+    link_init(&flow->receiving, flow);
+    link_init(&flow->credit.receives, NULL);
+    flow->credit.losing.kept = 1;
     timer_init(&flow->control_timer, TIMER_CONTROL, flow);
     timer_init(&flow->reply_timer, TIMER_REPLY, flow);
     timer_init(&flow->pace_timer, TIMER_PACE, flow);
     timer_init(&flow->health_timer, TIMER_HEALTH, flow);
     timer_init(&flow->watch_timer, TIMER_WATCH, flow);
     timer_init(&flow->tail_timer, TIMER_TAIL, flow);
+    timer_init(&flow->credit_timer, TIMER_CREDIT, flow);
     flow->inbox.last = &flow->inbox.first;
     flow->user_credit = MLT_USER_CREDIT_BYTES;
     if (!control_open(flow) || !departures_open(flow)) {
@@ -175,6 +179,7 @@ static void flow_free(struct flow *flow)
     timer_cancel(core, &flow->health_timer);
     timer_cancel(core, &flow->watch_timer);
     timer_cancel(core, &flow->tail_timer);
+    timer_cancel(core, &flow->credit_timer);
     if (link_is_in(&flow->active))
         link_remove(&flow->active);
     if (link_is_in(&flow->replying))
@@ -374,6 +379,8 @@ static void open_flow(struct mlt *core, struct flow *flow)
     for (int path = 0; path < flow->path_count; path++)
         flow->paths[path].heard_ns = core->now_ns;
     core->flows[flow->token >> 48] = flow;
+    if (flow->options.has_credit)
+        port_told(&core->port, &flow->options);
 }
 
 static void close_flow(struct mlt *core, struct flow *flow)

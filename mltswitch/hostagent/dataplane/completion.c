@@ -54,6 +54,8 @@ static void set_timer(struct transfer *transfer)
 void completion_begin(struct transfer *transfer)
 {
     transfer->straggle_ns = NEVER;
+    if (transfer->flow->options.has_credit)
+        credit_posted(transfer);
     if (transfer->policy.stop_rule == MLT_GATHERED && !gather_join(transfer)) {
         transfer_end(transfer, MLT_NO_MEMORY, "no memory for its gather, or too many links in it");
         return;
@@ -142,6 +144,8 @@ void completion_begun(struct transfer *transfer)
     transfer->result.first_ns = transfer->flow->core->now_ns;
     if (transfer->gathered_in)
         gather_begun(transfer);
+    if (transfer->flow->options.has_credit)
+        credit_begun(transfer);
     set_timer(transfer);
 }
 
@@ -183,7 +187,9 @@ static void fail_at_deadline(struct transfer *transfer)
     long long heard_ms = (flow->core->now_ns - flow->heard_ns) / MILLISECOND;
     if (result->is_send)
         snprintf(text, sizeof text, "time is up: %s, %u passes; peer last heard %lld ms ago",
-                 result->ready_ns ? "the peer did not end it" : "the peer has not posted it", result->passes, heard_ms);
+                 !result->ready_ns ? "the peer has not posted it"
+                 : flow->credit_timer.place >= 0 ? "the peer grants nothing more" : "the peer did not end it",
+                 result->passes, heard_ms);
     else
         snprintf(text, sizeof text, "time is up: %u of %u packets arrived; peer last heard %lld ms ago",
                  result->arrived_packets, result->packets, heard_ms);

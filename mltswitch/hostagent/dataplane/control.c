@@ -60,6 +60,8 @@ static void emit(struct flow *flow, uint32_t number)
         return; /* as if it were lost */
     write32(header + FRAME_OFFSET, number);
     write32(header + EXPECTED_OFFSET, control->expected);
+    if (flow->options.has_credit)
+        write32(header + GRANTED_OFFSET, credit_told(flow));
     write16(header + HELD_FRAMES_OFFSET, (uint16_t)frames_ahead(control));
     if (frame)
         memcpy(header + HEADER_BYTES, frame->bytes, frame->length);

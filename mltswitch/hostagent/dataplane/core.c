@@ -142,6 +142,12 @@ static void timer_fire(struct mlt *core, struct timer *timer)
     case TIMER_TAIL:
         departures_tail(flow);
         break;
+    case TIMER_CREDIT:
+        credit_ask(flow);
+        break;
+    case TIMER_PORT:
+        core->port.is_dirty = true;
+        break;
     case TIMER_LINK:
         gather_timeout(timer->owner);
         break;
@@ -173,6 +179,7 @@ void core_init(struct mlt *core, const struct mlt_options *options)
     link_init(&core->active, NULL);
     link_init(&core->replying, NULL);
     link_init(&core->gathers, NULL);
+    port_init(&core->port);
     core->shared.slot_count = options->most_transfers ? options->most_transfers : DEFAULT_TRANSFERS;
     core->shared.event_room = options->events ? options->events : DEFAULT_EVENTS + core->shared.slot_count;
 }
@@ -207,6 +214,7 @@ bool core_turn(struct mlt *core, int64_t now_ns)
     commands_run(core);
     while (core->timers.count && core->timers.heap[0]->at_ns <= core->now_ns)
         timer_fire(core, core->timers.heap[0]);
+    port_divide(core);
     if (core->is_blocked)
         batch_flush(core);
     int64_t budget_bytes = TURN_BYTES;
@@ -251,6 +259,8 @@ void transfer_end(struct transfer *transfer, int status, const char *text)
     }
     if (transfer->gathered_in)
         gather_leave(transfer);
+    if (transfer->is_counted)
+        credit_ended(transfer);
     names_forget(transfer);
     batch_forget(core, transfer, NULL);
     if (--flow->open == 0)

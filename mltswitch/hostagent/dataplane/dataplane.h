@@ -105,7 +105,7 @@ enum mlt_ending {
 
 enum mlt_at_hard_time { MLT_FAIL = 0, MLT_TAKE = 1 };
 
-enum mlt_controller_kind { MLT_TIMELY = 0, MLT_EXTERNAL = 1, MLT_BBR = 2 };
+enum mlt_controller_kind { MLT_TIMELY = 0, MLT_EXTERNAL = 1, MLT_BBR = 2, MLT_CREDIT = 3 };
 
 enum mlt_path_state { MLT_PATH_USED = 0, MLT_PATH_DEAD = 1, MLT_PATH_GRAY = 2 };
 
@@ -120,6 +120,7 @@ enum mlt_event_kind {
     MLT_EVENT_PROTOCOL = 6,  /* the peer broke the protocol: all transfers of the flow have failed */
     MLT_EVENT_SEND_ERROR = 7, /* the kernel refused to send `transfer` datagrams at once on `path`; `value` is the errno;
                                  0: it sends again */
+    MLT_EVENT_PORT = 8,      /* of no flow: packets come at `value` bit/s, which is far from `port_bps` */
 };
 
 struct mlt;
@@ -164,6 +165,9 @@ struct mlt_flow_options {
     uint8_t has_keys;
     uint8_t spray_random;  /* the path of each burst by chance, in the weights' ratio; 0: in turn */
     uint8_t repair;
+    double port_bps;               /* with credit: of this host's port, as far as anybody says; 0: found out */
+    uint32_t receive_window_bytes; /* that this host's buffers take in, of all flows with credit; 0: 2 MB */
+    uint8_t has_credit; /* each end sends what the other has granted; both are told the same */
     uint8_t send_key[MLT_KEY_BYTES], receive_key[MLT_KEY_BYTES];
     uint8_t send_salt[MLT_SALT_BYTES], receive_salt[MLT_SALT_BYTES];
     struct mlt_rate_options rate;
@@ -261,6 +265,7 @@ struct mlt_flow_statistics {
     int64_t rtt_ns, base_rtt_ns;
     uint64_t in_flight_bytes, control_frames, control_resent;
     uint64_t forged, stale, refused; /* datagrams: a wrong tag; an old stamp; of no open transfer, or malformed */
+    uint64_t ungranted, overgranted; /* packets that the peer had no credit for; grants of more than any port takes */
     uint64_t open_transfers, timeouts, needless_packets;
     double bandwidth_bps; /* of the bottleneck, as BBR has it; 0: not known */
     int64_t peer_base_rtt_ns; /* as the peer has registered them for what it sends to us; 0: not yet */

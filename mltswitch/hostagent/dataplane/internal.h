@@ -57,7 +57,8 @@ struct link {
 };
 
 enum timer_kind {
-    TIMER_TRANSFER, TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH, TIMER_TAIL, TIMER_LINK
+    TIMER_TRANSFER, TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH, TIMER_TAIL, TIMER_LINK,
+    TIMER_CREDIT, TIMER_PORT
 };
 
 struct timer {
@@ -212,6 +213,63 @@ struct path {
     int64_t newest_arrived_ns;
 };
 
+/* ------------------------------------------------------------------------------------------ credit */
+
+/* What is lost, and what of a window is kept because of it. */
+struct losing {
+    uint64_t expected_bytes, arrived_bytes; /* since it was last judged */
+    double kept, first_share;               /* the latter: lost before the first of several cuts */
+    int64_t random_until_ns;                /* until then losses are nobody's queue */
+    uint8_t cuts;                           /* in a row */
+};
+
+/* Of a flow, both ways; numbers of bytes of 32 bits are counted since it began, modulo 2^32. */
+struct credit {
+    /* What we may send */
+    uint32_t limit, sent;
+    uint64_t limit_stamp; /* of the peer's datagram that told it */
+    uint8_t asked;        /* in a row, without an answer */
+    /* What the peer may send */
+    uint32_t heard, told, most_told; /* that it has sent; the limit as it was last told, and the highest ever */
+    uint32_t open;                   /* receives */
+    struct link receives;            /* those that have begun, front layers first */
+    uint64_t missing_bytes;          /* of these */
+    uint32_t granted;
+    double window_bytes; /* its part of the port's */
+    struct losing losing;
+    int64_t heard_ns;
+    int64_t sampled_ns; /* 0: none; else when a limit was told, and above which limit a packet is the answer */
+    uint32_t sampled_above;
+};
+
+struct port_memory {
+    int64_t since_ns;
+    double bps;
+    uint32_t flows; /* with open receives, at once */
+};
+
+/* This host's port, through which all come that send to it. */
+struct port {
+    struct link flows; /* with receives that have begun */
+    uint32_t open_flows;
+    double told_bps, grown_bytes; /* by the files, or 0; what the window may have grown to since flows began */
+    double most_bytes;            /* that its buffers take in */
+    struct port_memory newer, older;
+    int64_t margin_ns, base_ns, base_since_ns;
+    int64_t latest_ns, loops_ns, loop_count; /* from a limit told to its use; of all since the last look */
+    double pace_bytes;                       /* that may be granted now */
+    int64_t paced_ns;
+    struct timer timer;
+    struct losing losing;
+    double share; /* of what is sent here, lost, of late */
+    int64_t probing_until_ns, probed_ns;
+    int64_t began_ns; /* when the first of the flows did */
+    int64_t since_ns, last_ns; /* by arrivals */
+    uint64_t expected_bytes, arrived_bytes;
+    bool is_dirty, is_corrected;
+    bool had_room; /* not all of the window had a use */
+};
+
 /* ------------------------------------------------------------------------------------------ transfers */
 
 struct layout {
@@ -324,6 +382,9 @@ struct transfer {
     uint32_t bitmap_said; /* bytes of the bitmap in frames already */
     struct gather_link *gathered_in; /* null: its stop rule is another */
     struct link gathered;
+    struct link receiving; /* in the flow's credit */
+    uint16_t layer;        /* as its first packet said */
+    bool is_counted;       /* among the flow's open receives */
 };
 
 /* What a flow knows of one (tensor, round, direction): a transfer of ours, an offer of the peer's, that the last
@@ -408,6 +469,8 @@ struct flow {
     int path_count;
     uint64_t pending_paths, reply_paths; /* acknowledgements that are due some time, and now */
     struct controller controller;
+    struct credit credit;
+    struct link receiving;   /* in core->port */
     double credit_bytes;
     int64_t credit_ns;
     uint64_t in_flight_bytes;
@@ -430,7 +493,7 @@ struct flow {
     uint32_t naming_count;
     struct link active;       /* in core->active: may send now */
     struct link replying;     /* in core->replying: acknowledgements or control to be built */
-    struct timer control_timer, reply_timer, pace_timer, health_timer, watch_timer, tail_timer;
+    struct timer control_timer, reply_timer, pace_timer, health_timer, watch_timer, tail_timer, credit_timer;
     struct mlt_flow_statistics statistics;
     /* Under the lock */
     struct user_queue inbox;
@@ -507,6 +570,7 @@ struct mlt {
     uint64_t random;
     struct timers timers;
     struct link active, replying, gathers;
+    struct port port;
     struct batch batch;
     bool is_blocked; /* the kernel takes no more of the batch for now */
     emit_function emit;
@@ -603,6 +667,7 @@ void send_again(struct transfer *transfer);
 void send_end_pass(struct transfer *transfer);
 void send_join(struct link *list, struct transfer *transfer); /* by priority */
 void send_peek(struct transfer *transfer, struct at_hand *hand);
+void send_took(const struct at_hand *hand);
 int64_t send_flow(struct flow *flow); /* bytes; 0: it may not send now */
 void pass_begin(struct transfer *transfer, uint32_t attempt);
 bool pass_window(struct transfer *transfer); /* the next that has something to send */
@@ -633,6 +698,21 @@ bool names_are_new(const struct flow *flow);
 uint32_t names_put(struct flow *flow, uint8_t *at, uint32_t room);
 void names_forget(const struct transfer *transfer);
 bool names_take(struct flow *flow, uint64_t stamp, const uint8_t *at, uint32_t bytes); /* false: nonsense */
+
+/* credit.c: what the peer may send, and we */
+void port_init(struct port *port);
+void port_told(struct port *port, const struct mlt_flow_options *options);
+void port_divide(struct mlt *core);
+bool credit_cut(struct flow *flow, struct at_hand *hand); /* to what it may send now; false: nothing */
+uint32_t credit_spend(struct flow *flow, uint32_t bytes);
+void credit_ask(struct flow *flow);
+void credit_granted(struct flow *flow, uint64_t stamp, uint32_t limit);
+void credit_posted(struct transfer *transfer);
+void credit_begun(struct transfer *transfer);
+void credit_arrived(const struct transfer *transfer); /* one packet more */
+void credit_ended(struct transfer *transfer);
+bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, int64_t arrived_ns); /* false: it had no credit */
+uint32_t credit_told(struct flow *flow);
 
 /* gather.c */
 bool gather_join(struct transfer *transfer); /* false: no memory, or a limit is reached */

@@ -135,6 +135,8 @@ void path_probe(struct flow *flow, int number, const struct transfer *transfer, 
         write32(header + ROUND_OFFSET, transfer->result.round);
         write32(header + SEQUENCE_OFFSET, attempt);
     }
+    if (flow->options.has_credit)
+        write32(header + SPENT_OFFSET, flow->credit.sent);
     uint64_t stamp = batch_small_done(flow, header, 0);
     path_sent(flow, number, stamp, 1, HEADER_BYTES);
 }

@@ -70,6 +70,7 @@ static struct transfer *transfer_new(const struct layout *layout, bool is_repair
     for (int kind = NORMAL; kind <= CRITICAL; kind++)
         link_init(&transfer->lost[kind].link, transfer);
     link_init(&transfer->gathered, transfer);
+    link_init(&transfer->receiving, transfer);
     transfer->holders = 2;
     link_init(&transfer->sending, transfer);
     timer_init(&transfer->timer, TIMER_TRANSFER, transfer);

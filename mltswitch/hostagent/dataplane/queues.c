@@ -92,7 +92,7 @@ bool queues_peek(struct flow *flow, struct at_hand *hand)
 void queues_taken(const struct at_hand *hand)
 {
     if (!hand->is_repair) {
-        hand->transfer->pass.burst_next++;
+        send_took(hand);
         return;
     }
     for (uint32_t number = 0; number < hand->count; number++)
@@ -127,8 +127,8 @@ static bool has_changed(double now, double told)
 void queues_told(struct flow *flow)
 {
     const struct controller *controller = &flow->controller;
-    bool is_bbr = controller->options.kind == MLT_BBR;
-    double bps = is_bbr ? controller->bbr.bandwidth_bps : controller->rate_bps;
+    bool is_modelled = controller->options.kind == MLT_BBR || controller->options.kind == MLT_CREDIT;
+    double bps = is_modelled ? controller->bbr.bandwidth_bps : controller->rate_bps;
     int64_t rtt_ns = controller->base_rtt_ns;
     if (!rtt_ns || bps < 1
         || !(has_changed((double)rtt_ns, (double)flow->told_rtt_ns) || has_changed(bps, flow->told_bps)))

@@ -284,6 +284,25 @@ static void timely_wake(struct controller *controller, int64_t now_ns)
 
 static const struct control_law TIMELY = {timely_ack, timely_timeout, timely_wake};
 
+/* -------------------------------------------------------------------------------------------------------- credit */
+
+/* The receiver decides (credit.c); BBR's model only says what the network is like. */
+static void credit_ack(struct controller *controller, const struct ack *ack)
+{
+    BBR.on_ack(controller, ack);
+    controller->rate_bps = controller->cap_bps;
+    controller->window_bytes = controller->most_window_bytes;
+    controller->depth_bytes = 0;
+}
+
+static void nothing(struct controller *controller, int64_t now_ns)
+{
+    (void)controller;
+    (void)now_ns;
+}
+
+static const struct control_law CREDIT = {credit_ack, nothing, nothing};
+
 /* ------------------------------------------------------------------------------------------------------ external */
 
 static void external_ack(struct controller *controller, const struct ack *ack)
@@ -321,7 +340,8 @@ void controller_init(struct controller *controller, const struct mlt_rate_option
 {
     *controller = (struct controller){.window_bytes = MOST_INITIAL_BYTES, .is_starting = true};
     controller_set(controller, options);
-    controller->window_bytes = controller->initial_window_bytes;
+    if (options->kind != MLT_CREDIT)
+        controller->window_bytes = controller->initial_window_bytes;
     controller->rate_bps = options->kind == MLT_EXTERNAL ? options->rate_bps : controller->cap_bps;
     controller->rate_bps = limited(controller, controller->rate_bps);
 }
@@ -330,7 +350,9 @@ void controller_init(struct controller *controller, const struct mlt_rate_option
 void controller_set(struct controller *controller, const struct mlt_rate_options *options)
 {
     controller->options = *options;
-    controller->law = options->kind == MLT_EXTERNAL ? &EXTERNAL : options->kind == MLT_BBR ? &BBR : &TIMELY;
+    controller->law = options->kind == MLT_EXTERNAL ? &EXTERNAL
+        : options->kind == MLT_BBR ? &BBR
+        : options->kind == MLT_CREDIT ? &CREDIT : &TIMELY;
     controller->depth_bytes = 0; /* a law that wants one sets it */
     controller->cap_bps = options->cap_bps > 0 ? options->cap_bps : DEFAULT_CAP_BPS;
     controller->floor_bps = options->floor_bps > 0 ? options->floor_bps : FLOOR_SHARE * controller->cap_bps;
@@ -340,7 +362,8 @@ void controller_set(struct controller *controller, const struct mlt_rate_options
     controller->initial_window_bytes = least(controller->most_window_bytes,
                                              options->initial_window_bytes ? options->initial_window_bytes
                                              : most(LEAST_INITIAL_BYTES, initial_bytes));
-    controller->window_bytes = least(controller->window_bytes, controller->most_window_bytes);
+    controller->window_bytes = options->kind == MLT_CREDIT
+        ? controller->most_window_bytes : least(controller->window_bytes, controller->most_window_bytes);
     if (!(controller->options.increase_bps > 0))
         controller->options.increase_bps = DEFAULT_INCREASE_BPS;
     if (!(controller->options.decrease > 0 && controller->options.decrease <= 1))

@@ -127,6 +127,13 @@ static void expect(const struct transfer *transfer, const uint8_t *datagram)
         __builtin_prefetch(row + at, 1, 2);
 }
 
+/* Whether the peer had credit for it. */
+static bool heard(const struct arrival *arrival)
+{
+    return credit_heard(arrival->flow, read32(arrival->bytes + SPENT_OFFSET), HEADER_BYTES + arrival->body_bytes
+                        + (arrival->flow->options.has_keys ? TAG_BYTES : 0), arrival->arrived_ns);
+}
+
 /* Returns the transfer whose elements were taken in, or null. */
 static struct transfer *take_data(const struct arrival *arrival)
 {
@@ -134,18 +141,25 @@ static struct transfer *take_data(const struct arrival *arrival)
     const uint8_t *bytes = arrival->bytes;
     if (!count(arrival, false))
         return NULL;
+    if (flow->options.has_credit && !heard(arrival)) {
+        flow->statistics.refused++;
+        return NULL;
+    }
     struct transfer *transfer = transfer_of(arrival);
     uint32_t sequence = read32(bytes + SEQUENCE_OFFSET);
     const struct layout *layout = transfer ? &transfer->layout : NULL;
     if (!transfer || bytes[ELEMENT_TYPE_OFFSET] != layout->element_type || sequence >= layout->packets
-        || read32(bytes + ELEMENT_OFFSET_OFFSET) != (uint32_t)(sequence * layout->elements_per_packet)
+        || (!flow->options.has_credit
+            && read32(bytes + ELEMENT_OFFSET_OFFSET) != (uint32_t)(sequence * layout->elements_per_packet))
         || arrival->body_bytes != (sequence == layout->packets - 1 ? layout->last_bytes : layout->full_bytes)) {
         flow->statistics.refused++;
         return NULL;
     }
     struct mlt_result *result = &transfer->result;
-    if (!result->first_ns)
+    if (!result->first_ns) {
+        transfer->layer = read16(bytes + LAYER_OFFSET);
         completion_begun(transfer);
+    }
     result->received_packets++;
     result->received_bytes += arrival->body_bytes;
     result->marked_packets += (arrival->tos & ECN_MASK) == ECN_CE;
@@ -159,6 +173,8 @@ static struct transfer *take_data(const struct arrival *arrival)
     memcpy(transfer->memory + (size_t)sequence * layout->full_bytes, bytes + HEADER_BYTES, arrival->body_bytes);
     result->last_ns = flow->core->now_ns;
     bit_set(transfer->arrived, sequence);
+    if (flow->options.has_credit)
+        credit_arrived(transfer);
     result->arrived_packets++;
     if (transfer->gathered_in)
         transfer->gathered_in->arrived_bytes += arrival->body_bytes;
@@ -172,7 +188,11 @@ static struct transfer *take_data(const struct arrival *arrival)
 static void take_probe(const struct arrival *arrival)
 {
     uint32_t attempt = read32(arrival->bytes + SEQUENCE_OFFSET);
-    if (!count(arrival, true) || !attempt)
+    if (!count(arrival, true))
+        return;
+    if (arrival->flow->options.has_credit && !heard(arrival))
+        arrival->flow->statistics.refused++;
+    if (!attempt)
         return;
     if (repairs_at_once(arrival->flow)) {
         arrival->flow->statistics.refused++;
@@ -198,6 +218,8 @@ static void take_acknowledgement(const struct arrival *arrival)
         flow->statistics.refused++;
     if (repairs_at_once(flow))
         departures_look(flow);
+    if (flow->options.has_credit)
+        credit_granted(flow, arrival->stamp, read32(arrival->bytes + GRANTED_OFFSET));
     path_acknowledged(flow, arrival->path, arrival->bytes, arrival->arrived_ns);
     flow_activate(flow);
 }
@@ -205,10 +227,13 @@ static void take_acknowledgement(const struct arrival *arrival)
 static void take_control(const struct arrival *arrival)
 {
     struct flow *flow = arrival->flow;
-    if (flow->options.has_keys && arrival->stamp + REPLAY_NS < flow->received_stamp)
+    if (flow->options.has_keys && arrival->stamp + REPLAY_NS < flow->received_stamp) {
         flow->statistics.stale++;
-    else
-        control_received(flow, arrival->bytes, arrival->body_bytes, arrival->path);
+        return;
+    }
+    if (flow->options.has_credit)
+        credit_granted(flow, arrival->stamp, read32(arrival->bytes + GRANTED_OFFSET));
+    control_received(flow, arrival->bytes, arrival->body_bytes, arrival->path);
 }
 
 /* What the kernel handed over at once: datagrams of one length, the last of which may be shorter. */
@@ -266,6 +291,8 @@ static void answer_path(struct flow *flow, int number)
     write32(header + HELD_OFFSET, held_ns < 0 ? 0 : held_ns > UINT32_MAX ? UINT32_MAX : (uint32_t)held_ns);
     write32(header + RECEIVED_OFFSET, path->received);
     write32(header + MARKED_OFFSET, path->received_marked);
+    if (flow->options.has_credit)
+        write32(header + GRANTED_OFFSET, credit_told(flow));
     bytes += names_put(flow, header + ACKNOWLEDGEMENT_BYTES, flow->frame_bytes - bytes);
     batch_small_done(flow, header, bytes);
     path->pending = path->pending_bytes = 0;

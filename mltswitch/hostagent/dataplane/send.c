@@ -139,6 +139,8 @@ static void put_packet(const struct at_hand *hand, uint32_t packet, int path, bo
     write16(header + PATH_OFFSET, (uint16_t)path);
     write32(header + SEQUENCE_OFFSET, packet);
     write32(header + ELEMENT_OFFSET_OFFSET, packet * layout->elements_per_packet);
+    if (flow->options.has_credit)
+        write32(header + SPENT_OFFSET, credit_spend(flow, HEADER_BYTES + (has_keys ? TAG_BYTES : 0) + bytes));
     write64(header + SENT_OFFSET, ++flow->stamp);
     struct iovec body = {transfer->memory + (size_t)packet * layout->full_bytes, bytes};
     if (is_joined && has_keys) /* behind the tag of the packet before */
@@ -215,6 +217,16 @@ void send_peek(struct transfer *transfer, struct at_hand *hand)
         hand->packets[number] = pass->base + pass->order[burst->first + number];
 }
 
+/* The burst at hand has left, or its first packets. */
+void send_took(const struct at_hand *hand)
+{
+    struct pass *pass = &hand->transfer->pass;
+    struct burst *burst = &pass->bursts[pass->burst_next];
+    burst->first = (uint8_t)(burst->first + hand->count);
+    burst->count = (uint8_t)(burst->count - hand->count);
+    pass->burst_next += !burst->count;
+}
+
 /* The next burst of the flow's first transfer, ends of passes on the way; false: nothing to send any more. */
 static bool peek(struct flow *flow, struct at_hand *hand)
 {
@@ -283,10 +295,12 @@ int64_t send_flow(struct flow *flow)
             break; /* until an acknowledgement, or a timeout of paths.c */
         if (!batch_has_room(flow->core, (int)hand.count + MLT_MOST_PATHS, burst_bytes))
             break;
+        if (flow->options.has_credit && !credit_cut(flow, &hand))
+            break;
         if (repairs_at_once(flow))
             queues_taken(&hand);
         else
-            hand.transfer->pass.burst_next++;
+            send_took(&hand);
         int64_t bytes = put_burst(&hand);
         flow->credit_bytes -= (double)bytes;
         sent_bytes += bytes;

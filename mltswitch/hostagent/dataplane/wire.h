@@ -39,6 +39,11 @@ enum wire {
 
     TAG_BYTES = 16,
 
+    /* Of flows with credit (credit.c), in bytes of datagrams modulo 2^32: how much data and probes say that their sender has
+     * sent, and acknowledgements and control datagrams that the peer may have sent. */
+    SPENT_OFFSET = ELEMENT_OFFSET_OFFSET,
+    GRANTED_OFFSET = TENSOR_OFFSET,
+
     WIRE_VERSION = 2,
     KIND_DATA = 1,
     KIND_ACKNOWLEDGEMENT = 2,

@@ -39,6 +39,8 @@ class _Offer(BaseModel):
     datagram_bytes: Annotated[int, Field(ge=256, le=65_000)]
     window_bytes: Annotated[int, Field(ge=4096, le=1 << 31)]
     authenticate: bool
+    credit: bool = False
+    """Whether the peer grants credit, and sends by ours where we do, too."""
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$", repr=False)]
     """With which the peer tags what it sends to us."""
     salt: Annotated[str, Field(pattern=r"^[0-9a-f]{8}$", repr=False)]
@@ -74,6 +76,7 @@ class DatagramEngine:
             datagram_bytes=config.datagram_bytes,
             window_bytes=max(65_536, self.plane.receive_bytes // 2),
             authenticate=bool(config.authenticate),
+            credit=self.settings.rate_control == "credit",
             key=secrets.token_hex(KEY_BYTES),
             salt=secrets.token_hex(SALT_BYTES),
         ).model_dump()
@@ -97,6 +100,9 @@ class DatagramEngine:
         config = self.host.config
         datagram_bytes = min(mine.datagram_bytes, offer.datagram_bytes)
         window_bytes = min(offer.window_bytes, MOST_WINDOW_BYTES)
+        has_credit = mine.credit and offer.credit
+        if mine.credit and not offer.credit:
+            self.host.warn(f"{peer}, channel {channel}: it grants no credit; rate control is bbr")
         options: Fields = {
             "peer_token": offer.token,
             "send_datagram_bytes": datagram_bytes,
@@ -107,7 +113,10 @@ class DatagramEngine:
             "repair": self._repair,
             "control_tos": config.control_dscp << 2 | ECT,
             "spray_random": config.spraying.policy is Policy.RANDOM,
-            "rate": self.rate_options(window_bytes),
+            "has_credit": has_credit,
+            "port_bps": config.line_rate_bps or 0.0,
+            "receive_window_bytes": min(mine.window_bytes, MOST_WINDOW_BYTES),
+            "rate": self.rate_options(window_bytes, has_credit=has_credit),
         }
         body_bytes = datagram_bytes - AGENT_HEADER_BYTES
         if mine.authenticate or offer.authenticate:
@@ -128,15 +137,18 @@ class DatagramEngine:
         except (OSError, DataPlaneError) as error:
             raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
         remotes = [there.address for there in ends]
-        connection = DatagramConnection(self, peer, channel, mine.token, remotes, body_bytes, window_bytes)
+        connection = DatagramConnection(
+            self, peer, channel, mine.token, remotes, body_bytes, window_bytes, has_credit=has_credit
+        )
         self.plane.connections[mine.token] = connection
         return connection
 
-    def rate_options(self, window_bytes: int) -> RateOptions:
-        """Of flows of whose bytes so many may be on the way."""
+    def rate_options(self, window_bytes: int, *, has_credit: bool) -> RateOptions:
+        """Of flows of whose bytes so many may be on the way; who asks for credit in vain has `bbr`."""
+        law = self.settings.rate_control
         return {
             **self.host.config.rate_options(window_bytes),
-            "kind": CONTROL_LAWS[self.settings.rate_control],
+            "kind": CONTROL_LAWS["bbr" if law == "credit" and not has_credit else law],
             "inflight_gain": self.settings.inflight_gain,
         }
 

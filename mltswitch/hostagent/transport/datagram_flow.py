@@ -63,7 +63,7 @@ _CODES: Final[dict[str, int]] = {
     AtDeadline.TAKE: lib.MLT_TAKE,
 }
 """Of the data plane, by our words."""
-CONTROL_LAWS: Final = {"timely": lib.MLT_TIMELY, "bbr": lib.MLT_BBR}
+CONTROL_LAWS: Final = {"credit": lib.MLT_CREDIT, "timely": lib.MLT_TIMELY, "bbr": lib.MLT_BBR}
 _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
     lib.MLT_CANCELLED: (CancelledError, "{said}"),
     lib.MLT_PEER_CANCELLED: (CancelledError, "the peer gave it up: {said}"),
@@ -97,6 +97,8 @@ class DatagramConnection:
         remotes: Sequence[str],
         body_bytes: int,
         window_bytes: int,
+        *,
+        has_credit: bool,
     ) -> None:
         self.engine: Final = engine
         self.peer: Final = peer
@@ -112,7 +114,7 @@ class DatagramConnection:
         self._weighed: tuple[PathSnapshot, ...] = ()
         self._controller: RateController | None = None
         self._rate: RateOptions = {}
-        self._window_bytes = window_bytes
+        self._window_bytes, self._has_credit = window_bytes, has_credit
         self._token = token
         self._body_bytes = body_bytes
         """Of a datagram, elements alone."""
@@ -228,7 +230,7 @@ class DatagramConnection:
 
     def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:
         """See Connection."""
-        options = self.engine.rate_options(self._window_bytes)
+        options = self.engine.rate_options(self._window_bytes, has_credit=self._has_credit)
         if cap_bps is not None:
             options["cap_bps"] = cap_bps
         if controller is not None:

@@ -32,6 +32,7 @@ from mltswitch.hostagent.session import guarded
 from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
 from mltswitch.hostagent.transport.datagram_flow import DatagramConnection, path_state
 from mltswitch.hostagent.transport.description import TransportHost
+from mltswitch.units import format_bps
 from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
 
 WEIGH_SECONDS: Final = 0.1
@@ -150,6 +151,9 @@ class DatagramPlane:
             connection = self.connections.get(event.flow)
             if event.kind == lib.MLT_EVENT_DONE:
                 self.done(event.transfer)
+            elif event.kind == lib.MLT_EVENT_PORT:
+                said = format_bps(self.host.config.line_rate_bps or 0)
+                self.host.warn(f"line_rate: packets come at {format_bps(event.value)}, the file says {said}")
             elif connection is not None:
                 self._event(event, connection)
 

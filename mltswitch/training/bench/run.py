@@ -34,8 +34,6 @@ MARKED_SHARE: Final = 0.5
 BURST_SECONDS: Final = 0.5e-3
 MOST_BURST_PACKETS: Final = 8
 """A burst of ours is what leaves in that time: a wake-up for each packet costs more than the packet."""
-RATE_CONTROL: Final = "bbr"
-"""On processors that carry workers and switch alike, `timely` takes their delays for a queue's."""
 INTERFACE: Final = "path0"
 
 
@@ -227,7 +225,6 @@ class Team:
             "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP},
             "queue": round((MARKED_SHARE if case.has_plan else 1) * case.buffer_bytes),
             "plaintext": True,
-            "mlt": {"rate_control": RATE_CONTROL},
             "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
             **contender.config,
         }

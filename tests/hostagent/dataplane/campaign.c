@@ -5,7 +5,7 @@
  *
  * Promise: every transfer ends by its deadline, with the right bytes within its bounds, or with a named error; nothing is
  * written outside of a tensor; something is always due while a transfer is open; the same seed makes the same packets.
- * Where the network loses a fifth or less, every transfer succeeds. Flows repair in passes or at once, and where at once,
+ * Where the network loses a fifth or less, every transfer succeeds; with credit nothing leaves without. Flows repair in passes or at once, and where at once,
  * receives may end early in gathers: with all critical packets, and not before their link's LT unless complete. Prints the seed of what broke a promise, and counts.
  */
 #include <netinet/in.h>
@@ -264,7 +264,7 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
     corrupted = has_keys && chance(0.3) ? 0.03 : 0;
     jitter_ns = chance(0.5) ? 0 : (int64_t)below(2000) * 1000;
     uint32_t datagram_bytes = chance(0.5) ? 1472 : (uint32_t)(256 + below(8700));
-    bool is_at_once = chance(0.5);
+    bool is_at_once = chance(0.5), has_credit = chance(0.6);
     for (int at = HUB; at <= pairs; at++) {
         struct mlt_options options = {.seed = seed * (MOST_PEERS + 1) + (uint64_t)at + 1, .now_ns = SECOND};
         handles[at] = mlt_create(&options);
@@ -277,9 +277,9 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
         struct mlt_flow_options options = {.peer_token = tokens[pair][1 - end], .send_datagram_bytes = datagram_bytes,
                                            .receive_datagram_bytes = datagram_bytes, .has_keys = has_keys,
                                            .spray_random = (uint8_t)(seed & 1),
-                                           .repair = is_at_once ? MLT_AT_ONCE : MLT_IN_PASSES,
+                                           .repair = is_at_once ? MLT_AT_ONCE : MLT_IN_PASSES, .has_credit = has_credit,
                                            .rate = {.cap_bps = chance(0.5) ? 1e9 : 0,
-                                                    .kind = chance(0.3) ? MLT_BBR : MLT_TIMELY}};
+                                                    .kind = has_credit ? MLT_CREDIT : chance(0.3) ? MLT_BBR : MLT_TIMELY}};
         memset(options.send_key, 'a' + end, sizeof options.send_key);
         memset(options.receive_key, 'b' - end, sizeof options.receive_key);
         for (int path = 0; path < paths; path++)
@@ -348,6 +348,13 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
         struct flying *packet = land();
         free(packet->data);
         free(packet);
+    }
+    for (int each = 0; each < 2 * pairs; each++) {
+        struct mlt_flow_statistics statistics;
+        if (mlt_flow_statistics(handles[each % 2 ? 1 + each / 2 : HUB], tokens[1 + each / 2][each % 2], &statistics))
+            broken("statistics");
+        if (statistics.ungranted || statistics.overgranted)
+            broken("a packet without credit, or credit without measure");
     }
     for (int at = HUB; at <= pairs; at++)
         mlt_destroy(handles[at]);

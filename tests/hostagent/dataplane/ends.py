@@ -68,6 +68,7 @@ class Ends:
         spray_random: bool = False,
         repair: int = lib.MLT_IN_PASSES,
         links: int = 1,
+        has_credit: bool = False,
     ) -> None:
         self.now_ns = SECOND
         self.delay_ns = 50_000
@@ -88,7 +89,8 @@ class Ends:
             options = Fields(
                 send_datagram_bytes=datagram_bytes,
                 receive_datagram_bytes=datagram_bytes,
-                rate=rate or RateOptions(),
+                rate=rate or RateOptions(kind=lib.MLT_CREDIT if has_credit else lib.MLT_TIMELY),
+                has_credit=has_credit,
                 spray_random=spray_random,
                 repair=repair,
                 silence_ns=2 * SECOND,

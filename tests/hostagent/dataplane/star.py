@@ -40,6 +40,9 @@ class Star:
     loss: float = 0.0
     repair: int = lib.MLT_AT_ONCE
     burst_packets: int = 1
+    control: int = lib.MLT_BBR
+    told_bps: float | None = None
+    """What the hub's file says of its port; None: the truth."""
     seed: int = 1
     now_ns: int = SECOND
     deepest_bytes: float = 0.0
@@ -62,7 +65,9 @@ class Star:
                     receive_datagram_bytes=DATAGRAM_BYTES,
                     ack_delay_ns=480_000 if self.rate_bps < 1e9 else 200_000,
                     repair=self.repair,
-                    rate=RateOptions(kind=lib.MLT_BBR, cap_bps=self.rate_bps),
+                    rate=RateOptions(kind=self.control, cap_bps=self.rate_bps),
+                    has_credit=self.control == lib.MLT_CREDIT,
+                    port_bps=self.rate_bps if self.told_bps is None else self.told_bps,
                 )
                 self.planes[at if end else 0].open(tokens[end], options, [path_fields("10.0.0.1", 1)])
 
