@@ -41,6 +41,7 @@ static const int64_t MARGIN_STEP_NS = MILLISECOND / 8;
 static const int64_t INTERVAL_NS = 10 * MILLISECOND;
 static const int64_t REMEMBERED_NS = SECOND;    /* a rate, and how many flows were open at once; twice that at most */
 static const int64_t BASE_NS = 5 * SECOND;      /* a least round trip; then the window falls for two of them */
+static const int64_t PAUSE_NS = SECOND / 2;     /* no queue makes a loop so long */
 static const int64_t SLACK_NS = MILLISECOND;
 static const int64_t FIRST_ASK_NS = 10 * MILLISECOND;
 enum {
@@ -157,12 +158,14 @@ static double port_bps(const struct port *port)
     return is_wrong ? measured_bps : port->told_bps;
 }
 
-/* Once, of a file that is far off. With its window no round trip was short. */
+/* Once, of a file that is far off; slower than it says may also be who sends, and has to last. With such a window no round
+ * trip was short. */
 static void tell_rate(struct mlt *core)
 {
     struct port *port = &core->port;
     double bps = port_bps(port);
-    if (port->is_corrected || !(port->told_bps > 0) || (bps > SLOWER * port->told_bps && bps < port->told_bps / SLOWER))
+    bool is_slower = bps <= SLOWER * port->told_bps && port->newer.bps > 0 && port->older.bps > 0;
+    if (port->is_corrected || !(port->told_bps > 0) || !(is_slower || bps >= port->told_bps / SLOWER))
         return;
     port->is_corrected = true;
     port->base_since_ns = core->now_ns - BASE_NS - 1;
@@ -205,6 +208,8 @@ static bool has_queue(const struct port *port)
 
 static void learn_base(struct port *port, int64_t loop_ns, int64_t now_ns)
 {
+    if (loop_ns <= 0 || (port->base_ns && loop_ns > 2 * port->base_ns + PAUSE_NS))
+        return; /* who sends has made a pause */
     port->latest_ns = loop_ns;
     port->loops_ns += loop_ns;
     port->loop_count++;
@@ -438,9 +443,12 @@ void credit_begun(struct transfer *transfer)
     if (flow_rtt(flow) && !port->base_ns)
         learn_base(port, flow_rtt(flow), flow->core->now_ns);
     credit->heard_ns = flow->core->now_ns;
+    if (!link_is_in(&flow->receiving))
+        credit->sampled_ns = 0; /* of a limit before the pause */
     if (!link_is_in(&port->flows)) {
         port->began_ns = flow->core->now_ns;
         port->grown_bytes = opening_bytes(port, port_flows(port));
+        port->is_grown = false;
     }
     link_append(&port->flows, &flow->receiving);
     port->is_dirty = true;
@@ -466,6 +474,19 @@ void credit_ended(struct transfer *transfer)
     port->is_dirty = true;
 }
 
+/* Doubles in a round trip, where nobody knows the port's rate until a queue or losses show it. */
+static void grow(struct port *port, uint32_t bytes)
+{
+    bool is_lossy = port->expected_bytes > START_BYTES && (double)port->arrived_bytes < STAYED * (double)port->expected_bytes;
+    if (port->is_grown)
+        return;
+    port->grown_bytes += bytes;
+    if (port_bps(port) > 0 || !(is_lossy || port->latest_ns > 2 * port->base_ns + QUEUE_NS))
+        return;
+    port->grown_bytes = most(START_BYTES, port->grown_bytes / 2);
+    port->is_grown = true;
+}
+
 bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, int64_t arrived_ns)
 {
     struct credit *credit = &flow->credit;
@@ -476,9 +497,7 @@ bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, int64_t arri
         return false;
     }
     if (credit->sampled_ns && (int32_t)(sent - credit->sampled_above) > 0) {
-        int64_t loop_ns = arrived_ns - credit->sampled_ns;
-        if (loop_ns > 0)
-            learn_base(port, loop_ns, now_ns);
+        learn_base(port, arrived_ns - credit->sampled_ns, now_ns);
         credit->sampled_ns = 0;
     }
     int32_t more = (int32_t)(sent - credit->heard);
@@ -499,7 +518,7 @@ bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, int64_t arri
     port->losing.arrived_bytes += bytes;
     if (arrived_ns > port->last_ns)
         port->last_ns = arrived_ns;
-    port->grown_bytes += bytes;
+    grow(port, bytes);
     port->is_dirty = true;
     return true;
 }

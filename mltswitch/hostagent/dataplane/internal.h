@@ -126,10 +126,6 @@ struct bbr {
     bool has_round;
 };
 
-struct losses {
-    uint32_t lost, packets, looks;
-};
-
 struct controller {
     const struct control_law *law;
     double rate_bps, window_bytes;
@@ -139,22 +135,10 @@ struct controller {
     /* TIMELY */
     double gradient_ns;
     int64_t previous_rtt_ns, base_rtt_ns, newer_base_rtt_ns, older_base_rtt_ns, base_since_ns;
-    double falling_bps;    /* rate and round trip before the first of several decreases in a row; 0: none */
-    int64_t falling_rtt_ns;
     int64_t step_ns, step_rtt_ns; /* since when, and the least round trip since */
     int32_t increases;
-    int64_t slowed_ns;   /* last decrease: what left before says nothing of it */
+    int64_t slowed_ns;       /* last decrease: what left before says nothing of it */
     int64_t acknowledged_ns; /* last acknowledgement */
-    double lost_bps;     /* at the last losses */
-    bool is_starting;    /* the window doubles: no loss and no delay since its beginning */
-    bool has_lost;
-    /* Loss, and what was delivered meanwhile */
-    int64_t loss_since_ns;
-    uint64_t loss_bytes;
-    double tested_bps, random_share; /* of losses: the rate when they began; those that are not ours */
-    struct losses tested, slower;    /* at about that rate, and at much less */
-    int64_t random_until_ns, cut_ns;
-    uint32_t loss_delivered, loss_lost;
     struct bbr bbr;
     /* For an external controller */
     struct mlt_sample sample;
@@ -266,7 +250,7 @@ struct port {
     int64_t began_ns; /* when the first of the flows did */
     int64_t since_ns, last_ns; /* by arrivals */
     uint64_t expected_bytes, arrived_bytes;
-    bool is_dirty, is_corrected;
+    bool is_dirty, is_corrected, is_grown;
     bool had_room; /* not all of the window had a use */
 };
 

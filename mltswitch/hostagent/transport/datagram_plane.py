@@ -152,8 +152,10 @@ class DatagramPlane:
             if event.kind == lib.MLT_EVENT_DONE:
                 self.done(event.transfer)
             elif event.kind == lib.MLT_EVENT_PORT:
-                said = format_bps(self.host.config.line_rate_bps or 0)
-                self.host.warn(f"line_rate: packets come at {format_bps(event.value)}, the file says {said}")
+                told = self.host.config.line_rate_bps or 0
+                slow = " (or those who send are slower)" if event.value < told else ""
+                what = f"packets come at {format_bps(event.value)}{slow}, the file says {format_bps(told)}"
+                self.host.warn(f"line_rate: {what}")
             elif connection is not None:
                 self._event(event, connection)
 

@@ -18,8 +18,8 @@ class DatagramSettings(BaseModel):
     """Of one path, between acknowledgements; a millisecond at most, half of one over `ltp`."""
     rate_control: Literal["credit", "timely", "bbr"] = "credit"
     """`credit`: who receives divides what its port takes in among all who send to it; with a peer that does
-    not know that, `bbr`. `timely` slows down on delay, and on losses that slowing down lessens; `bbr` sends
-    as fast as the network has delivered of late, whatever is lost."""
+    not know that, `bbr`. `timely` slows down on delay, as MLT prints it; `bbr` sends as fast as the network
+    has delivered of late, whatever is lost."""
     inflight_gain: float = Field(default=2.0, ge=1, le=16, allow_inf_nan=False)
     """`bbr`: what may be on the way, over what a round trip carries. 1 (LTP) starves where acknowledgements
     come in lumps."""

@@ -68,6 +68,22 @@ def test_a_port_of_another_rate_than_the_file_says_is_learned(told: float, sende
     assert network.deepest_bytes < FAST / 8 * 20e-3
 
 
+def test_a_pause_between_rounds_is_no_round_trip() -> None:
+    network = star(round_trip_ns=2 * MILLISECOND)
+    assert longest(network, 128_000, 2)[0] < 1.1
+    for pause_ns in (300 * MILLISECOND, 3 * SECOND, 30 * SECOND):
+        network.now_ns += pause_ns
+        assert longest(network, 128_000, 1)[0] < 1.1
+
+
+@pytest.mark.parametrize("senders", [1, 4])
+def test_a_port_that_nobody_knows_is_felt_for(senders: int) -> None:
+    network = star(senders, 150_000, rate_bps=1e9, round_trip_ns=100_000, told_bps=0.0)
+    ratio, resent = longest(network, 6_000_000 // senders, 1)
+    assert ratio < 1.1
+    assert resent < 0.2 * 4200
+
+
 def _share_of(ends: Ends, links: int, *, layers: tuple[int, ...], stop: int) -> list[int]:
     """A tensor over each link; packets that have arrived of each when `stop` have of all."""
     data = gradients(400_000)

@@ -402,31 +402,8 @@ def test_the_cap_is_kept(cap_bps: float) -> None:
     assert 0.85 * wire_ns < received.ended_ns - sent.ready_ns < 1.1 * wire_ns + MILLISECOND
 
 
-def test_an_incast_begins_with_a_small_window_and_slows_down_on_loss() -> None:
-    ends = Ends()
-    queue: list[int] = []  # when each packet leaves a port of 1 Gbit/s with room for 100 packets
-
-    def port(end: int, _: Any, datagram: bytes) -> bool:
-        if end:
-            return True
-        while queue and queue[0] <= ends.now_ns:
-            queue.pop(0)
-        if len(queue) >= 100:
-            return False
-        queue.append((queue[-1] if queue else ends.now_ns) + len(datagram) * 8)
-        return True
-
-    ends.carry = port
-    elements = 358 * 4000
-    sent, received = ends.both(
-        *ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=4)
-    )
-    assert received.status == 0
-    assert sent.sent_packets < 1.2 * sent.packets
-
-
 def test_a_route_that_becomes_longer_is_no_queue() -> None:
-    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    ends = Ends(has_credit=True)
     elements = 358 * 2000
     bits = elements * 32
     for number, delay_ns in enumerate((50_000, 50_000, 2_000_000, 2_000_000)):
