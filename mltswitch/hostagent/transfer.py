@@ -87,7 +87,8 @@ class Transfer:
         self.peer: Final = peer
         self.channel: Final = channel
         self._agent = agent
-        self._ticket: Ticket | None = ticket
+        self._is_watched = False
+        self._ticket: Ticket | None = ticket  # from here on, an interrupted one is watched to its end
         request = ticket.request
         self.tensor: Final = request.tensor
         self.round_number: Final = request.round_number
@@ -97,7 +98,6 @@ class Transfer:
         self._lock = threading.Lock()
         self._completion: Completion | None = None
         self._callbacks: list[Callable[[], object]] = []
-        self._is_watched = False
 
     @property
     def completion(self) -> Completion | None:

@@ -7,7 +7,8 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -27,6 +28,7 @@ from mltswitch.hostagent import (
     TooManyTransfersError,
     TransferMismatchError,
 )
+from mltswitch.hostagent.transfer import Transfer
 from mltswitch.hostagent.transport.description import Direction
 from tests.hostagent.background import eventually, in_background
 from tests.hostagent.ends import (
@@ -562,3 +564,31 @@ def test_an_error_keeps_no_memory_of_who_waits(pair: tuple[Agent, Agent]) -> Non
         assert [entry() for entry in held] == [None, None]
     finally:
         gc.enable()
+
+
+class _Interrupting:
+    """A ticket whose transfer is interrupted while it is made, once."""
+
+    def __init__(self, request: Any) -> None:
+        self._requests = iter([request])
+        self.is_watched = False
+        self.made = 0
+
+    @property
+    def request(self) -> Any:
+        self.made += 1
+        if self.made == 1:
+            raise KeyboardInterrupt
+        return next(self._requests)
+
+    def notify(self, callback: Any) -> None:
+        self.is_watched = callback is not None
+
+
+def test_a_transfer_that_is_interrupted_while_it_is_made_is_watched(make: Make) -> None:
+    request = cast(Any, SimpleNamespace(tensor=1, round_number=0, memory=SimpleNamespace(element_count=1)))
+    ticket = _Interrupting(request)
+    with pytest.raises(KeyboardInterrupt):
+        Transfer(make(SENDER), RECEIVER, "default", cast(Any, ticket), None)
+    gc.collect()
+    assert ticket.is_watched

@@ -148,11 +148,11 @@ class DataPlane:
 
     def __init__(self, **options: int) -> None:
         """Of `struct mlt_options`."""
+        self._memory: dict[int, Any] = {}
+        """Shared with transfers that have not been released."""
         self.handle = lib.mlt_create(_ffi.new("struct mlt_options *", options))
         if not self.handle:
             raise DataPlaneError(lib.MLT_NO_MEMORY, "create")
-        self._memory: dict[int, Any] = {}
-        """Shared with transfers that have not been released."""
         _planes.add(self)
 
     def __enter__(self) -> Self:
