@@ -141,7 +141,13 @@ class Exchange(ABC):
     def run(self, **more: Any) -> None:
         """All of it, by an agent that is given `more`; prints what came of it, and raises the first error."""
         # SIGTERM ends as an error does: peers are told, no part of a file stays, the last line says why.
-        before = signal.signal(signal.SIGTERM, _end)
+        told: list[int] = []
+
+        def end(number: int, _frame: object) -> NoReturn:
+            told.append(number)
+            raise SystemExit(SIGNAL_EXIT_CODE + number)
+
+        before = signal.signal(signal.SIGTERM, end)
         try:
             with ExitStack() as stack:
                 self.agent = self._opened(stack, **more)
@@ -152,16 +158,20 @@ class Exchange(ABC):
                     raise
                 finally:
                     self.end()
-        except (MltswitchError, KeyboardInterrupt, SystemExit) as error:
+        except BaseException as caught:
+            # whatever a library has made of it, where it fell into that
+            ending = SystemExit(SIGNAL_EXIT_CODE + told[0]) if told else caught
+            if not isinstance(ending, MltswitchError | KeyboardInterrupt | SystemExit):
+                raise
             for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
                 self.note(peer, Round.of(transfer))
             try:
-                self._print(error)
+                self._print(ending)
             except OSError:  # why a run ends early is more than that nobody takes what it has come to
                 discard_output()
-            if isinstance(error, SystemExit) and error.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
+            if isinstance(ending, SystemExit) and ending.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
                 last_words("mltswitch: told to end (SIGTERM)")
-            raise
+            raise ending from None
         finally:
             signal.signal(signal.SIGTERM, before)
         failed = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
@@ -286,7 +296,3 @@ def reason_of(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return "it was told to end"
     return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"
-
-
-def _end(number: int, _frame: object) -> NoReturn:
-    raise SystemExit(SIGNAL_EXIT_CODE + number)

@@ -129,7 +129,7 @@ def test_interrupted_the_last_complete_round_is_kept(folder: Path, number: signa
         eventually(lambda: trace.read_text().count("transfer_ended") >= 4)
         receiver.process.send_signal(number)
         code, out, err = receiver.ends()
-        assert code == CODES[number]
+        assert code == CODES[number], err
         [rounds] = re.findall(r"^ sender +(\d+) +4 ", out, re.MULTILINE)
         [written] = re.findall(r"^written: out\.npy \(round (\d+)\)$", err, re.MULTILINE)
         assert sender.ends()[0] == 6
