@@ -188,7 +188,7 @@ static void fail_at_deadline(struct transfer *transfer)
     if (result->is_send)
         snprintf(text, sizeof text, "time is up: %s, %u passes; peer last heard %lld ms ago",
                  !result->ready_ns ? "the peer has not posted it"
-                 : flow->credit_timer.place >= 0 ? "the peer grants nothing more" : "the peer did not end it",
+                 : flow->credit.asked > 1 ? "the peer grants nothing more" : "the peer did not end it",
                  result->passes, heard_ms);
     else
         snprintf(text, sizeof text, "time is up: %u of %u packets arrived; peer last heard %lld ms ago",

@@ -6,16 +6,7 @@
  * say how many it may have sent. So a lost packet or a lost grant takes no credit with it, a late or doubled one says
  * nothing new, and a window that shrinks is told like one that grows. Front layers get what they can use before others
  * get any; within a layer flows are equal; what one cannot use, or does not use for two round trips, goes to the others.
- *
- *   receiver's state of a flow       credit
- *   no receive is open               none
- *   open, nothing has come yet       the window over the flows with open receives, as it was in the last second
- *   packets come                     its part of the window, a packet at least
- *   silent for two round trips       a packet; its part goes to others
- *
- *   sender's state                   what it does
- *   has credit for a packet          sends
- *   has none                         waits for more; asks after two round trips of silence, later and later
+ * A table of the states is in docs/agent-internals.md.
  */
 #include "internal.h"
 
@@ -54,16 +45,6 @@ enum {
     MOST_CUTS = 4,
     LOOK_BYTES = 600000, /* of a flow: fewer tell nothing of its losses */
 };
-
-static double least(double one, double other)
-{
-    return one < other ? one : other;
-}
-
-static double most(double one, double other)
-{
-    return one > other ? one : other;
-}
 
 static uint32_t packet_bytes(const struct transfer *transfer)
 {
@@ -126,8 +107,10 @@ void credit_granted(struct flow *flow, uint64_t stamp, uint32_t limit)
     credit->limit_stamp = stamp;
     int64_t left = (int32_t)(limit - credit->sent), most_bytes = (int64_t)flow->controller.most_window_bytes;
     flow->statistics.overgranted += left > MOST_PORT_BYTES;
-    credit->limit = credit->sent + (uint32_t)(left < most_bytes ? left : most_bytes);
-    if (left <= 0)
+    limit = credit->sent + (uint32_t)(left < most_bytes ? left : most_bytes);
+    bool is_more = (int32_t)(limit - credit->limit) > 0;
+    credit->limit = limit;
+    if (!is_more)
         return;
     credit->asked = 0;
     timer_cancel(flow->core, &flow->credit_timer);

@@ -50,6 +50,9 @@ enum limit {
 };
 #define SECOND ((int64_t)1000 * MILLISECOND)
 
+static inline double least(double one, double other) { return one < other ? one : other; }
+static inline double most(double one, double other) { return one > other ? one : other; }
+
 /* A list through its members; `owner` is the member, and null in the list itself. */
 struct link {
     struct link *previous, *next;

@@ -7,7 +7,7 @@
 
 enum { CACHE_LINE_BYTES = 64 };
 
-static uint32_t least(uint32_t one, uint32_t other)
+static uint32_t fewer(uint32_t one, uint32_t other)
 {
     return one < other ? one : other;
 }
@@ -16,11 +16,11 @@ static uint32_t least(uint32_t one, uint32_t other)
 uint32_t burst_packets(const struct transfer *transfer)
 {
     uint32_t datagram_bytes = transfer->layout.full_bytes + HEADER_BYTES + TAG_BYTES;
-    uint32_t most = least(MLT_BURST_PACKETS, MLT_BURST_BYTES / datagram_bytes);
+    uint32_t most = fewer(MLT_BURST_PACKETS, MLT_BURST_BYTES / datagram_bytes);
     uint32_t wanted = transfer->send.burst_packets ? transfer->send.burst_packets : MLT_BURST_PACKETS;
     if (transfer->left)
-        most = least(most, least(MOST_AT_ONCE, AT_ONCE_BYTES / datagram_bytes));
-    return least(wanted, most ? most : 1);
+        most = fewer(most, fewer(MOST_AT_ONCE, AT_ONCE_BYTES / datagram_bytes));
+    return fewer(wanted, most ? most : 1);
 }
 
 static uint32_t common_divisor(uint32_t one, uint32_t other)
@@ -50,7 +50,7 @@ void pass_begin(struct transfer *transfer, uint32_t attempt)
 {
     struct pass *pass = &transfer->pass;
     uint32_t burst = burst_packets(transfer);
-    uint32_t window = least(MLT_WINDOW_PACKETS, MLT_WINDOW_BYTES / transfer->layout.full_bytes) / burst * burst;
+    uint32_t window = fewer(MLT_WINDOW_PACKETS, MLT_WINDOW_BYTES / transfer->layout.full_bytes) / burst * burst;
     uint64_t state = seed_of(transfer, attempt, UINT32_MAX);
     *pass = (struct pass){.attempt = attempt, .window_packets = window > burst ? window : burst};
     pass->windows = (transfer->layout.packets - 1) / pass->window_packets + 1;
@@ -76,7 +76,7 @@ static void cut(struct pass *pass, uint32_t first, uint32_t end, uint32_t burst,
 {
     uint32_t before = pass->burst_count;
     for (uint32_t at = first; at < end; at += burst)
-        pass->bursts[pass->burst_count++] = (struct burst){(uint8_t)at, (uint8_t)least(burst, end - at), is_important};
+        pass->bursts[pass->burst_count++] = (struct burst){(uint8_t)at, (uint8_t)fewer(burst, end - at), is_important};
     shuffle(pass->bursts + before, pass->burst_count - before, state);
 }
 
@@ -129,7 +129,7 @@ bool pass_window(struct transfer *transfer)
         uint32_t count = 0, important = 0;
         uint64_t state = seed_of(transfer, pass->attempt, window);
         pass->base = window * pass->window_packets;
-        uint32_t end = least(pass->base + pass->window_packets, transfer->layout.packets);
+        uint32_t end = fewer(pass->base + pass->window_packets, transfer->layout.packets);
         if (pass->attempt == 1) {
             /* The sums of the magnitude read all of it, in order. */
             if (transfer->left ? pass->phase == 1 : transfer->send.importance != MLT_BY_MAGNITUDE)

@@ -28,16 +28,6 @@ enum {
     BITS = 8,
 };
 
-static double least(double one, double other)
-{
-    return one < other ? one : other;
-}
-
-static double most(double one, double other)
-{
-    return one > other ? one : other;
-}
-
 static double limited(const struct controller *controller, double rate_bps)
 {
     return most(controller->floor_bps, least(controller->cap_bps, rate_bps));

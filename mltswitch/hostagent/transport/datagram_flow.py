@@ -429,6 +429,8 @@ class _Ticket:
             state = f"the peer has not posted its {'memory' if isinstance(self.request, Send) else 'tensor'}"
         used = [path for path in self._connection.snapshot().paths if path.state == "used"]
         answering = sum(path.round_trip_seconds is not None or path.received_packets > 0 for path in used)
+        if "grants nothing more" in said:
+            state += ", and the peer grants nothing more"
         heard = said.rpartition("; ")[2]
         refused = sorted(set(self._connection.refused.values()))
         told = f"; the kernel refused to send: {', '.join(refused)}" if refused else ""

@@ -195,6 +195,7 @@ def test_who_grants_without_measure_is_counted_and_cut() -> None:
     ends.send(gradients(4_000_000))
     ends.receive(np.zeros(4_000_000, np.float32))
     ends.run(lambda: ends.planes[0].flow_statistics(ends.tokens[0]).overgranted > 0)
+    assert ends.planes[0].flow_statistics(ends.tokens[0]).in_flight_bytes <= 2 << 20
 
 
 def test_a_peer_that_grants_no_more_is_named_by_the_deadline() -> None:
