@@ -128,7 +128,9 @@ class Replica:
     @property
     def rule(self) -> OptimizerRule:
         """The optimizer as servers have it, by its options of now."""
-        options = tuple({name: _plain(value) for name, value in group.items()} for group in self._options())
+        options = tuple(
+            {name: _plain(value) for name, value in group.items()} for group in options_of(self.optimizer)
+        )
         return OptimizerRule(type(self.optimizer).__name__, options, tuple(self._ranges))
 
     def predict(self, prediction: str, lag: int) -> None:
@@ -167,7 +169,7 @@ class Replica:
         if getattr(self.optimizer, "grad_scale", None) is not None:
             problem = "is fused, and a scaler's factor unseen"
             raise UserInputError(problem, where="optimizer", expected="fused=False")
-        pieces, options = [*later], self._options()
+        pieces, options = [*later], options_of(self.optimizer)
         known = {*pieces}
         factor, ratio = clipped or (self.factor(known, pushed, sums), 1.0)
         for piece in [*pieces, *(piece for piece in self._ahead if piece not in known)]:
@@ -269,11 +271,6 @@ class Replica:
 
     # Inside
 
-    def _options(self) -> Options:
-        """As they are now, without what schedules keep beside them."""
-        names = self.optimizer.defaults
-        return [{name: _copy(group[name]) for name in names} for group in self.optimizer.param_groups]
-
     def _is_next_a_sum(self, piece: int) -> bool:
         ahead = self._ahead[piece]
         return bool(ahead.steps) and next(iter(ahead.steps.values())).is_sum
@@ -370,6 +367,12 @@ class Replica:
     def _on_device(self, vector: Elements, run: Run) -> Tensor:
         part = torch.from_numpy(vector[run.place])
         return part.to(run.parameter.device) if run.parameter.is_cuda else part
+
+
+def options_of(optimizer: torch.optim.Optimizer) -> Options:
+    """Of each group, as they are now, without what schedules keep beside them."""
+    names = optimizer.defaults
+    return [{name: _copy(group[name]) for name in names} for group in optimizer.param_groups]
 
 
 def _is_like(value: Any, run: Run) -> bool:

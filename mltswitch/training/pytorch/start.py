@@ -43,15 +43,18 @@ def prepare(
     example: Any,
     config: AgentConfig | str | os.PathLike[str] | None,
     options: Mapping[str, Any],
+    *,
+    steps_apart: bool = False,
 ) -> Setup:
-    """All that a rank can find by itself; arguments as `MltState` has them, options as `make_job`.
+    """All that a rank can find by itself; arguments as `Rank` has them, options as `make_job`.
 
-    Raises UserInputError, MachineError.
+    With `steps_apart` parameters are stepped each by itself. Raises UserInputError, MachineError.
     """
     module, name = unwrapped(model), options["synchronization"]
     layers, named = layers_of(module, example)
     kind = synchronizations().get(name, SYNCHRONIZATION)
-    parameters = unsupported_parameters(module, model, kind, optimizer)
+    stepped = optimizer if steps_apart or _is_around(kind) else None
+    parameters = unsupported_parameters(module, model, stepped)
     refuse([*parameters, *unsupported_features(model, kind, is_hooked=False)])
     is_double = any(each.dtype == torch.float64 for each in named.values())
     job = make_job(layers, element_type="float64" if is_double else "float32", **options)
@@ -94,16 +97,16 @@ def refuse(problems: Iterable[UserInputError]) -> None:
 
 
 def unsupported_parameters(
-    module: torch.nn.Module, ddp: Any, kind: Synchronization, optimizer: torch.optim.Optimizer | None
+    module: torch.nn.Module, ddp: Any, optimizer: torch.optim.Optimizer | None = None
 ) -> list[UserInputError]:
-    """Trainable parameters that cannot be exchanged, each with the reason and what to do."""
+    """Trainable parameters that cannot be exchanged, or stepped by an optimizer in parts, each with the
+    reason and what to do."""
     tables = (torch.nn.Embedding, torch.nn.EmbeddingBag)
     every = [each for each in module.modules() if isinstance(each, tables) and each.sparse]
     sparse = {id(parameter) for each in every for parameter in each.parameters(recurse=False)}
     delayed = {id(each) for each in getattr(ddp, "_delay_all_reduce_params", ())}
     ignored = {*getattr(ddp, "parameters_to_ignore", ())}
     ignored |= {*getattr(module, "_ddp_params_and_buffers_to_ignore", ())}
-    is_stepped = optimizer is not None and _is_around(kind)
     stepped = {id(each) for group in optimizer.param_groups for each in group["params"]} if optimizer else ()
     found = []
     for name, each in module.named_parameters():
@@ -128,10 +131,10 @@ def unsupported_parameters(
                 "has a hook in the backward pass, an optimizer say, before ranks have exchanged its gradient"
             )
             hint = "take off the post-accumulate-grad hook, and step behind backward()"
-        elif is_stepped and not is_dense(each):
+        elif optimizer is not None and not is_dense(each):
             what = f"is not contiguous in memory, with strides {each.stride()} for shape {tuple(each.shape)}"
             hint = "before the optimizer is made, say parameter.data = parameter.data.contiguous()"
-        elif is_stepped and id(each) not in stepped:
+        elif optimizer is not None and id(each) not in stepped:
             what = f"the optimizer lacks a parameter of shape {tuple(each.shape)} that the model trains"
             hint = "give the optimizer all parameters, or freeze this one"
         else:

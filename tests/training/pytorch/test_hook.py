@@ -17,7 +17,8 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may 
 
 from mltswitch.errors import MltswitchError, UserInputError  # noqa: E402
 from mltswitch.training.errors import TrainingError  # noqa: E402
-from mltswitch.training.pytorch.hook import CONFIG_VARIABLE, MltState, mlt_hook  # noqa: E402
+from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
+from mltswitch.training.pytorch.rank import CONFIG_VARIABLE  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
 from tests.training.pytorch.test_backend import DEVICES, Ranks, flat, generator, living  # noqa: E402
 

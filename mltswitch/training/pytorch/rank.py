@@ -1,0 +1,306 @@
+"""One rank of a training job: its agent and node, and the vectors of the steps on their way.
+
+Each rank's process has its own agent. Gradients are copied into one vector of the whole model, layer after
+layer, so that what crosses the network has its layer's priority whatever came first, and travels as float32
+(float64 where the model has such parameters).
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from math import nan
+from textwrap import shorten
+from typing import Any, ClassVar, Final, NoReturn, Self
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent import Agent, AgentConfig
+from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
+from mltswitch.training.axes import Elements, Stage
+from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
+from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, REPORT_EVERY, Divisor, Job
+from mltswitch.training.pytorch.layout import Place, checksum, places_of
+from mltswitch.training.pytorch.start import Setup, agree, group_of, meeting_of, prepare, unwrapped
+from mltswitch.training.sums import Loss
+
+CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
+REASON_LENGTH: Final = 150
+CHECK_EVERY: Final = 100
+GENERATIONS: Final = 2
+"""Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
+
+
+class Rank:
+    """What a rank has of a job, made once on every rank.
+
+    Args:
+        model: the module, or its DistributedDataParallel.
+        loss_bound: share of the gradients that a sum may be without.
+        synchronization: a registered name; `bsp`, `osp`, `asp`, `ssp`, `r2sp`.
+        topology: a registered name; `star` (each rank serves a part), `ring`.
+        transport: a registered name; `mlt`, `ltp`, `tcp`.
+        config: of this rank's agent, or its file; None: the file that MLTSWITCH_AGENT_CONFIG names, or one
+            for loopback.
+        servers: parameter servers that are no ranks; they run `serve`. The nodes then meet by `rendezvous`.
+        rendezvous: as `Group` takes it; None: the ranks meet by the process group.
+        process_group: of the ranks; None: the default one.
+        divisor: `ranks`, or `arrived` (see `Divisor`).
+        deadline_seconds: for one exchange.
+        timeout_seconds: until all nodes have come.
+        piece_bytes: the most that one tensor on the network has.
+        optimizer: of all the model's parameters; all but `bsp` need it.
+        settings: of the synchronization.
+        samples: of this rank in a step, where ranks differ; gradients are weighted by it.
+        colocated: the one rank that adds up all pieces, where there are no servers.
+        continues: whether the others go on without a rank that is gone (`asp`, `ssp`, `r2sp`, with servers).
+        report_every: steps after which a line tells what the bound has left out; 0: never.
+        example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
+            layers; without it they are in the order of registration.
+        check_every: steps after which ranks compare checksums of their parameters, where all must hold the
+            same; the job ends where they differ. 0: never.
+
+    Raises UserInputError, MachineError, and TrainingError where the ranks do not agree, or do not come.
+    """
+
+    ANEW: ClassVar = "make a new one after what freezes, unfreezes or adds parameters"
+    """What to do where the model is another than when this was made."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        *,
+        loss_bound: float = 0.0,
+        synchronization: str = "bsp",
+        topology: str = "star",
+        transport: str = "mlt",
+        config: AgentConfig | str | os.PathLike[str] | None = None,
+        servers: int = 0,
+        rendezvous: str | Callable[[str], list[str]] | None = None,
+        process_group: dist.ProcessGroup | None = None,
+        divisor: str = Divisor.RANKS,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        timeout_seconds: float = MEETING_SECONDS,
+        piece_bytes: int = PIECE_BYTES,
+        optimizer: torch.optim.Optimizer | None = None,
+        settings: Mapping[str, Any] | None = None,
+        samples: int | None = None,
+        colocated: int | None = None,
+        continues: bool = False,
+        report_every: int = REPORT_EVERY,
+        example: Any = None,
+        check_every: int = CHECK_EVERY,
+    ) -> None:
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        if ddp is not None and process_group is None and ddp.process_group != dist.group.WORLD:
+            process_group = ddp.process_group
+        self._module: Final[torch.nn.Module] = unwrapped(model)
+        rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
+        ranks = () if process_group is None else dist.get_process_group_ranks(process_group)
+        if servers and rendezvous is None:
+            raise UserInputError("is missing: servers are in no process group", where="rendezvous")
+        options = {
+            "world": world,
+            "servers": servers,
+            "loss_bound": loss_bound,
+            "synchronization": synchronization,
+            "topology": topology,
+            "transport": transport,
+            "divisor": divisor,
+            "deadline_seconds": deadline_seconds,
+            "piece_bytes": piece_bytes,
+            "ranks": ranks,
+            "settings": settings,
+            "colocated": colocated,
+            "continues": continues,
+            "report_every": report_every,
+            "check_every": check_every,
+        }
+        config = config or os.environ.get(CONFIG_VARIABLE) or None
+        names = [f"rank {number}" for number in ranks or range(world)]
+        call = partial(self._prepare, model, rank, optimizer, example, config, options)
+        own, said = agree(process_group, names, samples, call)
+        self._setup: Final = own
+        self._process_group: Final = process_group
+        self.job: Final[Job] = replace(own.job, samples=said)
+        self._weight: Final = self.job.weight(rank)
+        self._generations: Final = GENERATIONS + own.lag
+        self.error: TrainingError | None = None
+        """Why the job has ended."""
+        self._places: Final = places_of(own.named.values(), self.job)
+        self._own = [self._vector() for _ in range(self._generations)]
+        self._results = [self._vector() for _ in range(self._generations)]
+        self._lock = threading.Lock()
+        self._step = -1
+        self._left: dict[int, int] = {}
+        """Elements of each piece of this step that have not been given yet."""
+        self._have_results: set[int] = set()
+        meeting = rendezvous or meeting_of(process_group, world)
+        self._group = group_of(self.job, rank, meeting, own.config, timeout_seconds)
+        try:
+            is_kept = own.replica is not None and own.kind.needs.lone_pushes
+            parameters = own.replica.values() if own.replica is not None and is_kept else None
+            if rank == 0:
+                share_job(self.job, self._group, parameters)
+            self._node = AgentNode(
+                self.job,
+                rank,
+                self._group.agent,
+                self._group.names,
+                arrived=self._arrived,
+                failed=self._failed,
+                parameters=parameters,
+                timeout_seconds=timeout_seconds,
+            )
+            self._started(model)
+        except BaseException:
+            self._group.close()
+            raise
+
+    def take_losses(self) -> list[Loss]:
+        """What the bound has left out of sums that this rank has made or passed on, since the last call."""
+        return self._node.take_losses()
+
+    @property
+    def left_out(self) -> GradientsLeftOut | None:
+        """What the bound has left out over all ranks, of the last `report_every` steps that are told."""
+        return self._node.report
+
+    @property
+    def agent(self) -> Agent:
+        """This rank's, for its metrics and observers."""
+        return self._group.agent
+
+    @property
+    def nonfinite_pieces(self) -> int:
+        """Pieces of this rank's gradients that held NaN or infinity; they are passed on."""
+        return self._node.node.nonfinite_pieces
+
+    def drain(self) -> None:
+        """The parameters get all ranks' gradients, also what is still to come. Raises TrainingError."""
+
+    def close(self, reason: str = "") -> None:
+        """Say goodbye to the other nodes, once they are done, too; with a reason they end with this error."""
+        self._let_go()
+        if not reason and self.error is None:
+            self._drain_last()
+        self._node.close(reason)
+        self._release(NodeLostError("has left the job", where=self.job.node_name(self._node.node.number)))
+        self._group.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        self.close("" if error is None else ending_of(error))
+
+    # What hooks of one kind or another make of it
+
+    def _prepare(
+        self,
+        model: torch.nn.Module,
+        rank: int,
+        optimizer: torch.optim.Optimizer | None,
+        example: Any,
+        config: AgentConfig | str | os.PathLike[str] | None,
+        options: Mapping[str, Any],
+    ) -> Setup:
+        """What this rank can find by itself; what it raises, all ranks hear of."""
+        return prepare(model, rank, optimizer, example, config, options)
+
+    def _started(self, model: torch.nn.Module) -> None:
+        """All ranks are there: put hooks on the model and its optimizer."""
+
+    def _let_go(self) -> None:
+        """Take hooks off the model and its optimizer."""
+
+    def _drain_last(self) -> None:
+        """The parameters get what is still to come, as far as this rank can do that by itself."""
+
+    def _release(self, error: TrainingError) -> None:
+        """Whoever waits for results hears that there will be none."""
+
+    def _arrived(self, step: int, piece: int, stage: Stage) -> None:
+        """In the node's thread: a result is there."""
+
+    def _failed(self, error: TrainingError) -> None:
+        """In the node's thread: the backward passes that wait hear of it."""
+        self.error = error
+        self._release(error)
+
+    # A step
+
+    def _begin_step(self) -> None:
+        """Waits for the step before: what is left of it is on its way to others."""
+        if any(self._left.values()):
+            self._give_up("was begun anew before all gradients of the one before had come")
+        if self._step >= 0:
+            self._node.wait(self._step)
+        with self._lock:
+            self._step += 1
+            self._left = {number: piece.count for number, piece in enumerate(self.job.pieces)}
+            self._have_results = set()
+
+    def _give(self, place: Place, gradient: torch.Tensor | float) -> list[int]:
+        """Copy an own gradient, or the same number everywhere, to this step's vector.
+
+        Returns pieces that are whole by that.
+        """
+        own, _ = self._vectors(self._step)
+        part = torch.from_numpy(own[place.first : place.end])
+        if isinstance(gradient, float):
+            part.fill_(gradient)
+        else:
+            part.copy_(gradient)
+            if self._weight != 1:
+                part *= self._weight
+        ready = []
+        for piece in place.pieces:
+            first, end = place.within(self.job.pieces[piece])
+            self._left[piece] -= end - first
+            if not self._left[piece]:
+                ready.append(piece)
+        return ready
+
+    def _tell_checksum(self, number: int) -> None:
+        """All gradients of a step are there in which ranks compare their parameters: 0 says nothing."""
+        self._node.node.checksum = number
+        self._node.computed(self._step, nan, nan, *self._vectors(self._step))
+
+    def _checksum(self) -> int:
+        return checksum(self._places)
+
+    def _check_whole(self) -> None:
+        """Refuses a backward pass that has not given all."""
+        missing = {number for number, count in self._left.items() if count}
+        if missing:
+            names = {self.job.layers[self.job.pieces[number].layer].name for number in missing}
+            self._give_up(f"has no gradients of {shorten(', '.join(sorted(names)), 100, placeholder=' …')}")
+
+    def _give_up(self, problem: str) -> NoReturn:
+        hint = f"{self.ANEW}, or leaves a backward pass unfinished"
+        self._refuse(UserInputError(f"step {self._step} {problem}", where="model", hint=hint))
+
+    def _refuse(self, error: UserInputError) -> NoReturn:
+        self._tell(error)
+        raise error
+
+    def _tell(self, error: UserInputError) -> None:
+        """This job can never go on, here or elsewhere: all ranks hear of it."""
+        self._node.close(str(error)[:REASON_LENGTH])
+
+    def _vectors(self, step: int) -> tuple[Elements, Elements]:
+        return self._own[step % self._generations], self._results[step % self._generations]
+
+    def _vector(self) -> "np.ndarray[Any, np.dtype[np.floating[Any]]]":
+        if torch.cuda.is_available():
+            kind = getattr(torch, self.job.element_type)
+            pinned = torch.empty(self.job.elements, dtype=kind, device="cpu", pin_memory=True)
+            return pinned.numpy()  # type: ignore[no-any-return]
+        return np.empty(self.job.elements, self.job.element_type)
