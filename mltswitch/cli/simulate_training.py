@@ -13,13 +13,13 @@ from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.profile import resolve_profile
-from mltswitch.training.axes import Network, synchronizations
-from mltswitch.training.simulate import STEPS, WARM_UP, Simulated, scaled_job, simulate
+from mltswitch.training.axes import Network, synchronizations, topologies
+from mltswitch.training.simulate import STEPS, WARM_UP, Simulated, forward_gain, scaled_job, simulate
 from mltswitch.units import format_bps, format_seconds, parse_bps
 
 WIDTH: Final = 60
 """Characters that a timeline is wide."""
-SIGNS: Final = {"computing": "=", "waiting": ">", "later": "."}
+SIGNS: Final = {"computing": "=", "waiting": ">", "passing": "-", "later": "."}
 ALL: Final = "all"
 
 
@@ -28,7 +28,8 @@ ALL: Final = "all"
     epilog="\b\nExamples:\n"
     "  mltswitch train simulate --compute 0.5\n"
     "  mltswitch train simulate --model vgg16 --compute 3.5 --sync bsp,osp --setting osp.slice_bytes=null\n"
-    "  mltswitch train simulate --compute 0.2 --slow 0=3 --topology ring --rate 25Gbps --json",
+    "  mltswitch train simulate --compute 0.2 --slow 0=3 --topology ring --rate 25Gbps --json\n"
+    "  mltswitch train simulate --compute 0.15 --backward-share 0.67 --sync bsp --servers 0 --forward",
 )
 @click.option("--model", default="resnet50", metavar="NAME", help="A profile, or its file; resnet50.")
 @click.option("--workers", type=click.IntRange(2, 128), default=8, help="Ranks; 8.")
@@ -54,6 +55,7 @@ ALL: Final = "all"
     metavar="[SYNC.]NAME=VALUE",
     help="Of one synchronization, or of all: ssp.staleness=1, say; again for more.",
 )
+@click.option("--forward", is_flag=True, help="bsp also with forward passes that wait layer by layer.")
 @click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
 @click.option("--servers", type=click.IntRange(0, 128), help="0: ranks serve; 1 where there can be any.")
 @click.option("--steps", type=click.IntRange(1, 10_000), default=STEPS, help=f"That are measured; {STEPS}.")
@@ -70,6 +72,7 @@ def simulate_command(
     rtt_ms: float,
     names_text: str,
     setting_texts: Sequence[str],
+    forward: bool,
     topology: str,
     servers: int | None,
     steps: int,
@@ -81,7 +84,8 @@ def simulate_command(
     same proportions over links that share max-min fairly in both directions: the network alone limits,
     without losses. Gradients become ready in the last --backward-share of computing, or all at its end. `osp`
     tunes what goes later before times count. Ranks that are all equally fast march in step, and `asp` is then
-    no faster than `bsp`: --spread sets them apart.
+    no faster than `bsp`: --spread sets them apart. With --forward, `bsp` runs a second time as `MltForward`
+    does it, and its gain stands beside the most that a closed form allows.
     """
     profile = resolve_profile(model)
     network = parsed("--rate", lambda text: Network(parse_bps(text), rtt_ms / 2e3), rate)
@@ -99,6 +103,13 @@ def simulate_command(
     seconds = _compute_seconds(compute, workers, spread, slow_texts)
     names = [name for name in names if name not in left_out]
     common |= {"batch": batch, "backward_share": backward_share, "steps": steps}
+    ways = [(name, False) for name in names]
+    if forward:
+        ways += [("bsp", True)]
+        if "bsp" not in names:
+            raise UserInputError(
+                f"{names_text!r:.60} lacks it", where="--sync", expected="bsp, for --forward"
+            )
     with progress_bar() as advance:
         found = [
             simulate(
@@ -107,10 +118,11 @@ def simulate_command(
                 seconds,
                 synchronization=name,
                 settings=settings[name],
-                advance=_part(advance, name, number, len(names), WARM_UP + steps + 1),
+                forward=is_forward,
+                advance=_part(advance, name, number, len(ways), WARM_UP + steps + 1),
                 **common,
             )
-            for number, name in enumerate(names)
+            for number, (name, is_forward) in enumerate(ways)
         ]
     head = {
         "kind": "simulated",
@@ -119,13 +131,26 @@ def simulate_command(
         "rate_bps": network.link_bps,
     }
     head |= {"round_trip_seconds": rtt_ms / 1e3, **common}
+    gain = None
+    if forward:
+        job, share = scaled_job(profile, world=workers, topology=topology, servers=servers)
+        small = Network(network.link_bps * share, network.latency_seconds)
+        exchange_seconds = topologies()[topology].seconds(job, small)
+        plain = found[names.index("bsp")]
+        gain = {
+            "simulated": plain.step_seconds / found[-1].step_seconds,
+            "at_most": forward_gain(max(seconds), backward_share, exchange_seconds),
+        }
     if as_json:
-        print_json({**head, "synchronizations": found, "left_out": left_out})
+        print_json({**head, "synchronizations": found, "left_out": left_out, "forward_gain": gain})
     else:
         title = f"{profile.name}, {workers} workers, {topology}, {format_bps(network.link_bps)} (simulated)"
         _print(title, workers, found)
         for reason in left_out.values():
             click.echo(f"Left out: {reason}")
+        if gain is not None:
+            said = f"{gain['simulated']:.2f} times as fast as bsp (simulated)"
+            click.echo(f"Forward passes that wait layer by layer: {said}, {gain['at_most']:.2f} at most")
 
 
 def _settings(texts: Iterable[str], names: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -162,7 +187,7 @@ def _print(title: str, workers: int, found: Sequence[Simulated]) -> None:
     columns = ("synchronization", "step [s]", "of which synchronizing [s]", "samples/s #", "later [%]")
     rows = [
         (
-            each.synchronization,
+            _title(each),
             f"{each.step_seconds:.4g}",
             f"{each.synchronization_seconds:.4g}",
             f"{each.samples_per_second:.4g}",
@@ -173,7 +198,7 @@ def _print(title: str, workers: int, found: Sequence[Simulated]) -> None:
     console().print(table(title, columns, rows))
     for each in found:
         taken = format_seconds(each.timeline_seconds)
-        click.echo(f"{each.synchronization}, one step of {taken} (simulated)")
+        click.echo(f"{_title(each)}, one step of {taken} (simulated)")
         lines = [_line(each, rank) for rank in range(workers)]
         for (line, later), ranks in groupby(range(workers), key=lines.__getitem__):
             first, *others = ranks
@@ -181,6 +206,12 @@ def _print(title: str, workers: int, found: Sequence[Simulated]) -> None:
             if later.strip():
                 click.echo(f"{'':14} {later}")
     click.echo("= computing   > waiting for what the next step needs (RS)   . exchanging the rest (ICS)")
+    if any(each.forward for each in found):
+        click.echo("- a forward pass, which computes each layer as its sum comes")
+
+
+def _title(found: Simulated) -> str:
+    return f"{found.synchronization}, layer by layer" if found.forward else found.synchronization
 
 
 def _line(found: Simulated, rank: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from mltswitch.errors import UserInputError
 from mltswitch.profile import ModelProfile
 from mltswitch.training.axes import Elements, Network, Stage, axes_of, topologies
 from mltswitch.training.job import ELEMENT_BYTES, PIECE_BYTES, Job, OptimizerRule, make_job
@@ -27,8 +28,22 @@ PIECES: Final = 96
 WARM_UP: Final = 10
 """Steps before times count; `osp` needs them until what is later is steady."""
 STEPS: Final = 10
+FORWARD_CLASSES: Final = 8
+"""Gradient classes where forward passes wait layer by layer: as many queues as most chips have."""
 OSP: Final = {"growth": "none", "steps_per_epoch": 2, "slice_bytes": OspSettings().slice_bytes}
 """Settings, unless told otherwise: all that fits is later, as when the loss has fallen, and soon."""
+
+
+def forward_gain(compute_seconds: float, backward_share: float, exchange_seconds: float) -> float:
+    """Steps of a hook over steps whose forward pass waits layer by layer: what that can gain at most.
+
+    Layers are infinitely thin and alike. A hook's step is the forward pass and then the longer one of
+    backward pass and exchange; the other's is the longer one of computing and exchange. With a backward pass
+    of two thirds the gain is highest, 4/3, where both take equally long.
+    """
+    forward_seconds = compute_seconds * (1 - backward_share)
+    hook_seconds = forward_seconds + max(compute_seconds * backward_share, exchange_seconds)
+    return hook_seconds / max(compute_seconds, exchange_seconds)
 
 
 class Span(NamedTuple):
@@ -36,7 +51,8 @@ class Span(NamedTuple):
 
     rank: int
     activity: str
-    """`computing`; `waiting` for what the next step needs (RS); `later`: the rest is exchanged (ICS)."""
+    """`computing`; `waiting` for what the next step needs (RS); `passing`: a forward pass computes and waits,
+    layer by layer; `later`: the rest is exchanged (ICS)."""
     begin_seconds: float
     """From when the timeline begins."""
     end_seconds: float
@@ -47,6 +63,8 @@ class Simulated:
     """Steps of a job when they have become steady: means over ranks."""
 
     synchronization: str
+    forward: bool
+    """Whether forward passes wait layer by layer."""
     step_seconds: float
     """The harmonic mean, where ranks do not go equally fast."""
     synchronization_seconds: float
@@ -107,6 +125,8 @@ def simulate(
     steps: int = STEPS,
     warm_up: int = WARM_UP,
     backward_share: float = 0.0,
+    forward: bool = False,
+    classes: int | None = None,
     advance: Callable[[int], None] = lambda _step: None,
     **options: Any,
 ) -> Simulated:
@@ -120,6 +140,8 @@ def simulate(
         steps: that are measured.
         warm_up: steps before them.
         backward_share: of computing, in which gradients become ready; 0: all at its end.
+        forward: whether a forward pass waits layer by layer, as `MltForward` does (`bsp` only).
+        classes: in which gradients travel, front layers first; None: FORWARD_CLASSES with `forward`, else 1.
         advance: is told when rank 0 begins a step.
         options: of `scaled_job`, which raises UserInputError.
     """
@@ -127,7 +149,16 @@ def simulate(
     job, share = scaled_job(profile, world=world, **options)
     ones = np.ones(job.elements, job.element_type)
     small = Network(network.link_bps * share, network.latency_seconds)
-    virtual = VirtualJob(job, small, parameters=ones, backward_share=backward_share)
+    if forward and job.synchronization != "bsp":
+        raise UserInputError(f"{job.synchronization} has no step that waits", where="forward", expected="bsp")
+    virtual = VirtualJob(
+        job,
+        small,
+        parameters=ones,
+        backward_share=backward_share,
+        waits_by_piece=forward,
+        classes=classes or (FORWARD_CLASSES if forward else 1),
+    )
     importance = np.random.default_rng(0).random(len(job.pieces)) * [piece.count for piece in job.pieces]
     begun, shares = [list[float]() for _ in range(world)], list[float]()
     ended: dict[tuple[int, int, Stage], float] = {}
@@ -153,18 +184,19 @@ def simulate(
     counts = [np.diff(np.interp((since, until), times, range(last + 1)))[0] for times in begun]
     rates = [float(count) / (until - since) for count in counts]
     since = next(times[last - 1] for times in begun if times[last] == until)
+    computing = backward_share if forward else 1.0  # from when gradients are asked for
     timeline = [
         Span(rank, activity, max(begin, since) - since, min(end, until) - since)
         for rank, times in enumerate(begun)
         for step in range(last)
-        for computed in [times[step] + compute_seconds[rank]]
+        for computed in [times[step] + compute_seconds[rank] * computing]
         for activity, begin, end in (
             ("computing", times[step], computed),
-            ("waiting", computed, times[step + 1]),
+            ("passing" if forward else "waiting", computed, times[step + 1]),
             ("later", times[step + 1], ended.get((rank, step, Stage.LATER), 0.0)),
         )
         if max(begin, since) < min(end, until)
     ]
     rate, waiting = sum(rates), fmean(1 / rate for rate in rates) - fmean(compute_seconds)
     figures = world / rate, waiting, batch * rate, fmean(shares[warm_up:last]), until - since
-    return Simulated(job.synchronization, *figures, tuple(timeline))
+    return Simulated(job.synchronization, forward, *figures, tuple(timeline))

@@ -80,11 +80,12 @@ class _Flow:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """All flows from one node to another in one stage: they go equally fast."""
+    """All flows from one node to another that switches serve alike: they go equally fast."""
 
     source: int
     target: int
-    stage: Stage
+    order: int
+    """Those of a lower number are served before it."""
     rate_bps: float = 0.0
     """Of each flow."""
     carried_bits: float = 0.0
@@ -104,6 +105,9 @@ class VirtualJob:
         seed: of what is lost.
         parameters: at the start, where roots keep them.
         backward_share: of computing, in which gradients become ready, the last piece first; 0: at its end.
+        waits_by_piece: whether a forward pass waits for each piece when it comes to it, and not for all of
+            them before it begins; of a synchronization whose steps wait for all sums.
+        classes: in which gradients travel, front layers in those that are served first.
     """
 
     def __init__(
@@ -115,10 +119,19 @@ class VirtualJob:
         seed: int = 0,
         parameters: Elements | None = None,
         backward_share: float = 1.0,
+        waits_by_piece: bool = False,
+        classes: int = 1,
     ) -> None:
         self.job: Final = job
         self.nodes: Final = [Node(job, number, parameters) for number in range(job.nodes)]
         self._backward_share = backward_share
+        self._waits_by_piece, self._classes = waits_by_piece, classes
+        self._there: list[set[int]] = [set() for _ in range(job.world)]
+        """Of each rank, pieces of its last step whose sums have come,"""
+        self._passed = [0] * job.world
+        """pieces that its forward pass is through with,"""
+        self._passing: set[int] = set()
+        """and ranks that compute a piece of it."""
         self.now_seconds = 0.0
         self._network = network
         self._loss_ratio = loss_ratio
@@ -128,7 +141,7 @@ class VirtualJob:
         self._waiting: dict[tuple[int, int, int, int], Post] = {}
         """Posts whose other end is not there yet, by source, target, tensor and round."""
         self._open_posts: Counter[int] = Counter()
-        self._pairs: dict[tuple[int, int, Stage], Pair] = {}
+        self._pairs: dict[tuple[int, int, int], Pair] = {}
         """Those that have flows."""
         self._moved_seconds = 0.0
         self._is_filled = True
@@ -227,7 +240,10 @@ class VirtualJob:
         missing, arriving_share = self._lost(receive)
         bits = send.data.nbytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
         self._move()
-        pair = self._pairs.setdefault((source, target, send.stage), Pair(source, target, send.stage))
+        order = send.layer * self._classes // len(self.job.layers)
+        if send.stage is Stage.LATER:
+            order = self._classes
+        pair = self._pairs.setdefault((source, target, order), Pair(source, target, order))
         receive.data.fill(np.nan)
         flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
         heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._order), flow))
@@ -268,7 +284,7 @@ class VirtualJob:
             )
             self._after(seconds, partial(self._end_flows, self._filling, key))
 
-    def _end_flows(self, filling: int, first: tuple[int, int, Stage]) -> None:
+    def _end_flows(self, filling: int, first: tuple[int, int, int]) -> None:
         """The first flow of a pair ends, and all that end with it."""
         if filling != self._filling:
             return  # others have begun or ended meanwhile
@@ -340,9 +356,13 @@ class VirtualJob:
         for step, total in node.take_arrived():
             self.report.steps[total] = step
             self.arrived(number, step, total)
+            self._there[number].add(total.piece)
         if number in self._running - self._computing:
             step = self._step_of[number]
-            if step < self._steps and node.may_compute(step + 1):
+            if self._waits_by_piece and step < self._steps:
+                self._pass(number, step + 1)
+            may_begin = not self._waits_by_piece or self._passed[number] == len(self.job.pieces)
+            if step < self._steps and may_begin and node.may_compute(step + 1):
                 self._compute_step(number, step + 1)
             elif step == self._steps and node.is_drained:
                 self._running.discard(number)
@@ -365,7 +385,22 @@ class VirtualJob:
                 node.check(self.now_ns)
                 self._turn(number)
 
+    def _pass(self, number: int, step: int) -> None:
+        """Go on with a forward pass, where the sum of its next piece has come."""
+        if number in self._passing or self._passed[number] not in self._there[number]:
+            return
+        self._passing.add(number)
+        seconds = 0.0 if step == self._steps else self._compute(number, step) * (1 - self._backward_share)
+
+        def go_on() -> None:
+            self._passing.discard(number)
+            self._passed[number] += 1
+
+        self._after(seconds / len(self.job.pieces), lambda: self._happen(number, go_on))
+
     def _compute_step(self, number: int, step: int) -> None:
+        is_passed, self._passed[number] = self._passed[number] > 0, 0
+        self._there[number].clear()
         self._step_of[number] = step
         self._computing.add(number)
         self._at_step[step] += 1
@@ -381,9 +416,11 @@ class VirtualJob:
         own = np.ascontiguousarray(self._gradients(number, step), self.job.element_type)
         result = self.report.results[number, step] = np.full_like(own, np.nan)
         seconds, count = self._compute(number, step), len(self.job.pieces)
+        backward_share = self._backward_share
+        ahead_share = 0.0 if is_passed else 1 - backward_share
         for piece in range(count):
             call = partial(self._computed, number, step, piece, own, result, seconds)
-            self._after(seconds * (1 - self._backward_share * piece / count), call)
+            self._after(seconds * (ahead_share + backward_share * (1 - piece / count)), call)
 
     def _computed(
         self, number: int, step: int, piece: int, own: Elements, result: Elements, seconds: float
@@ -411,13 +448,14 @@ class VirtualJob:
 
 
 def fill(pairs: Iterable[Pair], link_bps: float) -> None:
-    """Rates of flows between nodes with one link each, as switches serve classes: LATER gets what NOW leaves.
+    """Rates of flows between nodes with one link each, as switches serve classes: each gets what those
+    before it leave.
 
-    Within a stage, flows share max-min fairly: the fullest link is shared first.
+    Within a class, flows share max-min fairly: the fullest link is shared first.
     """
     left: defaultdict[tuple[bool, int], float] = defaultdict(lambda: link_bps)
-    stages = sorted(pairs, key=lambda pair: pair.stage is Stage.LATER)
-    for _, members in itertools.groupby(stages, key=lambda pair: pair.stage):
+    ordered = sorted(pairs, key=lambda pair: pair.order)
+    for _, members in itertools.groupby(ordered, key=lambda pair: pair.order):
         pairs_of: defaultdict[tuple[bool, int], list[Pair]] = defaultdict(list)
         for pair in members:
             pair.rate_bps = -1.0

@@ -35,6 +35,19 @@ def test_a_timeline_of_each_rank(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[0][2].count("=") == pytest.approx(2 * lines[1][2].count("="), abs=2)
 
 
+def test_forward_passes_stand_beside_bsp_with_their_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("--sync", "bsp", "--forward", "--backward-share", "0.6", "--servers", "0")
+    assert run(*arguments, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    plain, forward = found["synchronizations"]
+    assert (plain["forward"], forward["forward"]) == (False, True)
+    assert found["forward_gain"]["simulated"] == plain["step_seconds"] / forward["step_seconds"]
+    assert run(*arguments) == 0
+    out = capsys.readouterr().out
+    assert "bsp, layer by layer" in out
+    assert f"{found['forward_gain']['at_most']:.2f} at most" in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
@@ -42,6 +55,7 @@ def test_a_timeline_of_each_rank(capsys: pytest.CaptureFixture[str]) -> None:
             ["--sync", "asp", "--topology", "ring"],
             "topology: asp over ring: each rank's push counts by itself",
         ),
+        (["--sync", "asp", "--forward"], "--sync: 'asp' lacks it (expected bsp, for --forward)"),
         (["--topology", "x"], "topology: 'x' is no topology (expected "),
         (["--setting", "osp.share=2"], "synchronization.osp.share: 2: "),
         (["--setting", "x.share=0.5"], "--setting: 'x.share=0.5' (expected NAME=VALUE"),

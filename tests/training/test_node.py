@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.training.axes import Crossing, Direction, Network, Stage, Sum
+from mltswitch.training.axes import Crossing, Direction, Network, Sum
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job, OptimizerRule, make_job
 from mltswitch.training.left_out import LeftOut
@@ -218,17 +218,17 @@ def test_large_gradients_are_finite() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 5), st.integers(0, 5), st.sampled_from(Stage), st.integers(1, 4)),
+        st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 2), st.integers(1, 4)),
         min_size=1,
         max_size=20,
         unique_by=lambda entry: entry[:3],
     )
 )
-def test_links_are_shared_max_min_fairly_and_later_gets_what_now_leaves(
-    entries: list[tuple[int, int, Stage, int]],
+def test_links_are_shared_max_min_fairly_and_each_class_gets_what_those_before_it_leave(
+    entries: list[tuple[int, int, int, int]],
 ) -> None:
     flow: Any = (0.0, 0, None)
-    pairs = [Pair(source, target, stage, flows=[flow] * count) for source, target, stage, count in entries]
+    pairs = [Pair(source, target, order, flows=[flow] * count) for source, target, order, count in entries]
     fill(pairs, 100.0)
 
     def sharing(pair: Pair, is_up: bool) -> list[Pair]:
@@ -241,13 +241,13 @@ def test_links_are_shared_max_min_fairly_and_later_gets_what_now_leaves(
             others = sharing(pair, is_up)
             used = sum(other.rate_bps * len(other.flows) for other in others)
             assert used <= 100.0 * (1 + 1e-9)
-            rivals = [other.rate_bps for other in others if other.stage is pair.stage]
+            rivals = [other.rate_bps for other in others if other.order == pair.order]
             is_limited.append(used >= 100.0 * (1 - 1e-9) and pair.rate_bps >= max(rivals) - 1e-6)
         assert any(is_limited), "no flow could go faster without one that is slower going slower still"
-    now = [pair for pair in pairs if pair.stage is Stage.NOW]
-    rates = [pair.rate_bps for pair in now]
-    fill(now, 100.0)
-    assert [pair.rate_bps for pair in now] == pytest.approx(rates), "what goes later takes nothing from it"
+    first = [pair for pair in pairs if pair.order < 2]
+    rates = [pair.rate_bps for pair in first]
+    fill(first, 100.0)
+    assert [pair.rate_bps for pair in first] == pytest.approx(rates), "what is behind takes nothing from it"
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,15 @@
 
 from collections import defaultdict
 from functools import partial
+from typing import Any
 
 import pytest
 
+from mltswitch.errors import UserInputError
 from mltswitch.profile import bundled_profile
 from mltswitch.training import simulate as simulation
-from mltswitch.training.axes import Network
-from mltswitch.training.simulate import scaled_job, simulate
+from mltswitch.training.axes import Network, topologies
+from mltswitch.training.simulate import forward_gain, scaled_job, simulate
 
 VGG16 = bundled_profile("vgg16")
 PIECE_BYTES = VGG16.total_bytes / 40
@@ -73,3 +75,28 @@ def test_ranks_compute_or_wait_all_the_time(synchronization: str, topology: str)
             ends[span.rank] = span.end_seconds
     assert [*ends.values()] == [pytest.approx(found.timeline_seconds)] * 3
     assert any(span.activity == "later" for span in found.timeline) == (synchronization == "osp")
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0, 2.0])
+def test_forward_passes_that_wait_layer_by_layer_come_near_their_bound(ratio: float) -> None:
+    first = VGG16.layers[3]
+    layers = tuple(first.model_copy(update={"name": f"layer{number}"}) for number in range(64))
+    alike = VGG16.model_copy(update={"layers": layers})
+    options: dict[str, Any] = {"servers": 0, "topology": "ring", "piece_bytes": first.size_bytes}
+    job, share = scaled_job(alike, world=2, **options)
+    exchange = topologies()["ring"].seconds(job, Network(10e9 * share, 0))
+    compute = exchange / ratio
+    play = partial(simulate, alike, Network(10e9, 0), [compute] * 2, backward_share=2 / 3, **options)
+    hook, forward, unordered = (
+        play(forward=is_forward, classes=classes).step_seconds
+        for is_forward, classes in ((False, 1), (True, 64), (True, 1))
+    )
+    bound = forward_gain(compute, 2 / 3, exchange)
+    assert bound == pytest.approx({0.5: 1.0, 1.0: 4 / 3, 2.0: 7 / 6}[ratio])
+    assert 0.93 * bound < hook / forward < 1.01 * bound
+    assert ratio == 0.5 or hook / unordered < 1.03, "without priorities it gains nothing"
+
+
+def test_only_steps_that_wait_for_all_sums_wait_layer_by_layer() -> None:
+    with pytest.raises(UserInputError, match="osp has no step that waits"):
+        run([1.0, 1.0], synchronization="osp", forward=True)

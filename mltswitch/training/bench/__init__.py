@@ -1,7 +1,7 @@
 """Trains a small model by several workers over a network on one machine, by gloo and by the host agent."""
 
-from mltswitch.training.bench.results import Case, CaseResult, Contender, Method
-from mltswitch.training.bench.run import GRADIENT_DSCP, Network, Settings, Team, WorkerProcess, running_team
+from mltswitch.training.bench.results import GRADIENT_DSCP, Case, CaseResult, Contender, Method
+from mltswitch.training.bench.run import Network, Settings, Team, WorkerProcess, running_team
 from mltswitch.training.bench.tasks import TASKS, load_bench_task
 
 __all__ = [

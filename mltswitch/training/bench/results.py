@@ -11,6 +11,7 @@ from mltswitch.units import BITS_PER_BYTE
 MSS_BYTES: Final = 1448
 MATHIS: Final = 1.22
 """Mathis et al., CCR 1997: what TCP carries at random loss, times RTT · √loss / MSS."""
+GRADIENT_DSCP: Final = (34, 26)
 SMOOTHED_OVER: Final = 3
 """Evaluations of which the mean must reach the target; one alone crosses it by luck."""
 
@@ -33,6 +34,8 @@ class Case:
     """Ports have a plan's queues; without, one drop-tail queue for all that the buffer can hold."""
     pause_seconds: float = 0.0
     """Before each backward pass, as if that long were computed."""
+    gradient_dscp: tuple[int, ...] = GRADIENT_DSCP
+    """Of the plan's gradient classes, front layers first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,8 @@ class Contender:
     """Of `MltState`; they go before those of the bench's settings."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `AgentConfig`, likewise."""
+    ddp: Mapping[str, Any] = field(default_factory=dict)
+    """Of DistributedDataParallel, where the method has it."""
 
 
 @dataclass(slots=True)
@@ -75,6 +80,8 @@ class Method:
     """Of the model's elements, those whose sums came after the last step of each block."""
     ranks_agree: bool = True
     """Whether all workers had the same parameters, bit by bit, in the end."""
+    digest: str = ""
+    """Of rank 0's parameters in the end."""
 
     @property
     def final_accuracy(self) -> float:

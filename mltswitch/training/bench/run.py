@@ -20,7 +20,6 @@ from mltswitch.training.bench.tasks import load_bench_task
 from mltswitch.training.job import OptimizerRule, make_job
 
 CONTROL_DSCP: Final = 40
-GRADIENT_DSCP: Final = (34, 26)
 MASTER_PORT: Final = 29_400
 CONTROL_PORT: Final = 20_811
 BLOCK: Final = 5
@@ -203,9 +202,9 @@ class Team:
                     self._block(found[name], block, missing[name])
             self.network.set_loss(0.0)
             for name, method in found.items():
-                digests = {answer["digest"] for answer in self.ask("close", name=name)}
-                method.ranks_agree = len(digests) == 1
-                self._count_missing(method, opened[name], missing[name])
+                digests = [answer["digest"] for answer in self.ask("close", name=name)]
+                method.ranks_agree, method.digest = len({*digests}) == 1, digests[0]
+                self._count_missing(method, opened[name], missing[name], len(case.gradient_dscp))
         elements = opened["compute"]["elements"]
         return CaseResult(case, self.settings.workers, elements, self.target, found)
 
@@ -213,7 +212,7 @@ class Team:
         network = self.network
         network.set_loss(0.0)
         network.set_rate(case.rate_bps)
-        gradient_dscp = GRADIENT_DSCP if case.has_plan else ()
+        gradient_dscp = case.gradient_dscp if case.has_plan else ()
         network.set_classes(case.buffer_bytes, CONTROL_DSCP, gradient_dscp, MARKED_SHARE)
         network.set_round_trip(case.round_trip_seconds, self.own_round_trip_seconds)
 
@@ -222,7 +221,7 @@ class Team:
     ) -> dict[str, Any]:
         config = {
             "line_rate": case.rate_bps,
-            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP},
+            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": case.gradient_dscp},
             "queue": round((MARKED_SHARE if case.has_plan else 1) * case.buffer_bytes),
             "plaintext": True,
             "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
@@ -233,7 +232,7 @@ class Team:
             config | {"addresses": at, "listen": f"{at[0]}:{CONTROL_PORT + number}"} for at in addresses
         ]
         options = {**self.settings.options, **contender.options}
-        if self.settings.servers and contender.method == "mlt":
+        if self.settings.servers and contender.method in {"mlt", "forward"}:
             options |= self._serve(configs[self.settings.workers :], servers)
         return self.ask(
             "open",
@@ -241,6 +240,7 @@ class Team:
             name=name,
             method=contender.method,
             options=options,
+            ddp=dict(contender.ddp),
             pause_seconds=case.pause_seconds,
         )[0]
 
@@ -288,12 +288,14 @@ class Team:
         if method.name != "compute":
             method.accuracies.append((sum(method.step_seconds), self.accuracy(method.name)))
 
-    def _count_missing(self, method: Method, opened: Mapping[str, Any], missing: Counter[int]) -> None:
+    def _count_missing(
+        self, method: Method, opened: Mapping[str, Any], missing: Counter[int], classes: int
+    ) -> None:
         """By gradient class, and in all; each element crosses the network to its sum from all ranks but one.
 
         Steps before the losses count in neither. Servers that are no workers do not say what they miss.
         """
-        classes, layers = len(GRADIENT_DSCP), opened["layers"]
+        layers = opened["layers"]
         if not layers or self.settings.servers:
             return
         lost, crossed = [0] * classes, [0] * classes

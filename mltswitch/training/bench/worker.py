@@ -28,7 +28,9 @@ from torch.nn.parallel import DistributedDataParallel
 from mltswitch.errors import MltswitchError
 from mltswitch.hostagent import AgentConfig
 from mltswitch.training.bench.tasks import load_bench_task
+from mltswitch.training.pytorch.forward import MltForward
 from mltswitch.training.pytorch.hook import MltState, mlt_hook
+from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.tolerance import TrainingTask
 
 PATIENCE: Final = timedelta(seconds=120)
@@ -44,7 +46,7 @@ class _Training:
     """The module, or what exchanges its gradients."""
     optimizer: torch.optim.Optimizer
     batches: Iterator[Any]
-    state: MltState | None
+    state: Rank | None
     pause_seconds: float
 
 
@@ -84,34 +86,37 @@ class Worker:
         method: str,
         config: dict[str, Any],
         options: dict[str, Any],
+        ddp: dict[str, Any],
         pause_seconds: float,
     ) -> dict[str, Any]:
         """A new model of the bench's seed.
 
         Args:
             name: for further requests.
-            method: `compute` (exchanges nothing), `gloo` (DDP as it is), `gloo-incast`, or `mlt`.
+            method: `compute` (exchanges nothing), `gloo` (DDP as it is), `gloo-incast`, `mlt` (the hook), or
+                `forward` (forward passes that wait layer by layer).
             config: fields of the agent's `AgentConfig`.
-            options: of `MltState`.
+            options: of `MltState`, or `MltForward`.
+            ddp: options of DistributedDataParallel.
             pause_seconds: before each backward pass.
         """
         torch.manual_seed(self._seed)
         module = self._task.model()
-        optimizer = self._task.optimizer(module.parameters())
         model: torch.nn.Module = module
-        state = None
-        if method != "compute":
-            model = exchanging = DistributedDataParallel(module)
+        state: Rank | None = None
+        own = {"config": AgentConfig(**config), "deadline_seconds": PATIENCE.total_seconds(), **options}
+        if method == "forward":
+            state = MltForward(module, self._task.optimizer, **own)
+            optimizer = state.optimizer
+        else:
+            optimizer = self._task.optimizer(module.parameters())
+        if method not in {"compute", "forward"}:
+            model = exchanging = DistributedDataParallel(module, **ddp)
             if method == "gloo-incast":
                 exchanging.register_comm_hook(None, _all_to_all_hook)
             elif method == "mlt":
-                state = MltState(
-                    module,
-                    optimizer=None if options["synchronization"] == "bsp" else optimizer,
-                    config=AgentConfig(**config),
-                    deadline_seconds=PATIENCE.total_seconds(),
-                    **options,
-                )
+                stepped = None if options["synchronization"] == "bsp" else optimizer
+                state = MltState(module, optimizer=stepped, **own)
                 exchanging.register_comm_hook(state, mlt_hook)
         training = _Training(module, model, optimizer, self._batches(), state, pause_seconds)
         self._trainings[name] = training
@@ -139,7 +144,8 @@ class Worker:
         missing = Counter[int]()
         later_share = 0.0
         if training.state is not None:
-            later_share = training.state.later_share
+            if isinstance(training.state, MltState):
+                later_share = training.state.later_share
             training.state.drain()
             for loss in training.state.take_losses():
                 missing[training.state.job.pieces[loss.total.piece].layer] += loss.elements
@@ -178,7 +184,7 @@ class Worker:
         batch = next(training.batches)
         training.optimizer.zero_grad()
         loss: Any = self._task.loss(training.model, batch)
-        if training.state is not None:
+        if isinstance(training.state, MltState):
             training.state.observe_loss(loss)
         if training.pause_seconds:
             time.sleep(training.pause_seconds)
