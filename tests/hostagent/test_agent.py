@@ -152,6 +152,7 @@ def test_the_second_of_one_name_is_busy_until_the_first_has_left(make: Make) -> 
     ) as connected:
         first.close()
         connected()
+    server.wait_for_peers(["worker"], PATIENCE_SECONDS)  # the other end may be a moment later
     exchange(second, server, tensor=2)
 
 
