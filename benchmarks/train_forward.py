@@ -145,7 +145,7 @@ def figures(results: Sequence[CaseResult]) -> dict[str, float]:
         }
     found["ratio_to_simulated_gain"] = found["step_ratio_to_hook_at_1"] / found["simulated_gain_at_1"]
     digests = [{each.methods[name].digest for name in ("hook", "forward", "unordered")} for each in results]
-    agree = all(method.ranks_agree for each in results for method in each.methods.values() if method.digest)
+    agree = all(each.methods[name].ranks_agree for each in results for name in CONTENDERS)
     found["parameters_differ"] = float(not agree or any(len(each) > 1 for each in digests))
     for name, result in zip(RATIOS, results, strict=True):
         found[f"rate_mbps_{name}"] = result.case.rate_bps / 1e6

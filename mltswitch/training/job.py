@@ -9,13 +9,16 @@ from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from mltswitch.errors import UserInputError
+from mltswitch.units import BITS_PER_BYTE
 
 PIECE_BYTES: Final = 512 << 10
 """The most that a piece has: long enough to carry its fixed cost."""
 LEAST_PIECE_BYTES: Final = 16 << 10
 """Smaller neighbours travel together: a transfer costs as much as a dozen packets."""
-PIECES_A_ROOT: Final = 4
+LEAST_PIECES_A_ROOT, MOST_PIECES_A_ROOT = 4, 16
 """Where the model is large enough: results of some pieces travel while others are still being added up."""
+PIECE_SECONDS: Final = 10e-3
+"""On the link, that a piece takes at least where there are more: longer than its round trips mostly take."""
 ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
 """Types that gradients travel and are added in; shorter ones are widened first."""
 DEADLINE_SECONDS: Final = 300.0
@@ -202,6 +205,7 @@ def make_job(
     continues: bool = False,
     colocated: int | None = None,
     check_every: int = 0,
+    link_bps: float | None = None,
 ) -> Job:
     """Cut a model into pieces.
 
@@ -225,6 +229,8 @@ def make_job(
         continues: see `Job`.
         colocated: see `Job`.
         check_every: see `Job`.
+        link_bps: of the slowest rank; None: it is fast. Slower links get more pieces, for who adds up waits
+            for whole ones.
 
     Raises UserInputError for what no job can have.
     """
@@ -239,9 +245,13 @@ def make_job(
     except (TypeError, ValueError):
         expected = "a mapping of names to numbers, texts and null"
         raise UserInputError(f"{settings!r:.60}", where="settings", expected=expected) from None
+    element_bytes, roots = ELEMENT_BYTES[element_type], servers or world
+    bits_a_root = sum(layer.elements for layer in entries) * element_bytes * BITS_PER_BYTE / roots
+    pieces_a_root = 0 if link_bps is None else int(bits_a_root / link_bps / PIECE_SECONDS)
+    pieces_a_root = min(max(pieces_a_root, LEAST_PIECES_A_ROOT), MOST_PIECES_A_ROOT)
     return Job(
         layers=entries,
-        pieces=cut(entries, ELEMENT_BYTES[element_type], piece_bytes, PIECES_A_ROOT * (servers or world)),
+        pieces=cut(entries, element_bytes, piece_bytes, pieces_a_root * roots),
         world=world,
         servers=servers,
         element_type=element_type,

@@ -167,3 +167,12 @@ def test_a_job_has_not_too_many_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     make_job([("a", 30)], world=2, piece_bytes=40)
     with pytest.raises(UserInputError, match=r"piece_bytes: 4 pieces \(expected 3 at most\)"):
         make_job([("a", 40)], world=2, piece_bytes=40)
+
+
+@pytest.mark.parametrize(
+    ("link_bps", "pieces"), [(None, 4), (1e12, 4), (2e8, 4), (1e8, 8), (3e7, 16), (1e6, 16)]
+)
+def test_slow_links_get_more_pieces(link_bps: float | None, pieces: int) -> None:
+    """8 Mbit for each of two roots, which each have 4 to 16 pieces: one takes 10 ms at least."""
+    job = make_job([("a", 500_000)], world=2, link_bps=link_bps)
+    assert [piece.count for piece in job.pieces] == [500_000 // (2 * pieces)] * 2 * pieces

@@ -27,7 +27,15 @@ from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, REPORT_EVERY, Divisor, Job
 from mltswitch.training.pytorch.layout import Place, checksum, places_of
-from mltswitch.training.pytorch.start import Setup, agree, group_of, meeting_of, prepare, unwrapped
+from mltswitch.training.pytorch.start import (
+    Setup,
+    agree,
+    group_of,
+    meeting_of,
+    prepare,
+    slowest_link,
+    unwrapped,
+)
 from mltswitch.training.sums import Loss
 
 CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
@@ -123,6 +131,7 @@ class Rank:
             "check_every": check_every,
         }
         config = config or os.environ.get(CONFIG_VARIABLE) or None
+        options["link_bps"] = slowest_link(process_group, world, config)
         names = [f"rank {number}" for number in ranks or range(world)]
         call = partial(self._prepare, model, rank, optimizer, example, config, options)
         own, said = agree(process_group, names, samples, call)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
@@ -70,8 +71,25 @@ def prepare(
     member = kind.member(job, rank)
     if replica is not None and kind.votes:
         replica.predict(member.prediction, member.lag)
-    agent = config if isinstance(config, AgentConfig | None) else AgentConfig.load(os.fspath(config))
-    return Setup(job, kind, member.lag, named, replica, agent)
+    return Setup(job, kind, member.lag, named, replica, _loaded(config))
+
+
+def _loaded(config: AgentConfig | str | os.PathLike[str] | None) -> AgentConfig | None:
+    return config if isinstance(config, AgentConfig | None) else AgentConfig.load(os.fspath(config))
+
+
+def slowest_link(
+    group: dist.ProcessGroup | None, world: int, config: AgentConfig | str | os.PathLike[str] | None
+) -> float | None:
+    """The least line rate that ranks' files tell, in bit/s; None: none tells one.
+
+    All ranks call it, each with its own file. What is wrong with a file, `prepare` says.
+    """
+    own = None
+    with suppress(MltswitchError, OSError, TypeError):
+        loaded = _loaded(config)
+        own = None if loaded is None else loaded.line_rate_bps
+    return min((rate for rate in _gathered(own, group, world) if rate is not None), default=None)
 
 
 def unwrapped(model: torch.nn.Module) -> Any:
