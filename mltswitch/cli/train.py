@@ -22,6 +22,7 @@ from mltswitch.report import Training, TrainingCase, plotly_script, training_rep
 from mltswitch.sweep import parse_numbers
 from mltswitch.training.agents import serve
 from mltswitch.training.bench import GRADIENT_DSCP, TASKS, Case, CaseResult, Settings, running_team
+from mltswitch.training.bench.ladder import GLOO, ladder_of, rungs, said
 from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds, parse_bps, parse_bytes
 
 LOSSES: Final = "0,0.0001,0.001,0.005,0.01"
@@ -54,7 +55,8 @@ train.add_command(simulate_command)
     epilog="\b\nExamples:\n"
     "  sudo mltswitch train bench\n"
     "  sudo mltswitch train bench --workers 2 --model digits-wide --rate 50Mbps --rtt 2 --loss 0,0.01\n"
-    "  sudo mltswitch train bench --topology ring --transport tcp --no-incast -o bench.html --json"
+    "  sudo mltswitch train bench --topology ring --transport tcp --no-incast -o bench.html --json\n"
+    "  sudo mltswitch train bench --ladder --model digits-wide --loss 0,0.01 --rate 50Mbps"
 )
 @click.option("--workers", type=click.IntRange(2, MOST_WORKERS), default=4, help="Namespaces; 4.")
 @click.option(
@@ -83,6 +85,7 @@ train.add_command(simulate_command)
 @click.option("--continue", "continues", is_flag=True, help="Go on without a worker that is gone.")
 @click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
 @click.option("--transport", default="mlt", metavar="NAME", help="How tensors cross; mlt.")
+@click.option("--ladder", is_flag=True, help="MLT's parts one by one, on top of gloo and tcp.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of parameters and batches; 0.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="HTML page with plots.")
 @json_option
@@ -103,6 +106,7 @@ def bench(
     continues: bool,
     topology: str,
     transport: str,
+    ladder: bool,
     seed: int,
     output: Path | None,
     as_json: bool,
@@ -112,6 +116,7 @@ def bench(
     Each worker has its own namespace on this machine. Both take turns in the same network, a switch with the
     given rate, delay and losses. Communication time is the mean step less the mean step that exchanges
     nothing. In the case `incast` gloo exchanges as parameter servers do, and gloo-ring is its own algorithm.
+    With --ladder the parts of MLT are added one by one, `bsp` over `mlt`, and the output says which one pays.
     Needs root, gcc, torch and scikit-learn.
     """
     settings = Settings(
@@ -128,6 +133,10 @@ def bench(
         transport=transport,
     )
     cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
+    if ladder and (synchronization, transport, servers) != ("bsp", "mlt", 0):
+        problem = f"{synchronization} over {transport} with {servers} servers"
+        raise UserInputError(problem, where="--ladder", expected="bsp over mlt without servers")
+    contenders = rungs(GRADIENT_DSCP) if ladder else None
     if output is not None:
         plotly_script()
         check_output(output)
@@ -136,7 +145,7 @@ def bench(
     with running_star(workers + servers) as star:
         star.set_rate(cases[0].rate_bps)
         with running_team(star, settings) as team, progress_bar() as advance:
-            results = [team.run(case, steps, advance) for case in cases]
+            results = [team.run(case, steps, advance, contenders) for case in cases]
     if output is not None:
         write_outputs([(output, _page(settings, results))])
     if as_json:
@@ -253,6 +262,23 @@ def _text(result: CaseResult) -> str:
     )
 
 
+def _print_ladder(result: CaseResult) -> None:
+    ladder = ladder_of(result)
+    rows = [
+        (
+            rung.name,
+            f"{1e3 * rung.step_seconds:.1f}",
+            f"{rung.over_gloo:.2f}",
+            "-" if rung.gain is None else f"{100 * rung.gain:+.1f}",
+            rung.verdict or "-",
+        )
+        for rung in ladder
+    ]
+    columns = ("rung", "step [ms] #", "times gloo's better #", "over the rung before [%] #", "")
+    console().print(table(f"The ladder, {result.case.name} (measured)", columns, rows))
+    click.echo(said(ladder))
+
+
 def _page(settings: Settings, results: Sequence[CaseResult]) -> str:
     head = {"Model": settings.task, "Workers": str(settings.workers)}
     head |= {
@@ -286,8 +312,15 @@ def _document(settings: Settings, results: Sequence[CaseResult]) -> dict[str, An
         **settings.options,
         "target": results[0].target,
         "elements": results[0].elements,
-        "cases": [result.document() for result in results],
+        "cases": [
+            result.document() | ({"ladder": ladder_of(result)} if _is_ladder(result) else {})
+            for result in results
+        ],
     }
+
+
+def _is_ladder(result: CaseResult) -> bool:
+    return {*GLOO} <= result.methods.keys()
 
 
 def _print(settings: Settings, results: Sequence[CaseResult], output: Path | None) -> None:
@@ -295,9 +328,12 @@ def _print(settings: Settings, results: Sequence[CaseResult], output: Path | Non
         rows = [(name, *_row(result, name)) for name in _exchanging(result)]
         title = f"{settings.task}, {settings.workers} workers, {result.case.name} (measured): {_text(result)}"
         console().print(table(title, ("method", *COLUMNS), rows))
-        ours, theirs = settings.transport, "gloo"
-        ratio = result.communication_seconds(theirs) / result.communication_seconds(ours)
-        click.echo(f"Communication time of gloo over ours: {ratio:.2f}")
+        if _is_ladder(result):
+            _print_ladder(result)
+        else:
+            ours, theirs = settings.transport, "gloo"
+            ratio = result.communication_seconds(theirs) / result.communication_seconds(ours)
+            click.echo(f"Communication time of gloo over ours: {ratio:.2f}")
         if max(fmean(result.methods[name].cpu_load) for name in _exchanging(result)) > BUSY:
             click.echo("The processors were the limit, and not the link: lower --rate, or take fewer workers")
         apart = [name for name in _exchanging(result) if not result.methods[name].ranks_agree]

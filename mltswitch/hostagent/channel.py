@@ -35,6 +35,7 @@ MOST_MESSAGE_BYTES: Final = 1024
 LONGEST_DEADLINE_SECONDS: Final = 86_400.0 * 365
 MOST_LAYER: Final = (1 << 16) - 1
 MOST_NUMBER: Final = (1 << 32) - 1
+MOST_PRIORITY: Final = (1 << 31) - 1
 _RETRY_SECONDS: Final = 0.002
 """Until a peer that has too many messages to read is asked again."""
 _Name = TypeVar("_Name", Moment, AtDeadline, StopRule)
@@ -52,6 +53,8 @@ class SendRequest:
     """Differs between exchanges of the same tensor that may be on their way together."""
     layer: int | str = 0
     """In forward order, or by a name that the plan's profile has; front layers leave first."""
+    priority: int | None = None
+    """Of tensors for one peer that wait for their turn, those of the least leave first; None: the layer."""
     traffic_class: str | None = None
     dscp: int | None = None
     """In the place of the layer's."""
@@ -310,6 +313,7 @@ class Channel:
             dscp = config.dscp_of_class(request.traffic_class)
         else:
             dscp = self._agent.dscp(layer)
+        priority = request.priority
         burst = config.burst if request.burst_packets is None else request.burst_packets
         importance = defaults.importance if request.importance is None else request.importance
         if request.importance is None and "importance" not in defaults.model_fields_set:
@@ -319,6 +323,7 @@ class Channel:
             tensor=_whole("tensor", request.tensor, MOST_NUMBER),
             round_number=_whole("round_number", request.round_number, MOST_NUMBER),
             layer=min(layer, MOST_LAYER),
+            priority=_whole("priority", layer if priority is None else priority, MOST_PRIORITY),
             dscp=dscp,
             importance=policy_named(importance),
             important_if_whole=request.importance is None,

@@ -15,13 +15,18 @@ from mltswitch.hostagent import (
     ReceiveRequest,
     SendRequest,
 )
-from mltswitch.training.axes import Crossing, Direction, Post, Stage, axes_of
+from mltswitch.hostagent.channel import MOST_PRIORITY
+from mltswitch.training.axes import Crossing, Direction, Needs, Post, Stage, axes_of
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
+from mltswitch.training.sums import EPOCHS
 
 CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
+LAYERS: Final = 1 << 16
+AGES: Final = 1 << 14
+"""Numbers of sums begin anew, which at most one step in so many notices."""
 ROUNDS_GATHERED: Final = 8
 """Of the transport's gathers that may still get posts."""
 
@@ -40,7 +45,10 @@ class AgentCarrier:
         """Posts that could not begin."""
         self._gathers: dict[int, Gather] = {}
         """Of the last rounds, where the transport closes early."""
-        self._varies = axes_of(job)[0].votes
+        kind = axes_of(job)[0]
+        self._is_alone = kind.needs != Needs()
+        """Whether ranks are at different steps, so that a lower number is no older sum."""
+        self._varies = kind.votes
         """Whether pieces of one round belong to different steps, so that they end each by itself."""
 
     def post(self, posts: Sequence[Post]) -> None:
@@ -90,10 +98,22 @@ class AgentCarrier:
             tensor=post.tensor,
             round_number=post.round_number,
             layer=post.layer * (classes.layers or layers) // layers,
+            priority=self._priority(post),
             traffic_class=None if is_planned else f"gradient-{number}",
             importance=None if self._loss_bound(post) else "all",
             deadline_seconds=PATIENCE * self._job.deadline_seconds,
         )
+
+    def _priority(self, post: Post) -> int:
+        """Older sums first, then front layers; what comes later is last.
+
+        Else the next gradients of a rank that is ahead would hold back results that others wait for, and it
+        would stay ahead.
+        """
+        if post.stage is Stage.LATER:
+            return MOST_PRIORITY
+        age = 0 if self._is_alone else post.round_number // EPOCHS % AGES
+        return age * LAYERS + min(post.layer, LAYERS - 1)
 
     def _loss_bound(self, post: Post) -> float:
         """Where rounds close early, what comes later is waited for."""

@@ -23,7 +23,7 @@ from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import ELEMENT_BYTES, Job
 from mltswitch.training.node import Node
-from mltswitch.training.sums import Loss
+from mltswitch.training.sums import EPOCHS, MOST_STEPS, Loss
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 PACKET_BYTES: Final = 1_448
@@ -241,8 +241,10 @@ class VirtualJob:
         bits = send.data.nbytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
         self._move()
         order = send.layer * self._classes // len(self.job.layers)
+        if self._waits_by_piece:  # older sums first, as the carrier has it
+            order += send.round_number // EPOCHS * self._classes
         if send.stage is Stage.LATER:
-            order = self._classes
+            order = MOST_STEPS * self._classes
         pair = self._pairs.setdefault((source, target, order), Pair(source, target, order))
         receive.data.fill(np.nan)
         flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))

@@ -146,7 +146,7 @@ class DatagramConnection:
         entry, policy = self._transfer(request), request.importance
         entry |= {
             "layer": request.layer,
-            "priority": request.layer,
+            "priority": request.priority,
             "burst_packets": request.burst_packets,
             "tos_important": request.dscp << 2 | ECT,
             "tos_unimportant": request.dscp << 2,

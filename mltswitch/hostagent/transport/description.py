@@ -73,6 +73,8 @@ class Send:
     tensor: int
     round_number: int
     layer: int
+    priority: int
+    """Of tensors that wait for their turn, those of the least leave first."""
     dscp: int
     importance: ImportancePolicy
     important_if_whole: bool = False

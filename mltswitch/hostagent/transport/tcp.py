@@ -225,7 +225,7 @@ class _Connection:
                 self.give_up(send, "mismatch", f"the receiver expects {there}, the sender has {here}")
                 return
             self._count_from(Moment.PEER_READY, send)
-            heapq.heappush(self._sendable, (cast(Send, send.request).layer, next(self._numbers), send))
+            heapq.heappush(self._sendable, (cast(Send, send.request).priority, next(self._numbers), send))
 
     def next_chunk(self) -> tuple[_Ticket, int] | None:
         """For a data connection that has room: a send, and the first byte of its next chunk."""

@@ -281,8 +281,9 @@ class MltForward(Rank):
         if self._is_open:
             self._give_up("has a backward pass that is not over")
         trained = [each for group in self.optimizer.param_groups for each in group["params"]]
-        if {*trained} != {*self._group_of}:
-            problem = "has other parameters than when it was made"
+        every = (each for each in self._module.parameters() if each.requires_grad)
+        if {*trained} != {*self._group_of} or any(each not in self._places for each in every):
+            problem = "has, or the model trains, other parameters than when this was made"
             self._refuse(UserInputError(problem, where="optimizer", hint=self.ANEW))
         if self._step == self._stepped:
             if any(each.grad is not None for each in trained):

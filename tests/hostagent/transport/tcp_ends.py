@@ -135,7 +135,8 @@ def running_ends(
 
 def send(data: object, tensor: int = 1, **changes: Any) -> Send:
     """As the agent fills it in."""
-    values: dict[str, Any] = {"layer": 0, "dscp": 34, "burst_packets": 0}
+    layer = changes.get("layer", 0)
+    values: dict[str, Any] = {"layer": layer, "priority": layer, "dscp": 34, "burst_packets": 0}
     values["importance"] = cast(ImportancePolicy, None)
     return Send(memory=memory_of(data), **(_of_both(tensor) | values | changes))
 

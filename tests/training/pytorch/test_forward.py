@@ -267,6 +267,10 @@ def _grow(forward: Any, model: Any) -> None:
     forward.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
 
 
+def _unfreeze(forward: Any, model: Any) -> None:
+    model.register_parameter("late", nn.Parameter(torch.ones(3)))
+
+
 MADE: dict[str, tuple[Any, dict[str, Any]]] = {
     "LBFGS": (torch.optim.LBFGS, {}),
     "own": (Own, {}),
@@ -281,6 +285,7 @@ DONE: dict[str, Callable[[Any, Any], None]] = {
     "local": _step_locally,
     "late": _synchronize_late,
     "grown": _grow,
+    "unfrozen": _unfreeze,
     "closure": lambda forward, _: forward.optimizer.step(lambda: 0.0),
 }
 
@@ -320,7 +325,8 @@ def _fails(case: str) -> str:
         ("twice", "optimizer: has not stepped with the gradients of step 0"),
         ("local", "optimizer: steps with gradients that ranks have not exchanged"),
         ("late", "synchronize: comes without gradients"),
-        ("grown", "optimizer: has other parameters than when it was made"),
+        ("grown", "optimizer: has, or the model trains, other parameters than when this was made"),
+        ("unfrozen", "optimizer: has, or the model trains, other parameters than when this was made"),
         ("closure", "optimizer: steps with a closure"),
         ("traced", "was read before its step, by what torch does not tell of"),
     ],

@@ -1,0 +1,86 @@
+"""MLT's own ablation: what each of its parts adds to those before, in one network and from the same seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final
+
+from mltswitch.training.bench.results import CaseResult, Contender
+from mltswitch.training.bench.run import CONTROL_DSCP
+from mltswitch.units import format_ratio, format_seconds
+
+CLEAR: Final = 0.03
+"""Share of a step by which a rung must differ from the one before to be said to pay, or to cost."""
+GLOO: Final = ("gloo-ring", "gloo-star")
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One of the ladder in one case."""
+
+    name: str
+    step_seconds: float
+    over_gloo: float
+    """The step of gloo's better topology over this one: above 1, this is faster."""
+    gain: float | None
+    """The step before it over this one, less 1; None: there is none of ours before it."""
+
+    @property
+    def verdict(self) -> str:
+        """`pays`, `costs`, or nothing where that is not clear."""
+        if self.gain is None or abs(self.gain) < CLEAR:
+            return ""
+        return "pays" if self.gain > 0 else "costs"
+
+
+def rungs(gradient_dscp: Sequence[int]) -> dict[str, Contender]:
+    """From gloo up, each with all that those before it have.
+
+    Spraying is no rung: a host of the bench has one line, and its switch one port for it.
+    Before `credit` the rate is MLT's own law, TIMELY's (section 4.3). Before `importance` packets are in no
+    class of the plan and none is important: a queue drops what does not fit, whatever it is.
+    """
+
+    def config(points: Sequence[int], importance: str, law: str) -> dict[str, Any]:
+        return {
+            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [*points]},
+            "defaults": {"importance": importance},
+            "mlt": {"rate_control": law},
+        }
+
+    plain, one, all_of_them = [0], gradient_dscp[:1], gradient_dscp
+    return {
+        "gloo-ring": Contender(method="gloo"),
+        "gloo-star": Contender(method="gloo-incast"),
+        "tcp": Contender(method="mlt", options={"transport": "tcp", "loss_bound": 0.0}),
+        "loss": Contender(method="mlt", config=config(plain, "none", "timely")),
+        "importance": Contender(method="mlt", config=config(one, "magnitude", "timely")),
+        "queues": Contender(method="mlt", config=config(all_of_them, "magnitude", "timely")),
+        "credit": Contender(method="mlt", config=config(all_of_them, "magnitude", "credit")),
+        "forward": Contender(method="forward", config=config(all_of_them, "magnitude", "credit")),
+    }
+
+
+def ladder_of(result: CaseResult) -> tuple[Rung, ...]:
+    """Of a case whose contenders were `rungs`."""
+    seconds = {name: fmean(method.step_seconds) for name, method in result.methods.items()}
+    best = min(seconds[name] for name in GLOO)
+    ours = [name for name in seconds if name not in {"compute", *GLOO}]
+    before = dict(zip(ours[1:], ours, strict=False))
+    return tuple(
+        Rung(name, each, best / each, seconds[before[name]] / each - 1 if name in before else None)
+        for name, each in seconds.items()
+        if name != "compute"
+    )
+
+
+def said(ladder: Sequence[Rung]) -> str:
+    """Which rungs pay, and which cost, in one line."""
+    best = max(ladder, key=lambda rung: rung.over_gloo)
+    parts = []
+    for verdict in ("pays", "costs"):
+        found = [rung for rung in ladder if rung.verdict == verdict]
+        named = ", ".join(f"{rung.name} ({format_ratio(abs(rung.gain or 0.0))})" for rung in found)
+        parts += [f"{verdict}: {named}"] if found else []
+    ending = f"best: {best.name}, {format_seconds(best.step_seconds)} a step"
+    return "; ".join([*parts, ending, f"{best.over_gloo:.2f} times gloo's better topology"])

@@ -1,0 +1,83 @@
+"""The ladder: what it says of measured steps; every rung trains; what it cannot be made of."""
+
+import json
+
+import pytest
+
+from mltswitch.cli import main
+from mltswitch.errors import MachineError
+from mltswitch.lab.programs import need
+from mltswitch.training.bench import GRADIENT_DSCP, Case, CaseResult, Method
+from mltswitch.training.bench.ladder import ladder_of, rungs, said
+
+NAMES = [*rungs(GRADIENT_DSCP)]
+
+
+def _result(**milliseconds: float) -> CaseResult:
+    taken = {"compute": 10.0, **dict.fromkeys(NAMES, 100.0)}
+    taken |= {name.replace("_", "-"): each for name, each in milliseconds.items()}
+    methods = {name: Method(name, step_seconds=[each / 1e3] * 2) for name, each in taken.items()}
+    return CaseResult(Case("loss 0", 10**7, 1e-3, 0.0, 96_000), 2, 1000, 0.5, methods)
+
+
+def test_each_rung_stands_beside_the_one_before_and_gloos_better_topology() -> None:
+    ladder = {rung.name: rung for rung in ladder_of(_result(gloo_star=80.0, loss=50.0, credit=125.0))}
+    assert [*ladder] == NAMES
+    assert ladder["gloo-ring"].over_gloo == pytest.approx(0.8)
+    assert (ladder["gloo-star"].gain, ladder["tcp"].gain) == (None, None)
+    assert ladder["loss"].over_gloo == pytest.approx(1.6)
+    found = {name: (round(rung.gain, 2), rung.verdict) for name, rung in ladder.items() if rung.gain}
+    assert found == {
+        "loss": (1.0, "pays"),
+        "importance": (-0.5, "costs"),
+        "credit": (-0.2, "costs"),
+        "forward": (0.25, "pays"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "line"),
+    [
+        ({}, "best: gloo-ring, 100 ms a step; 1.00 times gloo's better topology"),
+        (
+            {"queues": 80.0, "credit": 79.0, "forward": 88.0},
+            "pays: queues (25 %); costs: forward (10.2 %); best: credit, 79 ms a step; "
+            "1.27 times gloo's better topology",
+        ),
+    ],
+)
+def test_one_line_says_which_rung_pays(milliseconds: dict[str, float], line: str) -> None:
+    assert said(ladder_of(_result(**milliseconds))) == line
+
+
+@pytest.mark.parametrize("option", [("--sync", "osp"), ("--transport", "tcp"), ("--servers", "1")])
+def test_it_is_made_of_bsp_over_mlt(option: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "bench", "--ladder", *option])
+    assert ended.value.code == 2
+    assert "--ladder: " in (said_ := capsys.readouterr().err)
+    assert "(expected bsp over mlt without servers)" in said_
+
+
+@pytest.mark.root
+@pytest.mark.lab
+@pytest.mark.torch
+def test_every_rung_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    try:
+        need("gcc", "ip", "tc", "ping")
+    except MachineError as error:
+        pytest.skip(str(error))
+    options = ["--workers", "2", "--steps", "5", "--loss", "0.01", "--rate", "20Mbps", "--no-incast"]
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "bench", "--ladder", *options, "--json"])
+    assert not ended.value.code
+    case = json.loads(capsys.readouterr().out)["cases"][0]
+    assert [entry["method"] for entry in case["methods"]] == NAMES
+    assert all(entry["ranks_agree"] for entry in case["methods"])
+    assert [rung["name"] for rung in case["ladder"]] == NAMES
+    by_name = {entry["method"]: entry for entry in case["methods"]}
+    for name, rung in zip(NAMES, case["ladder"], strict=True):
+        assert rung["step_seconds"] == by_name[name]["step_seconds"] > case["limit_seconds"]
+    assert by_name["tcp"]["missing_share_by_class"] == [0.0, 0.0], "it is lossless"

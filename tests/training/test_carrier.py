@@ -1,0 +1,64 @@
+"""What the carrier asks of an agent's channel."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mltswitch.hostagent import CompletionQueue, SendRequest
+from mltswitch.training.axes import Direction, Post, Stage
+from mltswitch.training.carrier import AgentCarrier
+from mltswitch.training.job import OptimizerRule, make_job
+from mltswitch.training.sums import EPOCHS, MOST_STEPS
+
+
+class Channel:
+    """Notes what it is to send."""
+
+    closes_early = False
+
+    def __init__(self) -> None:
+        self.sent: list[SendRequest] = []
+
+    def post_sends(self, _peer: str, requests: list[SendRequest], _completions: object) -> None:
+        self.sent += requests
+
+
+def order(posts: list[tuple[int, int, Stage]], **options: Any) -> list[int]:
+    """In which posts of (number of the sum, layer, stage) leave, where all wait for their turn."""
+    job = make_job([(f"layer{number}", 10_000) for number in range(4)], world=2, **options)
+    channel = Channel()
+    classes = SimpleNamespace(layers=None, gradient_dscp=(34, 26))
+    agent: Any = SimpleNamespace(
+        name="a", channel=lambda _name, transport: channel, config=SimpleNamespace(classes=classes)
+    )
+    carrier = AgentCarrier(job, agent, ["a", "b"], CompletionQueue())
+    data = np.zeros(4, np.float32)
+    carrier.post(
+        [
+            Post(Direction.SEND, 1, data, number, sum_ * EPOCHS, layer, stage, 0.0)
+            for number, (sum_, layer, stage) in enumerate(posts)
+        ]
+    )
+    keys = [request.priority for request in channel.sent]
+    assert None not in keys
+    return sorted(range(len(posts)), key=lambda at: keys[at] or 0)
+
+
+@pytest.mark.parametrize("late", [3, MOST_STEPS - 2])
+def test_older_sums_leave_first_then_front_layers_and_what_is_later_last(late: int) -> None:
+    posts = [
+        (late + 1, 0, Stage.NOW),
+        (late, 3, Stage.NOW),
+        (late - 1, 0, Stage.LATER),
+        (late, 1, Stage.NOW),
+        (late + 1, 2, Stage.NOW),
+    ]
+    assert order(posts) == [3, 1, 0, 4, 2]
+
+
+def test_where_ranks_are_at_different_steps_numbers_say_nothing() -> None:
+    rule = OptimizerRule("SGD", ({"lr": 0.1},), ((40_000, 0),))
+    posts = [(7, 2, Stage.NOW), (1, 3, Stage.NOW), (9, 0, Stage.NOW)]
+    assert order(posts, synchronization="asp", optimizer=rule) == [2, 0, 1]
