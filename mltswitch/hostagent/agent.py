@@ -126,11 +126,20 @@ class Agent:
             raise UserInputError("is this agent itself", where=f"peer {peer}", expected="another name")
         self.engine.connect(peer, self.config.endpoint(peer, remote), timeout_seconds)
 
-    def wait_for_peers(self, names: Iterable[str], timeout_seconds: float = 60.0) -> None:
-        """Until all of them are connected; raises DeadlineExceededError naming those that are not."""
-        wanted = set(names)
-        self._wait(lambda: wanted <= self.engine.sessions.keys(), timeout_seconds)
-        missing = sorted(wanted - self.engine.sessions.keys())
+    def wait_for_peers(
+        self, names: Iterable[str], timeout_seconds: float = 60.0, *, or_left: bool = False
+    ) -> None:
+        """Until all of them are connected; raises DeadlineExceededError naming those that are not.
+
+        With `or_left` one that has been connected before, and has left, is waited for no longer.
+        """
+        engine, wanted = self.engine, set(names)
+
+        def missing_of() -> set[str]:
+            return wanted - engine.sessions.keys() - (engine.former if or_left else set())
+
+        self._wait(lambda: not missing_of(), timeout_seconds)
+        missing = sorted(missing_of())
         if missing:
             raise DeadlineExceededError(
                 f"not connected within {timeout_seconds:g} s", peer=", ".join(missing[:8])

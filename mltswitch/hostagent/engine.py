@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import Future
 from contextlib import suppress
@@ -166,6 +166,11 @@ class Engine:
             why = f": {self._lost[peer][0]}" if peer in self._lost else ""
         what = "the agent is closed" if self.is_closed else f"is not connected{why}"
         raise PeerUnreachableError(what, peer=peer)
+
+    @property
+    def former(self) -> Set[str]:
+        """Peers that were connected, and have left; the last ones of many."""
+        return self._lost.keys()
 
     def left(self, peer: str, channel: str) -> Connection | None:
         """The channel with a peer that is gone."""

@@ -131,7 +131,8 @@ class Group:
             for entry in entries:
                 if entry.name > self.agent.name:
                     self.agent.connect(entry.name, entry.endpoint, timeout_seconds=self._left())
-            self.agent.wait_for_peers(set(self.names) - {self.agent.name}, self._left())
+            # One that needs nothing of the others, or has failed, may have left again: posts to it tell that.
+            self.agent.wait_for_peers(set(self.names) - {self.agent.name}, self._left(), or_left=True)
         except AgentError as error:
             here = {self.agent.name, *self.agent.peers}
             ranks = [entry.rank for entry in entries if entry.name in here]

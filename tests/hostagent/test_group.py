@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import AgentConfig, DeadlineExceededError, Group
+from mltswitch.hostagent import Agent, AgentConfig, DeadlineExceededError, Group, PeerUnreachableError
 from mltswitch.hostagent.fields import Spraying
 from tests.hostagent.background import eventually
 
@@ -234,3 +234,27 @@ def test_what_the_user_got_wrong(arguments: Any, problem: str, monkeypatch: pyte
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserInputError, match=problem):
         Group(*arguments, config=TCP)
+
+
+def test_a_rank_that_came_and_left_at_once_holds_nobody_back(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another one may look who is there only then; posts to the one that has left tell of it."""
+    has_left = threading.Event()
+    wait_for_peers = Agent.wait_for_peers
+
+    def late(agent: Agent, names: set[str], seconds: float, **options: Any) -> None:
+        if agent.name.endswith("1"):
+            assert has_left.wait(PATIENCE)
+            eventually(lambda: len(agent.peers) == 1)
+        wait_for_peers(agent, names, seconds, **options)
+
+    monkeypatch.setattr(Agent, "wait_for_peers", late)
+    with ThreadPoolExecutor(3) as pool:
+        groups = start(pool, 3, [0, 1, 2], f"file://{tmp_path}/meeting")
+        groups[2].result(PATIENCE).agent.close()
+        has_left.set()
+        with groups[1].result(PATIENCE) as group, groups[0].result(PATIENCE):
+            with pytest.raises(PeerUnreachableError, match="has left"):
+                group.agent.post_send(group.peer(2), np.ones(9, np.float32), tensor=1)
+            assert group.agent.peers == (group.peer(0),)
