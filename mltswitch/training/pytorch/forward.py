@@ -201,7 +201,7 @@ class MltForward(Rank):
     # The backward pass
 
     def _take(self, parameter: Any) -> None:
-        """A gradient is there."""
+        """Autograd has added all that a backward pass has to a parameter's `grad`: it is exchanged."""
         if parameter in self._pending or parameter in self._unread:
             problem = f"{self._name(parameter)} was read before its step, by what torch does not tell of"
             hint = "make MltForward of the module that compiled code, scripted say, is in"

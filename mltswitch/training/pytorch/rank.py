@@ -141,7 +141,7 @@ class Rank:
         self._weight: Final = self.job.weight(rank)
         self._generations: Final = GENERATIONS + own.lag
         self.error: TrainingError | None = None
-        """Why the job has ended."""
+        """What has ended the job; None while it goes on."""
         self._places: Final = places_of(own.named.values(), self.job)
         self._own = [self._vector() for _ in range(self._generations)]
         self._results = [self._vector() for _ in range(self._generations)]

@@ -267,6 +267,11 @@ def _grow(forward: Any, model: Any) -> None:
     forward.optimizer.add_param_group({"params": [nn.Parameter(torch.ones(3))]})
 
 
+def _trace(forward: Any, model: Any) -> None:
+    forward.optimizer.step()
+    torch.jit.trace(model, torch.ones(2, 50))
+
+
 def _unfreeze(forward: Any, model: Any) -> None:
     model.register_parameter("late", nn.Parameter(torch.ones(3)))
 
@@ -285,6 +290,7 @@ DONE: dict[str, Callable[[Any, Any], None]] = {
     "local": _step_locally,
     "late": _synchronize_late,
     "grown": _grow,
+    "traced late": _trace,
     "unfrozen": _unfreeze,
     "closure": lambda forward, _: forward.optimizer.step(lambda: 0.0),
 }
@@ -329,6 +335,7 @@ def _fails(case: str) -> str:
         ("unfrozen", "optimizer: has, or the model trains, other parameters than when this was made"),
         ("closure", "optimizer: steps with a closure"),
         ("traced", "was read before its step, by what torch does not tell of"),
+        ("traced late", "model: is traced before its step"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name_on_all_ranks(
