@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, TypeVar
@@ -16,7 +18,7 @@ from mltswitch.cli.output import console, json_option, print_json, progress, tab
 from mltswitch.cli.simulate_training import simulate_command
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
-from mltswitch.lab import running_star
+from mltswitch.lab import Star, running_leaf_spine, running_star
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.report import Training, TrainingCase, plotly_script, training_report
 from mltswitch.sweep import parse_numbers
@@ -29,6 +31,8 @@ LOSSES: Final = "0,0.0001,0.001,0.005,0.01"
 INCAST_SHARE: Final = 1 / 8
 """Of the buffer, in the case `incast`."""
 MOST_WORKERS: Final = 16
+MOST_HOSTS: Final = 32
+MOST_SPINES: Final = 7
 BUSY: Final = 0.9
 COLUMNS: Final = (
     "step [ms]",
@@ -56,14 +60,15 @@ train.add_command(simulate_command)
     "  sudo mltswitch train bench\n"
     "  sudo mltswitch train bench --workers 2 --model digits-wide --rate 50Mbps --rtt 2 --loss 0,0.01\n"
     "  sudo mltswitch train bench --topology ring --transport tcp --no-incast -o bench.html --json\n"
-    "  sudo mltswitch train bench --ladder --model digits-wide --loss 0,0.01 --rate 50Mbps"
+    "  sudo mltswitch train bench --ladder --model digits-wide --loss 0,0.01 --rate 50Mbps\n"
+    "  sudo mltswitch train bench --ladder --model shape:vgg16/256@0.5 --spines 2 --background 0.3"
 )
 @click.option("--workers", type=click.IntRange(2, MOST_WORKERS), default=4, help="Namespaces; 4.")
 @click.option(
     "--model",
     default="digits",
     metavar="NAME",
-    help=f"{', '.join(TASKS)}, or PACKAGE.MODULE:FACTORY; digits.",
+    help=f"{', '.join(TASKS)}, shape:PROFILE/DIVISOR@SECONDS, or PACKAGE.MODULE:FACTORY; digits.",
 )
 @click.option("--steps", type=click.IntRange(5, 100_000), default=60, help="Of each method and case; 60.")
 @click.option("--loss", "losses", default=LOSSES, metavar="LIST", help=f"Of packets, at random; {LOSSES}.")
@@ -85,6 +90,15 @@ train.add_command(simulate_command)
 @click.option("--continue", "continues", is_flag=True, help="Go on without a worker that is gone.")
 @click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
 @click.option("--transport", default="mlt", metavar="NAME", help="How tensors cross; mlt.")
+@click.option(
+    "--spines", type=click.IntRange(0, MOST_SPINES), default=0, help="Two leaves, 4:1, not one switch; 0."
+)
+@click.option(
+    "--background",
+    type=NumberRange(0, 1),
+    default=0.0,
+    help="Of a link: other people's flows between the leaves; 0.",
+)
 @click.option("--ladder", is_flag=True, help="MLT's parts one by one, on top of gloo and tcp.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of parameters and batches; 0.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="HTML page with plots.")
@@ -106,6 +120,8 @@ def bench(
     continues: bool,
     topology: str,
     transport: str,
+    spines: int,
+    background: float,
     ladder: bool,
     seed: int,
     output: Path | None,
@@ -116,8 +132,9 @@ def bench(
     Each worker has its own namespace on this machine. Both take turns in the same network, a switch with the
     given rate, delay and losses. Communication time is the mean step less the mean step that exchanges
     nothing. In the case `incast` gloo exchanges as parameter servers do, and gloo-ring is its own algorithm.
-    With --ladder the parts of MLT are added one by one, `bsp` over `mlt`, and the output says which one pays.
-    Needs root, gcc, torch and scikit-learn.
+    With --spines there are two leaves with half of the workers and as many other hosts each, whose flows
+    have the sizes of a web search's and the load --background. With --ladder the parts of MLT are added one
+    by one, `bsp` over `mlt`, and the output says which one pays. Needs root, gcc, torch and scikit-learn.
     """
     settings = Settings(
         workers=workers,
@@ -131,25 +148,32 @@ def bench(
         continues=continues,
         topology=topology,
         transport=transport,
+        rivals=(workers + servers + 1) // 2 * 2 if spines else 0,
     )
     cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
+    if background and not spines:
+        raise UserInputError("there is one switch", where="--background", expected="--spines beside it")
+    if spines and settings.hosts > MOST_HOSTS:
+        problem = f"{workers + servers} workers and servers"
+        raise UserInputError(problem, where="--spines", expected=f"at most {MOST_HOSTS // 2}")
+    cases = [replace(case, background=background) for case in cases]
     if ladder and (synchronization, transport, servers) != ("bsp", "mlt", 0):
         problem = f"{synchronization} over {transport} with {servers} servers"
         raise UserInputError(problem, where="--ladder", expected="bsp over mlt without servers")
-    contenders = rungs(GRADIENT_DSCP) if ladder else None
+    contenders = rungs(GRADIENT_DSCP, has_paths=spines > 1) if ladder else None
     if output is not None:
         plotly_script()
         check_output(output)
     settings.check()
     progress("starting the workers")
-    with running_star(workers + servers) as star:
-        star.set_rate(cases[0].rate_bps)
-        with running_team(star, settings) as team, progress_bar() as advance:
+    with _running_network(settings, spines, cases[0].rate_bps) as network:
+        network.set_rate(cases[0].rate_bps)
+        with running_team(network, settings) as team, progress_bar() as advance:
             results = [team.run(case, steps, advance, contenders) for case in cases]
     if output is not None:
         write_outputs([(output, _page(settings, results))])
     if as_json:
-        print_json(_document(settings, results))
+        print_json(_document(settings, spines, results))
     else:
         _print(settings, results, output)
 
@@ -206,6 +230,12 @@ def serve_command(
             f"The ranks ({world}) have said goodbye after {format_seconds(found['seconds'])}; "
             f"the model has {len(job.layers)} layers, {job.elements:,} elements"
         )
+
+
+def _running_network(settings: Settings, spines: int, rate_bps: int) -> AbstractContextManager[Star]:
+    if not spines:
+        return running_star(settings.hosts)
+    return running_leaf_spine(settings.hosts, spines, rate_bps, in_turn=settings.rivals // 2)
 
 
 def _cases(losses: str, incast: bool, round_trip: float, rate: str, buffer_size: str) -> list[Case]:
@@ -302,13 +332,14 @@ def _page(settings: Settings, results: Sequence[CaseResult]) -> str:
     return training_report(f"{settings.task}: training beside gloo", head.items(), COLUMNS, cases)
 
 
-def _document(settings: Settings, results: Sequence[CaseResult]) -> dict[str, Any]:
+def _document(settings: Settings, spines: int, results: Sequence[CaseResult]) -> dict[str, Any]:
     return {
         "kind": "measured",
         "model": settings.task,
         "workers": settings.workers,
         "seed": settings.seed,
         "servers": settings.servers,
+        "spines": spines,
         **settings.options,
         "target": results[0].target,
         "elements": results[0].elements,

@@ -16,7 +16,15 @@ from mltswitch.lab.model import (
     Records,
 )
 from mltswitch.lab.namespaces import NamespaceHandle
-from mltswitch.lab.star import Queue, Star, one_queue, planned_queues, running_star
+from mltswitch.lab.star import (
+    LeafSpine,
+    Queue,
+    Star,
+    one_queue,
+    planned_queues,
+    running_leaf_spine,
+    running_star,
+)
 
 __all__ = [
     "BMV2_PLATFORM",
@@ -29,6 +37,7 @@ __all__ = [
     "Lab",
     "LabMode",
     "LabStatus",
+    "LeafSpine",
     "NamespaceHandle",
     "Queue",
     "Records",
@@ -39,5 +48,6 @@ __all__ = [
     "network_inventory",
     "one_queue",
     "planned_queues",
+    "running_leaf_spine",
     "running_star",
 ]

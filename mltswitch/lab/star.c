@@ -5,13 +5,18 @@
  * In each namespace it makes a tun interface path0; host H (1, 2, ... in the order given) has on path P the address
  * 10.P.0.H. The port towards a host on one path has a rate, strict priority between queues (0 first) and two
  * thresholds a queue, as a plan has them: with S bytes or more waiting, ECN-capable packets are marked CE and others
- * are dropped; a packet that does not fit below L bytes, or into the buffer that a port's queues share, is dropped. What is in transmission does not wait. The length of
- * a packet on the line is its IP length and 14 bytes, as the plan counts it. Behind the port every packet is
- * delayed, each way alike; before it, it may be lost at random. No tun here has offloads, so bursts come apart.
+ * are dropped; a packet that does not fit below L bytes, or into the buffer that a port's queues share, is dropped.
+ * What is in transmission does not wait. The length of a packet on the line is its IP length and 14 bytes, as the
+ * plan counts it. Behind the last port every packet is delayed, each way alike; before the first, it may be lost at
+ * random. No tun here has offloads, so bursts come apart.
+ *
+ * With `leaves L S BPS N` it is L leaves and S spines: N hosts in turn hang on the next leaf, each by one port for all
+ * paths, and after the last leaf comes the first again; a packet to another leaf passes a port up to its spine and one down from it, of that rate, with the queues of all
+ * ports. Paths 1 to S are the spines; on path S + 1 a packet takes the spine that its addresses and ports hash to.
  *
  * Commands on standard input, one a line, each answered by one line of JSON:
  *   rate BPS | delay NANOSECONDS | loss PROBABILITY | path P loss PROBABILITY
- *   queue Q S L | buffer BYTES | dscp D Q | report (counts since the last one)
+ *   queue Q S L | buffer BYTES | dscp D Q | leaves L S BPS N | report (counts since the last one)
  * Transmission goes by the clock of departures, not of wake-ups: a late wake-up sends what is due, and the rate stays.
  */
 #define _GNU_SOURCE
@@ -33,12 +38,14 @@
 #include <unistd.h>
 
 enum { MOST_HOSTS = 32, MOST_PATHS = 8, QUEUES = 8, LINK_BYTES = 14, MOST_BYTES = 9216, READ_AT_ONCE = 16 };
+enum { MOST_LEAVES = 8, MOST_HOPS = 3, MOST_PORTS = MOST_HOSTS * MOST_PATHS + 2 * MOST_LEAVES * MOST_PATHS };
 
 struct packet {
     struct packet *next;
     uint64_t due;
+    struct port *route[MOST_HOPS + 1]; /* the ports still to pass; NULL behind the last */
     uint16_t length;
-    uint8_t host, queue, is_capable;
+    uint8_t host, queue, is_capable, hop;
     unsigned char bytes[];
 };
 
@@ -49,21 +56,25 @@ struct line {
 
 struct port {
     struct line queues[QUEUES];
-    uint64_t free_at;
+    struct packet *sending;
+    uint64_t free_at, *rate_bps;
     int waiting;
 };
 
 struct counts {
     uint64_t offered[QUEUES][2], dropped[QUEUES][2], marked[QUEUES], random_lost, late_sum, late_max, departed;
+    uint64_t core_offered, core_dropped;
     uint64_t path_bytes[MOST_PATHS + 1];
 };
 
 static int files[MOST_HOSTS + 1], host_count;
-static struct port ports[MOST_HOSTS + 1][MOST_PATHS + 1];
+static struct port ports[MOST_HOSTS + 1][MOST_PATHS + 1], up[MOST_LEAVES][MOST_PATHS + 1],
+    down[MOST_LEAVES][MOST_PATHS + 1], *used[MOST_PORTS];
+static int used_count, leaf_count = 1, spine_count, hosts_in_turn = 1;
 static struct line delayed;
 static struct packet *unused;
 static struct counts counts;
-static uint64_t rate_bps = 1000000000, delay, buffer_bytes = UINT64_MAX, thresholds[QUEUES], limits[QUEUES];
+static uint64_t rate_bps = 1000000000, core_bps, delay, buffer_bytes = UINT64_MAX, thresholds[QUEUES], limits[QUEUES];
 static uint32_t losses[MOST_PATHS + 1];
 static uint8_t queue_of[64];
 static uint64_t random_state = 88172645463325252ull;
@@ -135,26 +146,115 @@ static void mark(unsigned char *header)
     header[10] = sum >> 8, header[11] = sum;
 }
 
+static void transmit(struct port *port, uint64_t now);
+
+static void wait_in(struct port *port, struct packet *packet, uint64_t now)
+{
+    int queue = packet->queue, capable = packet->is_capable, is_core = port->rate_bps == &core_bps;
+    transmit(port, now);
+    uint64_t waiting = port->queues[queue].bytes, in_all = 0, more = packet->length + LINK_BYTES;
+    for (int each = 0; each < QUEUES; each++)
+        in_all += port->queues[each].bytes;
+    counts.offered[queue][capable]++;
+    counts.core_offered += is_core;
+    if (waiting + more > limits[queue] || in_all + more > buffer_bytes || (!capable && waiting >= thresholds[queue])) {
+        counts.dropped[queue][capable]++;
+        counts.core_dropped += is_core;
+        discard(packet);
+        return;
+    }
+    if (waiting >= thresholds[queue]) {
+        mark(packet->bytes);
+        counts.marked[queue]++;
+    }
+    if (!port->waiting && !port->sending && port->free_at < now)
+        port->free_at = now;
+    append(&port->queues[queue], packet);
+    port->waiting++;
+    transmit(port, now);
+}
+
 static void transmit(struct port *port, uint64_t now)
 {
-    while (port->waiting && port->free_at <= now) {
+    while ((port->waiting || port->sending) && port->free_at <= now) {
+        struct packet *packet = port->sending;
+        port->sending = NULL;
+        if (packet) {
+            /* It left when its last bit did, however late this is. */
+            struct port *next = packet->route[++packet->hop];
+            if (next) {
+                wait_in(next, packet, port->free_at);
+            } else {
+                packet->due = port->free_at + delay;
+                counts.departed++;
+                append(&delayed, packet);
+            }
+        }
+        if (!port->waiting)
+            return;
         int queue = 0;
         while (!port->queues[queue].first)
             queue++;
-        struct packet *packet = take(&port->queues[queue]);
+        port->sending = take(&port->queues[queue]);
         port->waiting--;
-        /* It left when the line was free, and the line is free again after its last bit. */
-        port->free_at += (packet->length + LINK_BYTES) * 8000000000ull / rate_bps;
-        packet->due = port->free_at + delay;
-        counts.departed++;
-        append(&delayed, packet);
+        port->free_at += (port->sending->length + LINK_BYTES) * 8000000000ull / *port->rate_bps;
     }
+}
+
+static struct port *using(struct port *port, uint64_t *its_rate_bps)
+{
+    if (!port->rate_bps) {
+        port->rate_bps = its_rate_bps;
+        for (int queue = 0; queue < QUEUES; queue++)
+            port->queues[queue].last = &port->queues[queue].first;
+        used[used_count++] = port;
+    }
+    return port;
+}
+
+static int spine_of(const struct packet *packet, int path)
+{
+    const unsigned char *header = packet->bytes;
+    uint32_t hash = 2166136261u; /* FNV-1a */
+    int ports_at = (header[0] & 15) * 4;
+    if (path <= spine_count)
+        return path;
+    for (int at = 12; at < 20; at++)
+        hash = (hash ^ header[at]) * 16777619u;
+    for (int at = ports_at; at < ports_at + 4 && ports_at + 4 <= packet->length; at++)
+        hash = (hash ^ header[at]) * 16777619u;
+    return 1 + (hash >> 16) % spine_count;
+}
+
+static int leaf_of(int host)
+{
+    return (host + hosts_in_turn - 1) / hosts_in_turn % leaf_count;
+}
+
+static void route(struct packet *packet, int path)
+{
+    const unsigned char *header = packet->bytes;
+    int from = header[15], hops = 0;
+    struct port **hop = packet->route;
+    if (!spine_count) {
+        hop[hops++] = using(&ports[packet->host][path], &rate_bps);
+    } else {
+        int leaf = leaf_of(packet->host), first = leaf_of(from);
+        if (leaf != first) {
+            int spine = spine_of(packet, path);
+            hop[hops++] = using(&up[first][spine], &core_bps);
+            hop[hops++] = using(&down[leaf][spine], &core_bps);
+        }
+        hop[hops++] = using(&ports[packet->host][0], &rate_bps);
+    }
+    hop[hops] = NULL;
+    packet->hop = 0;
 }
 
 static void arrive(struct packet *packet, uint64_t now)
 {
     unsigned char *header = packet->bytes;
-    int path = header[17], host = header[19], queue = queue_of[header[1] >> 2], capable = (header[1] & 3) != 0;
+    int path = header[17], host = header[19];
     if (packet->length < 20 || header[0] >> 4 != 4 || header[16] != 10 || path < 1 || path > MOST_PATHS || host < 1
         || host > host_count) {
         discard(packet);
@@ -166,27 +266,11 @@ static void arrive(struct packet *packet, uint64_t now)
         discard(packet);
         return;
     }
-    struct port *port = &ports[host][path];
-    transmit(port, now);
-    uint64_t waiting = port->queues[queue].bytes, in_all = 0, more = packet->length + LINK_BYTES;
-    for (int each = 0; each < QUEUES; each++)
-        in_all += port->queues[each].bytes;
-    counts.offered[queue][capable]++;
-    if (waiting + more > limits[queue] || in_all + more > buffer_bytes || (!capable && waiting >= thresholds[queue])) {
-        counts.dropped[queue][capable]++;
-        discard(packet);
-        return;
-    }
-    if (waiting >= thresholds[queue]) {
-        mark(header);
-        counts.marked[queue]++;
-    }
     packet->host = host;
-    if (!port->waiting && port->free_at < now)
-        port->free_at = now;
-    append(&port->queues[queue], packet);
-    port->waiting++;
-    transmit(port, now);
+    packet->queue = queue_of[header[1] >> 2];
+    packet->is_capable = (header[1] & 3) != 0;
+    route(packet, path);
+    wait_in(packet->route[0], packet, now);
 }
 
 static void deliver(uint64_t now)
@@ -207,9 +291,11 @@ static void report(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    printf("{\"random_lost\": %lu, \"departed\": %lu, \"late_mean_us\": %.3f, \"late_max_us\": %.3f, "
+    printf("{\"random_lost\": %lu, \"core_offered\": %lu, \"core_dropped\": %lu, ",
+        counts.random_lost, counts.core_offered, counts.core_dropped);
+    printf("\"departed\": %lu, \"late_mean_us\": %.3f, \"late_max_us\": %.3f, "
            "\"cpu_seconds\": %.6f, \"queues\": [",
-        counts.random_lost, counts.departed, counts.departed ? counts.late_sum / 1e3 / counts.departed : 0.0,
+        counts.departed, counts.departed ? counts.late_sum / 1e3 / counts.departed : 0.0,
         counts.late_max / 1e3,
         usage.ru_utime.tv_sec + usage.ru_stime.tv_sec + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1e-6);
     for (int queue = 0; queue < QUEUES; queue++)
@@ -231,7 +317,7 @@ static uint32_t share(double probability)
 
 static void obey(const char *line)
 {
-    unsigned long first, second, third;
+    unsigned long first, second, third, fourth;
     double probability;
     if (sscanf(line, "rate %lu", &first) == 1 && first)
         rate_bps = first;
@@ -248,6 +334,9 @@ static void obey(const char *line)
         buffer_bytes = first;
     else if (sscanf(line, "dscp %lu %lu", &first, &second) == 2 && first < 64 && second < QUEUES)
         queue_of[first] = second;
+    else if (sscanf(line, "leaves %lu %lu %lu %lu", &first, &second, &third, &fourth) == 4 && first
+        && first <= MOST_LEAVES && second && second < MOST_PATHS && third && fourth)
+        leaf_count = first, spine_count = second, core_bps = third, hosts_in_turn = fourth;
     else if (!strncmp(line, "report", 6)) {
         report();
         fflush(stdout);
@@ -280,10 +369,9 @@ static int tun_of(const char *name)
 static uint64_t next_event(void)
 {
     uint64_t earliest = delayed.first ? delayed.first->due : UINT64_MAX;
-    for (int host = 1; host <= host_count; host++)
-        for (int path = 1; path <= MOST_PATHS; path++)
-            if (ports[host][path].waiting && ports[host][path].free_at < earliest)
-                earliest = ports[host][path].free_at;
+    for (int each = 0; each < used_count; each++)
+        if (used[each]->sending && used[each]->free_at < earliest)
+            earliest = used[each]->free_at;
     return earliest;
 }
 
@@ -306,9 +394,6 @@ int main(int count, char **words)
         struct epoll_event event = {.events = EPOLLIN, .data.u32 = host};
         if (epoll_ctl(poll, EPOLL_CTL_ADD, files[host], &event))
             fail("epoll_ctl");
-        for (int path = 0; path <= MOST_PATHS; path++)
-            for (int queue = 0; queue < QUEUES; queue++)
-                ports[host][path].queues[queue].last = &ports[host][path].queues[queue].first;
     }
     puts("ready");
     fflush(stdout);
@@ -340,9 +425,8 @@ int main(int count, char **words)
             }
         }
         now = now_nanoseconds();
-        for (int host = 1; host <= host_count; host++)
-            for (int path = 1; path <= MOST_PATHS; path++)
-                transmit(&ports[host][path], now);
+        for (int each = 0; each < used_count; each++)
+            transmit(used[each], now);
         deliver(now);
     }
 }

@@ -2,7 +2,8 @@
 
 The switch is star.c, compiled on the spot: strict priority between queues, S and L of a port profile, bytes
 as a plan counts them. Use it where user-mode-linux, the switch of `Lab`, is too slow, or where the kernel has
-no netem; one core carries some 100,000 packets a second. Host H has the address 10.P.0.H on path P.
+no netem; one core carries some 100,000 packets a second. Host H has the address 10.P.0.H on path P. The same
+program is two tiers of switches, `LeafSpine`, whose spines are the paths.
 """
 
 import os
@@ -71,27 +72,37 @@ class Star:
     def __init__(self, hosts: Sequence[NamespaceHandle], paths: int, switch: Program) -> None:
         self.hosts = hosts
         self.paths = paths
+        self.ports_of_host = paths
         self._switch = switch
 
     def addresses(self, host: int) -> tuple[str, ...]:
         """Of host 0, 1, …: one a path."""
         return tuple(f"10.{path}.0.{host + 1}" for path in range(1, self.paths + 1))
 
+    def routed_address(self, host: int) -> str:
+        """Of host 0, 1, …: for whoever does not choose paths."""
+        return self.addresses(host)[0]
+
+    def leaf_of(self, _host: int) -> int:
+        """One switch is everybody's leaf."""
+        return 0
+
     def start(self, host: int, command: Sequence[str]) -> Program:
         """A process on a host, ended with the block that it is entered by."""
         return Program(self.hosts[host], command, PROCESS_PATIENCE_SECONDS)
 
     def set_rate(self, bits_per_second: int) -> None:
-        """Of every port, one a host and path; a host's own line is as fast as all its paths together."""
+        """Of every port towards a host; a host's own line is as fast as all its ports together."""
         self.set_port_rate(bits_per_second)
         for host in self.hosts:
             kind = (
-                f"tbf rate {bits_per_second * self.paths} burst {HOST_BURST_BYTES} limit {HOST_BACKLOG_BYTES}"
+                f"tbf rate {bits_per_second * self.ports_of_host} burst {HOST_BURST_BYTES} "
+                f"limit {HOST_BACKLOG_BYTES}"
             )
             _run(["tc", "-n", host.name, "qdisc", "replace", "dev", INTERFACE, "root", *kind.split()])
 
     def set_port_rate(self, bits_per_second: int) -> None:
-        """Of every port alone."""
+        """Of every port towards a host alone."""
         self._obey(f"rate {bits_per_second}")
 
     def set_queues(self, queues: Sequence[Queue]) -> None:
@@ -157,9 +168,68 @@ class Star:
         return self._switch.answer()
 
 
+class LeafSpine(Star):
+    """Hosts that hang on leaves, some in turn on each, by one port; and spines between the leaves."""
+
+    def __init__(
+        self, hosts: Sequence[NamespaceHandle], spines: int, switch: Program, *, leaves: int, in_turn: int
+    ) -> None:
+        super().__init__(hosts, spines, switch)
+        self.ports_of_host = 1
+        self._leaves = leaves
+        self._in_turn = in_turn
+
+    def routed_address(self, host: int) -> str:
+        """Of host 0, 1, …: packets take the spine that their addresses and ports hash to (ECMP)."""
+        return f"10.{self.paths + 1}.0.{host + 1}"
+
+    def leaf_of(self, host: int) -> int:
+        """Of host 0, 1, …"""
+        return host // self._in_turn % self._leaves
+
+    def set_uplinks(self, bits_per_second: int) -> None:
+        """Of each port between a leaf and a spine, either way."""
+        self._obey(f"leaves {self._leaves} {self.paths} {bits_per_second} {self._in_turn}")
+
+
 @contextmanager
 def running_star(hosts: int, paths: int = 1) -> Iterator[Star]:
     """Hosts and switch, made here and removed at the end; raises MachineError."""
+    with _running(hosts) as (names, switch):
+        star = Star(names, paths, switch)
+        _set_up(star)
+        yield star
+
+
+@contextmanager
+def running_leaf_spine(
+    hosts: int,
+    spines: int,
+    rate_bps: int,
+    *,
+    oversubscription: float = 4.0,
+    leaves: int = 2,
+    in_turn: int = 1,
+) -> Iterator[LeafSpine]:
+    """Likewise, in two tiers; raises MachineError.
+
+    Args:
+        hosts: on leaf after leaf.
+        spines: each has one port to each leaf.
+        rate_bps: of a host's line.
+        oversubscription: the lines of a leaf's hosts over its uplinks, all together.
+        leaves: at most 8.
+        in_turn: so many hosts hang on a leaf before the next one has its turn.
+    """
+    with _running(hosts) as (names, switch):
+        network = LeafSpine(names, spines, switch, leaves=leaves, in_turn=in_turn)
+        network.set_uplinks(round(hosts * rate_bps / (leaves * spines * oversubscription)))
+        _set_up(network)
+        yield network
+
+
+@contextmanager
+def _running(hosts: int) -> Iterator[tuple[list[NamespaceHandle], Program]]:
     need("ip", "tc", "ping", "gcc")
     names = [NamespaceHandle(f"mltswitch-star-{os.getpid()}-h{number}") for number in range(1, hosts + 1)]
     here = NamespaceHandle(f"mltswitch-star-{os.getpid()}-sw")
@@ -169,24 +239,25 @@ def running_star(hosts: int, paths: int = 1) -> Iterator[Star]:
             program = compiled(SOURCE, Path(folder))
             with Program(here, [str(program), *(name.name for name in names)]) as switch:
                 switch.wait_for("ready")
-                star = Star(names, paths, switch)
-                for number, name in enumerate(names):
-                    _set_up(star, number, name)
-                yield star
+                yield names, switch
     finally:
         for namespace in (here, *names):
             subprocess.run(["ip", "netns", "delete", namespace.name], check=False, capture_output=True)
 
 
-def _set_up(star: Star, number: int, name: NamespaceHandle) -> None:
-    addresses = star.addresses(number)
-    lines = [
-        "link set lo up",
-        f"link set {INTERFACE} mtu {MTU_BYTES} txqueuelen {LINE_QUEUE_PACKETS} up",
-        *(f"addr add {address}/32 dev {INTERFACE}" for address in addresses),
-        f"route add 10.0.0.0/8 dev {INTERFACE} src {addresses[0]}",
-    ]
-    ip(lines, name.name)
+def _set_up(star: Star) -> None:
+    for number, name in enumerate(star.hosts):
+        routed = star.routed_address(number)
+        lines = [
+            "link set lo up",
+            f"link set {INTERFACE} mtu {MTU_BYTES} txqueuelen {LINE_QUEUE_PACKETS} up",
+            *(
+                f"addr add {address}/32 dev {INTERFACE}"
+                for address in dict.fromkeys([routed, *star.addresses(number)])
+            ),
+            f"route add 10.0.0.0/8 dev {INTERFACE} src {routed}",
+        ]
+        ip(lines, name.name)
 
 
 def _run(command: Sequence[str]) -> None:

@@ -8,7 +8,15 @@ import pytest
 
 from benchmarks.agent_incast import incast_plan
 from mltswitch.errors import MachineError
-from mltswitch.lab import Queue, Star, one_queue, planned_queues, running_star
+from mltswitch.lab import (
+    LeafSpine,
+    Queue,
+    Star,
+    one_queue,
+    planned_queues,
+    running_leaf_spine,
+    running_star,
+)
 from mltswitch.plan import Plan
 
 PORT = 20_700
@@ -145,3 +153,52 @@ def test_delay_both_ways(star: Star) -> None:
 def test_bad_settings_are_refused(star: Star) -> None:
     with pytest.raises(MachineError, match="9 queues"):
         star.set_queues(one_queue(1) * 9)
+
+
+@pytest.fixture
+def two_tiers() -> Iterator[LeafSpine]:
+    """Hosts 0 and 2 on one leaf, 1 and 3 on the other; two spines, whose ports keep three packets."""
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(running_leaf_spine(4, 2, SLOW_BPS // 20, oversubscription=1.0))
+        except MachineError as error:
+            pytest.skip(str(error))
+        found.set_rate(FAST_BPS)
+        found.set_queues(one_queue(2 * PACKET_BYTES))
+        yield found
+
+
+def crossing(network: LeafSpine, host: int, *, flows: int, packets: int, hashed: bool) -> tuple[int, int]:
+    """Packets that came to the ports of the spines, and that did not fit there."""
+    with ExitStack() as stack:
+        with network.hosts[0].entered():
+            senders = [
+                stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) for _ in range(flows)
+            ]
+        address = network.routed_address(host) if hashed else network.addresses(host)[0]
+        for number, sender in enumerate(senders):
+            sender.bind(("0.0.0.0", PORT + number))  # noqa: S104  (a namespace of the test's)
+            for _ in range(packets):
+                sender.sendto(bytes(PAYLOAD_BYTES), (address, PORT))
+    offered = dropped = seen = 0
+    while seen < flows * packets:
+        report = network.report()
+        seen += report["queues"][0]["unimportant"]
+        offered, dropped = offered + report["core_offered"], dropped + report["core_dropped"]
+    return offered, dropped
+
+
+@pytest.mark.root
+def test_a_leaf_keeps_what_is_for_its_own_hosts(two_tiers: LeafSpine) -> None:
+    assert crossing(two_tiers, 2, flows=1, packets=2, hashed=True) == (0, 0)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("flows", "hashed", "kept"), [(1, False, 3), (16, False, 3), (1, True, 3), (16, True, 6)]
+)
+def test_spines_are_paths_and_others_are_hashed_to_one(
+    two_tiers: LeafSpine, flows: int, hashed: bool, kept: int
+) -> None:
+    packets = 160 // flows
+    assert crossing(two_tiers, 1, flows=flows, packets=packets, hashed=hashed) == (160, 160 - kept)

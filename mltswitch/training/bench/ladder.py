@@ -1,7 +1,7 @@
 """MLT's own ablation: what each of its parts adds to those before, in one network and from the same seeds."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any, Final
 
@@ -33,10 +33,10 @@ class Rung:
         return "pays" if self.gain > 0 else "costs"
 
 
-def rungs(gradient_dscp: Sequence[int]) -> dict[str, Contender]:
+def rungs(gradient_dscp: Sequence[int], *, has_paths: bool = False) -> dict[str, Contender]:
     """From gloo up, each with all that those before it have.
 
-    Spraying is no rung: a host of the bench has one line, and its switch one port for it.
+    `spraying` is a rung where there are paths to choose from; before it, flows go where they are routed.
     Before `credit` the rate is MLT's own law, TIMELY's (section 4.3). Before `importance` packets are in no
     class of the plan and none is important: a queue drops what does not fit, whatever it is.
     """
@@ -49,15 +49,21 @@ def rungs(gradient_dscp: Sequence[int]) -> dict[str, Contender]:
         }
 
     plain, one, all_of_them = [0], gradient_dscp[:1], gradient_dscp
-    return {
+    ladder = {
         "gloo-ring": Contender(method="gloo"),
         "gloo-star": Contender(method="gloo-incast"),
         "tcp": Contender(method="mlt", options={"transport": "tcp", "loss_bound": 0.0}),
         "loss": Contender(method="mlt", config=config(plain, "none", "timely")),
         "importance": Contender(method="mlt", config=config(one, "magnitude", "timely")),
         "queues": Contender(method="mlt", config=config(all_of_them, "magnitude", "timely")),
-        "credit": Contender(method="mlt", config=config(all_of_them, "magnitude", "credit")),
-        "forward": Contender(method="forward", config=config(all_of_them, "magnitude", "credit")),
+    }
+    ladder = {name: replace(contender, is_sprayed=False) for name, contender in ladder.items()}
+    if has_paths:
+        ladder["spraying"] = replace(ladder["queues"], is_sprayed=True)
+    last = config(all_of_them, "magnitude", "credit")
+    return ladder | {
+        "credit": Contender(method="mlt", config=last),
+        "forward": Contender(method="forward", config=last),
     }
 
 

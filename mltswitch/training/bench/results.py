@@ -36,6 +36,10 @@ class Case:
     """Before each backward pass, as if that long were computed."""
     gradient_dscp: tuple[int, ...] = GRADIENT_DSCP
     """Of the plan's gradient classes, front layers first."""
+    background: float = 0.0
+    """What the rivals of one leaf send to the other in all, either way, over the rate of a port."""
+    background_divisor: int = 1
+    """Flows of a web search are so many times smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,8 @@ class Contender:
     """Fields of `AgentConfig`, likewise."""
     ddp: Mapping[str, Any] = field(default_factory=dict)
     """Of DistributedDataParallel, where the method has it."""
+    is_sprayed: bool = True
+    """Agents use all addresses of their hosts, one a path; otherwise the routed one alone."""
 
 
 @dataclass(slots=True)
@@ -71,6 +77,9 @@ class Method:
     lost_at_random: int = 0
     dropped: int = 0
     """By full queues, and unimportant ones above S."""
+    core_packets: int = 0
+    """That came to the ports between switches, where there are several."""
+    core_dropped: int = 0
     missing_share: tuple[float, ...] = ()
     """By gradient class: elements that sums were without, of those that crossed the network. It is empty for
     gloo, and where servers that are no workers make the sums: then nobody counts."""
@@ -82,6 +91,11 @@ class Method:
     """Whether all workers had the same parameters, bit by bit, in the end."""
     digest: str = ""
     """Of rank 0's parameters in the end."""
+
+    @property
+    def core_loss_share(self) -> float:
+        """Of the packets that came to the ports between switches, those that did not fit."""
+        return self.core_dropped / max(self.core_packets, 1)
 
     @property
     def final_accuracy(self) -> float:
@@ -143,6 +157,7 @@ class CaseResult:
             "loss": case.loss,
             "buffer_bytes": case.buffer_bytes,
             "incast": case.is_incast,
+            "background": case.background,
             "limit_seconds": self.limit_seconds,
             "tcp_limit_bps": self.tcp_limit_bps,
             "compute_seconds": fmean(self.methods["compute"].step_seconds),
@@ -163,6 +178,7 @@ class CaseResult:
             "packets_lost_at_random": method.lost_at_random,
             "packets_dropped": method.dropped,
             "packets": method.packets,
+            "core_loss_share": method.core_loss_share,
             "cpu_load": fmean(method.cpu_load),
             "worker_cpu_seconds_per_step": method.cpu_seconds / len(method.step_seconds),
             "switch_cpu_seconds_per_step": method.switch_cpu_seconds / len(method.step_seconds),

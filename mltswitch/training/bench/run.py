@@ -47,13 +47,19 @@ class WorkerProcess(Protocol):
 
 
 class Network(Protocol):
-    """Hosts around one switch: `mltswitch.lab.Star`."""
+    """Hosts around one switch, or between leaves and spines: `mltswitch.lab.Star`, `LeafSpine`."""
 
     def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[WorkerProcess]:
         """A process on host 0, 1, …, ended with the block."""
 
     def addresses(self, host: int) -> tuple[str, ...]:
-        """Of a host."""
+        """Of a host, one a path."""
+
+    def routed_address(self, host: int) -> str:
+        """Of a host, for whoever does not choose paths."""
+
+    def leaf_of(self, host: int) -> int:
+        """The switch that a host hangs on."""
 
     def set_rate(self, bits_per_second: int) -> None:
         """Of every port and line."""
@@ -93,6 +99,13 @@ class Settings:
     colocated: int | None = None
     """The worker that adds up all gradients."""
     continues: bool = False
+    rivals: int = 0
+    """Hosts behind those, whose flows are other people's; an even number."""
+
+    @property
+    def hosts(self) -> int:
+        """Workers, servers and rivals."""
+        return self.workers + self.servers + self.rivals
 
     def check(self) -> None:
         """Raises UserInputError for what is unknown or makes no sense, MachineError for missing packages."""
@@ -124,7 +137,7 @@ class Team:
         self.settings = settings
         self._processes = processes
         self.own_round_trip_seconds = network.round_trip_seconds()
-        master = f"{network.addresses(0)[0]}:{MASTER_PORT}"
+        master = f"{network.routed_address(0)}:{MASTER_PORT}"
         answers = self.ask(
             "join",
             [{"rank": rank} for rank in range(settings.workers)],
@@ -186,14 +199,15 @@ class Team:
         methods = {"compute": Contender(method="compute"), **contenders}
         found = {name: Method(name) for name in methods}
         missing = {name: Counter[int]() for name in methods}
-        with ExitStack() as servers:
+        with ExitStack() as others:
             opened = {
-                name: self._open(name, number, contender, case, servers)
+                name: self._open(name, number, contender, case, others)
                 for number, (name, contender) in enumerate(methods.items())
             }
             for name in methods:
                 self._steps(name, warm_up)
             self.network.set_loss(case.loss)
+            self._start_rivals(case, others)
             blocks = -(-steps // block)
             for done in range(blocks):
                 turn = done % len(methods)
@@ -227,7 +241,11 @@ class Team:
             "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
             **contender.config,
         }
-        addresses = map(self.network.addresses, range(self.settings.workers + self.settings.servers))
+        network, nodes = self.network, range(self.settings.workers + self.settings.servers)
+        addresses = [
+            network.addresses(host) if contender.is_sprayed else (network.routed_address(host),)
+            for host in nodes
+        ]
         configs = [
             config | {"addresses": at, "listen": f"{at[0]}:{CONTROL_PORT + number}"} for at in addresses
         ]
@@ -243,6 +261,30 @@ class Team:
             ddp=dict(contender.ddp),
             pause_seconds=case.pause_seconds,
         )[0]
+
+    def _start_rivals(self, case: Case, stack: ExitStack) -> None:
+        """Each to those of the other leaf; they end with the stack."""
+        if not case.background:
+            return
+        network, settings = self.network, self.settings
+        hosts = range(settings.hosts - settings.rivals, settings.hosts)
+        bits_per_second = 2 * case.background * case.rate_bps / len(hosts)
+        processes = []
+        for host in hosts:
+            words = [
+                network.routed_address(host),
+                bits_per_second,
+                case.background_divisor,
+                settings.seed + host,
+            ]
+            far = [other for other in hosts if network.leaf_of(other) != network.leaf_of(host)]
+            words += map(network.routed_address, far)
+            command = [sys.executable, "-m", "mltswitch.training.bench.rivals", *map(str, words)]
+            processes.append(stack.enter_context(network.start(host, command)))
+        for process in processes:
+            process.answer()
+        for process in processes:
+            process.tell("go")
 
     def _serve(self, configs: Sequence[Mapping[str, Any]], stack: ExitStack) -> dict[str, Any]:
         """Start the servers of one contender, which end by themselves; options of its `MltState`."""
@@ -282,6 +324,8 @@ class Team:
             method.packets += queue["important"] + queue["unimportant"]
             method.dropped += queue["important_dropped"] + queue["unimportant_dropped"]
         method.packets += counts["random_lost"]
+        method.core_packets += counts["core_offered"]
+        method.core_dropped += counts["core_dropped"]
         method.switch_cpu_seconds += counts["cpu_seconds"] - switch_seconds
         for answer in answers:
             missing.update({int(layer): count for layer, count in answer["missing"].items()})

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from mltswitch.profile import import_torch
 from mltswitch.training.tolerance import BUNDLED, TrainingTask, load_task
 
 if TYPE_CHECKING:
@@ -17,13 +18,20 @@ WIDTHS: Final = (64, 512, 512, 512, 10)
 PAUSE: Final = "pause"
 """Gradients of that size after a fixed pause, for which no processor computes; it learns nothing."""
 PAUSE_SECONDS: Final = 0.02
+SHAPE: Final = "shape:"
+"""What the name of a task that has only the shape of a model begins with; see `shape_task`."""
 TASKS: Final = ("digits", WIDE, "textures", *sorted({*BUNDLED} - {"digits", "textures"}), PAUSE)
 
 
 def load_bench_task(name: str) -> TrainingTask:
-    """One of `TASKS`, or what `load_task` takes; raises what that does."""
+    """One of `TASKS`, a shape, or what `load_task` takes; raises what that does."""
     if name == WIDE:
         return replace(load_task("digits"), model=_wide)
+    if name.startswith(SHAPE):
+        import_torch()
+        from mltswitch.training.bench.shapes import shape_task
+
+        return shape_task(name)
     if name == PAUSE:
         return replace(load_task("digits"), model=_pausing, loss=_pause, metric=lambda _: 0.0)
     return load_task(name)

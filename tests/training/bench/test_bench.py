@@ -59,6 +59,21 @@ class Worker:
         return {"digest": str(self.rank) if name == "compute" else "same"}
 
 
+class Rival(Worker):
+    """Listens, and is told to go."""
+
+    def __init__(self) -> None:
+        self.is_asked = False
+
+    def answer(self) -> dict[str, Any]:
+        self.is_asked = True
+        return {}
+
+    def tell(self, line: str) -> None:
+        assert self.is_asked
+        assert line == "go"
+
+
 class Network:
     """Notes what it is told."""
 
@@ -66,10 +81,14 @@ class Network:
         self.failing = failing
         self.workers: list[Worker] = []
         self.losses: list[float] = []
+        self.rivals: list[tuple[int, Sequence[str]]] = []
         self.served: list[tuple[int, Sequence[str]]] = []
         self.log: list[tuple[Any, ...]] = []
 
     def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[Worker]:
+        if "mltswitch.training.bench.rivals" in command:
+            self.rivals.append((host, command[3:]))
+            return nullcontext(Rival())
         if "serve" in command:
             self.served.append((host, command))
             return nullcontext(Worker(self, host))
@@ -79,6 +98,12 @@ class Network:
 
     def addresses(self, host: int) -> tuple[str, ...]:
         return (f"10.1.0.{host + 1}",)
+
+    def routed_address(self, host: int) -> str:
+        return f"10.9.0.{host + 1}"
+
+    def leaf_of(self, host: int) -> int:
+        return host % 2
 
     def set_rate(self, bits_per_second: int) -> None:
         self.log.append(("rate", bits_per_second))
@@ -99,7 +124,8 @@ class Network:
 
     def report(self) -> dict[str, Any]:
         queue = {"important": 60, "unimportant": 40, "important_dropped": 1, "unimportant_dropped": 2}
-        return {"cpu_seconds": 1.0, "random_lost": 5, "queues": [queue]}
+        core = {"core_offered": 200, "core_dropped": 3}
+        return {"cpu_seconds": 1.0, "random_lost": 5, "queues": [queue], **core}
 
 
 def settings(**changes: Any) -> Settings:
@@ -134,6 +160,7 @@ def test_losses_are_counted_by_class(result: CaseResult) -> None:
     assert ours.delivered_share == pytest.approx(1 - 4000 / (ELEMENTS * steps))
     assert result.methods["gloo"].missing_share == ()
     assert (ours.packets, ours.lost_at_random, ours.dropped) == (2 * 105, 10, 6)
+    assert ours.core_loss_share == pytest.approx(3 / 200)
 
 
 @pytest.mark.torch
@@ -218,6 +245,31 @@ def test_a_worker_that_fails_is_named() -> None:
         pytest.raises(MachineError, match="worker 1: steps: rank 0 is gone"),
     ):
         team.run(CASE, BLOCK, lambda _what, _done, _all: None)
+
+
+@pytest.mark.torch
+def test_rivals_send_to_the_other_leaf_and_share_the_load() -> None:
+    network = Network()
+    busy = replace(CASE, background=0.3, background_divisor=64)
+    with running_team(network, settings(workers=2, servers=1, rivals=4)) as team:
+        team.run(CASE, BLOCK, lambda *_: None, {})
+        assert not network.rivals
+        team.run(busy, BLOCK, lambda *_: None, {})
+    assert [host for host, _ in network.rivals] == [3, 4, 5, 6]
+    own, load, divisor, _, *targets = network.rivals[0][1]
+    assert (own, divisor, targets) == ("10.9.0.4", "64", ["10.9.0.5", "10.9.0.7"])
+    assert float(load) == pytest.approx(2 * 0.3 * CASE.rate_bps / 4)
+
+
+@pytest.mark.torch
+def test_who_does_not_spray_has_the_routed_address_alone() -> None:
+    network = Network()
+    contenders = {"gloo": Contender(method="mlt", is_sprayed=False), "mlt": Contender(method="mlt")}
+    with running_team(network, settings()) as team:
+        team.run(CASE, BLOCK, lambda *_: None, contenders)
+    _, routed, sprayed = (r["config"] for r in network.workers[1].requests if r["do"] == "open")
+    assert (routed["addresses"], routed["listen"].partition(":")[0]) == (["10.9.0.2"], "10.9.0.2")
+    assert (sprayed["addresses"], sprayed["listen"].partition(":")[0]) == (["10.1.0.2"], "10.1.0.2")
 
 
 def test_time_to_accuracy_is_smoothed() -> None:

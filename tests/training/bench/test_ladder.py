@@ -59,10 +59,27 @@ def test_it_is_made_of_bsp_over_mlt(option: tuple[str, str], capsys: pytest.Capt
     assert "(expected bsp over mlt without servers)" in said_
 
 
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        (["--background", "0.2"], "--background: "),
+        (["--spines", "2", "--workers", "16", "--servers", "1"], "--spines: "),
+    ],
+)
+def test_two_tiers_have_conditions(
+    options: list[str], where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "bench", *options])
+    assert ended.value.code == 2
+    assert where in capsys.readouterr().err
+
+
 @pytest.mark.root
 @pytest.mark.lab
 @pytest.mark.torch
-def test_every_rung_trains(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("spines", [0, 2])
+def test_every_rung_trains(spines: int, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     try:
@@ -70,14 +87,17 @@ def test_every_rung_trains(capsys: pytest.CaptureFixture[str]) -> None:
     except MachineError as error:
         pytest.skip(str(error))
     options = ["--workers", "2", "--steps", "5", "--loss", "0.01", "--rate", "20Mbps", "--no-incast"]
+    if spines:
+        options += ["--model", "shape:vgg16/4000@0.05", "--spines", str(spines), "--background", "0.2"]
+    names = [*rungs(GRADIENT_DSCP, has_paths=bool(spines))]
     with pytest.raises(SystemExit) as ended:
         main(["train", "bench", "--ladder", *options, "--json"])
     assert not ended.value.code
     case = json.loads(capsys.readouterr().out)["cases"][0]
-    assert [entry["method"] for entry in case["methods"]] == NAMES
+    assert [entry["method"] for entry in case["methods"]] == names
     assert all(entry["ranks_agree"] for entry in case["methods"])
-    assert [rung["name"] for rung in case["ladder"]] == NAMES
+    assert [rung["name"] for rung in case["ladder"]] == names
     by_name = {entry["method"]: entry for entry in case["methods"]}
-    for name, rung in zip(NAMES, case["ladder"], strict=True):
+    for name, rung in zip(names, case["ladder"], strict=True):
         assert rung["step_seconds"] == by_name[name]["step_seconds"] > case["limit_seconds"]
     assert by_name["tcp"]["missing_share_by_class"] == [0.0, 0.0], "it is lossless"
