@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Self
@@ -277,6 +277,12 @@ def stream_until(sends: bool, until_ns: int, name: str, peer: str, size_bytes: i
     return round(size_bytes * (arrived + sum(each.arrived_packets for each in progress)) / packets)
 
 
+def streams_until(sends: bool, until_ns: int, pairs: Sequence[tuple[str, str]], size_bytes: int) -> list[int]:
+    """`stream_until` over several pairs of a sender and a receiver, of which this process has one end."""
+    ends = [pair if sends else pair[::-1] for pair in pairs]
+    return together(*(partial(stream_until, sends, until_ns, *end, size_bytes, "default") for end in ends))
+
+
 def there_and_back(calls: bool, name: str, peer: str, size_bytes: int, count: int) -> dict[str, Any]:
     """A tensor to the peer and one back, again and again; memory for the next one is posted ahead."""
     tensor = random_tensor(size_bytes, 0)
@@ -361,9 +367,16 @@ def scatter(
     at_ns: int, names: Sequence[str], peer: str, size_bytes: int, channel: str
 ) -> dict[str, list[Any]]:
     """At that instant, a tensor to one peer from each of these agents of this process."""
+    return scatter_pairs(at_ns, [(name, peer) for name in names], size_bytes, channel)
+
+
+def scatter_pairs(
+    at_ns: int, pairs: Sequence[tuple[str, str]], size_bytes: int, channel: str = "default"
+) -> dict[str, list[Any]]:
+    """At that instant, a tensor over each pair of an agent of this process and a peer."""
     tensor = random_tensor(size_bytes, 0)
     wait_until(at_ns)
-    posted = [post(name, peer, tensor, sends=True, channel=channel) for name in names]
+    posted = [post(name, peer, tensor, sends=True, channel=channel) for name, peer in pairs]
     ended = [transfer.wait().statistics for transfer in posted]
     return {
         "packets": [entry.packets for entry in ended],

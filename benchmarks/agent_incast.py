@@ -29,6 +29,20 @@ case: 800 Mbit/s, 2 ms, 1 %, where a flow's fair share is more than cubic can ca
     switch_late_us_max_CASE                 how late the switch handed on a packet at worst: noise
     ours_p10_missing_share_CASE             of the packets, at completion
 
+More crowds, at 100 Mbit/s a port without random loss (agent_crowd.py):
+
+    p99_ratio_to_limit_16to1, p50_ratio_to_limit_16to1    sixteen senders of 128 KB
+    p99_ratio_to_limit_8to2, p50_ratio_to_limit_8to2      eight senders to each of two receivers at once
+    others_p99_ratio_to_limit_slow_sender   seven senders beside one with a twentieth of its share; the limit
+                                            is that of the seven
+    jain_two_jobs, jain_flows_of_two_jobs, port_share_two_jobs
+                                            two agents of one host, which know nothing of each other
+    share_beside_cubic, port_share_beside_cubic
+                                            four senders of ours and four of cubic in one queue: 1 is half
+    core_loss_share, uplinks_share, jain_thin_uplinks
+                                            eight pairs across two spines with 4:1 uplinks, sprayed: packets
+                                            dropped there, and goodput over the uplinks' rate
+
 and for each transport (ours_p0 and ours_p10 with loss bounds 0 and 10 %, cubic, bbr) and CASE (128k_loss0,
 128k_loss01pct, 128k_loss1pct, 4m_loss1pct_rtt2ms)
 
@@ -47,6 +61,7 @@ from typing import Any, Final
 
 import click
 
+from benchmarks.agent_crowd import crowds
 from benchmarks.agent_network import StarEnds, percentile, running_star_ends
 from benchmarks.figures import print_figures
 from mltswitch.documents import load_document
@@ -252,7 +267,7 @@ def measure(*, quick: bool) -> dict[str, float]:
     fixed["cubic_can_carry_mbps"] = (
         MATHIS * MSS_BYTES * 8 / (large.round_trip_seconds * sqrt(large.loss)) / 1e6
     )
-    return figures(found) | fixed
+    return figures(found) | fixed | crowds(quick=quick)
 
 
 @click.command()

@@ -175,3 +175,28 @@ def tcp_there_and_back(calls: bool, size_bytes: int, count: int) -> dict[str, An
             connection.sendall(data)
         seconds.append(time.perf_counter() - started)
     return {"seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
+
+
+def tcp_give_until(until_ns: int, congestion_control: str, senders: Sequence[int]) -> None:
+    """From each sender as much as goes until that instant."""
+    data = memoryview(bytes(CHUNK_BYTES))
+    with selectors.DefaultSelector() as selector:
+        for number in senders:
+            _connections[congestion_control, number].setblocking(False)
+            selector.register(_connections[congestion_control, number], selectors.EVENT_WRITE)
+        while time.monotonic_ns() < until_ns:
+            for key, _ in selector.select(LOOK_SECONDS):
+                with suppress(BlockingIOError):
+                    key.fileobj.send(data)  # type: ignore[union-attr]  # a socket
+
+
+def tcp_take_until(until_ns: int, congestion_control: str, senders: Sequence[int]) -> int:
+    """Bytes that have come from all senders until that instant."""
+    buffer, count = bytearray(CHUNK_BYTES), 0
+    with selectors.DefaultSelector() as selector:
+        for number in senders:
+            selector.register(_connections[congestion_control, number], selectors.EVENT_READ)
+        while time.monotonic_ns() < until_ns:
+            for key, _ in selector.select(LOOK_SECONDS):
+                count += key.fileobj.recv_into(buffer)  # type: ignore[union-attr]  # a socket
+    return count

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from mltswitch import __version__
+from mltswitch.cli.advise import advise_command
 from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange, parsed
@@ -24,7 +25,7 @@ from mltswitch.report import Training, TrainingCase, plotly_script, training_rep
 from mltswitch.sweep import parse_numbers
 from mltswitch.training.agents import serve
 from mltswitch.training.bench import GRADIENT_DSCP, TASKS, Case, CaseResult, Settings, running_team
-from mltswitch.training.bench.ladder import GLOO, ladder_of, rungs, said
+from mltswitch.training.bench.ladder import GLOO, advice, advice_on, ladder_of, rungs, said
 from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds, parse_bps, parse_bytes
 
 LOSSES: Final = "0,0.0001,0.001,0.005,0.01"
@@ -53,6 +54,7 @@ def train() -> None:
 
 
 train.add_command(simulate_command)
+train.add_command(advise_command)
 
 
 @train.command(
@@ -307,6 +309,7 @@ def _print_ladder(result: CaseResult) -> None:
     columns = ("rung", "step [ms] #", "times gloo's better #", "over the rung before [%] #", "")
     console().print(table(f"The ladder, {result.case.name} (measured)", columns, rows))
     click.echo(said(ladder))
+    click.echo(advice(ladder))
 
 
 def _page(settings: Settings, results: Sequence[CaseResult]) -> str:
@@ -365,6 +368,9 @@ def _print(settings: Settings, results: Sequence[CaseResult], output: Path | Non
             ours, theirs = settings.transport, "gloo"
             ratio = result.communication_seconds(theirs) / result.communication_seconds(ours)
             click.echo(f"Communication time of gloo over ours: {ratio:.2f}")
+            steps = {name: fmean(method.step_seconds) for name, method in result.methods.items()}
+            best = min(each for name, each in steps.items() if name.startswith(theirs))
+            click.echo(advice_on(ours, best / steps[ours]))
         if max(fmean(result.methods[name].cpu_load) for name in _exchanging(result)) > BUSY:
             click.echo("The processors were the limit, and not the link: lower --rate, or take fewer workers")
         apart = [name for name in _exchanging(result) if not result.methods[name].ranks_agree]

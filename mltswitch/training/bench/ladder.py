@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mltswitch.training.bench.results import CaseResult, Contender
 from mltswitch.training.bench.run import CONTROL_DSCP
-from mltswitch.units import format_ratio, format_seconds
+from mltswitch.units import format_ratio
 
 CLEAR: Final = 0.03
 """Share of a step by which a rung must differ from the one before to be said to pay, or to cost."""
@@ -33,7 +33,9 @@ class Rung:
         return "pays" if self.gain > 0 else "costs"
 
 
-def rungs(gradient_dscp: Sequence[int], *, has_paths: bool = False) -> dict[str, Contender]:
+def rungs(
+    gradient_dscp: Sequence[int], *, has_paths: bool = False, control_dscp: int = CONTROL_DSCP
+) -> dict[str, Contender]:
     """From gloo up, each with all that those before it have.
 
     `spraying` is a rung where there are paths to choose from; before it, flows go where they are routed.
@@ -43,7 +45,7 @@ def rungs(gradient_dscp: Sequence[int], *, has_paths: bool = False) -> dict[str,
 
     def config(points: Sequence[int], importance: str, law: str) -> dict[str, Any]:
         return {
-            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [*points]},
+            "classes": {"control_dscp": control_dscp, "gradient_dscp": [*points]},
             "defaults": {"importance": importance},
             "mlt": {"rate_control": law},
         }
@@ -82,11 +84,23 @@ def ladder_of(result: CaseResult) -> tuple[Rung, ...]:
 
 def said(ladder: Sequence[Rung]) -> str:
     """Which rungs pay, and which cost, in one line."""
-    best = max(ladder, key=lambda rung: rung.over_gloo)
     parts = []
     for verdict in ("pays", "costs"):
         found = [rung for rung in ladder if rung.verdict == verdict]
         named = ", ".join(f"{rung.name} ({format_ratio(abs(rung.gain or 0.0))})" for rung in found)
         parts += [f"{verdict}: {named}"] if found else []
-    ending = f"best: {best.name}, {format_seconds(best.step_seconds)} a step"
-    return "; ".join([*parts, ending, f"{best.over_gloo:.2f} times gloo's better topology"])
+    return "; ".join(parts) or "no rung differs clearly from the one before"
+
+
+def advice(ladder: Sequence[Rung]) -> str:
+    """What to train with here, in one line."""
+    best = max((rung for rung in ladder if rung.name not in GLOO), key=lambda rung: rung.over_gloo)
+    return advice_on(best.name, best.over_gloo)
+
+
+def advice_on(name: str, over_gloo: float) -> str:
+    """The same, where one thing of ours was measured: its name, and gloo's step over its own."""
+    if over_gloo < 1 + CLEAR:
+        how = f"{name}, the fastest of ours, makes a step {over_gloo:.2f} times as fast"
+        return f"Stay with gloo (NCCL with GPUs): {how}"
+    return f"Take {name}: a step is {over_gloo:.2f} times as fast as with gloo"

@@ -121,9 +121,14 @@ class CaseResult:
     target: float
     methods: Mapping[str, Method]
 
+    @property
+    def compute_seconds(self) -> float:
+        """Mean step that exchanges nothing."""
+        return fmean(self.methods["compute"].step_seconds)
+
     def communication_seconds(self, method: str) -> float:
         """Mean step less the mean step that exchanges nothing."""
-        return fmean(self.methods[method].step_seconds) - fmean(self.methods["compute"].step_seconds)
+        return fmean(self.methods[method].step_seconds) - self.compute_seconds
 
     @property
     def volume_bits(self) -> float:
@@ -160,7 +165,7 @@ class CaseResult:
             "background": case.background,
             "limit_seconds": self.limit_seconds,
             "tcp_limit_bps": self.tcp_limit_bps,
-            "compute_seconds": fmean(self.methods["compute"].step_seconds),
+            "compute_seconds": self.compute_seconds,
             "methods": [self._document(name) for name in self.methods if name != "compute"],
         }
 

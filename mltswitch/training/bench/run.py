@@ -137,18 +137,30 @@ class Team:
         self.settings = settings
         self._processes = processes
         self.own_round_trip_seconds = network.round_trip_seconds()
-        master = f"{network.routed_address(0)}:{MASTER_PORT}"
-        answers = self.ask(
+        self.target: float = self.meet(f"{network.routed_address(0)}:{MASTER_PORT}")[0]["target"]
+
+    def meet(self, master: str) -> list[dict[str, Any]]:
+        """All workers become ranks, and take the task."""
+        return self.ask(
             "join",
-            [{"rank": rank} for rank in range(settings.workers)],
-            world=settings.workers,
+            [{"rank": rank} for rank in range(self.settings.workers)],
+            world=self.settings.workers,
             master=master,
             interface=INTERFACE,
             folder=str(Path.cwd()),
-            task=settings.task,
-            seed=settings.seed,
+            task=self.settings.task,
+            seed=self.settings.seed,
         )
-        self.target: float = answers[0]["target"]
+
+    def agent_fields(self, case: Case) -> dict[str, Any]:
+        """Of every agent in a case."""
+        return {
+            "line_rate": case.rate_bps,
+            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": case.gradient_dscp},
+            "queue": round((MARKED_SHARE if case.has_plan else 1) * case.buffer_bytes),
+            "plaintext": True,
+            "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
+        }
 
     def ask(
         self, do: str, each: Sequence[Mapping[str, Any]] | None = None, **same: Any
@@ -233,14 +245,7 @@ class Team:
     def _open(
         self, name: str, number: int, contender: Contender, case: Case, servers: ExitStack
     ) -> dict[str, Any]:
-        config = {
-            "line_rate": case.rate_bps,
-            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": case.gradient_dscp},
-            "queue": round((MARKED_SHARE if case.has_plan else 1) * case.buffer_bytes),
-            "plaintext": True,
-            "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
-            **contender.config,
-        }
+        config = {**self.agent_fields(case), **contender.config}
         network, nodes = self.network, range(self.settings.workers + self.settings.servers)
         addresses = [
             network.addresses(host) if contender.is_sprayed else (network.routed_address(host),)

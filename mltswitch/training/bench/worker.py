@@ -14,11 +14,12 @@ import socket
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final
 
 import torch
@@ -33,6 +34,8 @@ from mltswitch.training.pytorch.hook import MltState, mlt_hook
 from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.tolerance import TrainingTask
 
+MOST_SAID: Final = 300
+"""Characters of an error."""
 PATIENCE: Final = timedelta(seconds=120)
 """For one collective of gloo, and for one exchange of ours."""
 
@@ -62,7 +65,7 @@ class Worker:
         try:
             answer: dict[str, Any] = getattr(self, do)(**request)
         except (MltswitchError, OSError, RuntimeError, ValueError) as error:
-            return {"error": f"{do}: {error}".splitlines()[0]}
+            return {"error": shorten(f"{do}: {error}", MOST_SAID)}
         return answer
 
     def join(
@@ -71,14 +74,27 @@ class Worker:
         """Become a rank; rank 0 listens at `master`, and a task of the user's is found from `folder`."""
         os.chdir(folder)
         os.environ["GLOO_SOCKET_IFNAME"] = interface
-        torch.set_num_threads(1)
-        self._task: TrainingTask = load_bench_task(task)
-        self._rank, self._world, self._seed = rank, world, seed
         dist.init_process_group(
             "gloo", init_method=f"tcp://{master}", rank=rank, world_size=world, timeout=PATIENCE
         )
+        self.adopt(rank, world)
+        return self.take(task, seed)
+
+    def adopt(self, rank: int, world: int) -> None:
+        """Be a rank of the process group that there is."""
+        torch.set_num_threads(1)
+        self._rank, self._world = rank, world
         _use_cubic()
+
+    def take(self, task: str, seed: int) -> dict[str, Any]:
+        """What is trained from now on, and from which seed."""
+        self._task: TrainingTask = load_bench_task(task)
+        self._seed = seed
         return {"target": self._task.target}
+
+    def agent_fields(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Of this rank's agents, where a request tells these."""
+        return told
 
     def open(
         self,
@@ -104,7 +120,11 @@ class Worker:
         module = self._task.model()
         model: torch.nn.Module = module
         state: Rank | None = None
-        own = {"config": AgentConfig(**config), "deadline_seconds": PATIENCE.total_seconds(), **options}
+        own = {
+            "config": AgentConfig(**self.agent_fields(config)),
+            "deadline_seconds": PATIENCE.total_seconds(),
+            **options,
+        }
         if method == "forward":
             state = MltForward(module, self._task.optimizer, **own)
             optimizer = state.optimizer

@@ -72,7 +72,7 @@ class MltState(Rank):
 
     def observe_loss(self, loss: float | torch.Tensor) -> None:
         """Of this step's batch, before its backward pass: as it falls, `osp` synchronizes more later."""
-        self._loss = float(loss)
+        self._loss = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
     def drain(self) -> None:
         """The parameters get all ranks' gradients, those that come later, too.

@@ -8,7 +8,7 @@ from mltswitch.cli import main
 from mltswitch.errors import MachineError
 from mltswitch.lab.programs import need
 from mltswitch.training.bench import GRADIENT_DSCP, Case, CaseResult, Method
-from mltswitch.training.bench.ladder import ladder_of, rungs, said
+from mltswitch.training.bench.ladder import advice, ladder_of, rungs, said
 
 NAMES = [*rungs(GRADIENT_DSCP)]
 
@@ -36,18 +36,31 @@ def test_each_rung_stands_beside_the_one_before_and_gloos_better_topology() -> N
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "line"),
+    ("milliseconds", "line", "advised"),
     [
-        ({}, "best: gloo-ring, 100 ms a step; 1.00 times gloo's better topology"),
+        (
+            {},
+            "no rung differs clearly from the one before",
+            "Stay with gloo (NCCL with GPUs): tcp, the fastest of ours, makes a step 1.00 times as fast",
+        ),
         (
             {"queues": 80.0, "credit": 79.0, "forward": 88.0},
-            "pays: queues (25 %); costs: forward (10.2 %); best: credit, 79 ms a step; "
-            "1.27 times gloo's better topology",
+            "pays: queues (25 %); costs: forward (10.2 %)",
+            "Take credit: a step is 1.27 times as fast as with gloo",
+        ),
+        (
+            {"gloo_star": 70.0, "credit": 79.0},
+            "pays: credit (26.6 %); costs: forward (21 %)",
+            "Stay with gloo (NCCL with GPUs): credit, the fastest of ours, makes a step 0.89 times as fast",
         ),
     ],
 )
-def test_one_line_says_which_rung_pays(milliseconds: dict[str, float], line: str) -> None:
-    assert said(ladder_of(_result(**milliseconds))) == line
+def test_lines_say_which_rung_pays_and_what_to_do(
+    milliseconds: dict[str, float], line: str, advised: str
+) -> None:
+    ladder = ladder_of(_result(**milliseconds))
+    assert said(ladder) == line
+    assert advice(ladder) == advised
 
 
 @pytest.mark.parametrize("option", [("--sync", "osp"), ("--transport", "tcp"), ("--servers", "1")])

@@ -1,0 +1,132 @@
+"""`mltswitch train advise`: whether a job gains by MLT on the user's own hosts, and by which of its parts."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from mltswitch.cli.agent_options import load_settings
+from mltswitch.cli.bars import progress_bar
+from mltswitch.cli.numbers import NumberRange
+from mltswitch.cli.output import json_option, print_json
+from mltswitch.profile import import_torch, resolve_profile
+from mltswitch.training.bench.ladder import GLOO, advice, said
+from mltswitch.units import format_bps, format_ratio, format_seconds
+
+if TYPE_CHECKING:
+    from mltswitch.training.bench.advise import Advice
+
+SHORT: Final = 10.0
+"""Seconds: below, a ladder says nothing that noise does not."""
+
+
+@click.command(
+    "advise",
+    epilog="\b\nExamples:\n"
+    "  torchrun --nnodes 4 --nproc-per-node 1 --rdzv-endpoint host1:29400 --no-python \\\n"
+    "    mltswitch train advise --model resnet50 --step 0.25 -c agent.yaml\n"
+    "  MASTER_ADDR=host1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=2 \\\n"
+    "    mltswitch train advise --model my-model.yaml --step 0.4 --plaintext --json",
+)
+@click.option("--model", required=True, metavar="NAME|FILE", help="Profile: a bundled one, or your model's.")
+@click.option(
+    "--step",
+    "compute_seconds",
+    type=NumberRange(0, 1e4),
+    required=True,
+    metavar="SECONDS",
+    help="Computing of one step, without exchange.",
+)
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="MLTSWITCH_AGENT_CONFIG",
+    metavar="FILE",
+    help="This host's agent; MLTSWITCH_AGENT_CONFIG, or its address towards the first rank.",
+)
+@click.option("--plaintext", is_flag=True, help="Without a file: no keys, on a network that is yours alone.")
+@click.option("--loss-bound", type=NumberRange(0, 0.99), default=0.1, help="Gradients that may miss; 0.1.")
+@click.option(
+    "--seconds", type=NumberRange(SHORT, 3600), default=60.0, metavar="SECONDS", help="In all, about; 60."
+)
+@json_option
+def advise_command(
+    model: str,
+    compute_seconds: float,
+    config: Path | None,
+    plaintext: bool,
+    loss_bound: float,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Say whether a job gains by MLT on these hosts.
+
+    Start it on every host as you start the job, one rank a host: by torchrun, or with MASTER_ADDR,
+    MASTER_PORT, RANK and WORLD_SIZE. It measures the network by TCP, and then a model of yours' shape by gloo
+    and by the parts of MLT, one added to the other; the first rank says in five lines what it found. Needs
+    torch, TCP ports 20811 to 20820 between the hosts, and UDP.
+    """
+    settings = None if config is None else load_settings(config, {})
+    import_torch()
+    from mltswitch.training.bench.advise import advise
+
+    with progress_bar() as advance:
+        found = advise(
+            model,
+            compute_seconds,
+            config=settings,
+            plaintext=plaintext,
+            loss_bound=loss_bound,
+            seconds=seconds,
+            advance=advance,
+        )
+    if found is None:
+        return
+    if as_json:
+        figures = found.result.document() | {
+            "links": found.links,
+            "divisor": found.divisor,
+            "ladder": found.ladder,
+            "advice": advice(found.ladder),
+        }
+        print_json({"kind": "measured", "model": model, **figures})
+        return
+    for line in _lines(model, found):
+        click.echo(line)
+
+
+def _about(value: float) -> float:
+    """With as many digits as a measurement has."""
+    return float(f"{value:.3g}")
+
+
+def _lines(model: str, found: "Advice") -> Iterator[str]:
+    """What was measured of the network, of the model, of each rung; what pays; and what to do."""
+    links, ladder, divisor, profile = found.links, found.ladder, found.divisor, resolve_profile(model)
+    parts = [f"{links.hosts} hosts: a flow alone has {format_bps(_about(links.alone_bps))}"]
+    if links.others_share is not None:
+        parts[0] += f" of a line of {format_bps(_about(links.line_bps or 0.0))}"
+    parts += [
+        f"{format_bps(_about(links.ring_bps))} where each host sends to the next",
+        f"{format_bps(_about(links.incast_bps))} come where all send to one",
+        f"a tenth of the time {format_ratio(links.steadiness)} of its rate",
+        f"round trip {format_seconds(links.round_trip_seconds)}",
+        f"{format_ratio(links.loss_share)} lost",
+    ]
+    yield ", ".join(parts)
+    parts = [f"{profile.name}: {_about(profile.total_bytes / 1e6):g} MB of gradients"]
+    if divisor > 1:
+        parts.append(f"measured {divisor} times smaller")
+    parts += [
+        f"computing {format_seconds(found.result.compute_seconds * divisor)} a step",
+        f"the link alone {format_seconds(found.result.limit_seconds * divisor)}",
+    ]
+    yield ", ".join(parts)
+    steps = {rung.name: rung.step_seconds * divisor for rung in ladder}
+    best = min(GLOO, key=steps.__getitem__)
+    ours = ", ".join(f"{rung.name} {rung.over_gloo:.2f}" for rung in ladder if rung.name not in GLOO)
+    yield f"{best} takes {format_seconds(steps[best])} a step; times as fast: {ours}"
+    yield said(ladder)
+    yield advice(ladder)

@@ -1,0 +1,282 @@
+"""The ladder on the user's own hosts: whether a job gains by MLT there, and by which of its parts.
+
+Every rank calls `advise`, as it would train. The first one drives a `Team` whose workers are the ranks
+themselves: requests and answers travel by a gloo group of their own.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+import torch.distributed as dist
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent import AgentConfig
+from mltswitch.profile import resolve_profile
+from mltswitch.training.bench.ladder import Rung, ladder_of, rungs
+from mltswitch.training.bench.links import Links, Prober, interface_of, own_address
+from mltswitch.training.bench.results import GRADIENT_DSCP, Case, CaseResult
+from mltswitch.training.bench.run import BLOCK, CONTROL_DSCP, WARM_UP, Settings, Team, WorkerProcess
+from mltswitch.training.bench.tasks import SHAPE
+from mltswitch.training.bench.worker import PATIENCE, Worker
+from mltswitch.training.job import ELEMENT_BYTES
+from mltswitch.units import BITS_PER_BYTE
+
+LOOPBACK: Final = "127."
+LOOPBACKS: Final = 250
+LEAST_RANKS: Final = 2
+STEP_SECONDS: Final = 0.2
+"""Of a step that is measured, about: as small as it may be without being all fixed costs."""
+LADDER_SHARE: Final = 0.7
+"""Of the time, for the ladder; the network, meetings and openings have the rest."""
+LADDER_METHODS: Final = 10
+"""Its rungs, and computing alone."""
+MOST_BLOCKS: Final = 20
+MOST_ELEMENTS: Final = 8_000_000
+"""All rungs have a model, gradients and vectors at once: some 2 GB."""
+END: Final = ""
+"""In place of a request: there are no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What was found; the same minutes, the same bytes."""
+
+    links: Links
+    divisor: int
+    """The model that was exchanged is so many times smaller than the user's, and computes as much shorter."""
+    result: CaseResult
+    ladder: Sequence[Rung]
+
+
+class _Remote:
+    """A rank as a worker: the first one's own, or another's over the network."""
+
+    def __init__(self, rank: int, worker: Worker, group: dist.ProcessGroup) -> None:
+        self._rank = rank
+        self._worker = worker
+        self._group = group
+        self._line = END
+
+    def tell(self, line: str) -> None:
+        """A request; the first one's own waits until its answer is asked for; all others have theirs then."""
+        if self._rank:
+            dist.send_object_list([line], self._rank, self._group)
+        else:
+            self._line = line
+
+    def answer(self) -> dict[str, Any]:
+        """To the last request."""
+        if not self._rank:
+            return self._worker.answer(json.loads(self._line))
+        found: list[Any] = [None]
+        dist.recv_object_list(found, self._rank, self._group)
+        answer: dict[str, Any] = found[0]
+        return answer
+
+
+class _OwnWorker(Worker):
+    """Takes its host's own settings where a request says nothing else."""
+
+    def __init__(self, own: AgentConfig) -> None:
+        super().__init__()
+        self._own = own.model_dump(exclude_unset=True, by_alias=True)
+        self._has_own_paths = own.spraying.mode not in {None, "alias"}
+
+    def agent_fields(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Which code points are used is the request's, as are paths that are addresses."""
+        merged: dict[str, Any] = dict(self._own)
+        for field, value in told.items():
+            section = merged.get(field)
+            if field == "addresses" and self._has_own_paths:
+                continue
+            is_mixed = isinstance(section, dict) and field != "classes"
+            merged[field] = {**section, **value} if is_mixed else value  # type: ignore[dict-item]  # a dict
+        return merged
+
+    def steps(self, name: str, count: int, at_ns: int) -> dict[str, Any]:
+        """At once: hosts have no clock in common, and exchanges keep the ranks together."""
+        return super().steps(name, count, 0 * at_ns)
+
+
+class _Hosts:
+    """The ranks' network, which nobody changes here."""
+
+    def __init__(self, addresses: Sequence[Sequence[str]], links: Links) -> None:
+        self._addresses = addresses
+        self._links = links
+
+    def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[WorkerProcess]:
+        """Ranks start themselves."""
+        raise NotImplementedError(f"{command} on host {host}")
+
+    def addresses(self, host: int) -> tuple[str, ...]:
+        """Of a rank's agent."""
+        return tuple(self._addresses[host])
+
+    def routed_address(self, host: int) -> str:
+        """The first one."""
+        return self._addresses[host][0]
+
+    def leaf_of(self, _host: int) -> int:
+        """Nobody knows."""
+        return 0
+
+    def set_rate(self, bits_per_second: int) -> None:
+        """As it is."""
+
+    def set_round_trip(self, seconds: float, own_seconds: float) -> None:
+        """As it is."""
+
+    def round_trip_seconds(self) -> float:
+        """As measured."""
+        return self._links.round_trip_seconds
+
+    def set_loss(self, probability: float) -> None:
+        """As it is."""
+
+    def set_classes(
+        self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
+    ) -> None:
+        """As they are."""
+
+    def report(self) -> dict[str, Any]:
+        """Nobody counts."""
+        return {"cpu_seconds": 0.0, "random_lost": 0, "core_offered": 0, "core_dropped": 0, "queues": []}
+
+
+class _RanksTeam(Team):
+    """The ranks, which have met before."""
+
+    def meet(self, _master: str) -> list[dict[str, Any]]:
+        """They have; each takes the task."""
+        return self.ask("take", task=self.settings.task, seed=self.settings.seed)
+
+    def agent_fields(self, _case: Case) -> dict[str, Any]:
+        """Those of each host's own file."""
+        return {}
+
+
+def advise(
+    profile: str,
+    compute_seconds: float,
+    *,
+    config: AgentConfig | None = None,
+    plaintext: bool = False,
+    loss_bound: float = 0.1,
+    seconds: float = 60.0,
+    advance: Callable[[str, int, int], None] = lambda *_: None,
+) -> Advice | None:
+    """What each rung of the ladder gives on these hosts; None on all ranks but the first.
+
+    Args:
+        profile: name or file of the model's profile; the first rank's counts.
+        compute_seconds: of one step that exchanges nothing; the first rank's counts.
+        config: of this host's agent; None: its address towards the first rank.
+        plaintext: without a config, whether it may be without keys beyond loopback.
+        loss_bound: share of the gradients that may miss.
+        seconds: about how long it may take in all.
+        advance: is told what runs, and how much of how much is done.
+
+    Raises:
+        UserInputError: not started as ranks are, fewer than two, two of one address, or no such profile.
+        MachineError: a host cannot be reached, or a rank has failed.
+    """
+    missing = [
+        name for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE") if not os.environ.get(name)
+    ]
+    if missing:
+        raise UserInputError("is not set", where=missing[0], hint="start it by torchrun, on every host")
+    rank, way = int(os.environ["RANK"]), own_address(os.environ["MASTER_ADDR"])
+    elements = resolve_profile(profile).total_parameters if not rank else 0
+    if config is None:
+        own = f"127.0.0.{rank % LOOPBACKS + 1}" if way.startswith(LOOPBACK) else way
+        classes = {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP}
+        config = AgentConfig(addresses=(own,), classes=classes, plaintext=plaintext, line_rate="1Gbps")
+        config, is_told = config.resolved(), False
+    else:
+        config, is_told = config.resolved(), True
+    name = interface_of(way)
+    if name is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+    with _process_group():
+        if dist.get_world_size() < LEAST_RANKS:
+            raise UserInputError("there is one rank", where="WORLD_SIZE", expected="at least 2, one a host")
+        addresses = _gathered(config.addresses)
+        if len({each[0] for each in addresses}) < len(addresses):
+            problem = f"two have the address {addresses[rank][0]}"
+            raise UserInputError(problem, where="ranks", expected="one rank a host")
+        advance("the network", 0, 1)
+        with Prober(rank, addresses[rank][0], _gathered) as prober:
+            links = prober.measure()
+        if not is_told:
+            config = config.model_copy(update={"line_rate_bps": round(links.alone_bps)})
+        worker, group = _OwnWorker(config), dist.new_group(timeout=10 * PATIENCE)
+        worker.adopt(rank, len(addresses))
+        if rank:
+            _serve(worker, group)
+            return None
+        processes = [_Remote(number, worker, group) for number in range(len(addresses))]
+        try:
+            divisor, steps = size_of(elements, compute_seconds, links, seconds)
+            task = f"{SHAPE}{profile}/{divisor}@{compute_seconds / divisor:.9f}"
+            settings = Settings(workers=len(addresses), task=task, loss_bound=loss_bound)
+            settings.check()
+            dscp = config.classes.gradient_dscp if config.classes else GRADIENT_DSCP
+            case = Case(profile, round(links.alone_bps), links.round_trip_seconds, 0.0, 0, gradient_dscp=dscp)
+            control = config.control_dscp
+            contenders = rungs(dscp, has_paths=len(set(addresses[0])) > 1, control_dscp=control)
+            team = _RanksTeam(_Hosts(addresses, links), settings, processes)
+            result = team.run(case, steps, advance, contenders)
+        finally:
+            for process in processes:
+                process.tell(END)
+        return Advice(links, divisor, result, ladder_of(result))
+
+
+def size_of(elements: int, compute_seconds: float, links: Links, seconds: float) -> tuple[int, int]:
+    """By which a model is made smaller, and how many steps each rung takes, so that the time is enough.
+
+    A step then takes about `STEP_SECONDS`, or less where the whole model's does.
+    """
+    world = links.hosts
+    bits = 2 * (world - 1) / world * elements * ELEMENT_BYTES["float32"] * BITS_PER_BYTE
+    step_seconds = compute_seconds + bits / min(links.ring_bps, links.alone_bps)
+    divisor = max(1, round(step_seconds / STEP_SECONDS), ceil(elements / MOST_ELEMENTS))
+    affordable = seconds * LADDER_SHARE / LADDER_METHODS / (step_seconds / divisor) - WARM_UP
+    return divisor, BLOCK * min(MOST_BLOCKS, max(1, int(affordable / BLOCK)))
+
+
+def _serve(worker: Worker, group: dist.ProcessGroup) -> None:
+    """Answer the first rank's requests until there are no more."""
+    while True:
+        line: list[Any] = [None]
+        dist.recv_object_list(line, 0, group)
+        if line[0] == END:
+            return
+        dist.send_object_list([worker.answer(json.loads(line[0]))], 0, group)
+
+
+def _gathered(value: Any) -> list[Any]:
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+@contextmanager
+def _process_group() -> Iterator[None]:
+    try:
+        dist.init_process_group("gloo", timeout=PATIENCE)
+        yield
+    except (RuntimeError, OSError) as error:  # torch has many names for a peer that is gone
+        reason = str(error).partition("\n")[0]
+        raise MachineError(
+            f"the ranks have lost each other: {reason:.150}", where="torch.distributed"
+        ) from None
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()

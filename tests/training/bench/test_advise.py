@@ -1,0 +1,135 @@
+"""Advice on real hosts, which are ranks on loopback here; and how it must not be started."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mltswitch.cli import main
+from mltswitch.training.bench.ladder import rungs
+from mltswitch.training.bench.links import Links
+
+pytest.importorskip("torch")
+from mltswitch.training.bench.advise import size_of
+
+pytestmark = pytest.mark.torch
+
+COMMAND = [sys.executable, "-m", "mltswitch", "train", "advise"]
+MEETING = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+def advised(*arguments: str, files: Sequence[Path] = (), world: int = 2) -> list[tuple[int, str, str]]:
+    """Exit code, output and errors of each rank, which may have an agent's file."""
+    port, ranks = free_port(), []
+    for number in range(world):
+        values = ("127.0.0.1", str(port), str(number), str(world))
+        environment = os.environ | dict(zip(MEETING, values, strict=True))
+        if files:
+            environment["MLTSWITCH_AGENT_CONFIG"] = str(files[number])
+        ranks.append(
+            subprocess.Popen(
+                [*COMMAND, *arguments],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    try:
+        told = [rank.communicate(timeout=150) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [(rank.returncode, *each) for rank, each in zip(ranks, told, strict=True)]
+
+
+@pytest.mark.lab
+def test_five_lines_from_the_first_rank() -> None:
+    options = ["--model", "vgg16", "--step", "40", "--seconds", "10"]
+    (code, output, errors), (other_code, other_output, _) = advised(*options)
+    assert (code, other_code, other_output) == (0, 0, ""), errors
+    network, model, steps, parts, verdict = output.splitlines()
+    assert network.startswith("2 hosts: a flow alone has ")
+    assert model.startswith("vgg16: 553 MB of gradients, ")
+    assert all(f"{rung} " in steps for rung in ("tcp", "loss", "importance", "queues", "credit", "forward"))
+    assert parts
+    assert verdict.startswith(("Stay with gloo", "Take "))
+
+
+def agent_file(folder: Path, *addresses: str) -> Path:
+    path = folder / f"{addresses[0]}.json"
+    classes = {"control_dscp": 8, "gradient_dscp": [16, 24, 32]}
+    path.write_text(json.dumps({"addresses": addresses, "line_rate": "500Mbps", "classes": classes}))
+    return path
+
+
+@pytest.mark.lab
+def test_all_of_it_as_json_by_agents_of_the_hosts_own_files(tmp_path: Path) -> None:
+    files = [agent_file(tmp_path, f"127.0.1.{rank}", f"127.0.2.{rank}") for rank in (1, 2)]
+    options = ["--model", "resnet50", "--step", "0.5", "--seconds", "10", "--json"]
+    (code, output, errors), (other_code, _, _) = advised(*options, files=files)
+    assert (code, other_code) == (0, 0), errors
+    found = json.loads(output)
+    assert found["links"]["hosts"] == 2
+    assert found["divisor"] >= 1
+    names = [*rungs([16, 24, 32], has_paths=True)]
+    assert [rung["name"] for rung in found["ladder"]] == names, "each host has two addresses, and so paths"
+    assert all(method["ranks_agree"] for method in found["methods"])
+    assert [len(m["missing_share_by_class"]) for m in found["methods"]] == [0] * 2 + [3] * (len(names) - 2)
+    assert found["compute_seconds"] >= 0.5 / found["divisor"]
+    assert found["advice"].startswith(("Stay with gloo", "Take "))
+
+
+def test_two_ranks_with_one_address_are_refused(tmp_path: Path) -> None:
+    files = [agent_file(tmp_path, "127.0.1.1")] * 2
+    for code, _, errors in advised("--model", "resnet50", "--step", "0.5", files=files):
+        assert code == 2
+        assert "two have the address 127.0.1.1 (expected one rank a host)" in errors
+
+
+def test_a_rank_alone_is_refused() -> None:
+    ((code, _, errors),) = advised("--model", "resnet50", "--step", "0.5", world=1)
+    assert code == 2
+    assert "there is one rank (expected at least 2, one a host)" in errors
+
+
+@pytest.mark.parametrize("missing", MEETING)
+def test_it_is_started_as_ranks_are(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in zip(MEETING, ("127.0.0.1", "1", "0", "2"), strict=True):
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(missing)
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "advise", "--model", "resnet50", "--step", "0.5"])
+    assert ended.value.code == 2
+    assert f"{missing}: is not set" in (said := capsys.readouterr().err)
+    assert "torchrun" in said
+
+
+@pytest.mark.parametrize(
+    ("elements", "compute_seconds", "rate_bps", "seconds", "size"),
+    [
+        (25_557_032, 0.0, 1e9, 60.0, (6, 15)),
+        (25_557_032, 0.25, 1e9, 60.0, (7, 15)),
+        (25_557_032, 0.25, 1e9, 20.0, (7, 5)),
+        (1000, 0.0, 1e9, 60.0, (1, 100)),
+        (10**9, 4.0, 1e10, 600.0, (125, 100)),
+    ],
+)
+def test_a_model_is_made_as_small_as_the_time_asks_for(
+    elements: int, compute_seconds: float, rate_bps: float, seconds: float, size: tuple[int, int]
+) -> None:
+    links = Links(4, None, 1e-4, rate_bps, rate_bps, rate_bps, 0.0, 1.0)
+    assert size_of(elements, compute_seconds, links, seconds) == size
