@@ -265,6 +265,8 @@ class Post:
     packet may be dropped before others: a carrier sends all of them as important."""
     is_early: bool = False
     """A receive posted before anybody has begun: its time runs from the first byte."""
+    is_short: bool = False
+    """It crosses as the job's wire type, at both ends. What a root sends has been rounded to it."""
 
     @property
     def key(self) -> tuple[Direction, int, int, int]:
@@ -337,6 +339,9 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
     if needs.lone_pushes and job.optimizer is None:
         problem = f"{job.synchronization} steps where sums are made, and no optimizer is told"
         raise UserInputError(problem, where="optimizer", expected="that of the model")
+    if needs.lone_pushes and job.wire_type is not None:
+        problem = f"{job.wire_type}: under {job.synchronization} parameters travel, too"
+        raise UserInputError(problem, where="wire_type", expected=job.element_type)
     if job.continues and not (needs.lone_pushes and job.servers):
         problem = f"{both}: nobody can go on without a rank"
         raise UserInputError(problem, where="continues", expected="asp, ssp or r2sp, with servers")

@@ -2,7 +2,10 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from mltswitch.hostagent import (
     Agent,
@@ -16,9 +19,10 @@ from mltswitch.hostagent import (
     SendRequest,
 )
 from mltswitch.hostagent.channel import MOST_PRIORITY
-from mltswitch.training.axes import Crossing, Direction, Needs, Post, Stage, axes_of
+from mltswitch.training.axes import Crossing, Direction, Elements, Needs, Post, Stage, axes_of
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
+from mltswitch.training.shortening import lengthen, shortened
 from mltswitch.training.sums import EPOCHS
 
 CHANNEL: Final = "training"
@@ -45,6 +49,8 @@ class AgentCarrier:
         """Posts that could not begin."""
         self._gathers: dict[int, Gather] = {}
         """Of the last rounds, where the transport closes early."""
+        self._short: dict[tuple[Direction, int, int, int], tuple[NDArray[np.uint16], Elements]] = {}
+        """Receives that cross as bfloat16: what comes, and where it belongs."""
         kind = axes_of(job)[0]
         self._is_alone = kind.needs != Needs()
         """Whether ranks are at different steps, so that a lower number is no older sum."""
@@ -64,7 +70,9 @@ class AgentCarrier:
                 else:
                     self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
             except AgentError as error:
-                self.failed += [Crossing(post.key, error=error) for post in group]
+                for post in group:
+                    self._short.pop(post.key, None)
+                    self.failed.append(Crossing(post.key, error=error))
 
     def abort(self, reason: str) -> None:
         """Say goodbye to all others, with the reason."""
@@ -80,8 +88,11 @@ class AgentCarrier:
         error: Exception | None = completion.error
         if isinstance(error, DeadlineExceededError):
             error = NodeLateError(str(error), where=self._job.node_name(peer))
+        came = self._short.pop(key, None)
         if direction is Direction.SEND or error is not None:
             return Crossing(key, error=error)
+        if came is not None:
+            lengthen(*came)
         said = completion.statistics
         # who has not been told how many packets are important has not been sent all
         is_cut = said.ending in {"taken", "percentage", "deadline"} or said.important_packets is None
@@ -94,7 +105,8 @@ class AgentCarrier:
         is_planned = classes.layers == layers and post.stage is Stage.NOW
         number = points - 1 if post.stage is Stage.LATER else post.layer * points // layers
         return SendRequest(
-            data=post.data,
+            data=shortened(post.data) if post.is_short else post.data,
+            element_type=self._job.wire_type if post.is_short else None,
             tensor=post.tensor,
             round_number=post.round_number,
             layer=post.layer * (classes.layers or layers) // layers,
@@ -121,8 +133,12 @@ class AgentCarrier:
 
     def _receive(self, post: Post) -> ReceiveRequest:
         bound = self._loss_bound(post)
+        buffer: NDArray[Any] = np.empty(len(post.data), np.uint16) if post.is_short else post.data
+        if post.is_short:
+            self._short[post.key] = buffer, post.data
         return ReceiveRequest(
-            buffer=post.data,
+            buffer=buffer,
+            element_type=self._job.wire_type if post.is_short else None,
             tensor=post.tensor,
             round_number=post.round_number,
             loss_bound=bound,

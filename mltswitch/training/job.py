@@ -20,7 +20,10 @@ LEAST_PIECES_A_ROOT, MOST_PIECES_A_ROOT = 4, 16
 PIECE_SECONDS: Final = 10e-3
 """On the link, that a piece takes at least where there are more: longer than its round trips mostly take."""
 ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
-"""Types that gradients travel and are added in; shorter ones are widened first."""
+"""Types that gradients are added in; shorter ones are widened first."""
+SHORT: Final = "bfloat16"
+"""What gradients and their sums may travel as, where they are added in float32."""
+SHORT_BYTES: Final = 2
 DEADLINE_SECONDS: Final = 300.0
 REPORT_EVERY: Final = 100
 MOST_PIECES: Final = 1 << 20
@@ -89,6 +92,8 @@ class Job:
     colocated: int | None = None
     """The one rank that serves all pieces, where there are no servers: its own pushes cross no network."""
     element_type: str = "float32"
+    wire_type: str | None = None
+    """What gradients and sums travel as: `SHORT`, or None: as they are added."""
     loss_bound: float = 0.0
     """Share of a rank's gradients that a sum may be without, from the rank to the sum."""
     divisor: Divisor = Divisor.RANKS
@@ -114,6 +119,11 @@ class Job:
     def __post_init__(self) -> None:
         """Raises UserInputError for what no job can have, also where another node tells of it."""
         _check(self.layers, self.element_type, self.world, self.servers)
+        if self.wire_type is not None and (self.wire_type, self.element_type) != (SHORT, "float32"):
+            expected = ", ".join(
+                dict.fromkeys([self.element_type, *[SHORT] * (self.element_type == "float32")])
+            )
+            raise UserInputError(f"{self.wire_type!r:.60}", where="wire_type", expected=expected)
         if not 0 <= self.loss_bound < 1:
             problem = f"{self.loss_bound!r:.60} is no share"
             raise UserInputError(problem, where="loss_bound", expected="0 to below 1")
@@ -153,6 +163,11 @@ class Job:
         of its own gradients of which sums come later."""
         return replace(self.ballot, count=self.ballot.count + 2 * self.world)
 
+    @property
+    def wire_bytes(self) -> int:
+        """Of an element that travels."""
+        return SHORT_BYTES if self.wire_type == SHORT else ELEMENT_BYTES[self.element_type]
+
     def weight(self, rank: int) -> float:
         """What a rank's gradients are multiplied with before they are added up; 1 on average."""
         return self.samples[rank] * self.world / sum(self.samples) if self.samples else 1.0
@@ -190,6 +205,7 @@ def make_job(
     world: int,
     piece_bytes: int = PIECE_BYTES,
     element_type: str = "float32",
+    wire_type: str | None = None,
     loss_bound: float = 0.0,
     deadline_seconds: float = DEADLINE_SECONDS,
     ranks: Iterable[int] = (),
@@ -214,6 +230,7 @@ def make_job(
         world: number of ranks.
         piece_bytes: the most that a piece has, and at least one element.
         element_type: `float32` or `float64`.
+        wire_type: `bfloat16`, or the element type, which None is, too.
         loss_bound: see `Job`, as all that follows.
         deadline_seconds: above 0.
         ranks: see `Job`.
@@ -246,7 +263,8 @@ def make_job(
         expected = "a mapping of names to numbers, texts and null"
         raise UserInputError(f"{settings!r:.60}", where="settings", expected=expected) from None
     element_bytes, roots = ELEMENT_BYTES[element_type], servers or world
-    bits_a_root = sum(layer.elements for layer in entries) * element_bytes * BITS_PER_BYTE / roots
+    wire_bytes = SHORT_BYTES if wire_type == SHORT else element_bytes
+    bits_a_root = sum(layer.elements for layer in entries) * wire_bytes * BITS_PER_BYTE / roots
     pieces_a_root = 0 if link_bps is None else int(bits_a_root / link_bps / PIECE_SECONDS)
     pieces_a_root = min(max(pieces_a_root, LEAST_PIECES_A_ROOT), MOST_PIECES_A_ROOT)
     return Job(
@@ -255,6 +273,7 @@ def make_job(
         world=world,
         servers=servers,
         element_type=element_type,
+        wire_type=None if wire_type == element_type else wire_type,
         loss_bound=float(loss_bound),
         divisor=Divisor(divisor),
         synchronization=synchronization,

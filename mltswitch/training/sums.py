@@ -26,6 +26,7 @@ from mltswitch.training.axes import (
 )
 from mltswitch.training.job import Divisor, Job
 from mltswitch.training.optimizer import Parameters
+from mltswitch.training.shortening import round_to_short
 
 EPOCHS: Final = 256
 """Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
@@ -338,6 +339,7 @@ class Sums:
             stage=total.stage,
             loss_bound=0.0 if step.is_result or is_ballot else self._hop_bound,
             is_early=total not in self.begun,
+            is_short=self.job.wire_type is not None and not is_ballot,
         )
         work.open.add(number)
         self._by_key[post.key] = work, number
@@ -395,6 +397,8 @@ class Sums:
             by = self.job.world if counts is None else np.where(counts > _ROUNDED, counts, 1)
             with np.errstate(all="ignore"):
                 np.divide(work.total, by, out=work.result)
+                if self.job.wire_type is not None and work.of.piece < len(self.job.pieces):
+                    round_to_short(work.result)
         if work.step is not None:
             self.arrived.append((work.step, work.of))
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range, Stage, Sum
 from mltswitch.training.errors import TrainingError
-from mltswitch.training.job import ELEMENT_BYTES, Job
+from mltswitch.training.job import Job
 from mltswitch.training.node import Node
 from mltswitch.training.sums import EPOCHS, MOST_STEPS, Loss
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
@@ -238,7 +238,8 @@ class VirtualJob:
         if source in self._silent or target in self._silent:
             return
         missing, arriving_share = self._lost(receive)
-        bits = send.data.nbytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
+        element_bytes = self.job.wire_bytes if send.is_short else send.data.itemsize
+        bits = len(send.data) * element_bytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
         self._move()
         order = send.layer * self._classes // len(self.job.layers)
         if self._waits_by_piece:  # older sums first, as the carrier has it
@@ -255,7 +256,7 @@ class VirtualJob:
         """Elements that a receive goes without, and the share that arrives."""
         if not receive.loss_bound or not self._loss_ratio:
             return (), 1.0
-        count, per_packet = len(receive.data), PACKET_BYTES // ELEMENT_BYTES[self.job.element_type]
+        count, per_packet = len(receive.data), PACKET_BYTES // self.job.wire_bytes
         lost = np.flatnonzero(self._random.random(-(-count // per_packet)) < self._loss_ratio)
         self._random.shuffle(lost)
         ranges = [(first, min(count, first + per_packet)) for first in (lost * per_packet).tolist()]

@@ -141,6 +141,8 @@ def test_what_no_job_can_have_is_refused(fields: dict[str, Any], where: str) -> 
         ({"layers": (Layer("a", 1 << 40),)}, "model"),
         ({"layers": (Layer("a", -5), Layer("b", 35))}, "model"),
         ({"element_type": "float8"}, "element_type"),
+        ({"wire_type": "float16"}, "wire_type"),
+        ({"wire_type": "bfloat16", "element_type": "float64"}, "wire_type"),
         ({"world": 0}, "world"),
         ({"deadline_seconds": 0.0}, "deadline_seconds"),
         ({"pieces": ()}, "pieces"),

@@ -15,6 +15,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.training import axes
 from mltswitch.training.axes import Network, Sum, axes_of, synchronizations, topologies
 from mltswitch.training.job import OptimizerRule, make_job
+from mltswitch.training.shortening import round_to_short
 from mltswitch.training.synchronization.bsp import BspKeeper
 from mltswitch.training.virtual import HungError, VirtualJob
 from tests.training import strangers
@@ -172,6 +173,40 @@ def test_what_goes_later_overlaps_the_next_computation(topology: str) -> None:
         seconds[synchronization] = report.step_seconds[5]
     exchange = seconds["bsp"] - 0.1
     assert seconds["osp"] == pytest.approx(seconds["bsp"] - 0.5 * exchange, rel=0.12)
+
+
+@pytest.mark.parametrize("topology", ["star", "ring", "tree-2"])
+@pytest.mark.parametrize("synchronization", ["bsp", "osp"])
+def test_sums_that_travel_short_are_the_same_at_all_ranks_in_half_of_the_time(
+    topology: str, synchronization: str
+) -> None:
+    found = {}
+    for wire_type in (None, "bfloat16"):
+        job = make_job(
+            [(f"layer-{number}", 30_000) for number in range(6)],
+            world=3,
+            synchronization=synchronization,
+            topology=topology,
+            wire_type=wire_type,
+        )
+        gradients = [np.random.default_rng(rank).standard_normal(job.elements) for rank in range(3)]
+        virtual = VirtualJob(job, Network(1e8, 1e-5), backward_share=0)
+
+        def given(rank: int, step: int, virtual: VirtualJob = virtual, gradients: Any = gradients) -> Any:
+            _ones(virtual, rank, step)
+            return gradients[rank]
+
+        report = virtual.run(6, given, lambda rank, step: 0.1)
+        assert not report.errors
+        found[wire_type] = [report.results[rank, 5].copy() for rank in range(3)], report.step_seconds[3]
+    (whole, *_), seconds = found[None]
+    results, short_seconds = found["bfloat16"]
+    if synchronization == "bsp":
+        assert short_seconds - 0.1 == pytest.approx((seconds - 0.1) / 2, rel=0.1)
+        round_to_short(whole)
+    assert all(np.array_equal(result, results[0]) for result in results)
+    if synchronization == "bsp":
+        assert np.array_equal(results[0], whole), "the root adds float32, and rounds once"
 
 
 def _ones(virtual: VirtualJob, rank: int, _step: int) -> Any:

@@ -1,7 +1,7 @@
 """One rank of a training job: its agent and node, and the vectors of the steps on their way.
 
 Each rank's process has its own agent. Gradients are copied into one vector of the whole model, layer after
-layer, so that what crosses the network has its layer's priority whatever came first, and travels as float32
+layer, so that what crosses the network has its layer's priority whatever came first, and is added in float32
 (float64 where the model has such parameters).
 """
 
@@ -63,6 +63,8 @@ class Rank:
         deadline_seconds: for one exchange.
         timeout_seconds: until all nodes have come.
         piece_bytes: the most that one tensor on the network has.
+        wire_type: `bfloat16` halves what crosses the network, rounded to it, under `bsp` and `osp`; None:
+            that where all parameters are bfloat16, else they travel as they are added.
         optimizer: of all the model's parameters; all but `bsp` need it.
         settings: of the synchronization.
         samples: of this rank in a step, where ranks differ; gradients are weighted by it.
@@ -96,6 +98,7 @@ class Rank:
         deadline_seconds: float = DEADLINE_SECONDS,
         timeout_seconds: float = MEETING_SECONDS,
         piece_bytes: int = PIECE_BYTES,
+        wire_type: str | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         settings: Mapping[str, Any] | None = None,
         samples: int | None = None,
@@ -123,6 +126,7 @@ class Rank:
             "divisor": divisor,
             "deadline_seconds": deadline_seconds,
             "piece_bytes": piece_bytes,
+            "wire_type": wire_type,
             "ranks": ranks,
             "settings": settings,
             "colocated": colocated,

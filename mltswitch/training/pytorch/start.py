@@ -16,7 +16,7 @@ from mltswitch.errors import MOST_LISTED, MltswitchError, UserInputError, printa
 from mltswitch.hostagent import AgentConfig, AgentError, Group, RanksMissingError
 from mltswitch.training.axes import Synchronization, axes_of, synchronizations
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, ending_of
-from mltswitch.training.job import Job, make_job
+from mltswitch.training.job import SHORT, Job, make_job
 from mltswitch.training.optimizer import check_rule
 from mltswitch.training.pytorch.layout import is_dense, layers_of
 from mltswitch.training.pytorch.replica import Replica
@@ -57,7 +57,10 @@ def prepare(
     stepped = optimizer if steps_apart or _is_around(kind) else None
     parameters = unsupported_parameters(module, model, stepped)
     refuse([*parameters, *unsupported_features(model, kind, is_hooked=False)])
-    is_double = any(each.dtype == torch.float64 for each in named.values())
+    kinds = {each.dtype for each in named.values()}
+    is_double, is_short = torch.float64 in kinds, kinds == {torch.bfloat16}
+    if options["wire_type"] is None and is_short and not kind.needs.lone_pushes:
+        options = {**options, "wire_type": SHORT}
     job = make_job(layers, element_type="float64" if is_double else "float32", **options)
     replica = None
     if optimizer is not None and name != "bsp":

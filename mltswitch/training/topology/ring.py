@@ -1,7 +1,7 @@
 """Ring all-reduce: a piece goes once around and is added to at each rank, then once more as the result."""
 
 from mltswitch.training.axes import Action, Needs, Network, Step
-from mltswitch.training.job import ELEMENT_BYTES, Job
+from mltswitch.training.job import Job
 from mltswitch.units import BITS_PER_BYTE
 
 
@@ -56,7 +56,7 @@ class Ring:
     def seconds(self, job: Job, network: Network) -> float:
         """Each link carries 2 (n - 1) / n of the model; the last piece passes 2 (n - 1) links."""
         hops = 2 * (job.world - 1)
-        size_bits = job.elements * ELEMENT_BYTES[job.element_type] * BITS_PER_BYTE
+        size_bits = job.elements * job.wire_bytes * BITS_PER_BYTE
         return hops * (size_bits / job.world / network.link_bps + network.latency_seconds)
 
 

@@ -4,7 +4,7 @@ Nodes of their own, or one rank, or each rank for its share.
 """
 
 from mltswitch.training.axes import Action, Needs, Network, Step
-from mltswitch.training.job import ELEMENT_BYTES, Job
+from mltswitch.training.job import Job
 from mltswitch.units import BITS_PER_BYTE
 
 
@@ -49,7 +49,7 @@ class Star:
 
     def seconds(self, job: Job, network: Network) -> float:
         """The busiest link carries gradients of all other ranks, and then as many results the other way."""
-        size_bits = job.elements * ELEMENT_BYTES[job.element_type] * BITS_PER_BYTE
+        size_bits = job.elements * job.wire_bytes * BITS_PER_BYTE
         if job.servers:
             carried_bits = 2 * size_bits * job.world / job.servers
         elif job.colocated is not None:

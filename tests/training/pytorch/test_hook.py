@@ -132,6 +132,44 @@ def test_every_point_gives_the_same_sums(ranks: Ranks, tmp_path: Path, options: 
     assert torch.allclose(ours[0]["parameters"], plain[0]["parameters"], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"topology": "ring"}, {"transport": "tcp"}, {"synchronization": "osp"}], ids=str
+)
+def test_gradients_may_travel_as_bfloat16(ranks: Ranks, tmp_path: Path, options: dict[str, Any]) -> None:
+    plain = ranks.results(2, _train, "plain", None, store=tmp_path)
+    ours = ranks.results(2, _train_short, options, store=tmp_path)
+    assert torch.equal(ours[0]["parameters"], ours[1]["parameters"])
+    if "synchronization" not in options:
+        assert torch.allclose(ours[0]["parameters"], plain[0]["parameters"], rtol=1e-2, atol=1e-3)
+        assert not torch.equal(ours[0]["parameters"], plain[0]["parameters"])
+    assert ours[0]["shares"] == pytest.approx(0.5, rel=0.02)
+
+
+def _train_short(options: dict[str, Any]) -> dict[str, Any]:
+    """Parameters, and what was posted over what would be as float32."""
+    model = DistributedDataParallel(_model(), bucket_cap_mb=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    draw = generator(dist.get_rank())
+    if "synchronization" in options:
+        options = {**options, "optimizer": optimizer}
+    with MltState(model, wire_type="bfloat16", **options) as state:
+        model.register_comm_hook(state, mlt_hook)
+        sent: list[int] = []
+        channel: Any = state._node._carrier.channel
+        post = channel.post_sends
+
+        def counting(peer: str, requests: Any, inbox: Any) -> Any:
+            sent.extend(request.data.nbytes for request in requests)
+            return post(peer, requests, inbox)
+
+        channel.post_sends = counting
+        for _ in range(STEPS):
+            _plain_step(model, optimizer, draw)
+        state.drain()
+        elements = sum(parameter.numel() for parameter in model.parameters())
+        return {"parameters": flat(model), "shares": sum(sent) / (STEPS * elements * 4)}
+
+
 def test_what_a_bound_leaves_out_is_told_and_ranks_stay_equal(ranks: Ranks, tmp_path: Path) -> None:
     options = {"loss_bound": 0.3, "config": _short_packets()}
     ours = ranks.results(2, _train, "plain", options, 0.1, store=tmp_path)
