@@ -24,6 +24,9 @@ static const double PACE = 1.25;                /* of the port's rate: grants le
 static const int64_t PACE_NS = 50 * MICROSECOND; /* between two of them at least */
 static const double REGAINED = 1.2;             /* by an interval without */
 static const double SLOWER = 1.0 / 3, FASTER = 1.05; /* measured, over what the file says: then it is not so */
+static const double NARROWER = 0.95;            /* likewise, where marks show that a queue elsewhere is what limits */
+static const double MARKED_SHARE = 0.02;         /* of what comes, which one late burst does not mark */
+static const double MOST_MARKED = 0.1;          /* more, and the margin is too much, as with losses */
 static const int64_t MARGIN_NS = MILLISECOND;   /* of queue at the port, and more while hosts that run late */
 static const double BUSY = 0.95;                /* leave it below this share of its rate, */
 static const int64_t MOST_MARGIN_NS = 8 * MILLISECOND; /* up to this */
@@ -136,8 +139,9 @@ void port_told(struct port *port, const struct mlt_flow_options *options)
 static double port_bps(const struct port *port)
 {
     double measured_bps = most(port->newer.bps, port->older.bps);
+    double slower = port->is_marked ? NARROWER : SLOWER;
     bool is_wrong = measured_bps > 0
-        && (measured_bps < SLOWER * port->told_bps || measured_bps > FASTER * port->told_bps);
+        && (measured_bps < slower * port->told_bps || measured_bps > FASTER * port->told_bps);
     return is_wrong ? measured_bps : port->told_bps;
 }
 
@@ -247,7 +251,11 @@ static void look(struct mlt *core)
     if (took_ns < INTERVAL_NS || took_ns < 2 * port->base_ns)
         return;
     double share = port->expected_bytes ? 1 - least(1, (double)port->arrived_bytes / (double)port->expected_bytes) : 0;
+    double marked = port->arrived_bytes ? (double)port->marked_bytes / (double)port->arrived_bytes : 0;
     bool is_queueing = has_queue(port);
+    if (marked > MARKED_SHARE)
+        port->marked_ns = core->now_ns;
+    port->is_marked = port->marked_ns && core->now_ns - port->marked_ns < 2 * REMEMBERED_NS;
     double most_share = is_queueing ? LOSS_SHARE : UNSEEN_SHARE;
     port->share += SHARE_WEIGHT * (share - port->share);
     if (core->now_ns - port->newer.since_ns > REMEMBERED_NS) {
@@ -257,7 +265,7 @@ static void look(struct mlt *core)
     if (!port->had_room || is_queueing) {
         double bps = (double)port->arrived_bytes * BITS * (double)SECOND / (double)took_ns;
         port->newer.bps = most(port->newer.bps, bps);
-        if (share > most_share)
+        if (share > most_share || marked > MOST_MARKED)
             port->margin_ns = port->margin_ns / 2 < LEAST_MARGIN_NS ? LEAST_MARGIN_NS : port->margin_ns / 2;
         else if (port->margin_ns < MARGIN_NS || (bps < BUSY * port_bps(port) && port->margin_ns < MOST_MARGIN_NS))
             port->margin_ns += MARGIN_STEP_NS;
@@ -270,7 +278,7 @@ static void look(struct mlt *core)
         judge(&credit->losing, most_share + ELSEWHERE * port->share, core->now_ns);
     }
     port->since_ns = port->last_ns;
-    port->arrived_bytes = port->expected_bytes = 0;
+    port->arrived_bytes = port->expected_bytes = port->marked_bytes = 0;
     port->loops_ns = port->loop_count = 0;
     port->had_room = false;
 }
@@ -470,7 +478,7 @@ static void grow(struct port *port, uint32_t bytes)
     port->is_grown = true;
 }
 
-bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, int64_t arrived_ns)
+bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_marked, int64_t arrived_ns)
 {
     struct credit *credit = &flow->credit;
     struct port *port = &flow->core->port;
@@ -493,9 +501,10 @@ bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, int64_t arri
     }
     if (arrived_ns - port->last_ns > 2 * INTERVAL_NS + 2 * port->base_ns) { /* a pause: it begins anew */
         port->since_ns = arrived_ns;
-        port->arrived_bytes = port->expected_bytes = 0;
+        port->arrived_bytes = port->expected_bytes = port->marked_bytes = 0;
     } else {
         port->arrived_bytes += bytes;
+        port->marked_bytes += is_marked ? bytes : 0;
     }
     credit->losing.arrived_bytes += bytes;
     port->losing.arrived_bytes += bytes;

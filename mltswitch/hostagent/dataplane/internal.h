@@ -252,7 +252,9 @@ struct port {
     int64_t probing_until_ns, probed_ns;
     int64_t began_ns; /* when the first of the flows did */
     int64_t since_ns, last_ns; /* by arrivals */
-    uint64_t expected_bytes, arrived_bytes;
+    uint64_t expected_bytes, arrived_bytes, marked_bytes;
+    int64_t marked_ns; /* when many packets had met a queue above S */
+    bool is_marked;    /* of late */
     bool is_dirty, is_corrected, is_grown;
     bool had_room; /* not all of the window had a use */
 };
@@ -698,7 +700,7 @@ void credit_posted(struct transfer *transfer);
 void credit_begun(struct transfer *transfer);
 void credit_arrived(const struct transfer *transfer); /* one packet more */
 void credit_ended(struct transfer *transfer);
-bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, int64_t arrived_ns); /* false: it had no credit */
+bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_marked, int64_t arrived_ns); /* false: it had no credit */
 uint32_t credit_told(struct flow *flow);
 
 /* gather.c */

@@ -130,8 +130,9 @@ static void expect(const struct transfer *transfer, const uint8_t *datagram)
 /* Whether the peer had credit for it. */
 static bool heard(const struct arrival *arrival)
 {
-    return credit_heard(arrival->flow, read32(arrival->bytes + SPENT_OFFSET), HEADER_BYTES + arrival->body_bytes
-                        + (arrival->flow->options.has_keys ? TAG_BYTES : 0), arrival->arrived_ns);
+    uint32_t bytes = HEADER_BYTES + arrival->body_bytes + (arrival->flow->options.has_keys ? TAG_BYTES : 0);
+    bool is_marked = (arrival->tos & ECN_MASK) == ECN_CE;
+    return credit_heard(arrival->flow, read32(arrival->bytes + SPENT_OFFSET), bytes, is_marked, arrival->arrived_ns);
 }
 
 /* Returns the transfer whose elements were taken in, or null. */

@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 import random
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,6 +13,7 @@ from mltswitch.hostagent.dataplane.binding import Fields, RateOptions, lib, path
 from tests.hostagent.dataplane.ends import SECOND, VirtualPlane, gradients
 
 DATAGRAM_BYTES: Final = 1472
+CE: Final = 3
 WIRE_BYTES: Final = 66
 """Preamble, Ethernet, IPv4 and UDP."""
 
@@ -43,6 +45,8 @@ class Star:
     control: int = lib.MLT_BBR
     told_bps: float | None = None
     """What the hub's file says of its port; None: the truth."""
+    marked_bytes: float = math.inf
+    """S of the link's queue: above it, what is ECN-capable is marked, and the rest dropped."""
     seed: int = 1
     now_ns: int = SECOND
     deepest_bytes: float = 0.0
@@ -155,6 +159,10 @@ class Star:
             waiting_bytes = (begin_ns - out_ns) * self.rate_bps / 8 / SECOND
             if waiting_bytes > self.buffer_bytes:
                 return
+            if waiting_bytes > self.marked_bytes:
+                if not tos & CE:
+                    return
+                tos |= CE
             self.deepest_bytes = max(self.deepest_bytes, waiting_bytes)
             out_ns = self._free_ns = begin_ns + (len(data) + WIRE_BYTES) * 8 * SECOND / self.rate_bps
         if self._random.random() >= self.loss:

@@ -68,6 +68,19 @@ def test_a_port_of_another_rate_than_the_file_says_is_learned(told: float, sende
     assert network.deepest_bytes < FAST / 8 * 20e-3
 
 
+@pytest.mark.parametrize("told", [1.5, 2.0, 2.8])
+def test_marks_tell_of_a_queue_that_is_not_the_ports(told: float) -> None:
+    """A core that carries less than the port, by less than what is taken for another port's rate."""
+    network = star(8, 24_000, told_bps=told * FAST, marked_bytes=12_000)
+    began_ns = network.now_ns
+    while network.now_ns < began_ns + SECOND:
+        network.gather(125_000)
+    ratio, resent = longest(network, 125_000, 4)
+    packets = 4 * 8 * 125_000 / 1432
+    assert ratio < 1.1
+    assert resent < 0.045 * packets
+
+
 def test_a_pause_between_rounds_is_no_round_trip() -> None:
     network = star(round_trip_ns=2 * MILLISECOND)
     assert longest(network, 128_000, 2)[0] < 1.1
