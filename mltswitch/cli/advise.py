@@ -66,7 +66,8 @@ def advise_command(
     Start it on every host as you start the job, one rank a host: by torchrun, or with MASTER_ADDR,
     MASTER_PORT, RANK and WORLD_SIZE. It measures the network by TCP, and then a model of yours' shape by gloo
     and by the parts of MLT, one added to the other; the first rank says in five lines what it found. Needs
-    torch, TCP ports 20811 to 20820 between the hosts, and UDP.
+    torch, and between the hosts MASTER_PORT, UDP, and TCP at 20811 to 20820 and at ports that the system and
+    gloo choose.
     """
     settings = None if config is None else load_settings(config, {})
     import_torch()

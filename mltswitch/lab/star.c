@@ -63,6 +63,7 @@ struct port {
 
 struct counts {
     uint64_t offered[QUEUES][2], dropped[QUEUES][2], marked[QUEUES], random_lost, late_sum, late_max, departed;
+    uint64_t arrived; /* from hosts, however many ports each passes */
     uint64_t core_offered, core_dropped;
     uint64_t path_bytes[MOST_PATHS + 1];
 };
@@ -261,6 +262,7 @@ static void arrive(struct packet *packet, uint64_t now)
         return;
     }
     counts.path_bytes[path] += packet->length;
+    counts.arrived++;
     if (losses[path] && random_number() < losses[path]) {
         counts.random_lost++;
         discard(packet);
@@ -291,8 +293,8 @@ static void report(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    printf("{\"random_lost\": %lu, \"core_offered\": %lu, \"core_dropped\": %lu, ",
-        counts.random_lost, counts.core_offered, counts.core_dropped);
+    printf("{\"arrived\": %lu, \"random_lost\": %lu, \"core_offered\": %lu, \"core_dropped\": %lu, ",
+        counts.arrived, counts.random_lost, counts.core_offered, counts.core_dropped);
     printf("\"departed\": %lu, \"late_mean_us\": %.3f, \"late_max_us\": %.3f, "
            "\"cpu_seconds\": %.6f, \"queues\": [",
         counts.departed, counts.departed ? counts.late_sum / 1e3 / counts.departed : 0.0,

@@ -55,7 +55,7 @@ class AgentCarrier:
         self._is_alone = kind.needs != Needs()
         """Whether ranks are at different steps, so that a lower number is no older sum."""
         self._varies = kind.votes
-        """Whether pieces of one round belong to different steps, so that they end each by itself."""
+        """Whether pieces of one round belong to different steps: they end each by itself, and have no age."""
 
     def post(self, posts: Sequence[Post]) -> None:
         """One post of the agent for each peer and direction."""
@@ -124,7 +124,7 @@ class AgentCarrier:
         """
         if post.stage is Stage.LATER:
             return MOST_PRIORITY
-        age = 0 if self._is_alone else post.round_number // EPOCHS % AGES
+        age = 0 if self._is_alone or self._varies else post.round_number // EPOCHS % AGES
         return age * LAYERS + min(post.layer, LAYERS - 1)
 
     def _loss_bound(self, post: Post) -> float:

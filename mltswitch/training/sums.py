@@ -31,6 +31,8 @@ from mltswitch.training.shortening import round_to_short
 EPOCHS: Final = 256
 """Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
+NOTHING: Final = -0.0
+"""What is missing in a partial sum: added to whatever it leaves that as it is, also another -0."""
 _ROUNDED: Final = 1e-4
 """Of ranks' weights, which are 1 on average: less than this is a rest of rounding, and nobody is left."""
 
@@ -417,6 +419,9 @@ class Sums:
         peer, piece = crossing.key[1], work.of.piece
         ranks = work.plan.ranks.get(peer, ())
         self.losses.append(Loss(work.of, peer, self.number, ranks, crossing.missing, crossing.is_cut))
+        part = self._received[piece, peer, work.of.stage]
+        for first, end in crossing.missing:
+            part[first:end] = NOTHING
         if self.job.divisor is Divisor.ARRIVED:
             if work.counts is None:
                 work.counts = np.full(self._pieces[piece].count, self.job.world, self.job.element_type)

@@ -6,9 +6,11 @@ themselves: requests and answers travel by a gloo group of their own.
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from math import ceil
 from typing import Any, Final
 
@@ -16,7 +18,7 @@ import torch.distributed as dist
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent import AgentConfig
-from mltswitch.profile import resolve_profile
+from mltswitch.profile import profile_sha256, resolve_profile
 from mltswitch.training.bench.ladder import Rung, ladder_of, rungs
 from mltswitch.training.bench.links import Links, Prober, interface_of, own_address
 from mltswitch.training.bench.results import GRADIENT_DSCP, Case, CaseResult
@@ -27,6 +29,7 @@ from mltswitch.training.job import ELEMENT_BYTES
 from mltswitch.units import BITS_PER_BYTE
 
 LOOPBACK: Final = "127."
+LOOPBACK_ADDRESS: Final = "127.0.0.1"
 LOOPBACKS: Final = 250
 LEAST_RANKS: Final = 2
 STEP_SECONDS: Final = 0.2
@@ -38,6 +41,8 @@ LADDER_METHODS: Final = 10
 MOST_BLOCKS: Final = 20
 MOST_ELEMENTS: Final = 8_000_000
 """All rungs have a model, gradients and vectors at once: some 2 GB."""
+NOT_SHARED: Final = frozenset({"data_port", "two_queues"})
+"""Fields of a host's agent that the agents of all rungs, which are there at once, cannot all have."""
 END: Final = ""
 """In place of a request: there are no more."""
 
@@ -84,16 +89,14 @@ class _OwnWorker(Worker):
 
     def __init__(self, own: AgentConfig) -> None:
         super().__init__()
-        self._own = own.model_dump(exclude_unset=True, by_alias=True)
-        self._has_own_paths = own.spraying.mode not in {None, "alias"}
+        fields = own.model_dump(exclude_unset=True, by_alias=True)
+        self._own = {name: value for name, value in fields.items() if name not in NOT_SHARED}
 
     def agent_fields(self, told: Mapping[str, Any]) -> dict[str, Any]:
-        """Which code points are used is the request's, as are paths that are addresses."""
+        """Which code points are used is the request's, and sections of transports are mixed."""
         merged: dict[str, Any] = dict(self._own)
         for field, value in told.items():
             section = merged.get(field)
-            if field == "addresses" and self._has_own_paths:
-                continue
             is_mixed = isinstance(section, dict) and field != "classes"
             merged[field] = {**section, **value} if is_mixed else value  # type: ignore[dict-item]  # a dict
         return merged
@@ -174,7 +177,7 @@ def advise(
     """What each rung of the ladder gives on these hosts; None on all ranks but the first.
 
     Args:
-        profile: name or file of the model's profile; the first rank's counts.
+        profile: name or file of the model's profile, the same on all ranks.
         compute_seconds: of one step that exchanges nothing; the first rank's counts.
         config: of this host's agent; None: its address towards the first rank.
         plaintext: without a config, whether it may be without keys beyond loopback.
@@ -183,7 +186,8 @@ def advise(
         advance: is told what runs, and how much of how much is done.
 
     Raises:
-        UserInputError: not started as ranks are, fewer than two, two of one address, or no such profile.
+        UserInputError: not started as ranks are, fewer than two, two of one address, other profiles, or an
+            agent that rungs cannot be measured with: IPv6, paths by anything but addresses.
         MachineError: a host cannot be reached, or a rank has failed.
     """
     missing = [
@@ -191,50 +195,50 @@ def advise(
     ]
     if missing:
         raise UserInputError("is not set", where=missing[0], hint="start it by torchrun, on every host")
-    rank, way = int(os.environ["RANK"]), own_address(os.environ["MASTER_ADDR"])
-    elements = resolve_profile(profile).total_parameters if not rank else 0
-    if config is None:
-        own = f"127.0.0.{rank % LOOPBACKS + 1}" if way.startswith(LOOPBACK) else way
-        classes = {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP}
-        config = AgentConfig(addresses=(own,), classes=classes, plaintext=plaintext, line_rate="1Gbps")
-        config, is_told = config.resolved(), False
-    else:
-        config, is_told = config.resolved(), True
-    name = interface_of(way)
+    rank, model = int(os.environ["RANK"]), resolve_profile(profile)
+    own, is_told = _own_config(config, rank, plaintext=plaintext), config is not None
+    name = interface_of(LOOPBACK_ADDRESS if own.addresses[0].startswith(LOOPBACK) else own.addresses[0])
     if name is not None:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
-    with _process_group():
+    with _process_group(rank):
         if dist.get_world_size() < LEAST_RANKS:
             raise UserInputError("there is one rank", where="WORLD_SIZE", expected="at least 2, one a host")
-        addresses = _gathered(config.addresses)
-        if len({each[0] for each in addresses}) < len(addresses):
-            problem = f"two have the address {addresses[rank][0]}"
-            raise UserInputError(problem, where="ranks", expected="one rank a host")
+        told = _gathered((own.addresses, profile_sha256(model)))
+        addresses = [each for each, _ in told]
+        doubled = [each for each, count in Counter(each[0] for each in addresses).items() if count > 1]
+        if doubled:
+            raise UserInputError(
+                f"two have the address {doubled[0]}", where="ranks", expected="one rank a host"
+            )
+        others = [number for number, (_, digest) in enumerate(told) if digest != told[0][1]]
+        if others:
+            raise UserInputError(f"rank {others[0]} has another profile than rank 0", where="--model")
         advance("the network", 0, 1)
         with Prober(rank, addresses[rank][0], _gathered) as prober:
             links = prober.measure()
         if not is_told:
-            config = config.model_copy(update={"line_rate_bps": round(links.alone_bps)})
-        worker, group = _OwnWorker(config), dist.new_group(timeout=10 * PATIENCE)
+            own = own.model_copy(update={"line_rate_bps": round(links.alone_bps)})
+        worker, group = _OwnWorker(own), dist.new_group(timeout=PATIENCE + timedelta(seconds=seconds))
         worker.adopt(rank, len(addresses))
         if rank:
             _serve(worker, group)
             return None
         processes = [_Remote(number, worker, group) for number in range(len(addresses))]
         try:
-            divisor, steps = size_of(elements, compute_seconds, links, seconds)
+            divisor, steps = size_of(model.total_parameters, compute_seconds, links, seconds)
             task = f"{SHAPE}{profile}/{divisor}@{compute_seconds / divisor:.9f}"
             settings = Settings(workers=len(addresses), task=task, loss_bound=loss_bound)
             settings.check()
-            dscp = config.classes.gradient_dscp if config.classes else GRADIENT_DSCP
+            dscp = own.classes.gradient_dscp if own.classes else GRADIENT_DSCP
             case = Case(profile, round(links.alone_bps), links.round_trip_seconds, 0.0, 0, gradient_dscp=dscp)
-            control = config.control_dscp
-            contenders = rungs(dscp, has_paths=len(set(addresses[0])) > 1, control_dscp=control)
+            has_paths = len(set(addresses[0])) > 1
+            contenders = rungs(dscp, has_paths=has_paths, control_dscp=own.control_dscp)
             team = _RanksTeam(_Hosts(addresses, links), settings, processes)
             result = team.run(case, steps, advance, contenders)
         finally:
             for process in processes:
-                process.tell(END)
+                with suppress(RuntimeError):  # it is gone, and what was wrong has been said
+                    process.tell(END)
         return Advice(links, divisor, result, ladder_of(result))
 
 
@@ -267,16 +271,39 @@ def _gathered(value: Any) -> list[Any]:
     return found
 
 
+def _own_config(config: AgentConfig | None, rank: int, *, plaintext: bool) -> AgentConfig:
+    """This host's, resolved. Raises UserInputError for what rungs cannot be measured with."""
+    if config is None:
+        master = os.environ["MASTER_ADDR"]
+        address = own_address(master)
+        if address.startswith(LOOPBACK):
+            if not (master.startswith(LOOPBACK) or master == "localhost"):
+                hint = "say its address, not its name, or give each host its agent's file"
+                raise UserInputError(f"{master} is a loopback address here", where="MASTER_ADDR", hint=hint)
+            address = f"127.0.0.{rank % LOOPBACKS + 1}"  # several ranks on one machine
+        classes = {"control_dscp": CONTROL_DSCP, "gradient_dscp": GRADIENT_DSCP}
+        config = AgentConfig(addresses=(address,), classes=classes, plaintext=plaintext, line_rate="1Gbps")
+    found = config.resolved()
+    if ":" in found.addresses[0]:
+        raise UserInputError(f"{found.addresses[0]} is IPv6", where="addresses", expected="IPv4")
+    if found.spraying.mode not in {None, "alias"}:
+        problem = f"{found.spraying.mode}: all rungs have agents at once, which cannot share its ports"
+        raise UserInputError(problem, where="spraying.mode", expected="alias")
+    return found
+
+
 @contextmanager
-def _process_group() -> Iterator[None]:
+def _process_group(rank: int) -> Iterator[None]:
     try:
         dist.init_process_group("gloo", timeout=PATIENCE)
         yield
-    except (RuntimeError, OSError) as error:  # torch has many names for a peer that is gone
+    except RuntimeError as error:  # torch has many names for a peer that is gone
         reason = str(error).partition("\n")[0]
         raise MachineError(
             f"the ranks have lost each other: {reason:.150}", where="torch.distributed"
         ) from None
+    except OSError as error:
+        raise MachineError(str(error), where=f"rank {rank}") from None
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()

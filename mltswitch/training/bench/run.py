@@ -34,6 +34,8 @@ BURST_SECONDS: Final = 0.5e-3
 MOST_BURST_PACKETS: Final = 8
 """A burst of ours is what leaves in that time: a wake-up for each packet costs more than the packet."""
 INTERFACE: Final = "path0"
+MOST_FAILED: Final = 0.02
+"""Of the background's flows."""
 
 
 class WorkerProcess(Protocol):
@@ -165,13 +167,14 @@ class Team:
     def ask(
         self, do: str, each: Sequence[Mapping[str, Any]] | None = None, **same: Any
     ) -> list[dict[str, Any]]:
-        """Answers by rank; raises MachineError that names the first worker that failed."""
+        """Answers by rank; raises MachineError that names the worker that failed first."""
         for rank, process in enumerate(self._processes):
             process.tell(json.dumps({"do": do, **same, **(each[rank] if each else {})}))
         answers = [process.answer() for process in self._processes]
-        for rank, answer in enumerate(answers):
-            if "error" in answer:
-                raise MachineError(answer["error"], where=f"worker {rank}")
+        failed = [(answer.get("at", 0.0), rank) for rank, answer in enumerate(answers) if "error" in answer]
+        if failed:
+            rank = min(failed)[1]
+            raise MachineError(answers[rank]["error"], where=f"worker {rank}")
         return answers
 
     def accuracy(self, name: str) -> float:
@@ -219,7 +222,7 @@ class Team:
             for name in methods:
                 self._steps(name, warm_up)
             self.network.set_loss(case.loss)
-            self._start_rivals(case, others)
+            rivals = self._start_rivals(case, others)
             blocks = -(-steps // block)
             for done in range(blocks):
                 turn = done % len(methods)
@@ -227,6 +230,7 @@ class Team:
                     advance(f"{case.name}: {name}", done, blocks)
                     self._block(found[name], block, missing[name])
             self.network.set_loss(0.0)
+            _check_rivals(rivals)
             for name, method in found.items():
                 digests = [answer["digest"] for answer in self.ask("close", name=name)]
                 method.ranks_agree, method.digest = len({*digests}) == 1, digests[0]
@@ -267,14 +271,14 @@ class Team:
             pause_seconds=case.pause_seconds,
         )[0]
 
-    def _start_rivals(self, case: Case, stack: ExitStack) -> None:
+    def _start_rivals(self, case: Case, stack: ExitStack) -> list[WorkerProcess]:
         """Each to those of the other leaf; they end with the stack."""
         if not case.background:
-            return
+            return []
         network, settings = self.network, self.settings
         hosts = range(settings.hosts - settings.rivals, settings.hosts)
         bits_per_second = 2 * case.background * case.rate_bps / len(hosts)
-        processes = []
+        processes: list[WorkerProcess] = []
         for host in hosts:
             words = [
                 network.routed_address(host),
@@ -290,6 +294,7 @@ class Team:
             process.answer()
         for process in processes:
             process.tell("go")
+        return processes
 
     def _serve(self, configs: Sequence[Mapping[str, Any]], stack: ExitStack) -> dict[str, Any]:
         """Start the servers of one contender, which end by themselves; options of its `MltState`."""
@@ -326,9 +331,8 @@ class Team:
         method.cpu_seconds += sum(answer["cpu_seconds"] for answer in answers)
         method.lost_at_random += counts["random_lost"]
         for queue in counts["queues"]:
-            method.packets += queue["important"] + queue["unimportant"]
             method.dropped += queue["important_dropped"] + queue["unimportant_dropped"]
-        method.packets += counts["random_lost"]
+        method.packets += counts["arrived"]
         method.core_packets += counts["core_offered"]
         method.core_dropped += counts["core_dropped"]
         method.switch_cpu_seconds += counts["cpu_seconds"] - switch_seconds
@@ -364,6 +368,17 @@ def running_team(network: Network, settings: Settings) -> Iterator[Team]:
     with ExitStack() as stack:
         processes = [stack.enter_context(network.start(host, command)) for host in range(settings.workers)]
         yield Team(network, settings, processes)
+
+
+def _check_rivals(processes: Sequence[WorkerProcess]) -> None:
+    """Raises MachineError where the background was not what was asked for."""
+    for process in processes:
+        process.tell("how many")
+    for number, process in enumerate(processes):
+        counts = process.answer()
+        if counts["failed"] > MOST_FAILED * counts["flows"]:
+            problem = f"{counts['failed']} of {counts['flows']} flows have failed: {counts['reason']}"
+            raise MachineError(problem, where=f"the background's host {number}")
 
 
 def _processor_times() -> tuple[int, int]:

@@ -60,12 +60,12 @@ class Worker:
         self._trainings: dict[str, _Training] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The result of a request, or `error`."""
+        """The result of a request, or `error` and when that was: others fail later, who wait for this one."""
         do = request.pop("do")
         try:
             answer: dict[str, Any] = getattr(self, do)(**request)
         except (MltswitchError, OSError, RuntimeError, ValueError) as error:
-            return {"error": shorten(f"{do}: {error}", MOST_SAID)}
+            return {"error": shorten(f"{do}: {error}", MOST_SAID), "at": time.time()}
         return answer
 
     def join(
@@ -77,6 +77,7 @@ class Worker:
         dist.init_process_group(
             "gloo", init_method=f"tcp://{master}", rank=rank, world_size=world, timeout=PATIENCE
         )
+        _use_cubic()
         self.adopt(rank, world)
         return self.take(task, seed)
 
@@ -84,7 +85,6 @@ class Worker:
         """Be a rank of the process group that there is."""
         torch.set_num_threads(1)
         self._rank, self._world = rank, world
-        _use_cubic()
 
     def take(self, task: str, seed: int) -> dict[str, Any]:
         """What is trained from now on, and from which seed."""

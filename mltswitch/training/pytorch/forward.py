@@ -26,6 +26,7 @@ from torch.nn import Parameter
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Elements, Stage
+from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
 from mltswitch.training.pytorch.layout import Place, flat
 from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.pytorch.replica import ELEMENTWISE, options_of
@@ -36,7 +37,8 @@ BY_PARAMETER: Final = ELEMENTWISE | {"Adafactor", "Muon", "Rprop"}
 """Optimizers of torch whose step of one parameter needs no other one."""
 UNUSED: Final = -0.0
 """All elements of a parameter of which a rank has no gradient: a sum is so only where no rank has one, for
--0 + 0 is 0. Such parameters are not stepped, as those without a gradient are not."""
+-0 + 0 is 0, and what a loss bound leaves out is -0, too. Such parameters are not stepped, as those without a
+gradient are not."""
 _READABLE: Final = "grad shape dtype device layout ndim requires_grad is_leaf is_cuda is_meta grad_fn"
 METADATA: Final = frozenset(
     {getattr(torch.Tensor, name).__get__ for name in _READABLE.split()}
@@ -93,6 +95,10 @@ class MltForward(Rank):
             problem = "is a DistributedDataParallel, which exchanges gradients by itself"
             raise UserInputError(problem, where="model", expected="the module that it wraps")
         trained = [each for each in model.parameters() if each.requires_grad]
+        devices = sorted({str(each.device) for each in trained})
+        if len(devices) > 1:
+            problem = f"is on several devices: {', '.join(devices)}"
+            raise UserInputError(problem, where="model", expected="one", hint="take mlt_hook")
         self.optimizer = self._make_optimizer(trained)
         _check_optimizer(self.optimizer, trained)
         return prepare(model, rank, self.optimizer, example, config, options, steps_apart=True)
@@ -102,6 +108,8 @@ class MltForward(Rank):
         self._settling = threading.RLock()
         self._stepped = self._synchronized = -1
         """The last exchange with which the optimizer has stepped, and the last of which `grad` has sums."""
+        self._broken: TrainingError | None = None
+        """Why a step of some parameters has failed: no other one can be made any more."""
         self._is_open = self._accumulates = False
         """Whether a backward pass is on its way, and whether its gradients stay here."""
         self._given: set[Parameter] = set()
@@ -168,9 +176,9 @@ class MltForward(Rank):
         self._check_untouched()
         count = len(self.job.pieces)
         self._node.wait_until(lambda: len(self._have_results) == count)
-        for parameter, place in self._places.items():
-            gradient = self._sum(parameter, place)
-            parameter.grad = None if gradient is None else gradient.clone()
+        with torch.inference_mode(False):
+            for parameter, place in self._places.items():
+                parameter.grad = self._sum(parameter, place)
         self._synchronized = step
 
     @contextmanager
@@ -188,8 +196,13 @@ class MltForward(Rank):
             super().close(reason)
         finally:
             for parameter in self._pending:
-                parameter.__class__ = Parameter
+                self._give_back(parameter)
             self._pending.clear()
+
+    def _give_back(self, parameter: Parameter) -> None:
+        """Its values can be read; what was of a class of its own has stayed that."""
+        if type(parameter) is self._awaited:
+            parameter.__class__ = Parameter
 
     def _let_go(self) -> None:
         for handle in self._handles:
@@ -235,7 +248,8 @@ class MltForward(Rank):
         if parameter.grad is None:
             return self._give(place, UNUSED)
         ready = self._give(place, flat(parameter.grad, parameter))
-        self._vectors(self._step)[0][place.first] += 0.0  # by which it is not UNUSED
+        if place.first < place.end:
+            self._vectors(self._step)[0][place.first] += 0.0  # by which it is not UNUSED
         return ready
 
     def _begin_step(self) -> None:
@@ -244,6 +258,7 @@ class MltForward(Rank):
         super()._begin_step()
         with self._lock:
             self._ready.clear()
+            self._ready.extend(each for each, place in self._places.items() if not place.pieces)
             self._lacks = {each: len(place.pieces) for each, place in self._places.items()}
         self._given.clear()
         self._is_open = True
@@ -329,39 +344,53 @@ class MltForward(Rank):
             if torch.jit.is_tracing() and self._pending:  # the step would be part of the trace
                 raise UserInputError("is traced before its step", where="model", hint="call drain() before")
             while any(each in self._pending for each in wanted):
+                if self._broken is not None:
+                    raise type(self._broken)(self._broken.what, where=self._broken.where)
                 self._node.wait_until(lambda: bool(self._ready))
                 self._apply()
 
     def _apply(self) -> None:
-        """Step parameters of which the sums are there."""
+        """Step parameters of which the sums are there. What the optimizer raises ends the job."""
         groups: defaultdict[int, list[Parameter]] = defaultdict(list)
-        with self._settling:
+        with self._settling, torch.inference_mode(False):
             while self._ready:
                 parameter = self._ready.popleft()
                 if parameter in self._pending:
-                    parameter.__class__ = Parameter
+                    self._give_back(parameter)
                     groups[self._group_of[parameter]].append(parameter)
             every = [each for members in groups.values() for each in members]
             held = [each.grad for each in every]
-            for each in every:
-                each.grad = self._sum(each, self._places[each])
-            self._partial.state = self.optimizer.state
-            self._partial.param_groups = [
-                {**self._options[number], "params": members} for number, members in groups.items()
-            ]
-            with torch.inference_mode(False):
+            try:
+                for each in every:
+                    each.grad = self._sum(each, self._places[each])
+                self._partial.state = self.optimizer.state
+                self._partial.param_groups = [
+                    {**self._options[number], "params": members} for number, members in groups.items()
+                ]
                 self._partial.step()
-            for each, gradient in zip(every, held, strict=True):
-                each.grad = gradient
+            except BaseException as error:
+                where = self.job.node_name(self._node.node.number)
+                self._broken = NodeLostError(
+                    f"has failed in the optimizer's step: {error!r:.100}", where=where
+                )
+                self._node.close(ending_of(error))
+                raise
+            finally:
+                for each, gradient in zip(every, held, strict=True):
+                    each.grad = gradient
+            for each in every:
                 del self._pending[each]
 
     def _sum(self, parameter: Parameter, place: Place) -> torch.Tensor | None:
-        """A view of the sum where that has the parameter's type and device; None: no rank has a gradient."""
+        """A copy of the sum: optimizers write into gradients, and others may still get it from here.
+
+        None: no rank has a gradient.
+        """
         values = self._vectors(self._step)[1][place.first : place.end]
-        if _is_unused(values):
+        if len(values) and _is_unused(values):
             return None
         gradient = torch.from_numpy(values).as_strided(parameter.shape, parameter.stride())
-        return gradient.to(parameter.device, parameter.dtype)
+        return gradient.to(parameter.device, parameter.dtype, copy=True)
 
     def _name(self, parameter: Parameter) -> str:
         names = (name for name, each in self._module.named_parameters() if each is parameter)

@@ -201,11 +201,17 @@ class Rank:
     def close(self, reason: str = "") -> None:
         """Say goodbye to the other nodes, once they are done, too; with a reason they end with this error."""
         self._let_go()
-        if not reason and self.error is None:
-            self._drain_last()
-        self._node.close(reason)
-        self._release(NodeLostError("has left the job", where=self.job.node_name(self._node.node.number)))
-        self._group.close()
+        try:
+            if not reason and self.error is None:
+                self._drain_last()
+        except BaseException as error:
+            reason = ending_of(error)
+            raise
+        finally:
+            self._node.close(reason)
+            left = NodeLostError("has left the job", where=self.job.node_name(self._node.node.number))
+            self._release(left)
+            self._group.close()
 
     def __enter__(self) -> Self:
         return self
@@ -276,6 +282,8 @@ class Rank:
         ready = []
         for piece in place.pieces:
             first, end = place.within(self.job.pieces[piece])
+            if first >= end:  # of a parameter without elements
+                continue
             self._left[piece] -= end - first
             if not self._left[piece]:
                 ready.append(piece)

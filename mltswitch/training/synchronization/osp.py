@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, PositiveFloat
 
 from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Exchange, Needs, NoSettings, Stage, Sum, settings_of
-from mltswitch.training.job import BALLOT_FIGURES, ELEMENT_BYTES, Job
+from mltswitch.training.job import BALLOT_FIGURES, Job
 from mltswitch.training.synchronization.bsp import BspKeeper, BspMember
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
@@ -76,7 +76,7 @@ class Slices:
     """
 
     def __init__(self, job: Job, slice_bytes: int | None) -> None:
-        self._element_bytes = ELEMENT_BYTES[job.element_type]
+        self._element_bytes = job.wire_bytes
         self.members: list[list[int]] = []
         """Pieces of each."""
         self.elements: list[int] = []
@@ -141,7 +141,7 @@ class Size:
     def __init__(self, job: Job, settings: OspSettings) -> None:
         self._settings = settings
         self._world = job.world
-        self.model_bytes: Final = job.elements * ELEMENT_BYTES[job.element_type]
+        self.model_bytes: Final = job.elements * job.wire_bytes
         self.progress = Progress()
 
     @property

@@ -35,6 +35,7 @@ class Worker:
         self.network = network
         self.rank = rank
         self.requests: list[dict[str, Any]] = []
+        self.late_error = ""
 
     def tell(self, line: str) -> None:
         self.requests.append(json.loads(line))
@@ -49,8 +50,10 @@ class Worker:
                 layers = {"0": 600_000, "1": 400_000} if request["method"] == "mlt" else {}
                 return {"elements": ELEMENTS, "layers": len(layers), "of_layers": layers}
             case "steps":
-                if name == self.network.failing and self.rank == 1:
-                    return {"error": "steps: rank 0 is gone"}
+                late = {"error": self.late_error, "at": 2.0} if self.late_error else {}
+                errors = [late, {"error": "steps: rank 0 is gone", "at": 1.0}]
+                if name == self.network.failing and errors[self.rank]:
+                    return errors[self.rank]
                 missing = {"1": 1000} if name == "mlt" else {}
                 seconds = [SECONDS[name]] * request["count"]
                 return {"seconds": seconds, "cpu_seconds": 0.001, "missing": missing, "later_share": 0.25}
@@ -62,16 +65,17 @@ class Worker:
 class Rival(Worker):
     """Listens, and is told to go."""
 
-    def __init__(self) -> None:
+    def __init__(self, failed: int) -> None:
         self.is_asked = False
+        self.failed = failed
 
     def answer(self) -> dict[str, Any]:
         self.is_asked = True
-        return {}
+        return {"flows": 100, "failed": self.failed, "reason": "no route"}
 
     def tell(self, line: str) -> None:
         assert self.is_asked
-        assert line == "go"
+        assert line in {"go", "how many"}
 
 
 class Network:
@@ -81,6 +85,7 @@ class Network:
         self.failing = failing
         self.workers: list[Worker] = []
         self.losses: list[float] = []
+        self.failed_flows = 0
         self.rivals: list[tuple[int, Sequence[str]]] = []
         self.served: list[tuple[int, Sequence[str]]] = []
         self.log: list[tuple[Any, ...]] = []
@@ -88,7 +93,7 @@ class Network:
     def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[Worker]:
         if "mltswitch.training.bench.rivals" in command:
             self.rivals.append((host, command[3:]))
-            return nullcontext(Rival())
+            return nullcontext(Rival(self.failed_flows))
         if "serve" in command:
             self.served.append((host, command))
             return nullcontext(Worker(self, host))
@@ -124,7 +129,7 @@ class Network:
 
     def report(self) -> dict[str, Any]:
         queue = {"important": 60, "unimportant": 40, "important_dropped": 1, "unimportant_dropped": 2}
-        core = {"core_offered": 200, "core_dropped": 3}
+        core = {"arrived": 105, "core_offered": 200, "core_dropped": 3}
         return {"cpu_seconds": 1.0, "random_lost": 5, "queues": [queue], **core}
 
 
@@ -259,6 +264,25 @@ def test_rivals_send_to_the_other_leaf_and_share_the_load() -> None:
     own, load, divisor, _, *targets = network.rivals[0][1]
     assert (own, divisor, targets) == ("10.9.0.4", "64", ["10.9.0.5", "10.9.0.7"])
     assert float(load) == pytest.approx(2 * 0.3 * CASE.rate_bps / 4)
+
+
+@pytest.mark.torch
+def test_a_background_that_fails_is_no_background() -> None:
+    network = Network()
+    network.failed_flows = 3
+    busy = replace(CASE, background=0.3)
+    with running_team(network, settings(rivals=2)) as team, pytest.raises(MachineError, match="no route"):
+        team.run(busy, BLOCK, lambda *_: None, {})
+
+
+@pytest.mark.torch
+def test_who_failed_first_is_named() -> None:
+    network = Network(failing="mlt")
+    with running_team(network, settings()) as team:
+        waiting, _ = network.workers
+        waiting.late_error = "timed out"
+        with pytest.raises(MachineError, match="worker 1: steps: rank 0 is gone"):
+            team.run(CASE, BLOCK, lambda *_: None)
 
 
 @pytest.mark.torch

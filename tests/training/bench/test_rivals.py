@@ -45,6 +45,11 @@ def test_the_load_is_what_was_asked_for_until_the_input_ends(seed: int) -> None:
                     flows += 1
                     while more := connection.recv(1 << 16):
                         count += len(more)
+            process.stdin.write(b"how many\n")
+            process.stdin.flush()
+            counts = json.loads(process.stdout.readline())
+            assert counts["flows"] >= flows
+            assert counts["failed"] == 0
             process.stdin.close()
             assert process.wait(10) == 0
     expected = load_bps / 8 * seconds / (MEAN_BYTES / divisor)

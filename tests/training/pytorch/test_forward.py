@@ -16,9 +16,12 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may be missing)
 
+from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.forward import BY_PARAMETER, MltForward  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
+from tests.hostagent.ends import losing  # noqa: E402
 from tests.training.pytorch.test_backend import DEVICES, Ranks, flat, generator, living  # noqa: E402
+from tests.training.pytorch.test_hook import _short_packets  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
@@ -77,6 +80,7 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     ),
     "Adam": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
     "AdamW": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "nesterov": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
     "fused": lambda p: torch.optim.AdamW(p, lr=0.01, fused=True),
     "foreach": lambda p: torch.optim.Adam(p, lr=0.01, maximize=True, foreach=True),
 } | {
@@ -276,6 +280,15 @@ def _unfreeze(forward: Any, model: Any) -> None:
     model.register_parameter("late", nn.Parameter(torch.ones(3)))
 
 
+def _lack_memory(forward: Any, model: Any) -> None:
+    def fail() -> None:
+        raise RuntimeError("out of memory")
+
+    forward._partial.step = fail
+    forward.optimizer.step()
+    forward.drain()
+
+
 MADE: dict[str, tuple[Any, dict[str, Any]]] = {
     "LBFGS": (torch.optim.LBFGS, {}),
     "own": (Own, {}),
@@ -292,6 +305,7 @@ DONE: dict[str, Callable[[Any, Any], None]] = {
     "grown": _grow,
     "traced late": _trace,
     "unfrozen": _unfreeze,
+    "failing": _lack_memory,
     "closure": lambda forward, _: forward.optimizer.step(lambda: 0.0),
 }
 
@@ -299,6 +313,8 @@ DONE: dict[str, Callable[[Any, Any], None]] = {
 def _fails(case: str) -> str:
     """What a rank says, where both are made so that they cannot be, or rank 0 alone does something then."""
     model: Any = _line(50, 50, 50)
+    if case == "devices":
+        model.register_parameter("far", nn.Parameter(torch.empty(3, device="meta")))
     maker, options = MADE.get(case, (_sgd, {}))
     try:
         outer = DistributedDataParallel(model) if case == "ddp" else model
@@ -327,6 +343,8 @@ def _fails(case: str) -> str:
         ("osp", "synchronization: osp works around"),
         ("given", "optimizer: is given"),
         ("ddp", "model: is a DistributedDataParallel"),
+        ("devices", "model: is on several devices: "),
+        ("failing", "out of memory"),
         ("clipped", "optimizer: gradients have changed, by clipping or a scaler say"),
         ("twice", "optimizer: has not stepped with the gradients of step 0"),
         ("local", "optimizer: steps with gradients that ranks have not exchanged"),
@@ -389,3 +407,125 @@ def _breaks() -> str:
 
 def test_who_waits_for_a_rank_that_is_gone_hears_why(ranks: Ranks, tmp_path: Path) -> None:
     assert "NodeLostError: rank 1: has had enough" in ranks.results(2, _breaks, store=tmp_path)[0]
+
+
+def _reads_on() -> list[str]:
+    """What is asked for behind a step that has failed: each says so, and nothing waits for it."""
+    model = _line(50, 50)
+    forward = MltForward(model, _sgd, deadline_seconds=20)
+    model(torch.ones(2, 50)).sum().backward()
+    if dist.get_rank() == 1:
+        with pytest.raises(TrainingError, match="rank 0: RuntimeError: out of memory"):
+            for _ in range(100):
+                forward.optimizer.step()
+                forward.drain()
+                model(torch.ones(2, 50)).sum().backward()
+        forward.close("follows")
+        return []
+    said = []
+    for call in (lambda: _lack_memory(forward, model), forward.optimizer.state_dict, lambda: flat(model)):
+        with pytest.raises((RuntimeError, TrainingError)) as failed:
+            call()
+        said.append(str(failed.value))
+    forward.close("follows")
+    assert all(each.grad is None for each in model.parameters())
+    flat(model)
+    return said
+
+
+def test_what_follows_a_step_that_failed_says_so_at_once(ranks: Ranks, tmp_path: Path) -> None:
+    said, _ = ranks.results(2, _reads_on, store=tmp_path)
+    problem = "rank 0: has failed in the optimizer's step: RuntimeError('out of memory')"
+    assert said == ["out of memory", problem, problem]
+
+
+def _infers(way: str) -> Any:
+    model = _line(50, 50, 50)
+    with MltForward(model, MAKERS["nesterov"], piece_bytes=1000) as forward:
+        for _ in range(2):
+            forward.optimizer.zero_grad()
+            model(torch.ones(2, 50)).sum().backward()
+            forward.optimizer.step()
+            if way == "drained":
+                forward.drain()
+            with torch.inference_mode():
+                found = model(torch.ones(2, 50)).clone()
+    return found.cpu()
+
+
+def test_evaluation_in_inference_mode_may_make_the_step(ranks: Ranks, tmp_path: Path) -> None:
+    late = ranks.results(2, _infers, "drained", store=tmp_path)
+    assert torch.equal(ranks.results(2, _infers, "at once", store=tmp_path)[0], late[0])
+
+
+class Kept(nn.Parameter):  # type: ignore[misc, name-defined]  # torch has no types here
+    """A parameter with a class of its own."""
+
+
+class Sparse(nn.Module):  # type: ignore[misc]  # torch has no types here
+    """Parameters without elements, first, in between and last, and one of another class."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.first = nn.Parameter(torch.ones(0))
+        self.layer = nn.Linear(50, 50)
+        self.between = nn.Parameter(torch.ones(0))
+        self.kept = Kept(torch.ones(50))
+        self.last = nn.Parameter(torch.ones(0, 3))
+
+    def forward(self, inputs: Any) -> Any:
+        empty = self.first.sum() + self.between.sum() + self.last.sum()
+        return self.layer(inputs) * self.kept + empty
+
+
+def _trains_sparse(way: str, piece_bytes: int) -> Any:
+    model = Sparse()
+    if way == "forward":
+        state: Any = MltForward(model, MAKERS["momentum"], piece_bytes=piece_bytes, deadline_seconds=20)
+        optimizer, trained = state.optimizer, model
+    else:
+        trained = DistributedDataParallel(model)
+        optimizer, state = MAKERS["momentum"](model.parameters()), MltState(trained, piece_bytes=piece_bytes)
+        trained.register_comm_hook(state, mlt_hook)
+    with state:
+        for _ in range(3):
+            optimizer.zero_grad()
+            trained(torch.ones(2, 50)).sum().backward()
+            optimizer.step()
+    assert [type(each) for each in model.parameters()].count(Kept) == 1
+    return flat(model)
+
+
+@pytest.mark.parametrize("piece_bytes", [1 << 20, 400])
+def test_parameters_without_elements_and_of_other_classes(
+    ranks: Ranks, tmp_path: Path, piece_bytes: int
+) -> None:
+    theirs = ranks.results(2, _trains_sparse, "hook", piece_bytes, store=tmp_path)
+    ours = ranks.results(2, _trains_sparse, "forward", piece_bytes, store=tmp_path)
+    assert torch.equal(ours[0], theirs[0])
+    assert torch.equal(ours[0], ours[1])
+
+
+def _leaves_unused() -> tuple[bool, int]:
+    """Whether layers that no rank uses stay as they were, and how many elements were lost."""
+    model: Any = nn.ModuleList([nn.Linear(20, 20) for _ in range(20)])
+    options = {"loss_bound": 0.5, "config": _short_packets(), "deadline_seconds": 20}
+    with MltForward(model, MAKERS["momentum"], **options) as forward, losing(forward.agent, 0.2):
+        before = [flat(layer) for layer in model]
+        for _ in range(STEPS):
+            forward.optimizer.zero_grad()
+            found = torch.randn(2, 20, generator=generator(dist.get_rank()))
+            for layer in model[::2]:
+                found = layer(found)
+            found.square().sum().backward()
+            forward.optimizer.step()
+        stayed = [torch.equal(flat(layer), then) for layer, then in zip(model, before, strict=True)]
+        lost = sum(loss.elements for loss in forward.take_losses())
+    return stayed == [False, True] * 10, lost
+
+
+def test_who_loses_gradients_steps_no_layer_that_nobody_uses(ranks: Ranks, tmp_path: Path) -> None:
+    found = ranks.results(2, _leaves_unused, store=tmp_path)
+    assert all(stayed for stayed, _ in found)
+    assert sum(lost for _, lost in found) > 0
