@@ -21,6 +21,10 @@ class Tree:
         self.in_degree = in_degree
         self.name = f"tree-{in_degree}"
 
+    def of(self, _job: Job) -> "Tree":
+        """It has no settings."""
+        return self
+
     def parent(self, job: Job, piece: int, node: int) -> int | None:
         """Where a node sends what it has added up; None: it completes the sum."""
         if job.servers:

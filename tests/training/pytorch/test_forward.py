@@ -409,6 +409,13 @@ def test_who_waits_for_a_rank_that_is_gone_hears_why(ranks: Ranks, tmp_path: Pat
     assert "NodeLostError: rank 1: has had enough" in ranks.results(2, _breaks, store=tmp_path)[0]
 
 
+def _go_on(forward: Any, model: Any) -> None:
+    for _ in range(100):
+        forward.optimizer.step()
+        forward.drain()
+        model(torch.ones(2, 50)).sum().backward()
+
+
 def _reads_on() -> list[str]:
     """What is asked for behind a step that has failed: each says so, and nothing waits for it."""
     model = _line(50, 50)
@@ -416,10 +423,7 @@ def _reads_on() -> list[str]:
     model(torch.ones(2, 50)).sum().backward()
     if dist.get_rank() == 1:
         with pytest.raises(TrainingError, match="rank 0: RuntimeError: out of memory"):
-            for _ in range(100):
-                forward.optimizer.step()
-                forward.drain()
-                model(torch.ones(2, 50)).sum().backward()
+            _go_on(forward, model)
         forward.close("follows")
         return []
     said = []
@@ -458,7 +462,7 @@ def test_evaluation_in_inference_mode_may_make_the_step(ranks: Ranks, tmp_path: 
     assert torch.equal(ranks.results(2, _infers, "at once", store=tmp_path)[0], late[0])
 
 
-class Kept(nn.Parameter):  # type: ignore[misc, name-defined]  # torch has no types here
+class Kept(nn.Parameter):  # type: ignore[misc]  # torch has no types here
     """A parameter with a class of its own."""
 
 
