@@ -126,6 +126,8 @@ def _job(random: np.random.Generator, synchronization: str, topology: str) -> Jo
     sizes = random.choice([1, 3, 700, 3000], random.integers(1, 5))
     servers = int(random.integers(0, 4))
     rule = OptimizerRule("SGD", ({"lr": -float(world)},), ((int(sizes.sum()), 0),))
+    colocated = int(random.integers(world)) if not servers and random.integers(4) == 0 else None
+    name_of_topology = topology or str(random.choice(list(topologies())))
     return make_job(
         [(f"layer-{number}", int(size)) for number, size in enumerate(sizes)],
         world=world,
@@ -137,11 +139,23 @@ def _job(random: np.random.Generator, synchronization: str, topology: str) -> Jo
         synchronization=name,
         settings=_settings(name, random),
         optimizer=rule if is_lone else None,
-        colocated=int(random.integers(world)) if not servers and random.integers(4) == 0 else None,
+        colocated=colocated,
         continues=is_lone and servers > 0 and bool(random.integers(2)),
-        topology=topology or str(random.choice(list(topologies()))),
+        topology=name_of_topology,
+        topology_settings=_tree(world, random) if name_of_topology == "tree" else {},
         deadline_seconds=DEADLINE_SECONDS,
     )
+
+
+def _tree(world: int, random: np.random.Generator) -> dict[str, Any]:
+    racks = [f"rack-{number}" for number in random.integers(0, 3, world)] if random.integers(2) else []
+    degrees = [1, 2, 3, "auto"] + (["rack"] if racks else [])
+    return {
+        "in_degree": degrees[random.integers(len(degrees))],
+        "placement": str(random.choice(["spread", "fixed"])),
+        "locality": str(random.choice(["rack", "none"])),
+        "racks": racks,
+    }
 
 
 def _settings(name: str, random: np.random.Generator) -> dict[str, Any]:
@@ -228,8 +242,8 @@ def _is_early(job: Job, report: Report, rank: int, step: int, slowest: int) -> b
 
 
 def _changes(job: Job) -> dict[str, object]:
-    """Another value of each part of a job, by name."""
-    return {
+    """Another value of each part of a job, by name, with which a node begins all the same."""
+    changes = {
         "layers": (replace(job.layers[0], name="another"), *job.layers[1:]),
         "loss_bound": job.loss_bound / 2 + 0.01,
         "deadline_seconds": job.deadline_seconds + 1,
@@ -237,6 +251,9 @@ def _changes(job: Job) -> dict[str, object]:
         "world": job.world + 1,
         "samples": (1,) * job.world,
     }
+    if job.topology_settings.get("racks"):
+        del changes["world"]
+    return changes
 
 
 def broken(case: Scenario) -> Counter[str]:

@@ -13,7 +13,7 @@ from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.profile import resolve_profile
-from mltswitch.training.axes import Network, synchronizations, topologies
+from mltswitch.training.axes import Network, axes_of, synchronizations
 from mltswitch.training.simulate import STEPS, WARM_UP, Simulated, forward_gain, scaled_job, simulate
 from mltswitch.units import format_bps, format_seconds, parse_bps
 
@@ -57,6 +57,13 @@ ALL: Final = "all"
 )
 @click.option("--forward", is_flag=True, help="bsp also with forward passes that wait layer by layer.")
 @click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
+@click.option(
+    "--topology-setting",
+    "topology_texts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of the topology, `in_degree=2` of a tree, say; again for more.",
+)
 @click.option("--servers", type=click.IntRange(0, 128), help="0: ranks serve; 1 where there can be any.")
 @click.option("--steps", type=click.IntRange(1, 10_000), default=STEPS, help=f"That are measured; {STEPS}.")
 @json_option
@@ -74,6 +81,7 @@ def simulate_command(
     setting_texts: Sequence[str],
     forward: bool,
     topology: str,
+    topology_texts: Sequence[str],
     servers: int | None,
     steps: int,
     as_json: bool,
@@ -91,7 +99,8 @@ def simulate_command(
     network = parsed("--rate", lambda text: Network(parse_bps(text), rtt_ms / 2e3), rate)
     names = [*synchronizations()] if names_text == ALL else names_text.split(",")
     settings = _settings(setting_texts, names)
-    common: dict[str, Any] = {"topology": topology, "servers": servers}
+    of_topology = dict(named_value("--topology-setting", text) for text in topology_texts)
+    common: dict[str, Any] = {"topology": topology, "topology_settings": of_topology, "servers": servers}
     left_out: dict[str, str] = {}
     for name in names:
         try:
@@ -133,9 +142,10 @@ def simulate_command(
     head |= {"round_trip_seconds": rtt_ms / 1e3, **common}
     gain = None
     if forward:
-        job, share = scaled_job(profile, world=workers, topology=topology, servers=servers)
+        of_job = ("topology", "topology_settings", "servers")
+        job, share = scaled_job(profile, world=workers, **{name: common[name] for name in of_job})
         small = Network(network.link_bps * share, network.latency_seconds)
-        exchange_seconds = topologies()[topology].seconds(job, small)
+        exchange_seconds = axes_of(job)[1].seconds(job, small)
         plain = found[names.index("bsp")]
         gain = {
             "simulated": plain.step_seconds / found[-1].step_seconds,
@@ -165,6 +175,14 @@ def _settings(texts: Iterable[str], names: Sequence[str]) -> dict[str, dict[str,
         for each in [owner] if dot else names:
             found[each][setting] = parse_yaml(value, where=f"--setting {name}")
     return found
+
+
+def named_value(option: str, text: str) -> tuple[str, Any]:
+    """`NAME=VALUE`, the value as YAML has it; raises UserInputError naming the option."""
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise UserInputError(f"{text!r:.60}", where=option, expected="NAME=VALUE")
+    return name, parse_yaml(value, where=f"{option} {name}")
 
 
 def _compute_seconds(compute: float, workers: int, spread: float, slow_texts: Iterable[str]) -> list[float]:

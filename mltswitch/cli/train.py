@@ -16,8 +16,7 @@ from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.cli.simulate_training import simulate_command
-from mltswitch.documents import parse_yaml
+from mltswitch.cli.simulate_training import named_value, simulate_command
 from mltswitch.errors import UserInputError
 from mltswitch.lab import Star, running_leaf_spine, running_star
 from mltswitch.outputs import check_output, write_outputs
@@ -91,6 +90,13 @@ train.add_command(advise_command)
 @click.option("--colocated", type=click.IntRange(min=0), metavar="RANK", help="Worker that adds up all.")
 @click.option("--continue", "continues", is_flag=True, help="Go on without a worker that is gone.")
 @click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
+@click.option(
+    "--topology-setting",
+    "topology_texts",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Of the topology, `in_degree=2` of a tree, say; again for more.",
+)
 @click.option("--transport", default="mlt", metavar="NAME", help="How tensors cross; mlt.")
 @click.option(
     "--spines", type=click.IntRange(0, MOST_SPINES), default=0, help="Two leaves, 4:1, not one switch; 0."
@@ -121,6 +127,7 @@ def bench(
     colocated: int | None,
     continues: bool,
     topology: str,
+    topology_texts: Sequence[str],
     transport: str,
     spines: int,
     background: float,
@@ -144,7 +151,8 @@ def bench(
         seed=seed,
         loss_bound=loss_bound,
         synchronization=synchronization,
-        synchronization_settings=tuple(map(_setting, settings_texts)),
+        synchronization_settings=tuple(named_value("--sync-setting", text) for text in settings_texts),
+        topology_settings=tuple(named_value("--topology-setting", text) for text in topology_texts),
         servers=servers,
         colocated=colocated,
         continues=continues,
@@ -254,13 +262,6 @@ def _cases(losses: str, incast: bool, round_trip: float, rate: str, buffer_size:
     if incast:
         found.append(Case("incast", rate_bps, round_trip, 0.0, int(buffer_bytes * INCAST_SHARE), True))
     return found
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    name, sign, value = text.partition("=")
-    if not name or not sign:
-        raise UserInputError(f"{text!r:.60}", where="--sync-setting", expected="NAME=VALUE")
-    return name, parse_yaml(value, where=f"--sync-setting {name}")
 
 
 def _row(result: CaseResult, name: str) -> tuple[str, ...]:

@@ -224,6 +224,9 @@ class Topology(Protocol):
     has_servers: bool
     """Whether nodes that are no ranks can make sums."""
 
+    def of(self, job: Job) -> "Topology":
+        """The one that the settings of a job make of it; raises UserInputError for what they cannot be."""
+
     def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:
         """What a node does for a sum of a piece; empty: nothing. It is asked once, and the answer kept.
 
@@ -325,6 +328,11 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
     that make no sense together."""
     synchronization = _named("synchronization", job.synchronization, synchronizations()).of(job)
     topology = _named("topology", job.topology, topologies())
+    if job.servers and not topology.has_servers:
+        raise UserInputError(f"{job.topology} has none", where="servers", expected="0")
+    if job.colocated is not None and not topology.has_servers:
+        raise UserInputError(f"{job.topology} has no server", where="colocated", expected="star")
+    topology = topology.of(job)
     needs, offers, both = synchronization.needs, topology.offers, f"{job.synchronization} over {job.topology}"
     if needs.lone_pushes and not offers.lone_pushes:
         problem = f"{both}: each rank's push counts by itself, and {job.topology} adds on the way"
@@ -332,10 +340,6 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
     if needs.stale_pushes and not offers.stale_pushes:
         problem = f"{both}: ranks may be at different steps, and {job.topology} needs all at one"
         raise UserInputError(problem, where="topology", expected=_offering("stale_pushes"))
-    if job.servers and not topology.has_servers:
-        raise UserInputError(f"{job.topology} has none", where="servers", expected="0")
-    if job.colocated is not None and not topology.has_servers:
-        raise UserInputError(f"{job.topology} has no server", where="colocated", expected="star")
     if needs.lone_pushes and job.optimizer is None:
         problem = f"{job.synchronization} steps where sums are made, and no optimizer is told"
         raise UserInputError(problem, where="optimizer", expected="that of the model")
@@ -357,13 +361,20 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
 Settings = TypeVar("Settings", bound=BaseModel)
 
 
-def settings_of(job: Job, kind: type[Settings]) -> Settings:
-    """A job's settings of its synchronization; raises UserInputError that names the first wrong field."""
+def settings_of(job: Job, kind: type[Settings], *, axis: str = "synchronization") -> Settings:
+    """A job's settings of one axis; raises UserInputError that names the first wrong field.
+
+    Args:
+        job: what all nodes agree on.
+        kind: what the settings are checked against.
+        axis: `synchronization` or `topology`.
+    """
+    given = job.settings if axis == "synchronization" else job.topology_settings
     try:
-        return kind.model_validate(dict(job.settings))
+        return kind.model_validate(dict(given))
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, ("synchronization", job.synchronization, *first["loc"])))
+        where = ".".join(map(str, (axis, getattr(job, axis), *first["loc"])))
         expected = ", ".join(kind.model_fields) if first["type"] == "extra_forbidden" else ""
         raise UserInputError(
             f"{first['input']!r:.60}: {plain_words(first)}", where=where, expected=expected
@@ -371,7 +382,7 @@ def settings_of(job: Job, kind: type[Settings]) -> Settings:
 
 
 class NoSettings(BaseModel):
-    """Of a synchronization that has none."""
+    """Of a synchronization or a topology that has none."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

@@ -106,6 +106,8 @@ class Job:
     """As errors name them, where they are some of a larger job's; else from 0."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the synchronization, as its module has them."""
+    topology_settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the topology, likewise."""
     samples: tuple[int, ...] = ()
     """In a step of each rank, by which gradients are weighted; none: all ranks weigh the same."""
     optimizer: OptimizerRule | None = None
@@ -215,6 +217,7 @@ def make_job(
     topology: str = "star",
     transport: str = "mlt",
     settings: Mapping[str, Any] | None = None,
+    topology_settings: Mapping[str, Any] | None = None,
     samples: Iterable[int] = (),
     optimizer: OptimizerRule | None = None,
     report_every: int = REPORT_EVERY,
@@ -240,6 +243,7 @@ def make_job(
         topology: a registered name.
         transport: a registered name.
         settings: see `Job`, as all that follows; `axes_of` looks at them.
+        topology_settings: likewise.
         samples: one number for each rank, or none.
         optimizer: see `Job`.
         report_every: see `Job`.
@@ -257,11 +261,12 @@ def make_job(
         raise UserInputError(f"{piece_bytes} bytes", where="piece_bytes", expected="1 or more")
     if divisor not in list(Divisor):
         raise UserInputError(f"{divisor!r:.60} is unknown", where="divisor", expected=", ".join(Divisor))
-    try:
-        json.dumps(dict(settings or {}))
-    except (TypeError, ValueError):
-        expected = "a mapping of names to numbers, texts and null"
-        raise UserInputError(f"{settings!r:.60}", where="settings", expected=expected) from None
+    for where, given in (("settings", settings), ("topology_settings", topology_settings)):
+        try:
+            json.dumps(dict(given or {}))
+        except (TypeError, ValueError):
+            expected = "a mapping of names to numbers, texts and null"
+            raise UserInputError(f"{given!r:.60}", where=where, expected=expected) from None
     element_bytes, roots = ELEMENT_BYTES[element_type], servers or world
     wire_bytes = SHORT_BYTES if wire_type == SHORT else element_bytes
     bits_a_root = sum(layer.elements for layer in entries) * wire_bytes * BITS_PER_BYTE / roots
@@ -282,6 +287,7 @@ def make_job(
         deadline_seconds=float(deadline_seconds),
         ranks=tuple(ranks),
         settings=dict(settings or {}),
+        topology_settings=dict(topology_settings or {}),
         samples=tuple(samples),
         optimizer=optimizer,
         report_every=report_every,

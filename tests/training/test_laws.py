@@ -23,7 +23,7 @@ from tests.training import strangers
 FAULTS = ("", "kill", "cut", "never", "slow", "mismatch")
 JOINT = ("bsp", "window", "osp")
 ALONE = ("asp", "ssp", "r2sp", "switch")
-TOPOLOGIES = ("star", "ring", "tree-2", "tree-3")
+TOPOLOGIES = ("star", "ring", "tree-2", "tree-3", "tree")
 RULE = OptimizerRule("SGD", ({"lr": 1.0},), ((10_000, 0),))
 
 
@@ -274,6 +274,20 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
             "'ema'",
         ),
         ({"topology": "ring", "servers": 2}, "servers", "ring has none"),
+        ({"topology_settings": {"in_degree": 2}}, "topology.star.in_degree", "is no field"),
+        ({"topology": "tree", "topology_settings": {"in_degree": 0}}, "topology.tree.in_degree", "1 or more"),
+        ({"topology": "tree", "topology_settings": {"in_degree": "x"}}, "topology.tree.in_degree", "'x'"),
+        (
+            {"topology": "tree", "topology_settings": {"in_degree": "rack"}},
+            "topology.tree.racks",
+            "is missing",
+        ),
+        (
+            {"topology": "tree", "topology_settings": {"racks": ["a"]}},
+            "topology.tree.racks",
+            "1 racks of 2 ranks",
+        ),
+        ({"topology": "tree", "divisor": "arrived"}, "divisor", "does not know how many"),
         ({"topology": "ring", "divisor": "arrived"}, "divisor", "does not know how many"),
         ({"synchronization": "asp", "optimizer": RULE, "divisor": "arrived"}, "divisor", "no sum of which"),
     ],
@@ -314,7 +328,26 @@ def test_a_topology_says_how_long_an_exchange_takes(topology: str, servers: int,
     job = make_job([("a", 504_000)], world=world, servers=servers, topology=topology, piece_bytes=piece_bytes)
     network = Network(1e9, 5e-6)
     report = VirtualJob(job, network).run(1, lambda r, s: np.ones(job.elements), lambda r, s: 1e-9)
-    assert report.step_seconds == [pytest.approx(topologies()[topology].seconds(job, network), rel=0.15)]
+    assert report.step_seconds == [pytest.approx(axes_of(job)[1].seconds(job, network), rel=0.15)]
+
+
+@pytest.mark.parametrize("in_degree", [1, 2, 4])
+@pytest.mark.parametrize(("servers", "world"), [(0, 4), (0, 7), (2, 6), (1, 8)])
+def test_a_tree_says_so_for_pieces_that_come_in_turn(servers: int, world: int, in_degree: int) -> None:
+    count = 16 * (servers or world)
+    job = make_job(
+        [(f"layer-{number}", 504_000 // count) for number in range(count)],
+        world=world,
+        servers=servers,
+        topology="tree",
+        topology_settings={"in_degree": in_degree},
+        piece_bytes=504_000 * 4 // count,
+    )
+    network = Network(1e9, 5e-6)
+    report = VirtualJob(job, network, classes=16).run(
+        1, lambda r, s: np.ones(job.elements), lambda r, s: 1e-9
+    )
+    assert report.step_seconds == [pytest.approx(axes_of(job)[1].seconds(job, network), rel=0.4)]
 
 
 def test_the_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

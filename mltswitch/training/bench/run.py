@@ -96,6 +96,7 @@ class Settings:
     topology: str = "star"
     transport: str = "mlt"
     synchronization_settings: tuple[tuple[str, Any], ...] = ()
+    topology_settings: tuple[tuple[str, Any], ...] = ()
     servers: int = 0
     """Parameter servers that are no workers; they run on the hosts behind them."""
     colocated: int | None = None
@@ -126,6 +127,7 @@ class Settings:
             "topology": self.topology,
             "transport": self.transport,
             "settings": dict(self.synchronization_settings),
+            "topology_settings": dict(self.topology_settings),
             "colocated": self.colocated,
             "continues": self.continues,
         }

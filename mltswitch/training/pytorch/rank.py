@@ -52,7 +52,7 @@ class Rank:
         model: the module, or its DistributedDataParallel.
         loss_bound: share of the gradients that a sum may be without.
         synchronization: a registered name; `bsp`, `osp`, `asp`, `ssp`, `r2sp`.
-        topology: a registered name; `star` (each rank serves a part), `ring`.
+        topology: a registered name; `star` (each rank serves a part), `ring`, `tree`.
         transport: a registered name; `mlt`, `ltp`, `tcp`.
         config: of this rank's agent, or its file; None: the file that MLTSWITCH_AGENT_CONFIG names, or one
             for loopback.
@@ -67,6 +67,7 @@ class Rank:
             that where all parameters are bfloat16, else they travel as they are added.
         optimizer: of all the model's parameters; all but `bsp` need it.
         settings: of the synchronization.
+        topology_settings: of the topology; `in_degree` and `racks` of a `tree`, say.
         samples: of this rank in a step, where ranks differ; gradients are weighted by it.
         colocated: the one rank that adds up all pieces, where there are no servers.
         continues: whether the others go on without a rank that is gone (`asp`, `ssp`, `r2sp`, with servers).
@@ -101,6 +102,7 @@ class Rank:
         wire_type: str | None = None,
         optimizer: torch.optim.Optimizer | None = None,
         settings: Mapping[str, Any] | None = None,
+        topology_settings: Mapping[str, Any] | None = None,
         samples: int | None = None,
         colocated: int | None = None,
         continues: bool = False,
@@ -129,6 +131,7 @@ class Rank:
             "wire_type": wire_type,
             "ranks": ranks,
             "settings": settings,
+            "topology_settings": topology_settings,
             "colocated": colocated,
             "continues": continues,
             "report_every": report_every,

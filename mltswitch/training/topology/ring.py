@@ -1,6 +1,8 @@
 """Ring all-reduce: a piece goes once around and is added to at each rank, then once more as the result."""
 
-from mltswitch.training.axes import Action, Needs, Network, Step
+from typing import Self
+
+from mltswitch.training.axes import Action, Needs, Network, NoSettings, Step, settings_of
 from mltswitch.training.job import Job
 from mltswitch.units import BITS_PER_BYTE
 
@@ -12,6 +14,11 @@ class Ring:
     offers = Needs()
     counts_arrivals = False
     has_servers = False
+
+    def of(self, job: Job) -> Self:
+        """Itself; raises UserInputError for any setting."""
+        settings_of(job, NoSettings, axis="topology")
+        return self
 
     def schedule(
         self,

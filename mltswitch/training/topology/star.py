@@ -3,7 +3,9 @@
 Nodes of their own, or one rank, or each rank for its share.
 """
 
-from mltswitch.training.axes import Action, Needs, Network, Step
+from typing import Self
+
+from mltswitch.training.axes import Action, Needs, Network, NoSettings, Step, settings_of
 from mltswitch.training.job import Job
 from mltswitch.units import BITS_PER_BYTE
 
@@ -15,6 +17,11 @@ class Star:
     offers = Needs(lone_pushes=True, stale_pushes=True)
     counts_arrivals = True
     has_servers = True
+
+    def of(self, job: Job) -> Self:
+        """Itself; raises UserInputError for any setting."""
+        settings_of(job, NoSettings, axis="topology")
+        return self
 
     def root(self, job: Job, piece: int) -> int:
         """The node that adds up a piece."""

@@ -1,0 +1,1 @@
+"""Networks as graphs, the trees that tensors take through them, and how long that takes."""

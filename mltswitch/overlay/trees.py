@@ -1,0 +1,102 @@
+"""Trees over the ranks of a job, by which sums go up and results go down."""
+
+import heapq
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import count
+from typing import Final, TypeVar
+
+from mltswitch.errors import UserInputError
+
+Node = TypeVar("Node", bound=Hashable)
+RACK: Final = "rack"
+"""In place of an in-degree: one aggregator a rack, which all others of the rack and it alone send to."""
+
+
+def grown(root: Node, groups: Iterable[Sequence[Node]], in_degree: int) -> dict[Node, Node]:
+    """Parents in a tree as low as its in-degree lets it be, which enters each group once.
+
+    Args:
+        root: that has no parent, and is in no group.
+        groups: of nodes near each other, in the order in which they are placed; a node a group: all alike.
+        in_degree: the most children that a node has, at least 1.
+
+    Raises UserInputError.
+    """
+    if in_degree < 1:
+        raise UserInputError(f"{in_degree}", where="in_degree", expected="1 or more, rack or auto")
+    parents: dict[Node, Node] = {}
+    order = count()
+    free = [(0, next(order), root) for _ in range(in_degree)]
+    for group in groups:
+        depth, _, parent = heapq.heappop(free)
+        head, *others = group
+        parents[head] = parent
+        inside = [(depth + 1, next(order), head) for _ in range(in_degree)]
+        for node in others:
+            depth, _, parents[node] = heapq.heappop(inside)
+            for _ in range(in_degree):
+                heapq.heappush(inside, (depth + 1, next(order), node))
+        for place in inside:
+            heapq.heappush(free, place)
+    return parents
+
+
+def by_rack(root: Node, groups: Iterable[Sequence[Node]]) -> dict[Node, Node]:
+    """Parents where the first of each rack adds up the others, and sends to the root."""
+    parents: dict[Node, Node] = {}
+    for head, *others in groups:
+        parents[head] = root
+        parents.update(dict.fromkeys(others, head))
+    return parents
+
+
+def tree(
+    root: Node, order: Sequence[Node], racks: Mapping[Node, Hashable], in_degree: int | str
+) -> dict[Node, Node]:
+    """Parents of all nodes but the root.
+
+    Args:
+        root: one of the nodes, or another one.
+        order: of the nodes; those before are nearer to the root, and aggregators of their racks.
+        racks: of each node, where trees enter each rack once; empty: there are none. The root's own rack
+            comes first, and sends to it.
+        in_degree: the most children that a node has, or `RACK`.
+
+    Raises UserInputError for an in-degree that is none, or `RACK` without racks.
+    """
+    nodes = [node for node in order if node != root]
+    groups: dict[Hashable, list[Node]] = {}
+    for number, node in enumerate(nodes):
+        groups.setdefault(racks[node] if racks else number, []).append(node)
+    if isinstance(in_degree, int):
+        own = groups.pop(racks[root], []) if racks and root in racks else []
+        near = [[node] for node in own]
+        return grown(root, [*near, *groups.values()], in_degree)
+    if in_degree != RACK or not racks:
+        expected = "1 or more, rack or auto" if in_degree != RACK else "racks, where in_degree is rack"
+        raise UserInputError(f"{in_degree!r:.40}", where="in_degree", expected=expected)
+    own = groups.pop(racks[root], []) if root in racks else []
+    return {**dict.fromkeys(own, root), **by_rack(root, groups.values())}
+
+
+def depths(parents: Mapping[Node, Node]) -> dict[Node, int]:
+    """Hops from each node to the root of its tree."""
+    found: dict[Node, int] = {}
+    for begin in parents:
+        way, node = [], begin
+        while node in parents and node not in found:
+            way.append(node)
+            node = parents[node]
+        depth = found.get(node, 0)
+        for each in reversed(way):
+            depth += 1
+            found[each] = depth
+    return found
+
+
+def children_of(parents: Mapping[Node, Node]) -> dict[Node, list[Node]]:
+    """Of each node that has any, in the order of `parents`."""
+    found: dict[Node, list[Node]] = {}
+    for child, parent in parents.items():
+        found.setdefault(parent, []).append(child)
+    return found
