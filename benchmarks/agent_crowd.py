@@ -40,7 +40,7 @@ RECEIVER, OTHER, SECOND_JOB = "receiver", "other", "second-job"
 SLOW_SHARE: Final = 1 / 20
 """Of its fair share of the port: the slow sender's own rate."""
 ROUNDS, QUICK_ROUNDS = 30, 8
-SECONDS, QUICK_SECONDS = 8.0, 3.0
+SECONDS, QUICK_SECONDS = 10.0, 6.0
 PAUSE_SECONDS: Final = 0.02
 SPINES: Final = 2
 OVERSUBSCRIPTION: Final = 4.0

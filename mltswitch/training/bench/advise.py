@@ -147,6 +147,9 @@ class _Hosts:
     ) -> None:
         """As they are."""
 
+    def set_buffer(self, size_bytes: int) -> None:
+        """As it is."""
+
     def report(self) -> dict[str, Any]:
         """Nobody counts."""
         return {"cpu_seconds": 0.0, "random_lost": 0, "core_offered": 0, "core_dropped": 0, "queues": []}

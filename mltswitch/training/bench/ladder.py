@@ -54,7 +54,11 @@ def rungs(
     ladder = {
         "gloo-ring": Contender(method="gloo"),
         "gloo-star": Contender(method="gloo-incast"),
-        "tcp": Contender(method="mlt", options={"transport": "tcp", "loss_bound": 0.0}),
+        "tcp": Contender(
+            method="mlt",
+            options={"transport": "tcp", "loss_bound": 0.0},
+            config={"classes": {"control_dscp": control_dscp, "gradient_dscp": plain}},
+        ),
         "loss": Contender(method="mlt", config=config(plain, "none", "timely")),
         "importance": Contender(method="mlt", config=config(one, "magnitude", "timely")),
         "queues": Contender(method="mlt", config=config(all_of_them, "magnitude", "timely")),

@@ -80,6 +80,9 @@ class Network(Protocol):
     ) -> None:
         """Queues of every port."""
 
+    def set_buffer(self, size_bytes: int) -> None:
+        """Of every port, in all."""
+
     def report(self) -> dict[str, Any]:
         """Counts since the last one."""
 
@@ -246,6 +249,8 @@ class Team:
         network.set_rate(case.rate_bps)
         gradient_dscp = case.gradient_dscp if case.has_plan else ()
         network.set_classes(case.buffer_bytes, CONTROL_DSCP, gradient_dscp, MARKED_SHARE)
+        if case.background:  # as a plan has it: the background's queue takes no room of the others
+            network.set_buffer(2 * case.buffer_bytes)
         network.set_round_trip(case.round_trip_seconds, self.own_round_trip_seconds)
 
     def _open(

@@ -127,6 +127,9 @@ class Network:
     ) -> None:
         self.log.append(("classes", buffer_bytes, len(gradient_dscp)))
 
+    def set_buffer(self, size_bytes: int) -> None:
+        self.log.append(("buffer", size_bytes))
+
     def report(self) -> dict[str, Any]:
         queue = {"important": 60, "unimportant": 40, "important_dropped": 1, "unimportant_dropped": 2}
         core = {"arrived": 105, "core_offered": 200, "core_dropped": 3}
@@ -264,6 +267,7 @@ def test_rivals_send_to_the_other_leaf_and_share_the_load() -> None:
     own, load, divisor, _, *targets = network.rivals[0][1]
     assert (own, divisor, targets) == ("10.9.0.4", "64", ["10.9.0.5", "10.9.0.7"])
     assert float(load) == pytest.approx(2 * 0.3 * CASE.rate_bps / 4)
+    assert [entry for entry in network.log if entry[0] == "buffer"] == [("buffer", 2 * CASE.buffer_bytes)]
 
 
 @pytest.mark.torch
