@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ PROCESS_PATIENCE_SECONDS: Final = 300.0
 MTU_BYTES: Final = 1500
 LINK_BYTES: Final = 14
 """Of Ethernet: a packet on the line, and in a queue, is so much longer than its IP length."""
+_networks: Final = count(1)
+"""Of this process, which may have several at a time."""
 QUEUES: Final = 8
 DSCPS: Final = 64
 
@@ -231,8 +234,9 @@ def running_leaf_spine(
 @contextmanager
 def _running(hosts: int) -> Iterator[tuple[list[NamespaceHandle], Program]]:
     need("ip", "tc", "ping", "gcc")
-    names = [NamespaceHandle(f"mltswitch-star-{os.getpid()}-h{number}") for number in range(1, hosts + 1)]
-    here = NamespaceHandle(f"mltswitch-star-{os.getpid()}-sw")
+    own = f"mltswitch-star-{os.getpid()}-{next(_networks)}"
+    names = [NamespaceHandle(f"{own}-h{number}") for number in range(1, hosts + 1)]
+    here = NamespaceHandle(f"{own}-sw")
     try:
         ip([f"netns add {namespace.name}" for namespace in (here, *names)])
         with tempfile.TemporaryDirectory(prefix="mltswitch-star-") as folder:

@@ -152,7 +152,8 @@ class _Hosts:
 
     def report(self) -> dict[str, Any]:
         """Nobody counts."""
-        return {"cpu_seconds": 0.0, "random_lost": 0, "core_offered": 0, "core_dropped": 0, "queues": []}
+        counts = dict.fromkeys(("arrived", "random_lost", "core_offered", "core_dropped"), 0)
+        return {"cpu_seconds": 0.0, "queues": [], **counts}
 
 
 class _RanksTeam(Team):
