@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -17,6 +18,8 @@ from mltswitch.units import format_bps, format_ratio, format_seconds
 if TYPE_CHECKING:
     from mltswitch.training.bench.advise import Advice
 
+BUSY: Final = 0.9
+"""Of the processors: above, they are the limit and not the network."""
 SHORT: Final = 10.0
 """Seconds: below, a ladder says nothing that noise does not."""
 
@@ -130,4 +133,6 @@ def _lines(model: str, found: "Advice") -> Iterator[str]:
     ours = ", ".join(f"{rung.name} {rung.over_gloo:.2f}" for rung in ladder if rung.name not in GLOO)
     yield f"{best} takes {format_seconds(steps[best])} a step; times as fast: {ours}"
     yield said(ladder)
-    yield advice(ladder)
+    busiest = max(fmean(found.result.methods[rung.name].cpu_load) for rung in ladder)
+    limit = f" (the first host's processors were busy to {format_ratio(busiest)})" if busiest > BUSY else ""
+    yield advice(ladder) + limit

@@ -32,7 +32,7 @@ LOOPBACK: Final = "127."
 LOOPBACK_ADDRESS: Final = "127.0.0.1"
 LOOPBACKS: Final = 250
 LEAST_RANKS: Final = 2
-STEP_SECONDS: Final = 0.2
+STEP_SECONDS: Final = 0.4
 """Of a step that is measured, about: as small as it may be without being all fixed costs."""
 LADDER_SHARE: Final = 0.7
 """Of the time, for the ladder; the network, meetings and openings have the rest."""

@@ -16,6 +16,8 @@ from mltswitch.training.tolerance import TrainingTask
 FORM: Final = "shape:PROFILE/DIVISOR@SECONDS, shape:vgg16/64@0.5 say"
 BACKWARD_SHARE: Final = 2 / 3
 """Of computing: a backward pass has two products of matrices where the forward pass has one."""
+LEAST_PAUSE_SECONDS: Final = 1e-3
+"""Shorter ones take longer than asked for: layers that compute for less pause together, at the last one."""
 _NAME: Final = re.compile(SHAPE + r"(.+?)(?:/(\d{1,9}))?(?:@(\d{1,6}(?:\.\d{1,9})?))?")
 
 
@@ -50,15 +52,19 @@ class _Layer(torch.nn.Module):  # type: ignore[misc]  # torch has no types here
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         for tensor, factors in zip(self.tensors, self.factors, strict=True):
             values = values + tensor.dot(factors)
-        return paused(values, self.seconds * (1 - BACKWARD_SHARE), self.seconds * BACKWARD_SHARE)
+        return (
+            values
+            if not self.seconds
+            else paused(values, self.seconds * (1 - BACKWARD_SHARE), self.seconds * BACKWARD_SHARE)
+        )
 
 
 def shape_task(name: str) -> TrainingTask:
     """A task that learns nothing, and exchanges what the profile's model would.
 
-    All tensors are smaller by the divisor, each one element at least; each layer computes for the same time,
-    twice as long in the backward pass as in the forward pass. Without a divisor it is 1, and without seconds
-    the layers do not pause.
+    All tensors are smaller by the divisor, each one element at least; each layer computes for the same time
+    (some together, where that is short), twice as long in the backward pass as in the forward pass. Without a
+    divisor it is 1, and without seconds the layers do not pause.
 
     Raises:
         UserInputError: the name has another form, or there is no such profile.
@@ -79,13 +85,14 @@ def shape_task(name: str) -> TrainingTask:
 
 
 def _model(profile: ModelProfile, divisor: int, seconds: float) -> Callable[[], torch.nn.Module]:
-    each = seconds / len(profile.layers)
-    return lambda: torch.nn.Sequential(
-        *(
-            _Layer([ceil(tensor.elements / divisor) for tensor in layer.tensors], each)
-            for layer in profile.layers
-        )
-    )
+    each, pauses, owed = seconds / len(profile.layers), [], 0.0
+    for number in range(1, len(profile.layers) + 1):
+        owed += each
+        is_due = owed >= LEAST_PAUSE_SECONDS or number == len(profile.layers)
+        pauses.append(owed if is_due else 0.0)
+        owed -= pauses[-1]
+    sizes = [[ceil(tensor.elements / divisor) for tensor in layer.tensors] for layer in profile.layers]
+    return lambda: torch.nn.Sequential(*map(_Layer, sizes, pauses))
 
 
 def _batches(seed: int, rank: int, _ranks: int) -> Iterator[torch.Tensor]:
