@@ -95,6 +95,20 @@ def test_a_peer_without_credit_gets_bbr_and_is_named_once(make: Make) -> None:
     assert not [text for text in receiver.warnings if "credit" in text]
 
 
+@pytest.mark.parametrize(("line_rate", "is_said"), [("1Gbps", True), (None, False)])
+def test_slow_senders_are_said_where_a_file_told_a_rate(
+    make: Make, line_rate: str | None, is_said: bool
+) -> None:
+    """Loopback's own rate, which nobody told, is none that could be wrong."""
+    sender, receiver = make(SENDER), make(RECEIVER, line_rate=line_rate)
+    connect(sender, receiver)
+    sender.default.set_rate(receiver.name, cap_bps=20e6)
+    for number in range(5):
+        exchange(sender, receiver, data=values(COUNT), round_number=number)
+    said = [text for text in receiver.warnings if "(or those who send are slower)" in text]
+    assert len(said) == is_said
+
+
 @pytest.mark.parametrize(("line_rate", "is_wrong"), [("10Mbps", True), (None, False)])
 def test_a_line_rate_that_is_far_off_is_said_once(make: Make, line_rate: str | None, is_wrong: bool) -> None:
     sender, receiver = make(SENDER), make(RECEIVER, line_rate=line_rate)
