@@ -16,6 +16,8 @@ _DNS_NAME: Final = re.compile(
     rf"(?=.{{1,253}}$)(?:{_LABEL}\.)*(?!(?:[0-9]+|0[xX][0-9A-Fa-f]*)\.?$){_LABEL}\.?", re.ASCII
 )
 """RFC 1035, section 2.3.4; without a number as the last label: inet_aton(3) takes `10.1` for an address."""
+_ZONE: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}", re.ASCII)
+"""Of a link-local address (RFC 4007): an interface's name."""
 _SHOWN: Final = 60
 
 
@@ -87,6 +89,9 @@ def look_up(text: str, *, where: str, like: str = "") -> Endpoint:
 
 
 def _is_address(host: str) -> bool:
+    _, sign, zone = host.partition("%")
+    if sign and not _ZONE.fullmatch(zone):  # Python takes any text for one
+        return False
     try:
         ip_address(host)
     except ValueError:

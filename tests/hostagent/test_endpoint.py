@@ -23,6 +23,7 @@ NOWHERE = "host3.invalid"
         ("fd00::1", ("fd00::1", AGENT_PORT)),
         ("[fd00::1]", ("fd00::1", AGENT_PORT)),
         ("[fd00::1]:7", ("fd00::1", 7)),
+        ("[fe80::1%eth0.7]:7", ("fe80::1%eth0.7", 7)),
         ("host3", ("host3", AGENT_PORT)),
         ("host_3.rack-1.example.:7", ("host_3.rack-1.example.", 7)),
         ("3com.example", ("3com.example", AGENT_PORT)),
@@ -51,6 +52,10 @@ def test_places(text: str, place: tuple[str, int]) -> None:
         "",
         "[host3]:7",
         "[::1]7",
+        "::%]",
+        "::1%",
+        "fe80::1%eth0 ",
+        "fe80::1%a%b",
     ],
 )
 def test_what_is_no_place(text: str) -> None:
