@@ -19,14 +19,12 @@ Cases are named by RHO, the link's time for the gradients over that of computing
 and for each case rate_mbps_RHO, compute_ms_RHO, METHOD_step_ms_RHO, METHOD_cpu_load_RHO.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, Final
 
 import click
-import torch
 from torch import nn
 
 from benchmarks.figures import print_figures
@@ -34,7 +32,16 @@ from mltswitch.errors import MltswitchError
 from mltswitch.lab import running_star
 from mltswitch.profile import profile_of_module
 from mltswitch.training.axes import Network
-from mltswitch.training.bench import Case, CaseResult, Contender, Settings, load_bench_task, running_team
+from mltswitch.training.bench import (
+    Case,
+    CaseResult,
+    Contender,
+    Settings,
+    load_bench_task,
+    running_team,
+    shapes,
+)
+from mltswitch.training.bench.shapes import BACKWARD_SHARE
 from mltswitch.training.simulate import forward_gain, simulate
 from mltswitch.training.tolerance import TrainingTask
 
@@ -42,7 +49,6 @@ WORKERS: Final = 4
 BLOCKS: Final = 16
 WIDTH: Final = 188
 COMPUTE_SECONDS: Final = 0.48
-BACKWARD_SHARE: Final = 2 / 3
 RATIOS: Final = {"05": 0.5, "1": 1.0, "2": 2.0}
 GRADIENT_DSCP: Final = (34, 26, 36, 28, 38, 30)
 """As many classes as the switch has queues beside control and background."""
@@ -54,18 +60,9 @@ SETTINGS: Final = Settings(workers=WORKERS, task="benchmarks.train_forward:pause
 CONTENDERS: Final = ("gloo", "hook", "forward", "unordered")
 
 
-class _Pause(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    """Computing, as far as its time goes."""
-
-    @staticmethod
-    def forward(_context: Any, values: Any) -> Any:
-        time.sleep(COMPUTE_SECONDS * (1 - BACKWARD_SHARE) / BLOCKS)
-        return values.view_as(values)
-
-    @staticmethod
-    def backward(_context: Any, gradient: Any) -> Any:
-        time.sleep(COMPUTE_SECONDS * BACKWARD_SHARE / BLOCKS)
-        return gradient
+def _pausing(values: Any) -> Any:
+    seconds = COMPUTE_SECONDS / BLOCKS
+    return shapes.paused(values, seconds * (1 - BACKWARD_SHARE), seconds * BACKWARD_SHARE)
 
 
 class _Block(nn.Module):  # type: ignore[misc]  # torch has no types here
@@ -75,7 +72,7 @@ class _Block(nn.Module):  # type: ignore[misc]  # torch has no types here
 
     def forward(self, values: Any) -> Any:
         found: Any = self.layer(values)
-        return values + (_Pause.apply(found) if self.training else found).relu()
+        return values + (_pausing(found) if self.training else found).relu()
 
 
 def _model() -> Any:

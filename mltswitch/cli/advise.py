@@ -110,8 +110,8 @@ def _lines(model: str, found: "Advice") -> Iterator[str]:
     """What was measured of the network, of the model, of each rung; what pays; and what to do."""
     links, ladder, divisor, profile = found.links, found.ladder, found.divisor, resolve_profile(model)
     parts = [f"{links.hosts} hosts: a flow alone has {format_bps(_about(links.alone_bps))}"]
-    if links.others_share is not None:
-        parts[0] += f" of a line of {format_bps(_about(links.line_bps or 0.0))}"
+    if links.line_bps is not None:
+        parts[0] += f" of a line of {format_bps(_about(links.line_bps))}"
     parts += [
         f"{format_bps(_about(links.ring_bps))} where each host sends to the next",
         f"{format_bps(_about(links.incast_bps))} come where all send to one",

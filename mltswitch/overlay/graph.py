@@ -16,8 +16,6 @@ class Link(NamedTuple):
     source: str
     target: str
     rate_bps: float
-    delay_seconds: float = 0.0
-    loss: float = 0.0
 
 
 class Side(NamedTuple):
@@ -29,7 +27,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes and links; raises nothing, for a document has checked both."""
+    """Nodes, and links whose ends are among them."""
 
     names: tuple[str, ...]
     links: tuple[Link, ...]

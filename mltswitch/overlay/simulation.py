@@ -75,10 +75,10 @@ class Flows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """What became of flows."""
+    """When flows have ended, and what they have brought over each link."""
 
     ends_seconds: Any
-    """Of each."""
+    """Of each flow, from the beginning of all."""
     link_bits: Any
     """What each link of the graph has carried."""
 

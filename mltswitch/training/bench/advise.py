@@ -75,7 +75,7 @@ class _Remote:
             self._line = line
 
     def answer(self) -> dict[str, Any]:
-        """To the last request."""
+        """What the rank answers to its last request."""
         if not self._rank:
             return self._worker.answer(json.loads(self._line))
         found: list[Any] = [None]
@@ -115,7 +115,7 @@ class _Hosts:
 
     def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[WorkerProcess]:
         """Ranks start themselves."""
-        raise NotImplementedError(f"{command} on host {host}")
+        raise MachineError(f"{command[0]} is started on its own host", where=f"rank {host}")
 
     def addresses(self, host: int) -> tuple[str, ...]:
         """Of a rank's agent."""
@@ -130,25 +130,25 @@ class _Hosts:
         return 0
 
     def set_rate(self, bits_per_second: int) -> None:
-        """As it is."""
+        """The network keeps its own rate."""
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
-        """As it is."""
+        """The network keeps its own delay."""
 
     def round_trip_seconds(self) -> float:
         """As measured."""
         return self._links.round_trip_seconds
 
     def set_loss(self, probability: float) -> None:
-        """As it is."""
+        """The network keeps its own losses."""
 
     def set_classes(
         self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
     ) -> None:
-        """As they are."""
+        """The network keeps its own queues."""
 
     def set_buffer(self, size_bytes: int) -> None:
-        """As it is."""
+        """The network keeps its own buffers."""
 
     def report(self) -> dict[str, Any]:
         """Nobody counts."""

@@ -38,7 +38,7 @@ _DATA_SEGMENTS_OUT: Final = 156
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What was measured."""
+    """What the network between some hosts carries, by TCP."""
 
     hosts: int
     line_bps: float | None
@@ -56,28 +56,23 @@ class Links:
     steadiness: float
     """Of the flow alone: its slowest tenth of moments over the median one. Others' flows make it fall."""
 
-    @property
-    def others_share(self) -> float | None:
-        """Of the line, what a flow alone does not get; None: the line's rate is not known."""
-        return None if self.line_bps is None else max(0.0, 1 - self.alone_bps / self.line_bps)
-
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
     samples: Sequence[float]
-    """Bit/s in each moment."""
+    """Rates, in bit/s, of successive tenths of a second."""
     retransmitted: int
     segments: int
 
     @property
     def rate_bps(self) -> float:
-        """The median moment's."""
+        """Median of the samples."""
         found: float = median(self.samples)
         return found
 
 
 class Prober:
-    """One host's part in it."""
+    """One host's part in measuring the network between all: it listens, connects and sends in turn."""
 
     def __init__(self, rank: int, address: str, gathered: Gather) -> None:
         self.rank = rank

@@ -92,7 +92,7 @@ class _Flows:
                 await loop.sock_sendall(connection, chunk[: count - first])
 
     async def run(self, bits_per_second: float, divisor: int, seed: int) -> None:
-        """Until it is cancelled."""
+        """Begin flows as a Poisson process until the task is cancelled."""
         generator = random.Random(seed)  # noqa: S311  (no secret: the same flows for all methods)
         flows_per_second = bits_per_second * divisor / (MEAN_BYTES * BITS_PER_BYTE)
         loop = asyncio.get_running_loop()
