@@ -485,6 +485,10 @@ bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_mark
     int64_t now_ns = flow->core->now_ns;
     if ((int32_t)(sent - credit->most_told) > 0) {
         flow->statistics.ungranted++;
+        if (sent - credit->most_told < MOST_PORT_BYTES) { /* grants begin anew behind it: else it would wait for ever */
+            credit->heard = credit->granted = sent;
+            port->is_dirty = true;
+        }
         return false;
     }
     if (credit->sampled_ns && (int32_t)(sent - credit->sampled_above) > 0) {

@@ -1,5 +1,5 @@
 /* A data plane and up to twelve others in virtual time, and between them a network that loses, doubles, delays, reorders
- * and corrupts, and has a link that all of them share.
+ * and corrupts, and has a link that all of them share; some scenarios have a liar on the way, who rewrites grants.
  *
  *   campaign FIRST_SEED SCENARIOS
  *
@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "dataplane.h"
+#include "wire.h"
 
 enum { MOST_TRANSFERS = 16, MOST_PEERS = 12, HUB = 0, MOST_FLYING = 1 << 16, GUARD_BYTES = 64, MOST_BYTES = 1 << 18, PATHS = 4 };
 #define MILLISECOND INT64_C(1000000)
@@ -45,7 +46,7 @@ static uint64_t state;
 static struct flying *heap[MOST_FLYING];
 static int flying_count;
 static uint64_t order, hash;
-static double loss[PATHS], doubled, corrupted;
+static double loss[PATHS], doubled, corrupted, forged;
 static int64_t delay_ns[PATHS], jitter_ns;
 static double link_bps;          /* of all that goes to the hub, or comes from it; 0: no limit */
 static int64_t link_free_ns[2], buffer_ns;
@@ -120,6 +121,15 @@ static int pair_of(uint64_t token)
     return broken("a packet of no flow"), 0;
 }
 
+/* Somewhat more, nothing, or anything at all. */
+static void forge(uint8_t *datagram)
+{
+    uint8_t kind = datagram[KIND_OFFSET], *grant = datagram + GRANTED_OFFSET;
+    uint32_t told = read32(grant);
+    if (kind == KIND_ACKNOWLEDGEMENT || kind == KIND_SELECTIVE || kind == KIND_CONTROL)
+        write32(grant, (uint32_t)(chance(0.5) ? told + below(1 << 20) : chance(0.5) ? told - below(1 << 20) : draw()));
+}
+
 static void carry(struct mlt *from, int at_end, int64_t now_ns)
 {
     static uint8_t bytes[1 << 17];
@@ -138,6 +148,8 @@ static void carry(struct mlt *from, int at_end, int64_t now_ns)
                 *packet = (struct flying){out_ns + delay_ns[output.path] + (int64_t)below((uint64_t)jitter_ns + 1),
                                           order++, to, output.tos, size, malloc(size)};
                 memcpy(packet->data, bytes + at, size);
+                if (chance(forged))
+                    forge(packet->data);
                 if (chance(corrupted))
                     packet->data[below(size)] ^= (uint8_t)(1 << below(8));
                 launch(packet);
@@ -262,9 +274,10 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
     bool has_mercy = base <= 0.2;
     doubled = chance(0.2) ? 0.05 : 0;
     corrupted = has_keys && chance(0.3) ? 0.03 : 0;
+    bool is_at_once = chance(0.5), has_credit = chance(0.6);
+    forged = has_credit && chance(0.3) ? 0.05 : 0;
     jitter_ns = chance(0.5) ? 0 : (int64_t)below(2000) * 1000;
     uint32_t datagram_bytes = chance(0.5) ? 1472 : (uint32_t)(256 + below(8700));
-    bool is_at_once = chance(0.5), has_credit = chance(0.6);
     for (int at = HUB; at <= pairs; at++) {
         struct mlt_options options = {.seed = seed * (MOST_PEERS + 1) + (uint64_t)at + 1, .now_ns = SECOND};
         handles[at] = mlt_create(&options);
@@ -353,7 +366,7 @@ static uint64_t scenario(uint64_t seed, uint64_t *succeeded)
         struct mlt_flow_statistics statistics;
         if (mlt_flow_statistics(handles[each % 2 ? 1 + each / 2 : HUB], tokens[1 + each / 2][each % 2], &statistics))
             broken("statistics");
-        if (statistics.ungranted || statistics.overgranted)
+        if ((statistics.ungranted || statistics.overgranted) && (has_keys || forged <= 0))
             broken("a packet without credit, or credit without measure");
     }
     for (int at = HUB; at <= pairs; at++)

@@ -191,7 +191,7 @@ def _at(ends: Ends, place: slice, kinds: set[int], value: int | None, *, sender:
 
 def test_who_sends_without_a_grant_is_counted_and_cut() -> None:
     ends = Ends(has_credit=True)
-    _at(ends, SPENT, {DATA}, 1 << 30, sender=0)
+    _at(ends, SPENT, {DATA}, (1 << 31) - 1, sender=0)
     data = gradients(50_000)
     sent, received = ends.both(
         *ends.post(data, np.zeros_like(data), policy=completion(hard_ns=SECOND), deadline_ns=2 * SECOND)
