@@ -265,7 +265,7 @@ def stream_until(sends: bool, until_ns: int, name: str, peer: str, size_bytes: i
                 posted[0].wait(left_ns / 1e9)
             except AgentError:  # the time is up, here or at the peer
                 break
-            arrived += posted.popleft().progress.arrived_packets
+            arrived += posted.popleft().progress.packets_received
         slot = number % STREAM_IN_FLIGHT
         tensor = random_tensor(size_bytes, slot)
         posted.append(post(name, peer, tensor, sends=sends, slot=slot, channel=channel))
@@ -274,7 +274,7 @@ def stream_until(sends: bool, until_ns: int, name: str, peer: str, size_bytes: i
     for transfer in posted:
         transfer.cancel()
     packets = progress[0].packets
-    return round(size_bytes * (arrived + sum(each.arrived_packets for each in progress)) / packets)
+    return round(size_bytes * (arrived + sum(each.packets_received for each in progress)) / packets)
 
 
 def streams_until(sends: bool, until_ns: int, pairs: Sequence[tuple[str, str]], size_bytes: int) -> list[int]:

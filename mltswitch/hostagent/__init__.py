@@ -31,10 +31,9 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.tagging.policies import ImportancePolicy as ImportancePolicy
     from mltswitch.hostagent.telemetry.metrics import serve_metrics as serve_metrics
     from mltswitch.hostagent.telemetry.trace import TraceWriter as TraceWriter
-    from mltswitch.hostagent.transfer import Completion as Completion
     from mltswitch.hostagent.transfer import CompletionQueue as CompletionQueue
     from mltswitch.hostagent.transfer import Transfer as Transfer
-    from mltswitch.hostagent.transport.description import Progress as Progress
+    from mltswitch.hostagent.transport.description import Completion as Completion
     from mltswitch.hostagent.transport.description import RateController as RateController
     from mltswitch.hostagent.transport.description import RateSample as RateSample
     from mltswitch.hostagent.transport.description import TransferStatistics as TransferStatistics
@@ -53,8 +52,8 @@ _MODULES: Final = {
     "mltswitch.hostagent.tagging.policies": "ByFunction ByPosition ImportancePolicy",
     "mltswitch.hostagent.telemetry.metrics": "serve_metrics",
     "mltswitch.hostagent.telemetry.trace": "TraceWriter",
-    "mltswitch.hostagent.transfer": "Completion CompletionQueue Transfer",
-    "mltswitch.hostagent.transport.description": "Progress RateController RateSample TransferStatistics",
+    "mltswitch.hostagent.transfer": "CompletionQueue Transfer",
+    "mltswitch.hostagent.transport.description": "Completion RateController RateSample TransferStatistics",
 }
 """Module → what users have of it."""
 _HOME: Final = dict(sorted((name, module) for module, names in _MODULES.items() for name in names.split()))

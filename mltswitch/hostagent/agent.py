@@ -30,7 +30,8 @@ from mltswitch.hostagent.protocol.frames import text
 from mltswitch.hostagent.tagging.classes import TwoQueues
 from mltswitch.hostagent.telemetry.events import AgentStarted, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
-from mltswitch.hostagent.transfer import Completion, CompletionQueue, Transfer
+from mltswitch.hostagent.transfer import CompletionQueue, Transfer
+from mltswitch.hostagent.transport.description import Completion
 
 
 class Agent:

@@ -103,6 +103,7 @@ class Channel:
         self._description = transport_named(transport)
         self.history: Final = History()
         """What the rounds of its gathers have taken."""
+        self._burst_packets = agent.config.burst
         self.examines_paths = False
         """For the doctor: code points of routing protocols are sent, too."""
 
@@ -314,7 +315,7 @@ class Channel:
         else:
             dscp = self._agent.dscp(layer)
         priority = request.priority
-        burst = config.burst if request.burst_packets is None else request.burst_packets
+        burst = self._burst_packets if request.burst_packets is None else request.burst_packets
         importance = defaults.importance if request.importance is None else request.importance
         if request.importance is None and "importance" not in defaults.model_fields_set:
             importance = self._description.importance or importance

@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -48,12 +49,12 @@ def memory_of(
 
     Raises UserInputError for memory that cannot be shared as it lies.
     """
-    data, name = _torch_bytes(tensor) if _is_torch(tensor) else _buffer_bytes(tensor)
+    data, dtype = _torch_bytes(tensor) if _is_torch(tensor) else _buffer_bytes(tensor)
     if writable and not data.flags.writeable:
         raise UserInputError(
             "is read-only, and elements are to be received into it", where=_WHERE, expected="writable memory"
         )
-    chosen = _named(element_type) if element_type is not None else _BY_NAME.get(name, ElementType.BYTES)
+    chosen = _kind(dtype) if element_type is None else _named(element_type)
     if not len(data) or len(data) % chosen.size_bytes:
         raise UserInputError(
             f"{len(data)} bytes are no whole number of {chosen.name.lower()} elements, 1 or more",
@@ -84,8 +85,14 @@ def _named(element_type: ElementType | str) -> ElementType:
     return found
 
 
-def _buffer_bytes(tensor: object) -> tuple[NDArray[np.uint8], str]:
-    if hasattr(tensor, "__cuda_array_interface__"):
+@cache
+def _kind(dtype: Any) -> ElementType:
+    """Of numpy's, which makes its name anew each time that it is asked, or torch's."""
+    return _BY_NAME.get(getattr(dtype, "name", str(dtype).removeprefix("torch.")), ElementType.BYTES)
+
+
+def _buffer_bytes(tensor: object) -> tuple[NDArray[np.uint8], Any]:
+    if type(tensor) is not np.ndarray and hasattr(tensor, "__cuda_array_interface__"):
         raise _elsewhere("a GPU")
     try:
         array = tensor if isinstance(tensor, np.ndarray) else np.asarray(memoryview(tensor))  # type: ignore[arg-type]  # this asks whether it is a buffer
@@ -99,24 +106,25 @@ def _buffer_bytes(tensor: object) -> tuple[NDArray[np.uint8], str]:
         raise UserInputError(f"is no plain array: {array.dtype} in {type(tensor).__name__}", where=_WHERE)
     if not array.dtype.isnative or not array.flags.c_contiguous:
         raise _not_in_one_piece()
-    return np.asarray(array).reshape(-1).view(np.uint8), array.dtype.name
+    return np.asarray(array).reshape(-1).view(np.uint8), array.dtype
 
 
 def _is_torch(tensor: object) -> bool:
     """By name: torch is imported by whoever made the tensor, never here."""
-    return any(base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(tensor).__mro__)
+    return type(tensor) is not np.ndarray and any(
+        base.__module__ == "torch" and base.__name__ == "Tensor" for base in type(tensor).__mro__
+    )
 
 
-def _torch_bytes(tensor: Any) -> tuple[NDArray[np.uint8], str]:
+def _torch_bytes(tensor: Any) -> tuple[NDArray[np.uint8], Any]:
     if tensor.device.type != "cpu":
         raise _elsewhere(str(tensor.device))
     is_dense = str(tensor.layout) == "torch.strided" and not tensor.is_quantized
     if not is_dense or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg():
         raise _not_in_one_piece()
-    name = str(tensor.dtype).removeprefix("torch.")
     if not tensor.numel():
-        return np.empty(0, np.uint8), name
-    return tensor.detach().reshape(-1).view(sys.modules["torch"].uint8).numpy(), name
+        return np.empty(0, np.uint8), tensor.dtype
+    return tensor.detach().reshape(-1).view(sys.modules["torch"].uint8).numpy(), tensor.dtype
 
 
 def _not_in_one_piece() -> UserInputError:

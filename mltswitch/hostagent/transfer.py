@@ -6,17 +6,13 @@ import queue
 import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
+from mltswitch.hostagent.errors import DeadlineExceededError
 from mltswitch.hostagent.transport.description import (
+    Completion,
     Direction,
-    Progress,
     Send,
     Ticket,
     TransferStatistics,
@@ -26,30 +22,6 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.agent import Agent
 
 _log: Final = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Completion:
-    """What became of a post; its memory is the caller's again."""
-
-    peer: str
-    channel: str
-    tensor: int
-    round_number: int
-    direction: Direction
-    error: AgentError | None
-    statistics: TransferStatistics
-    arrived: NDArray[np.bool_]
-    """Which packets have arrived, shape (packets,); at the sender as the receiver said last."""
-    elements_per_packet: int
-    element_count: int
-
-    @property
-    def missing(self) -> list[tuple[int, int]]:
-        """Elements that have not arrived, as ranges [first, end), in order."""
-        edges = np.flatnonzero(np.diff(np.concatenate(([True], self.arrived, [True])).astype(np.int8)))
-        bounds = np.minimum(edges * self.elements_per_packet, self.element_count).tolist()
-        return list(zip(bounds[::2], bounds[1::2], strict=True))
 
 
 class CompletionQueue:
@@ -93,7 +65,6 @@ class Transfer:
         self.tensor: Final = request.tensor
         self.round_number: Final = request.round_number
         self.direction: Final = Direction.SEND if isinstance(request, Send) else Direction.RECEIVE
-        self._element_count = request.memory.element_count
         self._completions = completions
         self._lock = threading.Lock()
         self._completion: Completion | None = None
@@ -105,19 +76,13 @@ class Transfer:
         return self._completion or self.settle()
 
     @property
-    def progress(self) -> Progress:
-        """How much has arrived until now."""
+    def progress(self) -> TransferStatistics:
+        """How much has arrived until now; while it is open, its numbers need not be of one moment."""
         with self._lock:
             if self._ticket is not None:
-                return self._ticket.progress()
+                return self._ticket.statistics()
         assert self._completion is not None  # noqa: S101  (it has ended)
-        counts = self._completion.statistics
-        return Progress(
-            packets=counts.packets,
-            arrived_packets=counts.packets_received,
-            important_packets=counts.important_packets,
-            arrived_important=counts.important_received,
-        )
+        return self._completion.statistics
 
     def wait(self, timeout_seconds: float | None = None) -> Completion:
         """Block until it ends; every post ends by its deadline. None: however long it takes.
@@ -205,22 +170,10 @@ class Transfer:
         with self._lock:
             if self._ticket is None:
                 return self._completion
-            outcome = self._ticket.outcome()
-            if outcome is None:
+            completion = self._ticket.completion()
+            if completion is None:
                 return None
-            self._ticket = None
-            self._completion = completion = Completion(
-                self.peer,
-                self.channel,
-                self.tensor,
-                self.round_number,
-                self.direction,
-                outcome.error,
-                outcome.statistics,
-                outcome.arrived,
-                outcome.elements_per_packet,
-                self._element_count,
-            )
+            self._ticket, self._completion = None, completion
             callbacks, self._callbacks = self._callbacks, []
         self._agent.transfer_ended(completion)
         if self._completions is not None:

@@ -281,7 +281,7 @@ def test_a_process_that_is_killed_is_noticed_and_may_come_again(make: Make) -> N
         with child(server) as process:
             server.wait_for_peers(["worker"], PATIENCE_SECONDS)
             there = server.post_receive("worker", np.zeros(2_000_000, np.float32), tensor=1, round_number=0)
-            eventually(lambda: there.progress.arrived_packets > 10)  # noqa: B023  (it is called at once)
+            eventually(lambda: there.progress.packets_received > 10)  # noqa: B023  (it is called at once)
             process.kill()
             with pytest.raises(PeerUnreachableError, match="peer worker, tensor 1"):
                 there.wait(PATIENCE_SECONDS)
@@ -297,7 +297,7 @@ def test_a_process_that_stands_still_is_silent_for_too_long(make: Make) -> None:
     with child(server) as process:
         server.wait_for_peers(["worker"], PATIENCE_SECONDS)
         there = server.post_receive("worker", np.zeros(2_000_000, np.float32), tensor=1)
-        eventually(lambda: there.progress.arrived_packets > 10)
+        eventually(lambda: there.progress.packets_received > 10)
         process.send_signal(signal.SIGSTOP)
         with pytest.raises(PeerUnreachableError, match="silent for too long"):
             there.wait(PATIENCE_SECONDS)

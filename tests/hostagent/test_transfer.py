@@ -162,9 +162,9 @@ def test_after_the_soft_time_the_bounds_are_enough(make: Make) -> None:
 def test_a_receive_can_be_finished_and_tells_its_progress(make: Make) -> None:
     sender, receiver = joined(make, **SLOW)
     there = receiver.post_receive(SENDER, np.zeros(2_000_000, np.float32), tensor=1)
-    assert there.progress.arrived_packets == 0
+    assert there.progress.packets_received == 0
     here = sender.post_send(RECEIVER, values(2_000_000), tensor=1, importance="all")
-    eventually(lambda: there.progress.arrived_packets > 10)
+    eventually(lambda: there.progress.packets_received > 10)
     assert there.completion is None
     assert here.progress.packets == there.progress.packets
     with pytest.raises(UserInputError, match="only a receive"):
@@ -172,7 +172,7 @@ def test_a_receive_can_be_finished_and_tells_its_progress(make: Make) -> None:
     there.finish()
     received = there.wait(PATIENCE_SECONDS)
     assert 10 < received.statistics.packets_received < received.statistics.packets
-    assert there.progress.arrived_packets == received.statistics.packets_received
+    assert there.progress.packets_received == received.statistics.packets_received
     assert here.wait(PATIENCE_SECONDS).missing == received.missing
     there.finish()  # nothing happens any more
     there.cancel()
@@ -253,7 +253,7 @@ def test_a_cancel_reaches_the_other_end_with_its_reason(make: Make, who: Directi
     sender, receiver = joined(make, **SLOW)
     here = sender.post_send(RECEIVER, values(2_000_000), tensor=1)
     there = receiver.post_receive(SENDER, np.zeros(2_000_000, np.float32), tensor=1)
-    eventually(lambda: there.progress.arrived_packets > 10)
+    eventually(lambda: there.progress.packets_received > 10)
     one, other = (here, there) if who is Direction.SEND else (there, here)
     one.cancel("the step \x1b[31mwas skipped")
     with pytest.raises(CancelledError, match=r"the step \?\[31mwas skipped"):

@@ -27,11 +27,11 @@ from mltswitch.hostagent.spraying.shares import path_weights
 from mltswitch.hostagent.tagging.policies import Compiled, important_packets
 from mltswitch.hostagent.transport.description import (
     AtDeadline,
+    Completion,
     ConnectionSnapshot,
+    Direction,
     Moment,
-    Outcome,
     PathSnapshot,
-    Progress,
     RateController,
     RateSample,
     Receive,
@@ -79,7 +79,6 @@ _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
 """What a status means, where the data plane, or the peer, says more: with that."""
 _ENDINGS: Final = ("complete", "bounds", "taken", "percentage", "deadline")
 """How a receive has ended well, by our words, in the order of `enum mlt_ending`."""
-_TIMES: Final = ("posted_ns", "ready_ns", "first_ns", "last_ns", "ended_ns")
 _PATH_COUNTS: Final = [
     field.name for field in fields(PathSnapshot) if field.type is int and field.name != "path"
 ]
@@ -348,31 +347,31 @@ class _Ticket:
         except DataPlaneError:  # taken meanwhile; or after a fork, where nothing ends
             plane.callbacks.pop(self._number, None)
 
-    def outcome(self) -> Outcome | None:
+    def completion(self) -> Completion | None:
         try:
             result = self._plane.result(self._number)
         except DataPlaneError:  # after a fork: here it never ends
             return None
         if result.status == lib.MLT_PENDING:
             return None
-        bits = np.frombuffer(self._plane.arrived(result), np.uint8)
-        outcome = Outcome(
-            error=None if result.status == lib.MLT_OK else self._error(result),
-            statistics=self._statistics(result),
-            arrived=np.unpackbits(bits, count=result.packets, bitorder="little").astype(bool),
-            elements_per_packet=result.elements_per_packet,
+        connection, request = self._connection, self.request
+        completion = Completion(
+            connection.peer,
+            connection.channel,
+            request.tensor,
+            request.round_number,
+            Direction.SEND if isinstance(request, Send) else Direction.RECEIVE,
+            None if result.status == lib.MLT_OK else self._error(result),
+            self._statistics(result),
+            self._plane.arrived(result),
+            result.elements_per_packet,
+            request.memory.element_count,
         )
         self._plane.release(self._number)
-        return outcome
+        return completion
 
-    def progress(self) -> Progress:
-        result = self._plane.result(self._number)
-        return Progress(
-            packets=result.packets,
-            arrived_packets=result.arrived_packets,
-            important_packets=_important_packets(result),
-            arrived_important=result.arrived_important,
-        )
+    def statistics(self) -> TransferStatistics:
+        return self._statistics(self._plane.result(self._number))
 
     def finish(self) -> None:
         with suppress(DataPlaneError):
@@ -406,7 +405,11 @@ class _Ticket:
             lt_seconds=_seconds(result.lt_ns),
             deadline_seconds=_seconds(result.deadline_ns),
             packets_by_path=tuple(result.by_path[0 : len(self._connection.remotes)]),
-            **{name: getattr(result, name) for name in _TIMES},
+            posted_ns=result.posted_ns,
+            ready_ns=result.ready_ns,
+            first_ns=result.first_ns,
+            last_ns=result.last_ns,
+            ended_ns=result.ended_ns,
         )
 
     def _error(self, result: Any) -> AgentError:

@@ -172,25 +172,36 @@ class TransferStatistics:
         return 8 * arrived / self.seconds if self.seconds else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far an open transfer is."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Completion:
+    """What became of a post; its memory is the caller's again."""
 
-    packets: int
-    arrived_packets: int
-    important_packets: int | None
-    arrived_important: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a transfer ended."""
-
+    peer: str
+    channel: str
+    tensor: int
+    round_number: int
+    direction: Direction
     error: AgentError | None
     statistics: TransferStatistics
-    arrived: NDArray[np.bool_]
-    """A flag a packet: at the sender what the receiver has, as it said last."""
+    bitmap: bytes
+    """Which packets have arrived, a bit each, least significant first; at the sender as the receiver said."""
     elements_per_packet: int
+    element_count: int
+
+    @property
+    def arrived(self) -> NDArray[np.bool_]:
+        """The bitmap as flags, shape (packets,)."""
+        bits = np.frombuffer(self.bitmap, np.uint8)
+        return np.unpackbits(bits, count=self.statistics.packets, bitorder="little").view(np.bool_)
+
+    @property
+    def missing(self) -> list[tuple[int, int]]:
+        """Elements that have not arrived, as ranges [first, end), in order."""
+        if self.statistics.packets_received == self.statistics.packets:
+            return []
+        edges = np.flatnonzero(np.diff(np.concatenate(([True], self.arrived, [True])).astype(np.int8)))
+        bounds = np.minimum(edges * self.elements_per_packet, self.element_count).tolist()
+        return list(zip(bounds[::2], bounds[1::2], strict=True))
 
 
 class Ticket(Protocol):
@@ -204,11 +215,11 @@ class Ticket(Protocol):
     def notify(self, callback: Callable[[], object]) -> None:
         """Call once it is done, in the engine's thread; soon, where it is done already."""
 
-    def outcome(self) -> Outcome | None:
+    def completion(self) -> Completion | None:
         """None while it is open. Called once more after it is done; the memory is the user's from then on."""
 
-    def progress(self) -> Progress:
-        """Now; not after `outcome`."""
+    def statistics(self) -> TransferStatistics:
+        """As far as it is now; not after `completion`."""
 
     def finish(self) -> None:
         """A receive takes what is there; nothing happens where it is over."""

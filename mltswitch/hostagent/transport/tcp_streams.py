@@ -57,22 +57,33 @@ class _Ticket:
         self.timers: list[asyncio.TimerHandle] = []
         self.is_over = False
         self._connection = connection
-        self._outcome: Future[api.Outcome] = Future()
+        self._completion: Future[api.Completion] = Future()
 
     def wait(self, timeout_seconds: float | None) -> bool:
         with suppress(TimeoutError):
-            self._outcome.result(timeout_seconds)
-        return self._outcome.done()
+            self._completion.result(timeout_seconds)
+        return self._completion.done()
 
     def notify(self, callback: Callable[[], object]) -> None:
-        self._outcome.add_done_callback(lambda _: self._connection.soon(callback))
+        self._completion.add_done_callback(lambda _: self._connection.soon(callback))
 
-    def outcome(self) -> api.Outcome | None:
-        return self._outcome.result() if self._outcome.done() else None
+    def completion(self) -> api.Completion | None:
+        return self._completion.result() if self._completion.done() else None
 
-    def progress(self) -> api.Progress:
-        counts = {"packets": len(self.arrived), "arrived_packets": self.arrived_count}
-        return api.Progress(**counts, important_packets=None, arrived_important=None)
+    def statistics(self, ended_ns: int = 0) -> api.TransferStatistics:
+        short = len(self.arrived) * self.chunk_bytes - self.size if self.arrived[-1] else 0
+        return api.TransferStatistics(
+            size_bytes=self.size,
+            packets=len(self.arrived),
+            packets_sent=self.taken,
+            packets_resent=0,
+            bytes_sent=min(self.taken * self.chunk_bytes, self.size),
+            packets_received=self.arrived_count,
+            bytes_received=self.arrived_count * self.chunk_bytes - short,
+            packets_duplicate=None if self.is_send else 0,
+            ended_ns=ended_ns,
+            **self.times,
+        )
 
     def finish(self) -> None:
         self._connection.soon(lambda: self._connection.take(self))
@@ -88,23 +99,18 @@ class _Ticket:
         self.is_over, self.view = True, memoryview(b"")
         for timer in self.timers:
             timer.cancel()
-        short = len(self.arrived) * self.chunk_bytes - self.size if self.arrived[-1] else 0
-        statistics = api.TransferStatistics(
-            size_bytes=self.size,
-            packets=len(self.arrived),
-            packets_sent=self.taken,
-            packets_resent=0,
-            bytes_sent=min(self.taken * self.chunk_bytes, self.size),
-            packets_received=self.arrived_count,
-            bytes_received=self.arrived_count * self.chunk_bytes - short,
-            packets_duplicate=None if self.is_send else 0,
-            ended_ns=monotonic_ns(),
-            **self.times,
+        completion = api.Completion(
+            self._connection.peer,
+            self._connection.channel,
+            *self.key,
+            api.Direction.SEND if self.is_send else api.Direction.RECEIVE,
+            error,
+            self.statistics(monotonic_ns()),
+            np.packbits(self.arrived, bitorder="little").tobytes(),
+            self.chunk_elements,
+            self.request.memory.element_count,
         )
-        arrived, elements = self.arrived, self.chunk_elements
-        self._outcome.set_result(
-            api.Outcome(error=error, statistics=statistics, arrived=arrived, elements_per_packet=elements)
-        )
+        self._completion.set_result(completion)
 
 
 def data_socket(settings: TcpSettings, version: int = 4) -> socket.socket:

@@ -17,8 +17,8 @@ from mltswitch.hostagent.tagging.policies import ImportancePolicy
 from mltswitch.hostagent.transport import tcp, tcp_streams
 from mltswitch.hostagent.transport.description import (
     AtDeadline,
+    Completion,
     Moment,
-    Outcome,
     Receive,
     Send,
     StopRule,
@@ -168,10 +168,10 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def outcome(ticket: tcp_streams._Ticket) -> Outcome:
+def completion(ticket: tcp_streams._Ticket) -> Completion:
     """Bounded."""
     assert ticket.wait(PATIENCE), ticket.request
-    found = ticket.outcome()
+    found = ticket.completion()
     assert found is not None
     return found
 

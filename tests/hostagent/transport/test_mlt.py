@@ -238,7 +238,7 @@ def test_a_deadline_says_that_the_peer_grants_nothing_more(make: Make) -> None:
     sender.default.set_rate(RECEIVER, cap_bps=40e6)
     there = receiver.post_receive(SENDER, np.zeros(4_000_000, np.float32), tensor=1)
     here = sender.post_send(RECEIVER, values(4_000_000), tensor=1, deadline_seconds=2.0)
-    eventually(lambda: there.progress.arrived_packets > 0)
+    eventually(lambda: there.progress.packets_received > 0)
     with losing(sender, 1.0), pytest.raises(DeadlineExceededError, match="the peer grants nothing more; "):
         here.wait(PATIENCE_SECONDS)
 

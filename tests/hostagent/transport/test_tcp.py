@@ -33,8 +33,8 @@ from tests.hostagent.transport.tcp_ends import (
     SECOND,
     End,
     Ends,
+    completion,
     floats,
-    outcome,
     posted,
     receive,
     running_ends,
@@ -46,7 +46,7 @@ SMALL = TcpSettings(chunk_bytes=4096)
 
 
 def failure(ticket: TcpTicket) -> AgentError:
-    error = outcome(ticket).error
+    error = completion(ticket).error
     assert error is not None
     return error
 
@@ -125,7 +125,7 @@ def test_any_tensor_arrives_whole(
             lambda: ends.a.post_sends([send(data)])[0],
         ]
         for ticket in [post() for post in (posts if is_receiver_first else reversed(posts))]:
-            found = outcome(ticket)
+            found = completion(ticket)
             assert found.error is None
             assert found.arrived.all()
             whole = min(chunks) // data.itemsize
@@ -141,9 +141,9 @@ def test_layers_in_front_overtake_and_the_traffic_class_follows() -> None:
         sends = ends.a.post_sends([send(big, 1, layer=5, dscp=10), send(small, 2, layer=1, dscp=46)])
         sends[0].retag(12)
         receives = ends.b.post_receives([receive(np.zeros_like(big), 1), receive(np.zeros_like(small), 2)])
-        last = [outcome(ticket).statistics.last_ns for ticket in receives]
+        last = [completion(ticket).statistics.last_ns for ticket in receives]
         assert last[1] < last[0]
-        assert all(outcome(ticket).error is None for ticket in sends)
+        assert all(completion(ticket).error is None for ticket in sends)
         [stream] = ends.a.connection.outgoing
         assert stream._socket.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) >> 2 == 12
 
@@ -189,7 +189,7 @@ def test_cancelled_in_the_middle_fails_at_both_ends_and_the_next_one_crosses(
         ends.call(lambda: ends.loop.add_reader(stream._socket, stream._guarded, stream._read))
         again = floats(100_000)
         into = np.zeros_like(again)
-        assert all(outcome(ticket).error is None for ticket in cross(ends, again, into, round_number=1))
+        assert all(completion(ticket).error is None for ticket in cross(ends, again, into, round_number=1))
         assert np.array_equal(again, into)
         assert (buffer == -2).all()
         assert not ends.a.failures + ends.b.failures
@@ -205,7 +205,7 @@ def test_chunks_of_an_earlier_attempt_are_nobodys() -> None:
         tap = Tap(ends.b)
         tap.chunk(first, 0, 4000, floats(1000).tobytes())
         tap.chunk(second, 0, 4000, np.full(1000, 7, np.float32).tobytes())
-        assert outcome(second).error is None
+        assert completion(second).error is None
         assert (buffer == 7).all()
 
 
@@ -244,11 +244,11 @@ def test_what_is_there_can_be_taken(keep_missing: bool, how: str) -> None:
         tap = Tap(ends.b)
         tap.chunk(receiving, 4096, 4096, np.full(1024, 9, np.float32).tobytes())
         tap.socket.sendall(wire.CHUNK.pack(*receiving.key, receiving.number, 8192, 4096) + bytes(100))
-        until(lambda: receiving.progress().arrived_packets)
+        until(lambda: receiving.statistics().packets_received)
         if how == "finish":
             receiving.finish()
         for ticket in (sending, receiving):
-            found = outcome(ticket)
+            found = completion(ticket)
             assert found.error is None
             assert found.arrived.tolist() == [False, True, False, False]
             assert found.statistics.missing_share == 0.75
@@ -269,7 +269,7 @@ def test_the_soft_time_makes_the_bounds_enough(bound: float, important: float, i
         assert receiving.wait(PATIENCE if is_enough else 0.3) is is_enough
         if not is_enough:
             tap.chunk(receiving, 4096, 4096, bytes(4096))
-            assert outcome(receiving).arrived.all()
+            assert completion(receiving).arrived.all()
 
 
 def test_a_broken_data_connection_ends_all_that_is_open() -> None:
@@ -336,7 +336,7 @@ def test_who_does_not_know_the_token_is_closed_without_a_word(token: bytes | Non
         assert Tap(ends.b, token, magic).is_closed()
         assert len(ends.b.connection.incoming) == 1
         tickets = cross(ends, floats(9), np.zeros(9, np.float32))
-        assert all(outcome(ticket).error is None for ticket in tickets)
+        assert all(completion(ticket).error is None for ticket in tickets)
 
 
 def test_strangers_are_not_kept_for_long() -> None:
@@ -426,8 +426,8 @@ def test_a_tensors_memory_is_let_go_with_its_ticket() -> None:
     with running_ends() as ends:
         data = bytearray(1000)
         sending, receiving = cross(ends, data, np.zeros(1000, np.uint8))
-        assert outcome(sending).error is None
-        assert outcome(receiving).error is None
+        assert completion(sending).error is None
+        assert completion(receiving).error is None
         del sending, receiving
         ends.call(gc.collect)
         until(lambda: not ends.a.connection._sendable)
