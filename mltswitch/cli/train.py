@@ -20,7 +20,7 @@ from mltswitch.cli.simulate_training import named_value, simulate_command
 from mltswitch.errors import UserInputError
 from mltswitch.lab import Star, running_leaf_spine, running_star
 from mltswitch.outputs import check_output, write_outputs
-from mltswitch.report import Training, TrainingCase, plotly_script, training_report
+from mltswitch.report import Rung, Training, TrainingCase, plotly_script, training_report
 from mltswitch.sweep import parse_numbers
 from mltswitch.training.agents import serve
 from mltswitch.training.bench import GRADIENT_DSCP, TASKS, Case, CaseResult, Settings, running_team
@@ -181,7 +181,7 @@ def bench(
         with running_team(network, settings) as team, progress_bar() as advance:
             results = [team.run(case, steps, advance, contenders) for case in cases]
     if output is not None:
-        write_outputs([(output, _page(settings, results))])
+        write_outputs([(output, _page(settings, results, is_ladder=ladder))])
     if as_json:
         print_json(_document(settings, spines, results))
     else:
@@ -313,7 +313,14 @@ def _print_ladder(result: CaseResult) -> None:
     click.echo(advice(ladder))
 
 
-def _page(settings: Settings, results: Sequence[CaseResult]) -> str:
+def _rungs(result: CaseResult) -> tuple[Rung, ...]:
+    ladder = ladder_of(result)
+    return tuple(
+        Rung(rung.name, rung.step_seconds, "gloo" if rung.name in GLOO else rung.verdict) for rung in ladder
+    )
+
+
+def _page(settings: Settings, results: Sequence[CaseResult], *, is_ladder: bool) -> str:
     head = {"Model": settings.task, "Workers": str(settings.workers)}
     head |= {
         name.replace("_", " "): str(value)
@@ -329,6 +336,7 @@ def _page(settings: Settings, results: Sequence[CaseResult]) -> str:
                 for name, method in result.methods.items()
                 if name != "compute"
             ),
+            _rungs(result) if is_ladder else (),
         )
         for result in results
     ]

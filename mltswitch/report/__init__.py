@@ -1,6 +1,14 @@
 """Pictures and pages: a plan, or measured trainings, as one HTML file that needs nothing else."""
 
 from mltswitch.report.page import SIMULATION, plan_report, plotly_script
-from mltswitch.report.training import Training, TrainingCase, training_report
+from mltswitch.report.training import Rung, Training, TrainingCase, training_report
 
-__all__ = ["SIMULATION", "Training", "TrainingCase", "plan_report", "plotly_script", "training_report"]
+__all__ = [
+    "SIMULATION",
+    "Rung",
+    "Training",
+    "TrainingCase",
+    "plan_report",
+    "plotly_script",
+    "training_report",
+]

@@ -1,4 +1,4 @@
-"""A page of measured trainings: accuracy over time and the distribution of step times, case by case."""
+"""A page of measured trainings: their ladder, or accuracy over time and step times, case by case."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,19 @@ from typing import Final
 from mltswitch.report.figure import Figure, Part, axis, significant
 from mltswitch.report.legend import line
 from mltswitch.report.page import render_page
-from mltswitch.report.palette import BLUE, GREEN, GREY, PURPLE, VERMILLION
+from mltswitch.report.palette import BLUE, GREEN, GREY, MUTED, PURPLE, VERMILLION
 from mltswitch.report.sections import Block, Section
 from mltswitch.report.tables import Table
 
 COLOURS: Final = (VERMILLION, BLUE, GREEN, PURPLE, GREY)
+VERDICTS: Final = {"gloo": GREY, "pays": GREEN, "costs": VERMILLION, "": BLUE}
+MEANINGS: Final = {
+    "gloo": "gloo",
+    "pays": "pays",
+    "costs": "costs",
+    "": "no clear difference to the rung before",
+}
+BAR_PIXELS: Final = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +36,24 @@ class Training:
 
 
 @dataclass(frozen=True, slots=True)
+class Rung:
+    """A rung of a ladder."""
+
+    name: str
+    seconds: float
+    verdict: str
+    """A key of VERDICTS."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingCase:
     """Trainings in the same network."""
 
     title: str
     text: str
     trainings: tuple[Training, ...]
+    ladder: tuple[Rung, ...] = ()
+    """From the first rung to the last one, where the trainings are one."""
 
 
 def training_report(
@@ -62,7 +82,34 @@ def _section(case: TrainingCase, number: int, columns: tuple[str, ...]) -> Secti
     rows = tuple((each.method, *each.figures) for each in case.trainings)
     table = Table(f"{case.title}, measured", ("method", *columns), rows, is_open=True)
     legend = tuple(line(colour, each.method) for each, colour in coloured)
-    return Section(case.title, case.text, (Block("", (accuracy, steps), (table,)),), legend)
+    if not case.ladder:
+        return Section(case.title, case.text, (Block("", (accuracy, steps), (table,)),), legend)
+    verdicts = {each.verdict for each in case.ladder}
+    legend = tuple(line(VERDICTS[each], MEANINGS[each]) for each in VERDICTS if each in verdicts)
+    return Section(case.title, case.text, (Block("", (_ladder(case.ladder, number),), (table,)),), legend)
+
+
+def _ladder(ladder: tuple[Rung, ...], number: int) -> Figure:
+    bars: Part = {
+        "type": "bar",
+        "orientation": "h",
+        "y": [each.name for each in ladder],
+        "x": [significant(1e3 * each.seconds) for each in ladder],
+        "marker": {"color": [VERDICTS[each.verdict] for each in ladder]},
+        "hovertemplate": "%{y}: %{x} ms<extra></extra>",
+    }
+    best = min(each.seconds for each in ladder if each.verdict == "gloo")
+    shape: Part = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": 1e3 * best, "x1": 1e3 * best}
+    return Figure(
+        f"ladder-{number}",
+        "The ladder: mean step, and gloo's better topology as a line",
+        "Mean step of each rung, from gloo to all parts of MLT together.",
+        (bars,),
+        {"xaxis": axis("step [ms]", rangemode="tozero"), "yaxis": axis("", autorange="reversed")},
+        height_pixels=70 + BAR_PIXELS * len(ladder),
+        shapes=({**shape, "line": {"color": MUTED, "dash": "dot"}},),
+        layout={"bargap": 0.3},
+    )
 
 
 def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:

@@ -1,6 +1,8 @@
 """The ladder: what it says of measured steps; every rung trains; what it cannot be made of."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -91,7 +93,7 @@ def test_two_tiers_have_conditions(
 @pytest.mark.root
 @pytest.mark.lab
 @pytest.mark.torch
-def test_every_rung_trains(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_rung_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     try:
@@ -102,7 +104,7 @@ def test_every_rung_trains(capsys: pytest.CaptureFixture[str]) -> None:
     options += ["--model", "shape:vgg16/4000@0.05", "--spines", "2", "--background", "0.2"]
     names = [*rungs(GRADIENT_DSCP, has_paths=True)]
     with pytest.raises(SystemExit) as ended:
-        main(["train", "bench", "--ladder", *options, "--json"])
+        main(["train", "bench", "--ladder", *options, "--json", "-o", str(tmp_path / "page.html")])
     assert not ended.value.code
     case = json.loads(capsys.readouterr().out)["cases"][0]
     assert [entry["method"] for entry in case["methods"]] == names
@@ -111,4 +113,7 @@ def test_every_rung_trains(capsys: pytest.CaptureFixture[str]) -> None:
     by_name = {entry["method"]: entry for entry in case["methods"]}
     for name, rung in zip(names, case["ladder"], strict=True):
         assert rung["step_seconds"] == by_name[name]["step_seconds"] > case["limit_seconds"]
+    drawn = re.search(r'"y":\s*(\[[^]]*"gloo-ring"[^]]*\])', (tmp_path / "page.html").read_text())
+    assert drawn is not None
+    assert json.loads(drawn.group(1)) == names
     assert by_name["tcp"]["missing_share_by_class"] == [0.0, 0.0], "it is lossless"
