@@ -27,6 +27,7 @@ cuts it. Nobody computes: that would be the same for all.
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import click
@@ -34,9 +35,10 @@ import numpy as np
 
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
+from mltswitch.overlay.exchange import add_tree
 from mltswitch.overlay.graph import Graph, fat_tree
 from mltswitch.overlay.simulation import Flows, Times, simulate
-from mltswitch.overlay.trees import RACK, children_of, tree
+from mltswitch.overlay.trees import RACK, tree
 
 PORTS: Final = 16
 HOSTS: Final = 1024
@@ -67,37 +69,8 @@ def tree_of(kind: str, workers: Sequence[int], random: np.random.Generator) -> T
     return tree(ROOT, order, racks, 2)
 
 
-def add_tree(
-    flows: Flows, parents: Tree, server: int, bits: float, pieces: int, traffic_class: int
-) -> list[int]:
-    """Sums up and results down one tree; the flows that end it."""
-    children = children_of(parents)
-    order = [ROOT]
-    for node in order:
-        order += children.get(node, [])
-
-    def host(node: int) -> int:
-        return server if node == ROOT else node
-
-    before: dict[tuple[int, bool], int] = {}
-    ends: list[int] = []
-    for _ in range(pieces):
-        up: dict[int, int] = {}
-        for node in reversed(order[1:]):
-            after = [up[child] for child in children.get(node, [])]
-            after += [before[node, True]] if (node, True) in before else []
-            up[node] = before[node, True] = flows.add(
-                host(node), host(parents[node]), bits / pieces, after=after, traffic_class=traffic_class
-            )
-        down = {ROOT: flows.join(server, [up[child] for child in children[ROOT]])}
-        for node in order[1:]:
-            after = [down[parents[node]]]
-            after += [before[node, False]] if (node, False) in before else []
-            down[node] = before[node, False] = flows.add(
-                host(parents[node]), host(node), bits / pieces, after=after, traffic_class=traffic_class
-            )
-        ends = [down[node] for node in order[1:]]
-    return ends
+def _place(server: int, node: int) -> int:
+    return server if node == ROOT else node
 
 
 def one_job(graph: Graph, kind: str, servers: int, pieces: int, seed: int) -> Times:
@@ -107,7 +80,8 @@ def one_job(graph: Graph, kind: str, servers: int, pieces: int, seed: int) -> Ti
     roots = random.permutation(HOSTS)[:servers]
     flows = Flows()
     for server in roots.tolist():
-        add_tree(flows, tree_of(kind, workers, random), server, MODEL_BITS / servers, pieces, 0)
+        parents = tree_of(kind, workers, random)
+        add_tree(flows, parents, ROOT, partial(_place, server), MODEL_BITS / servers, pieces=pieces)
     return simulate(graph, flows, seed=seed)
 
 
@@ -122,7 +96,8 @@ def many_jobs(graph: Graph, kind: str, seed: int, *, has_priorities: bool) -> tu
         bits, of_job = MODEL_BITS * WORKERS_OF_A_JOB / WORKERS / SERVERS_OF_A_JOB, []
         for server in roots.tolist():
             parents = tree_of(kind, workers, random)
-            of_job += add_tree(flows, parents, server, bits, 1, int(classes[job]))
+            place, priority = partial(_place, server), int(classes[job])
+            of_job += add_tree(flows, parents, ROOT, place, bits, traffic_class=priority)
         ends.append(of_job)
     times = simulate(graph, flows, seed=seed)
     makespans = [times.ends_seconds[each].max() for each in ends]

@@ -55,6 +55,7 @@ COMMANDS: Final = {
     "p4": ("mltswitch.cli.p4", "p4_group", "The P4 program of BMv2 switches."),
     "agent": ("mltswitch.cli.agent", "agent", "Tensors between the hosts of a training job."),
     "train": ("mltswitch.cli.train", "train", "Training over the host agent, measured beside gloo."),
+    "topology": ("mltswitch.cli.topology", "topology", "Trees for a job's exchange, planned and compared."),
     "lab": ("mltswitch.cli.lab", "lab", "A leaf-spine network on this machine."),
 }
 """Command → module, attribute, one line of help (so that `--help` loads none of them)."""

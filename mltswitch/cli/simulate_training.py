@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -10,6 +11,7 @@ import click
 from mltswitch.cli.bars import Advance, progress_bar
 from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.cli.settings import chosen_topology, topology_options
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.profile import resolve_profile
@@ -56,14 +58,7 @@ ALL: Final = "all"
     help="Of one synchronization, or of all: ssp.staleness=1, say; again for more.",
 )
 @click.option("--forward", is_flag=True, help="bsp also with forward passes that wait layer by layer.")
-@click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
-@click.option(
-    "--topology-setting",
-    "topology_texts",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Of the topology, `in_degree=2` of a tree, say; again for more.",
-)
+@topology_options
 @click.option("--servers", type=click.IntRange(0, 128), help="0: ranks serve; 1 where there can be any.")
 @click.option("--steps", type=click.IntRange(1, 10_000), default=STEPS, help=f"That are measured; {STEPS}.")
 @json_option
@@ -80,8 +75,9 @@ def simulate_command(
     names_text: str,
     setting_texts: Sequence[str],
     forward: bool,
-    topology: str,
+    topology: str | None,
     topology_texts: Sequence[str],
+    routes_file: Path | None,
     servers: int | None,
     steps: int,
     as_json: bool,
@@ -99,7 +95,7 @@ def simulate_command(
     network = parsed("--rate", lambda text: Network(parse_bps(text), rtt_ms / 2e3), rate)
     names = [*synchronizations()] if names_text == ALL else names_text.split(",")
     settings = _settings(setting_texts, names)
-    of_topology = dict(named_value("--topology-setting", text) for text in topology_texts)
+    topology, of_topology = chosen_topology(topology, topology_texts, routes_file)
     common: dict[str, Any] = {"topology": topology, "topology_settings": of_topology, "servers": servers}
     left_out: dict[str, str] = {}
     for name in names:
@@ -175,14 +171,6 @@ def _settings(texts: Iterable[str], names: Sequence[str]) -> dict[str, dict[str,
         for each in [owner] if dot else names:
             found[each][setting] = parse_yaml(value, where=f"--setting {name}")
     return found
-
-
-def named_value(option: str, text: str) -> tuple[str, Any]:
-    """`NAME=VALUE`, the value as YAML has it; raises UserInputError naming the option."""
-    name, sign, value = text.partition("=")
-    if not name or not sign:
-        raise UserInputError(f"{text!r:.60}", where=option, expected="NAME=VALUE")
-    return name, parse_yaml(value, where=f"{option} {name}")
 
 
 def _compute_seconds(compute: float, workers: int, spread: float, slow_texts: Iterable[str]) -> list[float]:

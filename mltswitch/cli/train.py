@@ -16,7 +16,8 @@ from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.cli.simulate_training import named_value, simulate_command
+from mltswitch.cli.settings import chosen_topology, named_values, topology_options
+from mltswitch.cli.simulate_training import simulate_command
 from mltswitch.errors import UserInputError
 from mltswitch.lab import Star, running_leaf_spine, running_star
 from mltswitch.outputs import check_output, write_outputs
@@ -89,14 +90,7 @@ train.add_command(advise_command)
 @click.option("--servers", type=click.IntRange(0, MOST_WORKERS), default=0, help="More namespaces; 0.")
 @click.option("--colocated", type=click.IntRange(min=0), metavar="RANK", help="Worker that adds up all.")
 @click.option("--continue", "continues", is_flag=True, help="Go on without a worker that is gone.")
-@click.option("--topology", default="star", metavar="NAME", help="Who adds up; star.")
-@click.option(
-    "--topology-setting",
-    "topology_texts",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Of the topology, `in_degree=2` of a tree, say; again for more.",
-)
+@topology_options
 @click.option("--transport", default="mlt", metavar="NAME", help="How tensors cross; mlt.")
 @click.option(
     "--spines", type=click.IntRange(0, MOST_SPINES), default=0, help="Two leaves, 4:1, not one switch; 0."
@@ -126,8 +120,9 @@ def bench(
     servers: int,
     colocated: int | None,
     continues: bool,
-    topology: str,
+    topology: str | None,
     topology_texts: Sequence[str],
+    routes_file: Path | None,
     transport: str,
     spines: int,
     background: float,
@@ -145,18 +140,19 @@ def bench(
     have the sizes of a web search's and the load --background. With --ladder the parts of MLT are added one
     by one, `bsp` over `mlt`, and the output says which one pays. Needs root, gcc, torch and scikit-learn.
     """
+    name, of_topology = chosen_topology(topology, topology_texts, routes_file)
     settings = Settings(
         workers=workers,
         task=model,
         seed=seed,
         loss_bound=loss_bound,
         synchronization=synchronization,
-        synchronization_settings=tuple(named_value("--sync-setting", text) for text in settings_texts),
-        topology_settings=tuple(named_value("--topology-setting", text) for text in topology_texts),
+        synchronization_settings=tuple(named_values("--sync-setting", settings_texts).items()),
+        topology_settings=tuple(of_topology.items()),
         servers=servers,
         colocated=colocated,
         continues=continues,
-        topology=topology,
+        topology=name,
         transport=transport,
         rivals=(workers + servers + 1) // 2 * 2 if spines else 0,
     )

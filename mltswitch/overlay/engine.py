@@ -111,6 +111,7 @@ def run(
     classes: Numbers,
     starts_seconds: Floats,
     waits: Numbers,
+    delays_seconds: Floats,
     follower_firsts: Numbers,
     followers: Numbers,
     capacities_bps: Floats,
@@ -130,6 +131,7 @@ def run(
         classes: see `fill`.
         starts_seconds: before which a flow does not begin.
         waits: flows that must have ended before each; counted down.
+        delays_seconds: of each flow, from when its last bit leaves until it is there.
         follower_firsts: of each flow's followers.
         followers: flows that wait for it.
         capacities_bps: of links at first; changed.
@@ -170,7 +172,8 @@ def run(
             if rates_bps[flow] * step < remaining[flow]:
                 remaining[flow] -= carried
                 continue
-            ends_seconds[flow] = now + (remaining[flow] / rates_bps[flow] if remaining[flow] else 0.0)
+            left_seconds = remaining[flow] / rates_bps[flow] if remaining[flow] else 0.0
+            ends_seconds[flow] = now + left_seconds + delays_seconds[flow]
             state[flow] = DONE
             left -= 1
             for place in range(follower_firsts[flow], follower_firsts[flow + 1]):

@@ -16,6 +16,7 @@ class Link(NamedTuple):
     source: str
     target: str
     rate_bps: float
+    delay_seconds: float = 0.0
 
 
 class Side(NamedTuple):
@@ -51,6 +52,11 @@ class Graph:
     def rates_bps(self) -> Any:
         """Of each link."""
         return np.array([link.rate_bps for link in self.links], np.float64)
+
+    @cached_property
+    def delays_seconds(self) -> Any:
+        """Of each link."""
+        return np.array([link.delay_seconds for link in self.links], np.float64)
 
     @cached_property
     def outward(self) -> Side:

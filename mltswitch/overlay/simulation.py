@@ -6,7 +6,8 @@
     times = simulate(graph, flows)
 
 A flow takes one shortest way (ECMP). Within a class flows are max-min fair, as TCP's are on long flows; a
-lower class goes first, everywhere. Nothing is said of queues, losses or round trips.
+lower class goes first, everywhere. A flow ends when its last bit has passed all links and their delays.
+Nothing is said of queues, losses or how a flow finds its rate.
 """
 
 from collections.abc import Iterable, Sequence
@@ -123,6 +124,7 @@ def simulate(
         np.array(flows.classes, np.int64),
         np.array(flows.starts_seconds, np.float64),
         np.array(flows.waits, np.int64),
+        np.add.reduceat(np.append(graph.delays_seconds[links], 0.0), firsts[:-1]) * (np.diff(firsts) > 0),
         follower_firsts,
         afters[np.argsort(befores, kind="stable")],
         graph.rates_bps.copy(),

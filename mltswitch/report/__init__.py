@@ -1,6 +1,7 @@
 """Pictures and pages: a plan, or measured trainings, as one HTML file that needs nothing else."""
 
 from mltswitch.report.page import SIMULATION, plan_report, plotly_script
+from mltswitch.report.routes import routes_report
 from mltswitch.report.training import Rung, Training, TrainingCase, training_report
 
 __all__ = [
@@ -10,5 +11,6 @@ __all__ = [
     "TrainingCase",
     "plan_report",
     "plotly_script",
+    "routes_report",
     "training_report",
 ]

@@ -287,6 +287,21 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
             "topology.tree.racks",
             "1 racks of 2 ranks",
         ),
+        (
+            {"topology": "tree", "topology_settings": {"routes": [[0, 1.0, "- 0 0"]]}},
+            "topology.tree.routes",
+            "the tree of root 0 has 3 parents for 2 ranks",
+        ),
+        (
+            {"topology": "tree", "topology_settings": {"routes": [[0, 1.0, "- 1"]]}},
+            "topology.tree.routes",
+            "the tree of root 0 has a circle at rank 1",
+        ),
+        (
+            {"topology": "tree", "topology_settings": {"routes": [[0, 1.0, "- 0"]]}, "colocated": 0},
+            "topology.tree.routes",
+            "have roots of their own",
+        ),
         ({"topology": "tree", "divisor": "arrived"}, "divisor", "does not know how many"),
         ({"topology": "ring", "divisor": "arrived"}, "divisor", "does not know how many"),
         ({"synchronization": "asp", "optimizer": RULE, "divisor": "arrived"}, "divisor", "no sum of which"),
@@ -348,6 +363,32 @@ def test_a_tree_says_so_for_pieces_that_come_in_turn(servers: int, world: int, i
         1, lambda r, s: np.ones(job.elements), lambda r, s: 1e-9
     )
     assert report.step_seconds == [pytest.approx(axes_of(job)[1].seconds(job, network), rel=0.4)]
+
+
+def test_a_job_takes_routes_with_shares() -> None:
+    """Elements of roots are as the shares say, up to a piece; sums and results are exact."""
+    routes = [[0, 0.6, "- 0 1 2"], [3, 0.4, "3 3 3 -"]]
+    job = make_job(
+        [("a", 60_000)],
+        world=4,
+        topology="tree",
+        topology_settings={"routes": routes},
+        piece_bytes=4000,
+        element_type="float64",
+    )
+    tree: Any = axes_of(job)[1]
+    assert tree.lossy_hops(job) == 3
+    counts = dict.fromkeys((0, 3), 0)
+    for piece, root in zip(job.pieces, tree.roots, strict=False):
+        counts[root] += piece.count
+    assert counts[0] == pytest.approx(0.6 * job.elements, abs=job.pieces[0].count)
+    report = VirtualJob(job, Network(1e8, 1e-4)).run(
+        2, lambda rank, step: np.full(job.elements, 4.0 * 10.0**rank + step), lambda rank, step: 0.01
+    )
+    assert not report.errors
+    for step in range(2):
+        for rank in range(4):
+            assert np.array_equal(report.results[rank, step], np.full(job.elements, 1111.0 + step))
 
 
 def test_the_judge_sees_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

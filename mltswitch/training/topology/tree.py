@@ -5,46 +5,33 @@ ranks. Gradients go up and are added at each rank that has children, results com
 section 3; there every parameter server is such a root).
 """
 
-from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Any, Final, Self
 
-import numpy as np
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import ValidationError
 
+from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
-from mltswitch.overlay.trees import RACK, children_of, depths, tree
+from mltswitch.overlay.policies.tree import TreeShape
+from mltswitch.overlay.routes import Routes, RoutesTree
+from mltswitch.overlay.trees import RACK, children_of, depths
 from mltswitch.training.axes import Action, Needs, Network, Step, settings_of
 from mltswitch.training.job import Job
 from mltswitch.units import BITS_PER_BYTE
 
-AUTO: Final = "auto"
-CANDIDATES: Final = (2, 4, 8)
-"""In-degrees among which `AUTO` takes the best, with `RACK` where there are racks, and the star."""
 Parents = Mapping[int, int]
 
 
-def _checked_degree(value: Any) -> int | str:
-    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
-    if not is_number and value not in (RACK, AUTO):
-        raise ValueError("must be a whole number, 1 or more, rack or auto")
-    return value  # type: ignore[no-any-return]  # it was looked at
-
-
-class TreeSettings(BaseModel):
+class TreeSettings(TreeShape):
     """Of the topology `tree`."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    in_degree: Annotated[Any, BeforeValidator(_checked_degree)] = 2
-    """The most children that a node has; `rack`: one aggregator a rack; `auto`: the shortest exchange."""
-    placement: Literal["spread", "fixed"] = "spread"
-    """Whether ranks have other places in each tree, or are near the root in the order of their numbers."""
-    locality: Literal["rack", "none"] = "rack"
-    """Whether a tree enters each rack once, where racks are told."""
     racks: tuple[str | int, ...] = ()
     """Of each rank; none: nobody knows."""
+    routes: tuple[tuple[int, float, str], ...] = ()
+    """Trees that somebody has made (`Routes.topology_settings`), in the place of all else: of each root its
+    share and the parents of the ranks."""
 
 
 class Tree:
@@ -66,7 +53,9 @@ class Tree:
         if settings.racks and len(settings.racks) != job.world:
             problem = f"{len(settings.racks)} racks of {job.world} ranks"
             raise UserInputError(problem, where="topology.tree.racks", expected="one for each rank")
-        if settings.in_degree == RACK and not settings.racks:
+        if found._routes is not None and job.colocated is not None:
+            raise UserInputError("have roots of their own", where="topology.tree.routes", hint="no colocated")
+        if settings.in_degree == RACK and not (settings.racks or settings.routes):
             raise UserInputError("is missing", where="topology.tree.racks", hint="in_degree is rack")
         return found
 
@@ -80,42 +69,50 @@ class Tree:
     def _settings(self) -> TreeSettings:
         return settings_of(self._configured, TreeSettings, axis="topology")
 
-    def root(self, piece: int) -> int:
-        """The node that completes the sums of a piece."""
-        job = self._configured
+    @cached_property
+    def _routes(self) -> Routes | None:
+        """Those of the settings; raises UserInputError where they are no trees over this job's nodes."""
+        job, rows = self._configured, self._settings.routes
+        if not rows:
+            return None
+        try:
+            trees = tuple(RoutesTree(root=root, share=share, parents=row) for root, share, row in rows)
+            return Routes(policy="", overlay="", ranks=job.world, servers=job.servers, trees=trees)
+        except ValidationError as error:
+            problem = plain_words(error.errors()[0])
+            hint = "`mltswitch topology plan` makes them for a network and its ranks"
+            raise UserInputError(problem, where="topology.tree.routes", hint=hint) from None
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """Of each piece and of the ballot, the node that completes its sums: in turn, or as shares say."""
+        job, routes = self._configured, self._routes
         if job.colocated is not None:
-            return job.colocated
-        return job.world + piece % job.servers if job.servers else piece % job.world
+            return (job.colocated,) * (len(job.pieces) + 1)
+        if routes is None:
+            first, count = (job.world, job.servers) if job.servers else (0, job.world)
+            return tuple(first + piece % count for piece in range(len(job.pieces) + 1))
+        return (*_dealt(routes.trees, [piece.count for piece in job.pieces]), routes.trees[0].root)
 
     @cached_property
     def trees(self) -> Mapping[int, Parents]:
         """Root → parent of every rank below it."""
-        degree = self._settings.in_degree
-        return self._grown(self._best_degree() if degree == AUTO else degree)
+        job, settings, racks = self._configured, self._settings, dict(enumerate(self._settings.racks))
+        if self._routes is not None:
+            return {each.root: each.tree for each in self._routes.trees}
+        roots = [job.colocated] if job.colocated is not None else range(job.world, job.world + job.servers)
+        candidates = settings.candidates(job.world, has_racks=bool(racks))
+        grown = (settings.grown(each, roots or range(job.world), job.world, racks) for each in candidates)
+        return min(grown, key=_cost)
 
-    def _grown(self, in_degree: int | str) -> dict[int, Parents]:
-        job, settings = self._configured, self._settings
-        roots = dict.fromkeys(self.root(piece) for piece in range(max(job.servers, job.world)))
-        is_near = settings.racks and RACK in {settings.locality, in_degree}
-        racks: dict[int, Hashable] = dict(enumerate(settings.racks)) if is_near else {}
-        found: dict[int, Parents] = {}
-        for root in roots:
-            order = [*range(job.world)]
-            if settings.placement == "spread":
-                order = np.random.default_rng(root).permutation(job.world).tolist()
-            found[root] = tree(root, order, racks, in_degree)
-        return found
-
-    def _best_degree(self) -> int | str:
-        """The one whose busiest link carries least, and of equal ones the lowest tree; all nodes find it."""
-        job = self._configured
-        candidates: list[int | str] = [each for each in CANDIDATES if each < job.world]
-        candidates += [RACK] if self._settings.racks else []
-        return min([*candidates, max(1, job.world)], key=lambda each: _cost(self._grown(each)))
+    @property
+    def _shares(self) -> Mapping[int, float]:
+        routes = self._routes
+        return {} if routes is None else {each.root: each.share for each in routes.trees}
 
     def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:  # noqa: ARG002
         """Own gradients first, then those of the children in the order of their ranks."""
-        root = self.root(piece)
+        root = self.roots[piece]
         if (root, node) not in self._steps:
             self._steps[root, node] = self._scheduled(root, node)
         return self._steps[root, node]
@@ -151,10 +148,19 @@ class Tree:
         """The busiest link carries its tensors, and the first piece has to come up and down before."""
         size_bits = job.elements * job.wire_bytes * BITS_PER_BYTE
         hops = 2 * self.lossy_hops(job)
-        busiest = _busiest(self.trees) / len(self.trees)
+        busiest = _busiest(self.trees, self._shares)
         piece_bits = size_bits / len(job.pieces)
         filling = (hops - 2) * (piece_bits / network.link_bps) if hops > 2 else 0.0
         return busiest * size_bits / network.link_bps + filling + hops * network.latency_seconds
+
+
+def _dealt(trees: Sequence[RoutesTree], counts: Sequence[int]) -> Iterator[int]:
+    """The root of each piece: who has least of its share so far."""
+    whole, dealt = sum(counts), [0] * len(trees)
+    for count in counts:
+        number = max(range(len(trees)), key=lambda each: trees[each].share * whole - dealt[each])
+        dealt[number] += count
+        yield trees[number].root
 
 
 def _below(parents: Parents, node: int) -> tuple[int, ...]:
@@ -165,18 +171,19 @@ def _below(parents: Parents, node: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _busiest(trees: Mapping[int, Parents]) -> int:
-    """Tensors of one tree in each direction of the busiest node's link: its children's and its own."""
-    load = Counter[int]()
-    for parents in trees.values():
-        load.update(parents.keys())
-        load.update(parents.values())
+def _busiest(trees: Mapping[int, Parents], shares: Mapping[int, float]) -> float:
+    """Models in each direction of the busiest node's link: its children's and its own."""
+    load: defaultdict[int, float] = defaultdict(float)
+    for root, parents in trees.items():
+        share = shares.get(root, 1 / len(trees))
+        for node in (*parents, *parents.values()):
+            load[node] += share
     return max(load.values(), default=0)
 
 
-def _cost(trees: Mapping[int, Parents]) -> tuple[int, int]:
+def _cost(trees: Mapping[int, Parents]) -> tuple[float, int]:
     lowest = max((depth for parents in trees.values() for depth in depths(parents).values()), default=0)
-    return _busiest(trees), lowest
+    return round(_busiest(trees, {}), 9), lowest
 
 
 TOPOLOGY: Final[Any] = Tree()

@@ -1,0 +1,61 @@
+"""Settings as options of commands: NAME=VALUE, and who adds up in a job."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from mltswitch.documents import load_document, parse_yaml
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.routes import Routes
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def named_value(option: str, text: str) -> tuple[str, Any]:
+    """`NAME=VALUE`, the value as YAML has it; raises UserInputError naming the option."""
+    name, sign, value = text.partition("=")
+    if not name or not sign:
+        raise UserInputError(f"{text!r:.60}", where=option, expected="NAME=VALUE")
+    return name, parse_yaml(value, where=f"{option} {name}")
+
+
+def named_values(option: str, texts: Sequence[str]) -> dict[str, Any]:
+    """Of an option that may be given several times."""
+    return dict(named_value(option, text) for text in texts)
+
+
+def topology_options(command: Command) -> Command:
+    """Who adds up: `topology`, `topology_texts` and `routes_file`, for `chosen_topology`."""
+    for option in (
+        click.option("--topology", metavar="NAME", help="Who adds up; star, or tree with --routes."),
+        click.option(
+            "--topology-setting",
+            "topology_texts",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Of the topology, `in_degree=2` of a tree, say; again for more.",
+        ),
+        click.option(
+            "--routes",
+            "routes_file",
+            type=click.Path(path_type=Path),
+            help="Trees of `topology plan`, for these ranks.",
+        ),
+    )[::-1]:
+        command = option(command)
+    return command
+
+
+def chosen_topology(
+    topology: str | None, texts: Sequence[str], routes_file: Path | None
+) -> tuple[str, dict[str, Any]]:
+    """A topology's name and its settings; raises UserInputError for routes beside something else."""
+    settings = named_values("--topology-setting", texts)
+    if routes_file is None:
+        return topology or "star", settings
+    if topology not in {None, "tree"} or settings:
+        problem = "say all of who adds up"
+        raise UserInputError(problem, where="--routes", expected="no other --topology and no settings")
+    return "tree", load_document(routes_file, Routes).topology_settings

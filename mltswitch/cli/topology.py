@@ -1,0 +1,387 @@
+"""`mltswitch topology`: trees by which sums go up and results down, planned, compared and drawn."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+import numpy as np
+
+from mltswitch import __version__
+from mltswitch.cli.numbers import parsed
+from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.settings import named_values
+from mltswitch.documents import dump_yaml, load_document, parse_yaml, read_text
+from mltswitch.errors import UserInputError
+from mltswitch.outputs import check_output, write_outputs
+from mltswitch.overlay.document import OVERLAY_SCHEMA, Overlay, overlay_of_graph, seated
+from mltswitch.overlay.exchange import PIECES, simulate_ring, simulate_routes
+from mltswitch.overlay.graph import fat_tree
+from mltswitch.overlay.policies import policies, route
+from mltswitch.overlay.routes import Routes
+from mltswitch.overlay.simulation import Times
+from mltswitch.overlay.trees import RACK
+from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
+from mltswitch.planning.overlay import overlay_of
+from mltswitch.profile import resolve_profile
+from mltswitch.report import plotly_script, routes_report
+from mltswitch.targets import hardware_capabilities
+from mltswitch.units import BITS_PER_BYTE, format_bps, format_bytes, format_seconds, parse_bps, parse_bytes
+
+FAT_TREE: Final = re.compile(r"fat-tree:(\d{1,3})(?:@([^/]+))?(?:/(\d+(?:\.\d+)?))?")
+MOST_PORTS: Final = 32
+RING: Final = "ring"
+"""No policy, for its sums take no trees; it stands beside them where ranks serve."""
+SHOWN: Final = 8
+"""Trees or links of a table."""
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Case(NamedTuple):
+    """A network with a job in it, and what the job exchanges."""
+
+    overlay: Overlay
+    size_bytes: int
+    pieces: int
+    seed: int
+
+    def simulate(self, routes: Routes) -> Times:
+        """One exchange by these routes."""
+        bits = float(self.size_bytes * BITS_PER_BYTE)
+        return simulate_routes(self.overlay, routes, bits, pieces=self.pieces, seed=self.seed)
+
+
+def _network_options(command: Command) -> Command:
+    for option in (
+        click.argument("network", metavar="NETWORK"),
+        click.option("--ranks", type=click.IntRange(2, 100_000), help="Of the job; a rank on every host."),
+        click.option("--servers", type=click.IntRange(0, 100_000), default=0, help="0: ranks serve; 0."),
+        click.option("--seed", type=click.IntRange(0, 2**31 - 1), help="Ranks and servers by chance."),
+        click.option("--size", "size_text", metavar="SIZE", help="Of all gradients of a rank; 100MB."),
+        click.option("--model", metavar="NAME", help="In the place of --size: a profile, or its file."),
+        click.option(
+            "--pieces",
+            type=click.IntRange(1, 64),
+            default=PIECES,
+            help=f"Into which a root's part is cut; {PIECES}.",
+        ),
+    )[::-1]:
+        command = option(command)
+    return command
+
+
+def _case(
+    network: str,
+    ranks: int | None,
+    servers: int,
+    seed: int | None,
+    size_text: str | None,
+    model: str | None,
+    pieces: int,
+) -> Case:
+    if model is not None and size_text is not None:
+        raise UserInputError("goes without --model", where="--size")
+    size_bytes = parsed("--size", parse_bytes, size_text or "100MB")
+    if model is not None:
+        size_bytes = sum(
+            4 * tensor.elements for layer in resolve_profile(model).layers for tensor in layer.tensors
+        )
+    overlay, is_seated = _overlay(network)
+    if is_seated and (ranks, servers, seed) != (None, 0, None):
+        problem = "an overlay says where its ranks and servers are"
+        raise UserInputError(problem, where="--ranks", hint="leave --ranks, --servers and --seed away")
+    if not is_seated:
+        overlay = seated(overlay, ranks, servers, seed)
+    return Case(overlay, size_bytes, pieces, seed or 0)
+
+
+def _overlay(network: str) -> tuple[Overlay, bool]:
+    """An overlay, and whether its document says who is where."""
+    said = FAT_TREE.fullmatch(network)
+    if said is not None:
+        ports, over = int(said[1]), float(said[3] or 1)
+        if ports % 2 or not 2 <= ports <= MOST_PORTS or not 1 <= over <= 1000:
+            expected = f"an even number of ports, 2 to {MOST_PORTS}, and oversubscription from 1"
+            raise UserInputError(f"{network!r:.60}", where="NETWORK", expected=expected)
+        graph = fat_tree(ports, parsed("NETWORK", parse_bps, said[2] or "10Gbps"), over)
+        hosts = [name for name in graph.names if re.fullmatch(r"h\d+", name)]
+        racks = {name: f"leaf{number // (ports // 2)}" for number, name in enumerate(hosts)}
+        return overlay_of_graph(graph, racks), False
+    path = Path(network)
+    document = parse_yaml(read_text(path), where=network, is_expanded=True)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == OVERLAY_SCHEMA:
+        return load_document(path, Overlay), True
+    if isinstance(schema, str) and schema.startswith("mltswitch/plan/"):
+        return overlay_of(load_plan(path, accepts_edits=True).topology), False
+    fabric = resolve_fabric(load_document(path, Fabric), hardware_capabilities)
+    return overlay_of(Topology(fabric)), False
+
+
+def _routes(path: Path) -> Routes:
+    return load_document(path, Routes)
+
+
+@click.group(
+    epilog="\b\nExample:\n  mltswitch topology compare fat-tree:8@10Gbps/4 --servers 8 --model resnet50"
+)
+def topology() -> None:
+    """Trees for a job's exchange: who adds up on the way.
+
+    NETWORK is a file, an overlay, a plan or a fabric, or `fat-tree:PORTS@RATE/OVERSUBSCRIPTION`: three tiers
+    of switches with so many ports, whose racks' uplinks are slower by the last number.
+    """
+
+
+@topology.command(
+    "plan",
+    epilog="\b\nExamples:\n"
+    "  mltswitch topology plan plan.yaml --setting in_degree=rack -o routes.yaml\n"
+    "  mltswitch topology plan fabric.yaml --ranks 8 --setting in_degree=auto --model vgg16 --json",
+)
+@_network_options
+@click.option("--policy", "policy_name", default="tree", metavar="NAME", help="Who makes the trees; tree.")
+@click.option(
+    "--setting", "setting_texts", multiple=True, metavar="NAME=VALUE", help="Of the policy; again for more."
+)
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the routes here."
+)
+@json_option
+def plan_command(
+    policy_name: str, setting_texts: Sequence[str], output: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Make routes for the ranks of a job in a network.
+
+    Policies are `star`, where all ranks send to each root, and `tree` with `in_degree` (a number, `rack`: one
+    aggregator a rack, or `auto`: what the simulation finds shortest), `placement` (`spread` or `fixed`) and
+    `locality` (`rack` or `none`). A job takes the routes by `--routes` of `train bench` and `train simulate`.
+    """
+    if output is not None:
+        check_output(output)
+    case = _case(**options)
+    settings = named_values("--setting", setting_texts)
+    routes = route(case.overlay, policy_name, settings, float(case.size_bytes * BITS_PER_BYTE))
+    if output is not None:
+        write_outputs([(output, dump_yaml(routes))])
+    if as_json:
+        print_json(routes)
+        return
+    click.echo(
+        f"{routes.policy}: {len(routes.trees)} trees over {routes.ranks} ranks, at most {routes.depth} hops "
+        f"to a root and {routes.in_degree} children of a node"
+    )
+    names = [node.name for node in case.overlay.members]
+    rows = [
+        (names[each.root], f"{100 * each.share:.3g}", _way(each.tree, each.root, names))
+        for each in routes.trees[:SHOWN]
+    ]
+    more = f", the first {SHOWN} of {len(routes.trees)}" if len(routes.trees) > SHOWN else ""
+    console().print(table(f"Trees{more}", ("root", "share [%]", "the longest way to it"), rows))
+
+
+def _way(tree: Any, root: int, names: Sequence[str]) -> str:
+    ways = []
+    for rank in tree:
+        way = [rank]
+        while way[-1] != root:
+            way.append(tree[way[-1]])
+        ways.append(way)
+    return " > ".join(names[node] for node in max(ways, key=len, default=[root]))
+
+
+class _Candidate(NamedTuple):
+    name: str
+    policy: str
+    settings: dict[str, Any]
+
+
+def _candidates(overlay: Overlay) -> list[_Candidate]:
+    ranks, found = len(overlay.ranks), [_Candidate("star", "star", {})]
+    for degree in (2, 4, 8):
+        if degree < ranks:
+            settings = {"in_degree": degree}
+            found += [_Candidate(f"tree, in_degree {degree}", "tree", settings)]
+            if overlay.racks:
+                far = settings | {"locality": "none"}
+                found += [_Candidate(f"tree, in_degree {degree}, locality none", "tree", far)]
+    if overlay.racks:
+        found.append(_Candidate("tree, in_degree rack", "tree", {"in_degree": RACK}))
+    if not overlay.servers:
+        found.append(_Candidate(RING, RING, {}))
+    others = [name for name in policies() if name not in {"star", "tree"}]
+    return found + [_Candidate(name, name, {}) for name in others]
+
+
+@topology.command(
+    "compare",
+    epilog="\b\nExamples:\n"
+    "  mltswitch topology compare plan.yaml --model resnet50\n"
+    "  mltswitch topology compare fat-tree:16@10Gbps/4 --ranks 800 --servers 50 --seed 1 --pieces 1 --json",
+)
+@_network_options
+@json_option
+def compare_command(as_json: bool, **options: Any) -> None:
+    """Simulate an exchange by every policy, and by the ring where ranks serve.
+
+    Flows share the network max-min fairly, as TCP's or granted ones do when they last; losses, queues and
+    computing are left out. A node sends a piece on when all of it has come.
+    """
+    case = _case(**options)
+    bits = float(case.size_bytes * BITS_PER_BYTE)
+    found: list[dict[str, Any]] = []
+    for name, policy, settings in _candidates(case.overlay):
+        progress(f"{name} …")
+        if policy == RING:
+            ranks = len(case.overlay.ranks)
+            times, shape = simulate_ring(case.overlay, bits, seed=case.seed), (2 * ranks - 2, 1)
+        else:
+            routes = route(case.overlay, policy, settings, bits)
+            times, shape = case.simulate(routes), (routes.depth, routes.in_degree)
+        models = times.link_bits / bits
+        entry = {"name": name, "policy": policy, "settings": settings, "seconds": times.seconds}
+        entry |= {"ratio_to_star": times.seconds / (found[0]["seconds"] if found else times.seconds)}
+        entry |= dict(zip(("hops", "in_degree"), shape, strict=True))
+        entry |= {
+            "busiest_link_models": float(models.max(initial=0.0)),
+            "all_links_models": float(models.sum()),
+        }
+        found.append(entry)
+    best = min(found, key=lambda entry: entry["seconds"])
+    if as_json:
+        facts = {"ranks": len(case.overlay.ranks), "servers": len(case.overlay.servers)}
+        print_json(
+            {"kind": "simulated", **facts, "size_bytes": case.size_bytes, "pieces": case.pieces}
+            | {"best": best["name"], "policies": found}
+        )
+        return
+    rows = [
+        (
+            entry["name"],
+            format_seconds(entry["seconds"]),
+            f"{entry['ratio_to_star']:.2f}",
+            entry["hops"],
+            entry["in_degree"],
+            f"{entry['busiest_link_models']:.2f}",
+            f"{entry['all_links_models']:.1f}",
+        )
+        for entry in found
+    ]
+    columns = (
+        "policy",
+        "exchange #",
+        "over star #",
+        "hops #",
+        "children #",
+        "busiest link [models]",
+        "all links [models]",
+    )
+    console().print(table(f"{_said(case)} (simulated)", columns, rows))
+    click.echo(f"Shortest: {best['name']}, {best['ratio_to_star']:.2f} of the star's time")
+
+
+def _said(case: Case) -> str:
+    ranks, servers = len(case.overlay.ranks), len(case.overlay.servers)
+    who = f"{servers} servers" if servers else "who serve each other"
+    return f"{format_bytes(case.size_bytes)} of {ranks} ranks, {who}"
+
+
+@topology.command(
+    "simulate",
+    epilog="\b\nExamples:\n"
+    "  mltswitch topology simulate plan.yaml --routes routes.yaml --model resnet50\n"
+    "  mltswitch topology simulate overlay.yaml --routes routes.yaml --size 25MB --json",
+)
+@_network_options
+@click.option("--routes", "routes_file", type=click.Path(path_type=Path), required=True, help="Their file.")
+@json_option
+def simulate_command(routes_file: Path, as_json: bool, **options: Any) -> None:
+    """Simulate one exchange by routes: how long it takes, and what each link carries."""
+    case = _case(**options)
+    routes = _routes(routes_file)
+    times = case.simulate(routes)
+    loads = _loads(case, times)
+    carried = np.array([load.bits for load in loads]) / BITS_PER_BYTE
+    if as_json:
+        found = {"kind": "simulated", "seconds": times.seconds, "size_bytes": case.size_bytes}
+        shares = {f"link_bytes_p{share}": float(np.percentile(carried, share)) for share in (50, 90, 99, 100)}
+        links = [
+            {
+                "source": load.source,
+                "target": load.target,
+                "bytes": load.bits / BITS_PER_BYTE,
+                "busy": load.busy,
+            }
+            for load in loads
+        ]
+        print_json(found | shares | {"links": links})
+        return
+    rows = [
+        (
+            f"{load.source} > {load.target}",
+            format_bps(load.rate_bps),
+            format_bytes(round(load.bits / BITS_PER_BYTE)),
+            f"{100 * load.busy:.0f}",
+        )
+        for load in loads[:SHOWN]
+    ]
+    columns = ("link", "rate #", "carries #", "busy [%]")
+    console().print(table(f"{_said(case)}: the busiest links (simulated)", columns, rows))
+    click.echo(f"The exchange takes {format_seconds(times.seconds)}")
+
+
+class _Load(NamedTuple):
+    busy: float
+    """Share of the exchange's time."""
+    bits: float
+    rate_bps: float
+    source: str
+    target: str
+
+
+def _loads(case: Case, times: Times) -> list[_Load]:
+    """Of all links, the busiest first."""
+    seconds = times.seconds or 1.0
+    found = [
+        _Load(bits / link.rate_bps / seconds, bits, link.rate_bps, link.source, link.target)
+        for link, bits in zip(case.overlay.graph.links, times.link_bits.tolist(), strict=True)
+    ]
+    return sorted(found, key=lambda load: (-load.busy, load.source, load.target))
+
+
+@topology.command(
+    "show",
+    epilog="\b\nExamples:\n"
+    "  mltswitch topology show plan.yaml --routes routes.yaml -o trees.html\n"
+    "  mltswitch topology show overlay.yaml --routes routes.yaml --trees 2 --model resnet50 -o trees.html",
+)
+@_network_options
+@click.option("--routes", "routes_file", type=click.Path(path_type=Path), required=True, help="Their file.")
+@click.option("--trees", "tree_count", type=click.IntRange(1, 64), default=4, help="That are drawn; 4.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), required=True, help="The page."
+)
+@json_option
+def show_command(routes_file: Path, tree_count: int, output: Path, as_json: bool, **options: Any) -> None:
+    """Draw trees and the load of links by one exchange, as a page (extra: report)."""
+    plotly_script()
+    check_output(output)
+    case, routes = _case(**options), _routes(routes_file)
+    times = case.simulate(routes)
+    names = [node.name for node in case.overlay.members]
+    links = [(f"{load.source} > {load.target}", load.busy) for load in _loads(case, times)]
+    head = {
+        "Exchange": f"{_said(case)}, {format_seconds(times.seconds)} (simulated)",
+        "Routes": f"{routes.policy} {routes.settings or ''} (sha256 {routes.sha256()})",
+        "Tool": f"mltswitch {__version__}",
+    }
+    drawn = [(names[each.root], {names[a]: names[b] for a, b in each.tree.items()}) for each in routes.trees]
+    page = routes_report(
+        f"{routes.policy}: {len(routes.trees)} trees", head.items(), drawn[:tree_count], links
+    )
+    write_outputs([(output, page)])
+    if as_json:
+        print_json({"page": str(output), "seconds": times.seconds, "trees": min(tree_count, len(drawn))})
+    else:
+        click.echo(f"{output}: {min(tree_count, len(drawn))} of {len(drawn)} trees, and {len(links)} links")

@@ -1,0 +1,126 @@
+"""One exchange over trees as flows: sums go up, and results come down when the root has all."""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, Final, TypeVar
+
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.routes import Routes, Tree
+from mltswitch.overlay.simulation import Flows, Times, simulate
+from mltswitch.overlay.trees import children_of
+
+Node = TypeVar("Node", bound=Hashable)
+PIECES: Final = 4
+"""Into which what a root sums is cut, unless somebody says otherwise; as in training, at least."""
+MOST_FLOWS: Final = 2_000_000
+
+
+def add_tree(
+    flows: Flows,
+    parents: Mapping[Node, Node],
+    root: Node,
+    place: Callable[[Node], int],
+    bits: float,
+    *,
+    pieces: int = 1,
+    traffic_class: int = 0,
+) -> list[int]:
+    """Sums up and results down one tree.
+
+    Args:
+        flows: to which the tree's are added.
+        parents: of all nodes but the root.
+        root: where sums are complete.
+        place: the number of the host on which a node is.
+        bits: of each node's gradients.
+        pieces: that follow each other on every way; a node sends a piece on when all of it has come.
+        traffic_class: of all its flows.
+
+    Returns the flows that end it: the last piece's results.
+    """
+    children = children_of(parents)
+    order = [root]
+    for node in order:
+        order += children.get(node, [])
+    before: dict[tuple[Any, bool], int] = {}
+    ends: list[int] = []
+
+    def carry(source: Node, target: Node, node: Node, waits: list[int], *, is_up: bool) -> int:
+        waits += [before[node, is_up]] if (node, is_up) in before else []
+        number = flows.add(
+            place(source), place(target), bits / pieces, after=waits, traffic_class=traffic_class
+        )
+        before[node, is_up] = number
+        return number
+
+    for _ in range(pieces):
+        up: dict[Node, int] = {}
+        for node in reversed(order[1:]):
+            waits = [up[child] for child in children.get(node, [])]
+            up[node] = carry(node, parents[node], node, waits, is_up=True)
+        down = {root: flows.join(place(root), [up[child] for child in children.get(root, [])])}
+        for node in order[1:]:
+            down[node] = carry(parents[node], node, node, [down[parents[node]]], is_up=False)
+        ends = [down[node] for node in order[1:]]
+    return ends
+
+
+def simulate_trees(
+    overlay: Overlay,
+    trees: Mapping[int, Tree],
+    size_bits: float,
+    *,
+    shares: Mapping[int, float] | None = None,
+    pieces: int = PIECES,
+    seed: int = 0,
+) -> Times:
+    """One exchange of a job over trees, all at once; computing is left out.
+
+    Args:
+        overlay: the network.
+        trees: by their roots.
+        size_bits: of all gradients of a rank.
+        shares: of each root; None: equal ones.
+        pieces: of each root.
+        seed: of the ways that flows take.
+
+    Raises UserInputError for more flows than MOST_FLOWS, MachineError without numba.
+    """
+    count = 2 * pieces * sum(map(len, trees.values()))
+    if count > MOST_FLOWS:
+        problem = f"{count:,} flows: {len(trees)} trees in {pieces} pieces"
+        raise UserInputError(problem, where="simulation", expected=f"at most {MOST_FLOWS:,}")
+    graph = overlay.graph
+    places = [graph.number[node.name] for node in overlay.members]
+    flows = Flows()
+    for root, parents in trees.items():
+        share = 1 / len(trees) if shares is None else shares[root]
+        add_tree(flows, parents, root, places.__getitem__, share * size_bits, pieces=pieces)
+    return simulate(graph, flows, seed=seed)
+
+
+def simulate_ring(overlay: Overlay, size_bits: float, *, seed: int = 0) -> Times:
+    """One exchange by the topology `ring`, whose ranks send to the next: two models less two nth of one.
+
+    Its many small pieces follow each other without a pause, so that each way is one flow; what the first
+    piece needs to come around is left out.
+    """
+    graph, ranks = overlay.graph, len(overlay.ranks)
+    places = [graph.number[node.name] for node in overlay.ranks]
+    flows = Flows()
+    for rank, place in enumerate(places):
+        flows.add(place, places[(rank + 1) % ranks], 2 * (ranks - 1) / ranks * size_bits)
+    return simulate(graph, flows, seed=seed)
+
+
+def simulate_routes(
+    overlay: Overlay, routes: Routes, size_bits: float, *, pieces: int = PIECES, seed: int = 0
+) -> Times:
+    """`simulate_trees` of a document; raises UserInputError where it is of another network's job."""
+    found, told = (len(overlay.ranks), len(overlay.servers)), (routes.ranks, routes.servers)
+    if found != told:
+        problem = f"are for {told[0]} ranks and {told[1]} servers, the network has {found[0]} and {found[1]}"
+        raise UserInputError(problem, where="routes")
+    trees = {each.root: each.tree for each in routes.trees}
+    shares = {each.root: each.share for each in routes.trees}
+    return simulate_trees(overlay, trees, size_bits, shares=shares, pieces=pieces, seed=seed)

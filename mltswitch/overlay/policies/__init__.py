@@ -1,0 +1,71 @@
+"""Policies: how a network and the nodes of a job become routes; one module each."""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from pkgutil import iter_modules
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from mltswitch.documents import plain_words
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.routes import Routes, Tree, rows_of
+
+ENTRY_POINT_GROUP: Final = "mltswitch.routes"
+
+
+class Policy(Protocol):
+    """Registered as `POLICY` of a module of this package, or by an entry point of `mltswitch.routes`."""
+
+    name: str
+    settings: type[BaseModel]
+
+    def trees(self, overlay: Overlay, settings: Any, size_bits: float) -> Mapping[int, Tree]:
+        """A tree for each root; the same for the same arguments.
+
+        Args:
+            overlay: the network, and where its nodes are.
+            settings: checked, of the policy's own kind.
+            size_bits: of all gradients of a rank.
+
+        Raises UserInputError for settings that do not fit the network, MachineError.
+        """
+
+
+@cache
+def policies() -> Mapping[str, Policy]:
+    """Name → policy, in alphabetical order."""
+    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    found = [module.POLICY for module in modules if hasattr(module, "POLICY")]
+    found += [entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP)]
+    return MappingProxyType({entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)})
+
+
+def route(overlay: Overlay, policy: str, settings: Mapping[str, Any], size_bits: float) -> Routes:
+    """Routes by a policy's name; raises UserInputError for one that is unknown, or settings that are none."""
+    entry = policies().get(policy)
+    if entry is None:
+        raise UserInputError(f"{policy!r:.60} is unknown", where="policy", expected=", ".join(policies()))
+    try:
+        checked = entry.settings.model_validate(dict(settings))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, (policy, *first["loc"])))
+        known = ", ".join(entry.settings.model_fields) or "no settings"
+        expected = known if first["type"] == "extra_forbidden" else ""
+        raise UserInputError(
+            f"{first['input']!r:.60}: {plain_words(first)}", where=where, expected=expected
+        ) from None
+    ranks = len(overlay.ranks)
+    return Routes(
+        policy=policy,
+        settings=checked.model_dump(mode="json", exclude_unset=True),
+        overlay=overlay.sha256(),
+        ranks=ranks,
+        servers=len(overlay.servers),
+        trees=tuple(rows_of(entry.trees(overlay, checked, size_bits), ranks)),
+    )

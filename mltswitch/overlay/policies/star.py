@@ -1,0 +1,30 @@
+"""Every rank sends to each root by itself, as parameter servers have it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.routes import Tree
+
+
+class StarSettings(BaseModel):
+    """There are none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Star:
+    """The description that is registered."""
+
+    name = "star"
+    settings = StarSettings
+
+    def trees(self, overlay: Overlay, settings: StarSettings, size_bits: float) -> Mapping[int, Tree]:  # noqa: ARG002
+        """See Policy."""
+        ranks = range(len(overlay.ranks))
+        return {root: {rank: root for rank in ranks if rank != root} for root in overlay.roots}
+
+
+POLICY: Final[Any] = Star()

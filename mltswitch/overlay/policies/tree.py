@@ -1,0 +1,78 @@
+"""Ranks add up on the way, so that a link carries a tensor once, not once for each rank behind it (MLNET)."""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.exchange import simulate_trees
+from mltswitch.overlay.routes import Tree
+from mltswitch.overlay.trees import RACK, tree
+
+AUTO: Final = "auto"
+CANDIDATES: Final = (2, 4, 8)
+"""In-degrees among which `AUTO` takes the best, with `RACK` where there are racks, and the star."""
+
+
+def _checked_degree(value: Any) -> int | str:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    if not is_number and value not in (RACK, AUTO):
+        raise ValueError("must be a whole number, 1 or more, rack or auto")
+    return value  # type: ignore[no-any-return]  # it was looked at
+
+
+class TreeShape(BaseModel):
+    """What trees look like, wherever they are grown."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    in_degree: Annotated[Any, BeforeValidator(_checked_degree)] = 2
+    """The most children that a node has; `rack`: one aggregator a rack; `auto`: the shortest exchange."""
+    placement: Literal["spread", "fixed"] = "spread"
+    """Whether ranks have other places in each tree, or are near the root in the order of their numbers."""
+    locality: Literal["rack", "none"] = "rack"
+    """Whether a tree enters each rack once, where racks are told."""
+
+    def candidates(self, ranks: int, *, has_racks: bool) -> list[int | str]:
+        """In-degrees to choose from."""
+        if self.in_degree != AUTO:
+            return [self.in_degree]
+        found: list[int | str] = [each for each in CANDIDATES if each < ranks]
+        return [*found, *[RACK] * has_racks, max(1, ranks)]
+
+    def grown(
+        self, in_degree: int | str, roots: Iterable[int], ranks: int, racks: Mapping[int, Hashable]
+    ) -> dict[int, Tree]:
+        """Trees over ranks by their roots; raises UserInputError."""
+        is_near = racks and RACK in {self.locality, in_degree}
+        found: dict[int, Tree] = {}
+        for root in roots:
+            order = [*range(ranks)]
+            if self.placement == "spread":
+                order = np.random.default_rng(root).permutation(ranks).tolist()
+            found[root] = tree(root, order, racks if is_near else {}, in_degree)
+        return found
+
+
+class Trees:
+    """The description that is registered."""
+
+    name = "tree"
+    settings = TreeShape
+
+    def trees(self, overlay: Overlay, settings: TreeShape, size_bits: float) -> Mapping[int, Tree]:
+        """See Policy; racks, and that of a server, are the overlay's."""
+        racks = {number: node.rack for number, node in enumerate(overlay.members) if node.rack is not None}
+        if settings.in_degree == RACK and not overlay.racks:
+            raise UserInputError("are missing", where="racks of the overlay", hint="in_degree is rack")
+        candidates = settings.candidates(len(overlay.ranks), has_racks=bool(overlay.racks))
+        grown = [settings.grown(each, overlay.roots, len(overlay.ranks), racks) for each in candidates]
+        if len(grown) == 1:
+            return grown[0]
+        return min(grown, key=lambda trees: simulate_trees(overlay, trees, size_bits).seconds)
+
+
+POLICY: Final[Any] = Trees()

@@ -1,0 +1,127 @@
+"""The routes document: the trees by which the sums of one job go up, and its results down."""
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from math import isclose
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, model_validator
+
+from mltswitch.documents import SparseDocument, sha256
+from mltswitch.overlay.trees import children_of, depths
+
+ROUTES_SCHEMA: Final = "mltswitch/routes/v1"
+NOBODY: Final = "-"
+"""In the place of a parent: a root that is a rank has none."""
+Tree = Mapping[int, int]
+"""Parent of each rank but the root, by the numbers of a job's nodes: ranks, and behind them servers."""
+
+
+def _read_parents(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    return tuple(None if word == NOBODY else int(word) for word in value.split())
+
+
+def _written_parents(parents: tuple[int | None, ...]) -> str:
+    return " ".join(NOBODY if parent is None else str(parent) for parent in parents)
+
+
+Parents = Annotated[
+    tuple[Annotated[int, Field(ge=0)] | None, ...],
+    BeforeValidator(_read_parents),
+    PlainSerializer(_written_parents, return_type=str),
+]
+
+
+class RoutesTree(SparseDocument):
+    """One root and the way of each rank's gradients to it; results take the same way back."""
+
+    root: int = Field(ge=0)
+    """The node that completes the sums."""
+    share: float = Field(gt=0, le=1)
+    """Of the model's elements that this root sums."""
+    parents: Parents
+    """Of each rank in order, as one line: `1 - 1` where rank 1 is the root of three."""
+
+    @cached_property
+    def tree(self) -> Tree:
+        """As a mapping."""
+        return {rank: parent for rank, parent in enumerate(self.parents) if parent is not None}
+
+
+class Routes(BaseModel):
+    """Trees over all ranks of a job, one for each root."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal["mltswitch/routes/v1"] = Field(default=ROUTES_SCHEMA, alias="schema")
+    policy: str
+    """That has made them."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    overlay: str
+    """`Overlay.sha256()` of the network that they are for."""
+    ranks: int = Field(ge=1)
+    servers: int = Field(default=0, ge=0)
+    trees: tuple[RoutesTree, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        roots = [each.root for each in self.trees]
+        if len({*roots}) < len(roots):
+            raise ValueError("a root has two trees")
+        if not isclose(sum(each.share for each in self.trees), 1, abs_tol=1e-6):
+            raise ValueError(f"shares are {sum(each.share for each in self.trees):g} together, not 1")
+        for each in self.trees:
+            self._check(each)
+        return self
+
+    def _check(self, each: RoutesTree) -> None:
+        where = f"the tree of root {each.root}"
+        if each.root >= self.ranks + self.servers:
+            raise ValueError(f"{where}: there are {self.ranks} ranks and {self.servers} servers")
+        if len(each.parents) != self.ranks:
+            raise ValueError(f"{where} has {len(each.parents)} parents for {self.ranks} ranks")
+        for rank, parent in enumerate(each.parents):
+            if (parent is None) != (rank == each.root):
+                raise ValueError(f"{where}: rank {rank} has {'no' if parent is None else 'a'} parent")
+            if parent is not None and parent >= self.ranks and parent != each.root:
+                raise ValueError(f"{where}: {parent}, parent of rank {rank}, is neither rank nor root")
+        reaching = {each.root}
+        for rank in each.tree:
+            way, node = set[int](), rank
+            while node not in reaching:
+                way.add(node)
+                node = each.tree[node]
+                if node in way:
+                    raise ValueError(f"{where} has a circle at rank {node}")
+            reaching |= way
+
+    @cached_property
+    def topology_settings(self) -> dict[str, Any]:
+        """Of the topology `tree` of a job that takes these routes: plain data, for all of its nodes."""
+        rows = [[each.root, each.share, _written_parents(each.parents)] for each in self.trees]
+        return {"routes": rows}
+
+    @property
+    def depth(self) -> int:
+        """Hops from the lowest rank of all trees to its root."""
+        return max((depth for each in self.trees for depth in depths(each.tree).values()), default=0)
+
+    @property
+    def in_degree(self) -> int:
+        """The most children that a node of a tree has."""
+        return max(
+            (len(found) for each in self.trees for found in children_of(each.tree).values()), default=0
+        )
+
+    def sha256(self) -> str:
+        """Of the content, however a file is formatted."""
+        return sha256(self)
+
+
+def rows_of(trees: Mapping[int, Tree], ranks: int) -> Iterable[RoutesTree]:
+    """Trees by their roots, with equal shares."""
+    for root, parents in trees.items():
+        row = tuple(parents.get(rank) for rank in range(ranks))
+        yield RoutesTree(root=root, share=1 / len(trees), parents=row)

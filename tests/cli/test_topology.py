@@ -1,0 +1,119 @@
+"""`mltswitch topology`: what it plans, compares, simulates and draws, and what it refuses in a line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltswitch.cli import main
+
+pytest.importorskip("numba")
+FABRIC = str(Path(__file__).parents[2] / "inventories/lab/fabric.yaml")
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """A command's exit code and what it prints."""
+
+    def call(*words: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([*words])
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.err if ended.value.code else said.out
+
+    return call
+
+
+def test_routes_are_planned_simulated_drawn_and_taken_by_a_job(run: Run, tmp_path: Path) -> None:
+    routes, page = str(tmp_path / "routes.yaml"), str(tmp_path / "trees.html")
+    code, text = run("topology", "plan", FABRIC, "--setting", "in_degree=rack", "-o", routes)
+    assert (code, "6 trees over 6 ranks" in text) == (0, True)
+    _, text = run("topology", "plan", FABRIC, "--setting", "in_degree=rack", "--json")
+    document = json.loads(text)
+    assert document["schema"] == "mltswitch/routes/v1"
+    assert document["trees"][0]["parents"] == "- 0 3 0 0 0"
+
+    _, text = run("topology", "simulate", FABRIC, "--routes", routes, "--size", "10MB", "--json")
+    found = json.loads(text)
+    busiest = found["links"][0]
+    assert busiest["busy"] <= 1
+    assert found["link_bytes_p100"] == max(link["bytes"] for link in found["links"])
+    assert found["seconds"] == pytest.approx(
+        busiest["bytes"] * 8 / (busiest["busy"] * 10_000_000), rel=0.01
+    ), "the lab's lines"
+
+    code, text = run("topology", "show", FABRIC, "--routes", routes, "-o", page, "--trees", "2", "--json")
+    assert (code, json.loads(text)["trees"]) == (0, 2)
+    drawn = Path(page).read_text()
+    assert "Root host1" in drawn
+    assert "Root host3" not in drawn
+
+    job = ["train", "simulate", "--compute", "0.1", "--sync", "bsp", "--servers", "0", "--routes", routes]
+    code, text = run(*job, "--workers", "6", "--json")
+    assert (code, json.loads(text)["topology"]) == (0, "tree")
+    code, text = run(*job, "--workers", "5")
+    assert (code, "topology.tree.routes: the tree of root 0 has 6 parents for 5 ranks" in text) == (2, True)
+
+
+def test_a_narrow_network_wants_trees(run: Run) -> None:
+    words = ["topology", "compare", "fat-tree:4@1Gbps/4", "--servers", "2", "--model", "resnet50", "--json"]
+    code, text = run(*words)
+    found = json.loads(text)
+    assert (code, found["ranks"], found["servers"]) == (0, 16, 2)
+    by_name = {entry["name"]: entry for entry in found["policies"]}
+    assert found["best"] != "star"
+    assert by_name["star"]["ratio_to_star"] == 1
+    racks = by_name["tree, in_degree rack"]
+    assert racks["ratio_to_star"] < 0.65
+    assert racks["all_links_models"] < by_name["star"]["all_links_models"]
+    assert json.loads(run(*words)[1]) == found, "same input, same figures"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["plan", "fat-tree:5"], "NETWORK: 'fat-tree:5' (expected an even number of ports"),
+        (["plan", "fat-tree:4@fast"], "NETWORK: "),
+        (["plan", "fat-tree:4", "--ranks", "17"], "ranks: 17 (expected at most 16, one a host)"),
+        (["plan", "fat-tree:4", "--policy", "ring"], "policy: 'ring' is unknown (expected star, tree)"),
+        (["plan", "fat-tree:4", "--setting", "in_degree=0"], "tree.in_degree: 0: must be a whole number"),
+        (["plan", "fat-tree:4", "--setting", "in_degree"], "--setting: 'in_degree' (expected NAME=VALUE)"),
+        (["plan", "fat-tree:4", "-o", "/nowhere/x"], "/nowhere/x: cannot be written"),
+        (["plan", "nothing.yaml"], "nothing.yaml: cannot be read"),
+        (["compare", "fat-tree:4", "--size", "1MB", "--model", "vgg16"], "--size: goes without --model"),
+        (["compare", "fat-tree:4", "--size", "much"], "--size: "),
+        (["simulate", "fat-tree:4", "--routes", "nothing.yaml"], "nothing.yaml: cannot be read"),
+        (["simulate", "fat-tree:4", "--routes", FABRIC], "fabric.yaml"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(run: Run, words: list[str], problem: str) -> None:
+    code, text = run("topology", *words)
+    assert code == 2
+    assert problem in text
+    assert "Traceback" not in text
+
+
+def test_an_overlay_says_itself_who_is_where(run: Run, tmp_path: Path) -> None:
+    overlay = tmp_path / "overlay.yaml"
+    links = [
+        {"source": one, "target": other, "rate": "1Gbps"}
+        for name in ("a", "b", "server")
+        for one, other in ((name, "s"), ("s", name))
+    ]
+    nodes = [
+        {"name": "a", "rank": 0},
+        {"name": "b", "rank": 1},
+        {"name": "server", "server": 0},
+        {"name": "s"},
+    ]
+    overlay.write_text(json.dumps({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}))
+    _, text = run("topology", "plan", str(overlay), "--policy", "star", "--json")
+    assert json.loads(text)["trees"] == [{"root": 2, "share": 1.0, "parents": "2 2"}]
+    code, text = run("topology", "plan", str(overlay), "--servers", "2")
+    assert (code, "an overlay says where its ranks and servers are" in text) == (2, True)
+    overlay.write_text(json.dumps({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links[:-1]}))
+    code, text = run("topology", "plan", str(overlay))
+    assert (code, "is not connected" in text) == (2, True)
