@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from benchmarks.agent_ends import (
@@ -25,6 +26,7 @@ from benchmarks.agent_ends import (
 )
 from benchmarks.agent_network import LEAD_NS, percentile, sender_name
 from benchmarks.agent_rivals import tcp_accept, tcp_connect, tcp_give_until, tcp_listen, tcp_take_until
+from mltswitch.hostagent.port_share import HIGHEST
 from mltswitch.lab import Queue, Star, one_queue, running_leaf_spine, running_star
 from mltswitch.units import BITS_PER_BYTE
 
@@ -87,14 +89,29 @@ class Ends:
 
 @contextmanager
 def running_ends(
-    network: Star, places: Mapping[str, int], pairs: Sequence[Pair], queues: Sequence[Queue]
+    network: Star,
+    places: Mapping[str, int],
+    pairs: Sequence[Pair],
+    queues: Sequence[Queue],
+    priorities: Mapping[str, int] | None = None,
 ) -> Iterator[Ends]:
-    """Agents connected over each pair; `places` says on which host an agent is. Raises MachineError."""
+    """Agents connected over each pair.
+
+    Args:
+        network: of all.
+        places: of each agent, the host.
+        pairs: who is connected.
+        queues: of all ports.
+        priorities: of receivers that share their port by a file; None: nobody is told of others.
+
+    Raises MachineError.
+    """
     network.set_rate(RATE_BPS)
     network.set_queues(queues)
     network.set_round_trip(ROUND_TRIP_SECONDS, network.round_trip_seconds())
     hosts = [*places.values()]
     with ExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="mltswitch-crowd-"))
         ends = tuple(dict.fromkeys(pair[side] for pair in pairs) for side in range(2))
         senders, receivers = (
             stack.enter_context(Worker(network.hosts[places[next(iter(names))]])) for names in ends
@@ -104,6 +121,8 @@ def running_ends(
             listen[name] = f"{network.addresses(host)[0]}:{CONTROL_PORT + hosts[:number].count(host)}"
             fields = agent_fields(name, network.addresses(host), RATE_BPS, listen=listen[name])
             fields["queue"] = queues[0].threshold_bytes
+            if priorities is not None and name in priorities:
+                fields["port_share"] = {"file": f"{folder}/port", "priority": priorities[name]}
             (senders if name in ends[0] else receivers).call(open_agent, fields, network.hosts[host])
         for sender, receiver in pairs:
             senders.call(connect, sender, receiver, listen[receiver])
@@ -113,7 +132,8 @@ def running_ends(
 def crowds(*, quick: bool) -> dict[str, float]:
     """All figures; raises MachineError."""
     rounds, seconds = (QUICK_ROUNDS, QUICK_SECONDS) if quick else (ROUNDS, SECONDS)
-    return many_and_slow(rounds) | two_jobs(seconds) | beside_cubic(seconds) | thin_uplinks(seconds)
+    two = two_jobs(seconds) | two_jobs_with_priorities(seconds)
+    return many_and_slow(rounds) | two | beside_cubic(seconds) | thin_uplinks(seconds)
 
 
 def planned() -> tuple[Queue, ...]:
@@ -161,20 +181,40 @@ def many_and_slow(rounds: int) -> dict[str, float]:
 
 
 def two_jobs(seconds: float) -> dict[str, float]:
-    """Four senders to each of two agents on one host."""
-    names = [sender_name(number) for number in range(EIGHT)]
-    places = {name: number for number, name in enumerate(names)} | {RECEIVER: EIGHT, SECOND_JOB: EIGHT}
+    """Four senders to each of two agents on one host, which do not know of each other."""
+    found = _two_jobs(seconds, None)
     half = EIGHT // 2
-    pairs = [(name, RECEIVER) for name in names[:half]] + [(name, SECOND_JOB) for name in names[half:]]
-    with running_star(EIGHT + 1) as star, running_ends(star, places, pairs, planned()) as ends:
-        ends.start_streams(pairs, time.monotonic_ns() + round(seconds * 1e9))
-        found = ends.streamed(seconds)
     jobs = sum(found[:half]), sum(found[half:])
     return {
         "jain_two_jobs": jain(jobs),
         "jain_flows_of_two_jobs": jain(found),
         "port_share_two_jobs": sum(jobs) / RATE_BPS,
     }
+
+
+def two_jobs_with_priorities(seconds: float) -> dict[str, float]:
+    """Likewise, and they share their port by a file: once equal, once one before the other."""
+    half, figures = EIGHT // 2, {}
+    for name, priority in (("equal", 0), ("higher", HIGHEST)):
+        found = _two_jobs(seconds, {RECEIVER: priority, SECOND_JOB: 0})
+        jobs = sum(found[:half]), sum(found[half:])
+        figures[f"port_share_of_both_{name}"] = sum(jobs) / RATE_BPS
+        if priority:
+            figures["share_of_lower_job"] = jobs[1] / sum(jobs)
+        else:
+            figures["jain_two_jobs_told"] = jain(jobs)
+    return figures
+
+
+def _two_jobs(seconds: float, priorities: Mapping[str, int] | None) -> list[float]:
+    """Bit/s of each flow, the first half to one agent."""
+    names = [sender_name(number) for number in range(EIGHT)]
+    places = {name: number for number, name in enumerate(names)} | {RECEIVER: EIGHT, SECOND_JOB: EIGHT}
+    half = EIGHT // 2
+    pairs = [(name, RECEIVER) for name in names[:half]] + [(name, SECOND_JOB) for name in names[half:]]
+    with running_star(EIGHT + 1) as star, running_ends(star, places, pairs, planned(), priorities) as ends:
+        ends.start_streams(pairs, time.monotonic_ns() + round(seconds * 1e9))
+        return ends.streamed(seconds)
 
 
 def jain(rates: Sequence[float]) -> float:

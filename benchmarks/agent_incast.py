@@ -37,6 +37,9 @@ More crowds, at 100 Mbit/s a port without random loss (agent_crowd.py):
                                             is that of the seven
     jain_two_jobs, jain_flows_of_two_jobs, port_share_two_jobs
                                             two agents of one host, which know nothing of each other
+    jain_two_jobs_told, share_of_lower_job, port_share_of_both_equal, port_share_of_both_higher
+                                            the same with `port_share`: of equal priority, and 7 before 0,
+                                            which keeps a twentieth
     share_beside_cubic, port_share_beside_cubic
                                             four senders of ours and four of cubic in one queue: 1 is half
     core_loss_share, uplinks_share, jain_thin_uplinks

@@ -28,6 +28,7 @@ from mltswitch.hostagent.fields import (
     Spraying,
     TransportName,
 )
+from mltswitch.hostagent.port_share import PortShareSettings
 from mltswitch.hostagent.protocol.frames import MOST_CHANNELS, MOST_PEERS, ChannelName
 from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS
 from mltswitch.hostagent.tagging.classes import Classes, TwoQueues
@@ -122,6 +123,8 @@ class AgentConfig(BaseModel):
     """Of each data socket, in each direction, as far as the kernel grants it."""
     classes: Classes | None = None
     spraying: Spraying = Spraying()
+    port_share: PortShareSettings | None = None
+    """Jobs of several agents at one port, by their priorities; None: nobody else is told of this one."""
     two_queues: int | None = Field(default=None, ge=1, le=65_536, strict=True)
     """Two classes stand for many priorities: so many foremost unfinished layers use the first one."""
     transport: TransportName = "mlt"
@@ -203,7 +206,10 @@ class AgentConfig(BaseModel):
         )
         keys = None if self.keys is None else str((folder / self.keys).absolute())
         authenticate = keys is not None if self.authenticate is None else self.authenticate
-        made = self.model_copy(update={"keys": keys, "authenticate": authenticate})
+        shared = self.port_share
+        if shared is not None:
+            shared = shared.model_copy(update={"file": str((folder / shared.file).absolute())})
+        made = self.model_copy(update={"keys": keys, "authenticate": authenticate, "port_share": shared})
         fields: dict[str, Any] = {"name": made.own_name, "plan": None, "profile": None}
         fields |= made._of_plan(folder, fields["name"]) if is_planned else made._of_itself()
         made = made.model_copy(update=fields)

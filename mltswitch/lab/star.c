@@ -64,7 +64,7 @@ struct port {
 struct counts {
     uint64_t offered[QUEUES][2], dropped[QUEUES][2], marked[QUEUES], random_lost, late_sum, late_max, departed;
     uint64_t arrived; /* from hosts, however many ports each passes */
-    uint64_t core_offered, core_dropped;
+    uint64_t core_offered, core_dropped, core_bytes;
     uint64_t path_bytes[MOST_PATHS + 1];
 };
 
@@ -168,6 +168,7 @@ static void wait_in(struct port *port, struct packet *packet, uint64_t now)
         mark(packet->bytes);
         counts.marked[queue]++;
     }
+    counts.core_bytes += is_core ? packet->length : 0;
     if (!port->waiting && !port->sending && port->free_at < now)
         port->free_at = now;
     append(&port->queues[queue], packet);
@@ -293,8 +294,9 @@ static void report(void)
 {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
-    printf("{\"arrived\": %lu, \"random_lost\": %lu, \"core_offered\": %lu, \"core_dropped\": %lu, ",
-        counts.arrived, counts.random_lost, counts.core_offered, counts.core_dropped);
+    printf("{\"arrived\": %lu, \"random_lost\": %lu, \"core_offered\": %lu, \"core_dropped\": %lu, "
+           "\"core_bytes\": %lu, ",
+        counts.arrived, counts.random_lost, counts.core_offered, counts.core_dropped, counts.core_bytes);
     printf("\"departed\": %lu, \"late_mean_us\": %.3f, \"late_max_us\": %.3f, "
            "\"cpu_seconds\": %.6f, \"queues\": [",
         counts.departed, counts.departed ? counts.late_sum / 1e3 / counts.departed : 0.0,

@@ -242,6 +242,14 @@ class DataPlane:
         """A `struct mlt_counters`."""
         return self._read("counters")
 
+    def port(self) -> Any:
+        """A `struct mlt_port`."""
+        return self._read("port")
+
+    def set_share(self, share: float) -> None:
+        """Grants take no more than this share of the port, above 0 to 1."""
+        self._call("set_share", share)
+
     def send_message(self, token: int, message: bytes) -> bool:
         """A small message, reliable and in order; False while the peer has too many to read."""
         try:

@@ -296,6 +296,24 @@ int mlt_set_rate(struct mlt *core, uint64_t token, const struct mlt_rate_options
     return ask_flow(core, token, command);
 }
 
+int mlt_set_share(struct mlt *core, double share)
+{
+    struct shared *shared = &core->shared;
+    if (!(share > 0 && share <= 1))
+        return MLT_INVALID;
+    if (handle_check(core))
+        return MLT_DEAD;
+    struct command *command = command_new(COMMAND_SHARE);
+    if (!command)
+        return MLT_NO_MEMORY;
+    command->share = share;
+    pthread_mutex_lock(&shared->lock);
+    bool is_first = queue(shared, command);
+    pthread_mutex_unlock(&shared->lock);
+    sockets_wake(core, is_first);
+    return MLT_OK;
+}
+
 /* ----------------------------------------------------------------------------------------------- small messages */
 
 int mlt_send_message(struct mlt *core, uint64_t token, const void *bytes, int length)
@@ -455,6 +473,10 @@ static void command_run(struct mlt *core, struct command *command)
         controller_set(&flow->controller, &command->rate);
         timer_cancel(core, &flow->pace_timer);
         flow_activate(flow);
+        break;
+    case COMMAND_SHARE:
+        core->port.allowed = command->share;
+        core->port.is_dirty = true;
         break;
     case COMMAND_MESSAGE:
         say_message(flow, command->message);

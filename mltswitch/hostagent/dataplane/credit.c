@@ -124,7 +124,7 @@ void credit_granted(struct flow *flow, uint64_t stamp, uint32_t limit)
 
 void port_init(struct port *port)
 {
-    *port = (struct port){.margin_ns = MARGIN_NS, .grown_bytes = START_BYTES, .losing.kept = 1};
+    *port = (struct port){.margin_ns = MARGIN_NS, .grown_bytes = START_BYTES, .losing.kept = 1, .allowed = 1};
     link_init(&port->flows, NULL);
     timer_init(&port->timer, TIMER_PORT, NULL);
 }
@@ -145,6 +145,17 @@ static double port_bps(const struct port *port)
     return is_wrong ? measured_bps : port->told_bps;
 }
 
+/* What may be granted of it: others on this host have the rest. */
+static double allowed_bps(const struct port *port)
+{
+    return port->allowed * port_bps(port);
+}
+
+struct mlt_port port_state(const struct port *port)
+{
+    return (struct mlt_port){port_bps(port), port->arriving_bps, port->since_ns, port->open_flows};
+}
+
 /* Once, of a file that is far off; slower than it says may also be who sends, and has to last. With such a window no round
  * trip was short. */
 static void tell_rate(struct mlt *core)
@@ -162,14 +173,14 @@ static void tell_rate(struct mlt *core)
 static double port_bytes(const struct port *port)
 {
     double ns = port->losing.kept * GAIN * (double)port->base_ns + (double)port->margin_ns;
-    double bytes = least(port->most_bytes, port_bps(port) / BITS / (double)SECOND * ns);
+    double bytes = least(port->most_bytes, allowed_bps(port) / BITS / (double)SECOND * ns);
     return port_bps(port) > 0 ? bytes : port->most_bytes;
 }
 
 /* With which flows begin together, at once and unpaced: a queue of the margin. One alone makes none. */
 static double opening_bytes(const struct port *port, uint32_t flows)
 {
-    double bps = port_bps(port);
+    double bps = allowed_bps(port);
     if (!(bps > 0) || (flows < 2 && !port->base_ns))
         return START_BYTES;
     double queue_bytes = bps / BITS / (double)SECOND * (double)port->margin_ns;
@@ -262,12 +273,13 @@ static void look(struct mlt *core)
         port->older = port->newer;
         port->newer = (struct port_memory){.since_ns = core->now_ns, .flows = port->open_flows};
     }
+    double bps = port->arriving_bps = (double)port->arrived_bytes * BITS * (double)SECOND / (double)took_ns;
     if (!port->had_room || is_queueing) {
-        double bps = (double)port->arrived_bytes * BITS * (double)SECOND / (double)took_ns;
-        port->newer.bps = most(port->newer.bps, bps);
+        if (port->allowed >= 1) /* else it is the share that limits */
+            port->newer.bps = most(port->newer.bps, bps);
         if (share > most_share || marked > MOST_MARKED)
             port->margin_ns = port->margin_ns / 2 < LEAST_MARGIN_NS ? LEAST_MARGIN_NS : port->margin_ns / 2;
-        else if (port->margin_ns < MARGIN_NS || (bps < BUSY * port_bps(port) && port->margin_ns < MOST_MARGIN_NS))
+        else if (port->margin_ns < MARGIN_NS || (bps < BUSY * allowed_bps(port) && port->margin_ns < MOST_MARGIN_NS))
             port->margin_ns += MARGIN_STEP_NS;
     }
     if (port->margin_ns == LEAST_MARGIN_NS || port->losing.kept < 1)
@@ -355,7 +367,7 @@ static void grant(struct flow *flow)
     if (rise > 0 && (double)rise > port->pace_bytes) {
         uint32_t packet = flow->options.receive_datagram_bytes;
         rise = (int64_t)((uint64_t)port->pace_bytes / packet * packet);
-        int64_t at_ns = flow->core->now_ns + PACE_NS + (int64_t)(packet * BITS * (double)SECOND / port_bps(port));
+        int64_t at_ns = flow->core->now_ns + PACE_NS + (int64_t)(packet * BITS * (double)SECOND / allowed_bps(port));
         timer_set(flow->core, &port->timer, at_ns);
     }
     credit->granted += (uint32_t)rise;
@@ -364,8 +376,9 @@ static void grant(struct flow *flow)
 
 static void refill(struct port *port, int64_t now_ns)
 {
-    double bps = port_bps(port), most_bytes = bps / BITS / (double)SECOND * (double)(port->margin_ns + port->base_ns / 4);
-    port->pace_bytes += PACE * bps / BITS / (double)SECOND * (double)(now_ns - port->paced_ns);
+    double bps = allowed_bps(port), most_bytes = bps / BITS / (double)SECOND * (double)(port->margin_ns + port->base_ns / 4);
+    double pace = port->allowed < 1 ? 1 : PACE; /* others' packets make the queue that would slow ours down */
+    port->pace_bytes += pace * bps / BITS / (double)SECOND * (double)(now_ns - port->paced_ns);
     port->pace_bytes = bps > 0 ? least(most(most_bytes, MLT_MOST_DATAGRAM_BYTES), port->pace_bytes) : port->most_bytes;
     port->paced_ns = now_ns;
 }

@@ -282,6 +282,14 @@ struct mlt_counters {
     uint64_t send_errors;
 };
 
+/* This host's port, as far as flows with credit know it. Its numbers need not be of one moment. */
+struct mlt_port {
+    double bps;          /* as the files say, or arrivals; 0: not known */
+    double arriving_bps; /* of the last interval of some 10 ms in which packets came, */
+    int64_t until_ns;    /* and its end */
+    uint32_t open_flows; /* with open receives */
+};
+
 /* A datagram, or a burst of datagrams of `segment_bytes` each, that virtual time's door hands out. */
 struct mlt_output {
     uint64_t flow;
@@ -296,6 +304,10 @@ void mlt_destroy(struct mlt *handle); /* stops the thread; no other call may be 
 void mlt_forked(struct mlt *handle);  /* in a child: its copies of the descriptors are closed, so that it holds no port */
 int mlt_start(struct mlt *handle);
 int mlt_stop(struct mlt *handle);     /* whatever is open fails; sockets are closed, results stay */
+
+int mlt_port(struct mlt *handle, struct mlt_port *port);
+/* Grants take no more than this share of the port, above 0 to 1, since others on this host have the rest. */
+int mlt_set_share(struct mlt *handle, double share);
 
 /* Takes a duplicate of a bound UDP socket and sets what it needs; before mlt_start. Returns its number. Or of a packet
  * socket (SOCK_RAW, protocol 0, bound to an interface), which sends paths' frames; their answers come to a UDP socket. */

@@ -279,6 +279,12 @@ int mlt_counters(struct mlt *core, struct mlt_counters *counters)
     return handle_check(core);
 }
 
+int mlt_port(struct mlt *core, struct mlt_port *port)
+{
+    *port = port_state(&core->port);
+    return handle_check(core);
+}
+
 int mlt_flow_statistics(struct mlt *core, uint64_t token, struct mlt_flow_statistics *statistics)
 {
     struct shared *shared = &core->shared;

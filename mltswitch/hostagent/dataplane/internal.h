@@ -249,6 +249,7 @@ struct port {
     struct timer timer;
     struct losing losing;
     double share; /* of what is sent here, lost, of late */
+    double allowed, arriving_bps; /* the share of the port that may be granted; of the last interval */
     int64_t probing_until_ns, probed_ns;
     int64_t began_ns; /* when the first of the flows did */
     int64_t since_ns, last_ns; /* by arrivals */
@@ -518,7 +519,7 @@ typedef int (*emit_function)(struct mlt *, struct batch *);
 
 enum command_kind {
     COMMAND_OPEN, COMMAND_CLOSE, COMMAND_POST, COMMAND_FINISH, COMMAND_CANCEL, COMMAND_WEIGHTS, COMMAND_RATE,
-    COMMAND_MESSAGE, COMMAND_TAKEN, COMMAND_TOS,
+    COMMAND_MESSAGE, COMMAND_TAKEN, COMMAND_TOS, COMMAND_SHARE,
 };
 
 struct command {
@@ -530,6 +531,7 @@ struct command {
     struct transfer *transfer;
     struct user_message *message;
     struct mlt_rate_options rate;
+    double share;
     uint8_t tos_important, tos_unimportant;
     uint16_t weights[MLT_MOST_PATHS];
     char text[MLT_TEXT_BYTES];
@@ -692,6 +694,7 @@ bool names_take(struct flow *flow, uint64_t stamp, const uint8_t *at, uint32_t b
 void port_init(struct port *port);
 void port_told(struct port *port, const struct mlt_flow_options *options);
 void port_divide(struct mlt *core);
+struct mlt_port port_state(const struct port *port);
 bool credit_cut(struct flow *flow, struct at_hand *hand); /* to what it may send now; false: nothing */
 uint32_t credit_spend(struct flow *flow, uint32_t bytes);
 void credit_ask(struct flow *flow);

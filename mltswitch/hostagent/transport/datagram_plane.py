@@ -4,6 +4,7 @@ import errno
 import fcntl
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -29,6 +30,7 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
 )
 from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.port_share import TICK_SECONDS, Demand, PortShare
 from mltswitch.hostagent.session import guarded
 from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
 from mltswitch.hostagent.transport.datagram_flow import DatagramConnection, path_state
@@ -36,6 +38,7 @@ from mltswitch.hostagent.transport.description import TransportHost
 from mltswitch.units import format_bps
 from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
 
+QUIET_TICKS: Final = 10
 WEIGH_SECONDS: Final = 0.1
 """Between two looks at the paths, while something is on its way."""
 _SIOCGIFHWADDR: Final = 0x8927
@@ -70,6 +73,10 @@ class DatagramPlane:
         """By transfer: called once it is done."""
         self.connections: dict[int, DatagramConnection] = {}
         self._is_weighing = False
+        self._seat = None if host.config.port_share is None else PortShare(host.config.port_share)
+        self._demand = Demand()
+        self._quiet_ticks: int | None = None
+        """Without an open receive, of those that look after the port's shares; None: nobody looks."""
         self._frames: int | None = None
         self.receive_bytes = host.config.buffer_bytes
         """Of buffer that each socket has got."""
@@ -84,6 +91,7 @@ class DatagramPlane:
             self.core.start()
         except BaseException:
             self.core.close()
+            self._leave_port()
             raise
         host.loop.add_reader(self.core.event_descriptor, self._events)
 
@@ -206,10 +214,35 @@ class DatagramPlane:
             callback()
 
     def posted(self) -> None:
-        """Weigh paths while something is on its way."""
+        """Weigh paths, and look after the port's shares, while something is on its way."""
+        if self._seat is not None and self._quiet_ticks is None:
+            self._quiet_ticks = 0
+            self.host.loop.call_soon_threadsafe(self._share)
         if self.host.config.spraying.policy.is_adaptive and not self._is_weighing:
             self._is_weighing = True
             self.host.loop.call_soon_threadsafe(self._weigh)
+
+    def _share(self) -> None:
+        """Tell other agents of this port what this one can use, and take its share of it."""
+        if self._seat is None:
+            return
+        now_ns = time.monotonic_ns()
+        wish = self._demand.wish(self.core.port(), now_ns)
+        share = self._seat.share(wish, now_ns)
+        if share != self._demand.share:
+            self._demand.share = share
+            self.core.set_share(share)
+        # what has just been posted may not be in the port's count yet
+        self._quiet_ticks = 0 if wish else (self._quiet_ticks or 0) + 1
+        if self._quiet_ticks > QUIET_TICKS:
+            self._quiet_ticks = None
+        else:
+            self.host.loop.call_later(TICK_SECONDS, self._share)
+
+    def _leave_port(self) -> None:
+        if self._seat is not None:
+            self._seat.close()
+            self._seat = None
 
     def _weigh(self) -> None:
         is_busy = False
@@ -237,6 +270,7 @@ class DatagramPlane:
             return
         _planes.pop(self.host, None)
         self.host.loop.remove_reader(self.core.event_descriptor)
+        self._leave_port()
         self.core.stop()
         self._events()
         for transfer in list(self.callbacks):  # whose event found no room

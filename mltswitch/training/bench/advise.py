@@ -152,7 +152,7 @@ class _Hosts:
 
     def report(self) -> dict[str, Any]:
         """Nobody counts."""
-        counts = dict.fromkeys(("arrived", "random_lost", "core_offered", "core_dropped"), 0)
+        counts = dict.fromkeys(("arrived", "random_lost", "core_offered", "core_dropped", "core_bytes"), 0)
         return {"cpu_seconds": 0.0, "queues": [], **counts}
 
 

@@ -80,6 +80,8 @@ class Method:
     core_packets: int = 0
     """That came to the ports between switches, where there are several."""
     core_dropped: int = 0
+    core_bytes: int = 0
+    """That passed them, each port counted."""
     missing_share: tuple[float, ...] = ()
     """By gradient class: elements that sums were without, of those that crossed the network. It is empty for
     gloo, and where servers that are no workers make the sums: then nobody counts."""

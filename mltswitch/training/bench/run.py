@@ -342,6 +342,7 @@ class Team:
         method.packets += counts["arrived"]
         method.core_packets += counts["core_offered"]
         method.core_dropped += counts["core_dropped"]
+        method.core_bytes += counts["core_bytes"]
         method.switch_cpu_seconds += counts["cpu_seconds"] - switch_seconds
         for answer in answers:
             missing.update({int(layer): count for layer, count in answer["missing"].items()})

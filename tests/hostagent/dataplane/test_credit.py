@@ -68,6 +68,22 @@ def test_a_port_of_another_rate_than_the_file_says_is_learned(told: float, sende
     assert network.deepest_bytes < FAST / 8 * 20e-3
 
 
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_grants_take_no_more_than_the_share_of_the_port(share: float) -> None:
+    """And nobody takes the share for the port's rate."""
+    network = star(4)
+    longest(network, 250_000, 1)
+    network.planes[0].set_share(share)
+    for _ in range(3):
+        assert 0.75 / share <= longest(network, 250_000, 1)[0] <= 1.25 / share
+    port = network.planes[0].port()
+    assert port.bps == FAST
+    assert port.arriving_bps == pytest.approx(share * FAST, rel=0.3)
+    network.planes[0].set_share(1.0)
+    longest(network, 250_000, 1)
+    assert longest(network, 250_000, 2)[0] <= 1.15
+
+
 @pytest.mark.parametrize("told", [1.5, 2.0, 2.8])
 def test_marks_tell_of_a_queue_that_is_not_the_ports(told: float) -> None:
     """A core that carries less than the port, by less than what is taken for another port's rate."""

@@ -132,7 +132,7 @@ class Network:
 
     def report(self) -> dict[str, Any]:
         queue = {"important": 60, "unimportant": 40, "important_dropped": 1, "unimportant_dropped": 2}
-        core = {"arrived": 105, "core_offered": 200, "core_dropped": 3}
+        core = {"arrived": 105, "core_offered": 200, "core_dropped": 3, "core_bytes": 280_000}
         return {"cpu_seconds": 1.0, "random_lost": 5, "queues": [queue], **core}
 
 
