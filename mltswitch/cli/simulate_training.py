@@ -9,13 +9,15 @@ from typing import Any, Final
 import click
 
 from mltswitch.cli.bars import Advance, progress_bar
+from mltswitch.cli.networks import network_of_job
 from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.cli.settings import chosen_topology, topology_options
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.profile import resolve_profile
-from mltswitch.training.axes import Network, axes_of, synchronizations
+from mltswitch.training.axes import Network, axes_of, synchronizations, topologies
+from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.simulate import STEPS, WARM_UP, Simulated, forward_gain, scaled_job, simulate
 from mltswitch.units import format_bps, format_seconds, parse_bps
 
@@ -46,8 +48,14 @@ ALL: Final = "all"
 )
 @click.option("--batch", type=click.IntRange(1, 10**9), default=64, help="Samples in a rank's step; 64.")
 @click.option("--backward-share", type=NumberRange(0, 1), default=0.0, help="Of computing; 0.")
-@click.option("--rate", default="10Gbps", metavar="RATE", help="Of each link, in each direction; 10Gbps.")
-@click.option("--rtt", "rtt_ms", type=NumberRange(0, 10_000), default=0.1, help="Round trip [ms]; 0.1.")
+@click.option("--rate", metavar="RATE", help="Of each link, in each direction; 10Gbps.")
+@click.option(
+    "--network",
+    "network_text",
+    metavar="NETWORK",
+    help="In the place of --rate and --rtt: see `mltswitch topology --help`.",
+)
+@click.option("--rtt", "rtt_ms", type=NumberRange(0, 10_000), help="Round trip [ms]; 0.1.")
 @click.option("--sync", "names_text", default=ALL, metavar="NAME[,NAME]", help="Synchronizations; all.")
 @click.option(
     "--setting",
@@ -70,8 +78,9 @@ def simulate_command(
     slow_texts: Sequence[str],
     batch: int,
     backward_share: float,
-    rate: str,
-    rtt_ms: float,
+    rate: str | None,
+    network_text: str | None,
+    rtt_ms: float | None,
     names_text: str,
     setting_texts: Sequence[str],
     forward: bool,
@@ -92,11 +101,11 @@ def simulate_command(
     does it, and its gain stands beside the most that a closed form allows.
     """
     profile = resolve_profile(model)
-    network = parsed("--rate", lambda text: Network(parse_bps(text), rtt_ms / 2e3), rate)
     names = [*synchronizations()] if names_text == ALL else names_text.split(",")
     settings = _settings(setting_texts, names)
     topology, of_topology = chosen_topology(topology, topology_texts, routes_file)
     common: dict[str, Any] = {"topology": topology, "topology_settings": of_topology, "servers": servers}
+    network = _network(network_text, rate, rtt_ms, workers, topology, servers)
     left_out: dict[str, str] = {}
     for name in names:
         try:
@@ -135,7 +144,7 @@ def simulate_command(
         "compute_seconds": seconds,
         "rate_bps": network.link_bps,
     }
-    head |= {"round_trip_seconds": rtt_ms / 1e3, **common}
+    head |= {"round_trip_seconds": 2 * network.latency_seconds, "network": network_text, **common}
     gain = None
     if forward:
         of_job = ("topology", "topology_settings", "servers")
@@ -150,7 +159,8 @@ def simulate_command(
     if as_json:
         print_json({**head, "synchronizations": found, "left_out": left_out, "forward_gain": gain})
     else:
-        title = f"{profile.name}, {workers} workers, {topology}, {format_bps(network.link_bps)} (simulated)"
+        where = network_text or format_bps(network.link_bps)
+        title = f"{profile.name}, {workers} workers, {topology}, {where} (simulated)"
         _print(title, workers, found)
         for reason in left_out.values():
             click.echo(f"Left out: {reason}")
@@ -171,6 +181,21 @@ def _settings(texts: Iterable[str], names: Sequence[str]) -> dict[str, dict[str,
         for each in [owner] if dot else names:
             found[each][setting] = parse_yaml(value, where=f"--setting {name}")
     return found
+
+
+def _network(
+    text: str | None, rate: str | None, rtt_ms: float | None, ranks: int, topology: str, servers: int | None
+) -> Network | FabricNetwork:
+    if text is None:
+        latency_seconds = (0.1 if rtt_ms is None else rtt_ms) / 2e3
+        return parsed("--rate", lambda each: Network(parse_bps(each), latency_seconds), rate or "10Gbps")
+    if rate is not None or rtt_ms is not None:
+        raise UserInputError(
+            "has rates and delays of its own", where="--network", expected="no --rate, --rtt"
+        )
+    if servers is None:
+        servers = int(topology in topologies() and topologies()[topology].has_servers)
+    return FabricNetwork(network_of_job(text, ranks, servers))
 
 
 def _compute_seconds(compute: float, workers: int, spread: float, slow_texts: Iterable[str]) -> list[float]:

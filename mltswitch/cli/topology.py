@@ -1,6 +1,5 @@
 """`mltswitch topology`: trees by which sums go up and results down, planned, compared and drawn."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -9,28 +8,23 @@ import click
 import numpy as np
 
 from mltswitch import __version__
+from mltswitch.cli.networks import known_network
 from mltswitch.cli.numbers import parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.settings import named_values
-from mltswitch.documents import dump_yaml, load_document, parse_yaml, read_text
+from mltswitch.documents import dump_yaml, load_document
 from mltswitch.errors import UserInputError
 from mltswitch.outputs import check_output, write_outputs
-from mltswitch.overlay.document import OVERLAY_SCHEMA, Overlay, overlay_of_graph, seated
+from mltswitch.overlay.document import Overlay, seated
 from mltswitch.overlay.exchange import PIECES, simulate_ring, simulate_routes
-from mltswitch.overlay.graph import fat_tree
 from mltswitch.overlay.policies import policies, route
 from mltswitch.overlay.routes import Routes
 from mltswitch.overlay.simulation import Times
 from mltswitch.overlay.trees import RACK
-from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
-from mltswitch.planning.overlay import overlay_of
 from mltswitch.profile import resolve_profile
 from mltswitch.report import plotly_script, routes_report
-from mltswitch.targets import hardware_capabilities
-from mltswitch.units import BITS_PER_BYTE, format_bps, format_bytes, format_seconds, parse_bps, parse_bytes
+from mltswitch.units import BITS_PER_BYTE, format_bps, format_bytes, format_seconds, parse_bytes
 
-FAT_TREE: Final = re.compile(r"fat-tree:(\d{1,3})(?:@([^/]+))?(?:/(\d+(?:\.\d+)?))?")
-MOST_PORTS: Final = 32
 RING: Final = "ring"
 """No policy, for its sums take no trees; it stands beside them where ranks serve."""
 SHOWN: Final = 8
@@ -87,36 +81,13 @@ def _case(
         size_bytes = sum(
             4 * tensor.elements for layer in resolve_profile(model).layers for tensor in layer.tensors
         )
-    overlay, is_seated = _overlay(network)
+    overlay, is_seated = known_network(network)
     if is_seated and (ranks, servers, seed) != (None, 0, None):
         problem = "an overlay says where its ranks and servers are"
         raise UserInputError(problem, where="--ranks", hint="leave --ranks, --servers and --seed away")
     if not is_seated:
         overlay = seated(overlay, ranks, servers, seed)
     return Case(overlay, size_bytes, pieces, seed or 0)
-
-
-def _overlay(network: str) -> tuple[Overlay, bool]:
-    """An overlay, and whether its document says who is where."""
-    said = FAT_TREE.fullmatch(network)
-    if said is not None:
-        ports, over = int(said[1]), float(said[3] or 1)
-        if ports % 2 or not 2 <= ports <= MOST_PORTS or not 1 <= over <= 1000:
-            expected = f"an even number of ports, 2 to {MOST_PORTS}, and oversubscription from 1"
-            raise UserInputError(f"{network!r:.60}", where="NETWORK", expected=expected)
-        graph = fat_tree(ports, parsed("NETWORK", parse_bps, said[2] or "10Gbps"), over)
-        hosts = [name for name in graph.names if re.fullmatch(r"h\d+", name)]
-        racks = {name: f"leaf{number // (ports // 2)}" for number, name in enumerate(hosts)}
-        return overlay_of_graph(graph, racks), False
-    path = Path(network)
-    document = parse_yaml(read_text(path), where=network, is_expanded=True)
-    schema = document.get("schema") if isinstance(document, dict) else None
-    if schema == OVERLAY_SCHEMA:
-        return load_document(path, Overlay), True
-    if isinstance(schema, str) and schema.startswith("mltswitch/plan/"):
-        return overlay_of(load_plan(path, accepts_edits=True).topology), False
-    fabric = resolve_fabric(load_document(path, Fabric), hardware_capabilities)
-    return overlay_of(Topology(fabric)), False
 
 
 def _routes(path: Path) -> Routes:

@@ -3,15 +3,15 @@
 Nothing behind them knows a socket, a clock, a thread or torch; time is an argument.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,12 +206,28 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a topology may know of the network when it says how long an exchange takes."""
+    """One switch between all nodes; what a topology may know when it says how long an exchange takes."""
 
     link_bps: float
     """Of each node, in each direction."""
     latency_seconds: float
     """From node to node."""
+
+    def way(self, source: int, target: int) -> tuple[Hashable, ...]:
+        """The links that a flow from one node to another passes."""
+        return (True, source), (False, target)
+
+    def rate_bps(self, link: Hashable) -> float:  # noqa: ARG002  (all are equal)
+        """Of a link."""
+        return self.link_bps
+
+    def delay_seconds(self, source: int, target: int) -> float:  # noqa: ARG002
+        """From one node to another."""
+        return self.latency_seconds
+
+    def scaled(self, share: float) -> Self:
+        """The same for a model of that share of the elements: all rates are as much less."""
+        return replace(self, link_bps=self.link_bps * share)
 
 
 class Topology(Protocol):

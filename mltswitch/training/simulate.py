@@ -18,6 +18,7 @@ import numpy as np
 from mltswitch.errors import UserInputError
 from mltswitch.profile import ModelProfile
 from mltswitch.training.axes import Elements, Network, Stage, axes_of, topologies
+from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.job import ELEMENT_BYTES, PIECE_BYTES, Job, OptimizerRule, make_job
 from mltswitch.training.synchronization.osp import OspSettings
 from mltswitch.training.virtual import VirtualJob
@@ -118,7 +119,7 @@ def scaled_job(
 
 def simulate(
     profile: ModelProfile,
-    network: Network,
+    network: Network | FabricNetwork,
     compute_seconds: Sequence[float],
     *,
     batch: int = 1,
@@ -148,7 +149,9 @@ def simulate(
     world, last = len(compute_seconds), warm_up + steps
     job, share = scaled_job(profile, world=world, **options)
     ones = np.ones(job.elements, job.element_type)
-    small = Network(network.link_bps * share, network.latency_seconds)
+    small = network.scaled(share)
+    if isinstance(small, FabricNetwork):
+        small.check(job)
     if forward and job.synchronization != "bsp":
         raise UserInputError(f"{job.synchronization} has no step that waits", where="forward", expected="bsp")
     virtual = VirtualJob(

@@ -12,14 +12,14 @@ import itertools
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
-from mltswitch.training.axes import Crossing, Direction, Elements, Network, Post, Range, Stage, Sum
+from mltswitch.training.axes import Crossing, Direction, Elements, Post, Range, Stage, Sum
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
@@ -38,6 +38,19 @@ ROUNDING: Final = 1e-9
 
 LEAST_BPS: Final = 1e-3
 """What rounding leaves of a full link."""
+
+
+class Wires(Protocol):
+    """A network as flows pass it: one switch (`Network`), or a fabric."""
+
+    def way(self, source: int, target: int) -> tuple[Hashable, ...]:
+        """The links from one node to another, by whatever names; the same each time."""
+
+    def rate_bps(self, link: Hashable) -> float:
+        """Of a link, in its one direction."""
+
+    def delay_seconds(self, source: int, target: int) -> float:
+        """From one node to another."""
 
 
 class HungError(AssertionError):
@@ -86,6 +99,8 @@ class Pair:
     target: int
     order: int
     """Those of a lower number are served before it."""
+    links: tuple[Hashable, ...]
+    """That they pass."""
     rate_bps: float = 0.0
     """Of each flow."""
     carried_bits: float = 0.0
@@ -99,7 +114,7 @@ class VirtualJob:
 
     Args:
         job: what the nodes agree on.
-        network: every node's link.
+        network: between the nodes.
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
         seed: of what is lost.
@@ -113,7 +128,7 @@ class VirtualJob:
     def __init__(
         self,
         job: Job,
-        network: Network,
+        network: Wires,
         *,
         loss_ratio: float = 0.0,
         seed: int = 0,
@@ -246,7 +261,8 @@ class VirtualJob:
             order += send.round_number // EPOCHS * self._classes
         if send.stage is Stage.LATER:
             order = MOST_STEPS * self._classes
-        pair = self._pairs.setdefault((source, target, order), Pair(source, target, order))
+        way = self._network.way(source, target)
+        pair = self._pairs.setdefault((source, target, order), Pair(source, target, order, way))
         receive.data.fill(np.nan)
         flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
         heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._order), flow))
@@ -279,7 +295,7 @@ class VirtualJob:
         self._is_filled = True
         self._filling += 1
         if self._pairs:
-            fill(self._pairs.values(), self._network.link_bps)
+            fill(self._pairs.values(), self._network.rate_bps)
             seconds, key = min(
                 (max(0.0, pair.flows[0][0] - pair.carried_bits) / pair.rate_bps, key)
                 for key, pair in self._pairs.items()
@@ -297,7 +313,8 @@ class VirtualJob:
             until_bits = pair.carried_bits * (1 + ROUNDING) + ROUNDING
             while pair.flows and pair.flows[0][0] <= until_bits:
                 flow = heapq.heappop(pair.flows)[2]
-                self._after(self._network.latency_seconds, partial(self._deliver, flow))
+                delay_seconds = self._network.delay_seconds(flow.source, flow.target)
+                self._after(delay_seconds, partial(self._deliver, flow))
             if not pair.flows:
                 del self._pairs[key]
         self._is_filled = False
@@ -331,7 +348,7 @@ class VirtualJob:
         self._fall_silent(node)
         for other in self._others(node):
             call = self._losing(other, node, reason)
-            self._after(self._network.latency_seconds, partial(self._happen, other, call))
+            self._after(self._network.delay_seconds(node, other), partial(self._happen, other, call))
 
     # The nodes
 
@@ -347,7 +364,8 @@ class VirtualJob:
         node = self.nodes[number]
         for word in node.take_words():
             for other in self._others(number):
-                self._after(self._network.latency_seconds, partial(self._tell, other, number, word))
+                delay_seconds = self._network.delay_seconds(number, other)
+                self._after(delay_seconds, partial(self._tell, other, number, word))
         self.report.losses += node.take_losses()
         if node.error is not None:
             self.report.errors[number] = node.error
@@ -450,28 +468,29 @@ class VirtualJob:
         heapq.heappush(self._events, (self.now_seconds + seconds, next(self._order), call))
 
 
-def fill(pairs: Iterable[Pair], link_bps: float) -> None:
-    """Rates of flows between nodes with one link each, as switches serve classes: each gets what those
-    before it leave.
+def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
+    """Rates of flows, as switches serve classes: each gets what those before it leave.
 
-    Within a class, flows share max-min fairly: the fullest link is shared first.
+    Within a class, flows share max-min fairly: the fullest link is shared first. `overlay.engine` does so for
+    single flows by the hundred thousand; here pairs of nodes have many, and are few.
     """
-    left: defaultdict[tuple[bool, int], float] = defaultdict(lambda: link_bps)
+    left: dict[Hashable, float] = {}
     ordered = sorted(pairs, key=lambda pair: pair.order)
     for _, members in itertools.groupby(ordered, key=lambda pair: pair.order):
-        pairs_of: defaultdict[tuple[bool, int], list[Pair]] = defaultdict(list)
+        pairs_of: defaultdict[Hashable, list[Pair]] = defaultdict(list)
         for pair in members:
-            pair.rate_bps = -1.0
-            pairs_of[True, pair.source].append(pair)
-            pairs_of[False, pair.target].append(pair)
+            pair.rate_bps = -1.0 if pair.links else math.inf  # within a host: at once
+            for link in pair.links:
+                pairs_of[link].append(pair)
         users = {link: sum(len(pair.flows) for pair in sharing) for link, sharing in pairs_of.items()}
+        left |= {link: rate_bps(link) for link in users if link not in left}
         while users:
             fullest = min(users, key=lambda link: left[link] / users[link])
             share = max(0.0, left[fullest] / users[fullest])
             for pair in pairs_of[fullest]:
                 if pair.rate_bps < 0:
                     pair.rate_bps = share
-                    for link in ((True, pair.source), (False, pair.target)):
+                    for link in pair.links:
                         left[link] -= share * len(pair.flows)
                         users[link] -= len(pair.flows)
                         if not users[link]:

@@ -228,8 +228,12 @@ def test_links_are_shared_max_min_fairly_and_each_class_gets_what_those_before_i
     entries: list[tuple[int, int, int, int]],
 ) -> None:
     flow: Any = (0.0, 0, None)
-    pairs = [Pair(source, target, order, flows=[flow] * count) for source, target, order, count in entries]
-    fill(pairs, 100.0)
+    network = Network(100.0, 0.0)
+    pairs = [
+        Pair(source, target, order, network.way(source, target), flows=[flow] * count)
+        for source, target, order, count in entries
+    ]
+    fill(pairs, network.rate_bps)
 
     def sharing(pair: Pair, is_up: bool) -> list[Pair]:
         end = pair.source if is_up else pair.target
@@ -246,7 +250,7 @@ def test_links_are_shared_max_min_fairly_and_each_class_gets_what_those_before_i
         assert any(is_limited), "no flow could go faster without one that is slower going slower still"
     first = [pair for pair in pairs if pair.order < 2]
     rates = [pair.rate_bps for pair in first]
-    fill(first, 100.0)
+    fill(first, network.rate_bps)
     assert [pair.rate_bps for pair in first] == pytest.approx(rates), "what is behind takes nothing from it"
 
 

@@ -1,0 +1,47 @@
+"""Networks as commands take them: an overlay, a plan, a fabric, or a fat tree in a word."""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from mltswitch.cli.numbers import parsed
+from mltswitch.documents import load_document, parse_yaml, read_text
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.document import OVERLAY_SCHEMA, Overlay, overlay_of_graph, seated
+from mltswitch.overlay.graph import fat_tree
+from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
+from mltswitch.planning.overlay import overlay_of
+from mltswitch.targets import hardware_capabilities
+from mltswitch.units import parse_bps
+
+FAT_TREE: Final = re.compile(r"fat-tree:(\d{1,3})(?:@([^/]+))?(?:/(\d+(?:\.\d+)?))?")
+MOST_PORTS: Final = 32
+
+
+def known_network(network: str) -> tuple[Overlay, bool]:
+    """An overlay, and whether its document says who is where."""
+    said = FAT_TREE.fullmatch(network)
+    if said is not None:
+        ports, over = int(said[1]), float(said[3] or 1)
+        if ports % 2 or not 2 <= ports <= MOST_PORTS or not 1 <= over <= 1000:
+            expected = f"an even number of ports, 2 to {MOST_PORTS}, and oversubscription from 1"
+            raise UserInputError(f"{network!r:.60}", where="NETWORK", expected=expected)
+        graph = fat_tree(ports, parsed("NETWORK", parse_bps, said[2] or "10Gbps"), over)
+        hosts = [name for name in graph.names if re.fullmatch(r"h\d+", name)]
+        racks = {name: f"leaf{number // (ports // 2)}" for number, name in enumerate(hosts)}
+        return overlay_of_graph(graph, racks), False
+    path = Path(network)
+    document = parse_yaml(read_text(path), where=network, is_expanded=True)
+    schema = document.get("schema") if isinstance(document, dict) else None
+    if schema == OVERLAY_SCHEMA:
+        return load_document(path, Overlay), True
+    if isinstance(schema, str) and schema.startswith("mltswitch/plan/"):
+        return overlay_of(load_plan(path, accepts_edits=True).topology), False
+    fabric = resolve_fabric(load_document(path, Fabric), hardware_capabilities)
+    return overlay_of(Topology(fabric)), False
+
+
+def network_of_job(network: str, ranks: int, servers: int) -> Overlay:
+    """With a job's nodes on its hosts, unless an overlay says where they are. Raises UserInputError."""
+    overlay, is_seated = known_network(network)
+    return overlay if is_seated else seated(overlay, ranks, servers)

@@ -1,0 +1,63 @@
+"""A job's nodes in a fabric, as its virtual time and the topologies' estimates know it."""
+
+from collections.abc import Hashable
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.document import Overlay
+from mltswitch.training.job import Job
+
+
+class FabricNetwork:
+    """Takes the place of `Network`: flows pass the links of an overlay, one shortest way a pair (ECMP)."""
+
+    def __init__(self, overlay: Overlay, share: float = 1.0, seed: int = 0) -> None:
+        """All rates are that share of the overlay's."""
+        self._overlay, self._share, self._seed = overlay, share, seed
+
+    def check(self, job: Job) -> None:
+        """Raises UserInputError where the overlay's ranks and servers are not the job's."""
+        found, wanted = (len(self._overlay.ranks), len(self._overlay.servers)), (job.world, job.servers)
+        if found != wanted:
+            problem = f"has {found[0]} ranks and {found[1]} servers, the job {wanted[0]} and {wanted[1]}"
+            raise UserInputError(problem, where="network")
+
+    @cached_property
+    def _ways(self) -> tuple[Any, Any]:
+        graph = self._overlay.graph
+        places = np.array([graph.number[node.name] for node in self._overlay.members], np.int64)
+        return graph.ways(np.repeat(places, len(places)), np.tile(places, len(places)), self._seed)
+
+    def way(self, source: int, target: int) -> tuple[Hashable, ...]:
+        """See `Wires`; raises MachineError without numba."""
+        firsts, links = self._ways
+        pair = source * len(self._overlay.members) + target
+        return tuple(links[firsts[pair] : firsts[pair + 1]].tolist())
+
+    def rate_bps(self, link: Any) -> float:
+        """See `Wires`."""
+        return float(self._overlay.graph.rates_bps[link]) * self._share
+
+    def delay_seconds(self, source: int, target: int) -> float:
+        """See `Wires`."""
+        return float(self._overlay.graph.delays_seconds[[*self.way(source, target)]].sum())
+
+    def scaled(self, share: float) -> Self:
+        """See `Network`."""
+        return type(self)(self._overlay, self._share * share, self._seed)
+
+    @property
+    def link_bps(self) -> float:
+        """Of the slowest line of a rank or a server."""
+        graph = self._overlay.graph
+        places = [graph.number[node.name] for node in self._overlay.members]
+        return float(graph.rates_bps[np.isin(graph.sources, places)].min()) * self._share
+
+    @property
+    def latency_seconds(self) -> float:
+        """The longest of all pairs."""
+        nodes = range(len(self._overlay.members))
+        return max(self.delay_seconds(one, other) for one in nodes for other in nodes)
