@@ -39,6 +39,7 @@ from mltswitch.training.axes import Action, Network, Stage, axes_of, synchroniza
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Divisor, Job, OptimizerRule, make_job
 from mltswitch.training.node import Node
+from mltswitch.training.sums import NOTHING
 from mltswitch.training.virtual import CHECK_SECONDS, SILENCE_SECONDS, HungError, Report, VirtualJob
 
 JOBS: Final = 12_000
@@ -142,12 +143,12 @@ def _job(random: np.random.Generator, synchronization: str, topology: str) -> Jo
         colocated=colocated,
         continues=is_lone and servers > 0 and bool(random.integers(2)),
         topology=name_of_topology,
-        topology_settings=_tree(world, random) if name_of_topology == "tree" else {},
+        topology_settings=_tree(world, name, random) if name_of_topology == "tree" else {},
         deadline_seconds=DEADLINE_SECONDS,
     )
 
 
-def _tree(world: int, random: np.random.Generator) -> dict[str, Any]:
+def _tree(world: int, synchronization: str, random: np.random.Generator) -> dict[str, Any]:
     racks = [f"rack-{number}" for number in random.integers(0, 3, world)] if random.integers(2) else []
     degrees = [1, 2, 3, "auto"] + (["rack"] if racks else [])
     return {
@@ -155,6 +156,7 @@ def _tree(world: int, random: np.random.Generator) -> dict[str, Any]:
         "placement": str(random.choice(["spread", "fixed"])),
         "locality": str(random.choice(["rack", "none"])),
         "racks": racks,
+        "window_pieces": (None, 1, 2, 8)[random.integers(4)] if synchronization == "bsp" else None,
     }
 
 
@@ -322,6 +324,7 @@ def _judge(case: Scenario, report: Report, step: int, found: Counter[str]) -> No
     by = np.maximum(arrived, 1) if job.divisor is Divisor.ARRIVED else np.full(job.elements, job.world)
     total = sum(gradient(job, rank, step) * is_in[rank] for rank in range(job.world))
     expected = (total / by.astype(job.element_type)).astype(job.element_type)
+    expected[arrived == 0] = NOTHING
     first_result = None
     for rank in range(job.world):
         result = report.results.get((rank, step))

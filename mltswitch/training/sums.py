@@ -3,6 +3,7 @@
 Posts for a carrier, results and losses collect in lists, which whoever owns the sums takes out.
 """
 
+import heapq
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -116,13 +117,53 @@ class _Work:
     """Steps that a carrier has."""
 
 
+class _Window:
+    """Partial sums of one peer: memory is posted for so many that follow the first that has not come.
+
+    All nodes count pieces of a step in the same order, the last one first as backward passes make them: so
+    the first piece of all that are open is in every window that it has to pass, and always gets on.
+    """
+
+    def __init__(self, pieces: list[int], size: int) -> None:
+        self._place = {piece: place for place, piece in enumerate(sorted(pieces, reverse=True))}
+        self._size = size
+        self._first = 0
+        self._over: set[int] = set()
+        """Those beyond the first one that are over."""
+        self._beyond: list[tuple[int, int, _Work]] = []
+        """A heap: what is to be received, but not yet."""
+
+    def _turn_of(self, total: Sum) -> int:
+        return total.number * len(self._place) + self._place[total.piece]
+
+    def takes(self, work: _Work, number: int) -> bool:
+        """Whether a receive may begin; else it is kept until it may."""
+        turn = self._turn_of(work.of)
+        if turn < self._first + self._size:
+            return True
+        heapq.heappush(self._beyond, (turn, number, work))
+        return False
+
+    def ended(self, total: Sum) -> list[tuple[_Work, int]]:
+        """Its memory is free: receives that may begin now."""
+        self._over.add(self._turn_of(total))
+        while self._first in self._over:
+            self._over.remove(self._first)
+            self._first += 1
+        found = []
+        while self._beyond and self._beyond[0][0] < self._first + self._size:
+            _, number, work = heapq.heappop(self._beyond)
+            found.append((work, number))
+        return found
+
+
 class Sums:
     """All open sums at a node.
 
     Args:
         job: what all nodes agree on.
         number: of this node.
-        topology: of the job.
+        topology: of the job; its windows bound the memory for partial sums.
         keeper: this node's.
         votes: whether ranks exchange ballots.
         parameters: of the model, where roots keep them.
@@ -164,11 +205,15 @@ class Sums:
         self._lent: dict[tuple[int, int, Stage], deque[tuple[_Work, int]]] = {}
         """Of that, what is in use, and the receives that wait for it."""
         self._free: defaultdict[int, list[Elements]] = defaultdict(list)
-        """Memory for sums, by piece."""
+        """Memory for sums, by its elements."""
+        self._windows: dict[int, _Window] = {}
+        """By peer, where its partial sums have less memory than all pieces."""
         self._pieces: Final = (*job.pieces, job.whole_ballot)
         self._parameters = parameters
         self._ignored: set[int] = set()
         """Peers that are gone, without which the job goes on."""
+        if topology.window_pieces is not None:
+            self._open_windows(topology.window_pieces)
         for piece in range(len(job.pieces) + votes):
             if self._plan(Sum(piece, 0)).adds:
                 self._expect(piece, None)
@@ -254,6 +299,14 @@ class Sums:
         """Whether no sum uses this rank's vectors of a step, or, where that is None, of any."""
         return not (self._open_of if step is None else self._open_of[step])
 
+    def _open_windows(self, size: int) -> None:
+        pieces: defaultdict[int | None, list[int]] = defaultdict(list)
+        for piece in range(len(self.job.pieces)):
+            for step in self._plan(Sum(piece, 0)).steps:
+                if step.action is Action.RECEIVE and not step.is_result:
+                    pieces[step.peer].append(piece)
+        self._windows = {peer: _Window(found, size) for peer, found in pieces.items() if peer is not None}
+
     def _expect(self, piece: int, after: Sum | None) -> None:
         for total in self._keeper.expected(piece, after):
             self._expect_one(total)
@@ -304,12 +357,9 @@ class Sums:
                 self._post(work, number, Direction.RECEIVE, work.result)
             case Action.RECEIVE:
                 assert step.peer is not None  # noqa: S101
-                place = (work.of.piece, step.peer, work.of.stage)
-                if place in self._lent:
-                    self._lent[place].append((work, number))
-                else:
-                    self._lent[place] = deque()
-                    self._receive(place, work, number)
+                window = self._windows.get(step.peer)
+                if window is None or window.takes(work, number):
+                    self._borrow(work, number, step.peer)
             case Action.ADD:
                 self._add(work, step, now_ns)
                 return True
@@ -317,6 +367,15 @@ class Sums:
                 self._result(work)
                 return True
         return False
+
+    def _borrow(self, work: _Work, number: int, peer: int) -> None:
+        """Receive a partial sum, when the one before it of the same piece has been added."""
+        place = (work.of.piece, peer, work.of.stage)
+        if place in self._lent:
+            self._lent[place].append((work, number))
+        else:
+            self._lent[place] = deque()
+            self._receive(place, work, number)
 
     def _receive(self, place: tuple[int, int, Stage], work: _Work, number: int) -> None:
         if place not in self._received:
@@ -362,6 +421,7 @@ class Sums:
                 self._receive(place, *self._lent[place].popleft())
             else:
                 del self._lent[place]
+            self._move_window(place, work.of)
         work.adds_left -= 1
         if not work.adds_left:
             self._expect(piece, work.of)
@@ -369,6 +429,17 @@ class Sums:
             return
         for rank in step.ranks:
             self._release(self._keeper.pushed(rank, work.of, now_ns), now_ns)
+
+    def _move_window(self, place: tuple[int, int, Stage], total: Sum) -> None:
+        """A partial sum has been added: others of its peer may come, in its memory."""
+        window = self._windows.get(place[1])
+        if window is None:
+            return
+        if place not in self._lent:
+            memory = self._received.pop(place)
+            self._free[len(memory)].append(memory)
+        for work, number in window.ended(total):
+            self._borrow(work, number, place[1])
 
     def _release(self, sums: Iterable[Sum], now_ns: int) -> None:
         for total in sums:
@@ -412,7 +483,7 @@ class Sums:
             if not self._open_of[work.step]:
                 del self._open_of[work.step]
         if work.total is not None:
-            self._free[work.of.piece].append(work.total)
+            self._free[len(work.total)].append(work.total)
 
     def _count(self, work: _Work, crossing: Crossing) -> None:
         """Elements that have not arrived are missing from the sender's partial sum: of all its ranks."""
@@ -429,5 +500,6 @@ class Sums:
                 work.counts[first:end] -= sum(map(self.job.weight, ranks))
 
     def _memory(self, piece: int) -> Elements:
-        free = self._free[piece]
-        return free.pop() if free else np.empty(self._pieces[piece].count, self.job.element_type)
+        count = self._pieces[piece].count
+        free = self._free[count]
+        return free.pop() if free else np.empty(count, self.job.element_type)

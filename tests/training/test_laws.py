@@ -1,6 +1,7 @@
 """The laws of every synchronization over every topology, built in or not, in virtual time."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +17,7 @@ from mltswitch.training import axes
 from mltswitch.training.axes import Network, Sum, axes_of, synchronizations, topologies
 from mltswitch.training.job import OptimizerRule, make_job
 from mltswitch.training.shortening import round_to_short
+from mltswitch.training.sums import Sums
 from mltswitch.training.synchronization.bsp import BspKeeper
 from mltswitch.training.virtual import HungError, VirtualJob
 from tests.training import strangers
@@ -276,6 +278,16 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
         ({"topology": "ring", "servers": 2}, "servers", "ring has none"),
         ({"topology_settings": {"in_degree": 2}}, "topology.star.in_degree", "is no field"),
         ({"topology": "tree", "topology_settings": {"in_degree": 0}}, "topology.tree.in_degree", "1 or more"),
+        (
+            {"topology": "tree", "topology_settings": {"window_pieces": 0}},
+            "topology.tree.window_pieces",
+            "at least 1",
+        ),
+        (
+            {"topology": "tree", "synchronization": "osp", "topology_settings": {"window_pieces": 4}},
+            "topology.tree.window_pieces",
+            "in an order of its own",
+        ),
         ({"topology": "tree", "topology_settings": {"in_degree": "x"}}, "topology.tree.in_degree", "'x'"),
         (
             {"topology": "tree", "topology_settings": {"in_degree": "rack"}},
@@ -363,6 +375,47 @@ def test_a_tree_says_so_for_pieces_that_come_in_turn(servers: int, world: int, i
         1, lambda r, s: np.ones(job.elements), lambda r, s: 1e-9
     )
     assert report.step_seconds == [pytest.approx(axes_of(job)[1].seconds(job, network), rel=0.4)]
+
+
+@pytest.mark.parametrize("window", [1, 3, 8])
+@pytest.mark.parametrize(("servers", "in_degree"), [(0, 2), (1, 4), (2, 1)])
+def test_a_window_bounds_memory_and_nothing_waits_for_ever(
+    window: int, servers: int, in_degree: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks reach steps at other times, and trees of several roots cross."""
+    held: Counter[int] = Counter()
+    receive = Sums._receive
+
+    def counted(self: Sums, *arguments: Any) -> None:
+        receive(self, *arguments)
+        held[self.number] = max(held[self.number], len(self._received))
+
+    monkeypatch.setattr(Sums, "_receive", counted)
+    settings = {"in_degree": in_degree, "window_pieces": window}
+    job = make_job(
+        [("a", 40_000)],
+        world=8,
+        servers=servers,
+        topology="tree",
+        topology_settings=settings,
+        piece_bytes=8000,
+        element_type="float64",
+    )
+    seconds = np.random.default_rng(window).random((8, 4)) / 20
+    report = VirtualJob(job, Network(1e8, 1e-4)).run(
+        4, lambda rank, step: np.full(job.elements, 8 * 10.0**rank), lambda rank, step: seconds[rank, step]
+    )
+    assert not report.errors
+    assert all(
+        np.array_equal(report.results[rank, step], np.full(job.elements, 11_111_111.0))
+        for rank in range(8)
+        for step in range(4)
+    )
+    trees: Any = axes_of(job)[1]
+    for node, most in held.items():
+        peers = {rank for tree in trees.trees.values() for rank, parent in tree.items() if parent == node}
+        assert most <= window * len(peers)
+    assert len(job.pieces) > 8
 
 
 def test_a_job_takes_routes_with_shares() -> None:

@@ -17,6 +17,7 @@ class Star:
     offers = Needs(lone_pushes=True, stale_pushes=True)
     counts_arrivals = True
     has_servers = True
+    window_pieces = None
 
     def of(self, job: Job) -> Self:
         """Itself; raises UserInputError for any setting."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Self
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
@@ -29,6 +29,9 @@ class TreeSettings(TreeShape):
 
     racks: tuple[str | int, ...] = ()
     """Of each rank; none: nobody knows."""
+    window_pieces: int | None = Field(default=None, ge=1, strict=True)
+    """Of each child: pieces that a node has memory for at a time, the last ones first; none: all, so that
+    front layers overtake."""
     routes: tuple[tuple[int, float, str], ...] = ()
     """Trees that somebody has made (`Routes.topology_settings`), in the place of all else: of each root its
     share and the parents of the ranks."""
@@ -55,6 +58,10 @@ class Tree:
             raise UserInputError(problem, where="topology.tree.racks", expected="one for each rank")
         if found._routes is not None and job.colocated is not None:
             raise UserInputError("have roots of their own", where="topology.tree.routes", hint="no colocated")
+        if settings.window_pieces is not None and job.synchronization != "bsp":
+            problem = f"{job.synchronization} exchanges pieces in an order of its own"
+            where = "topology.tree.window_pieces"
+            raise UserInputError(problem, where=where, expected="bsp, or none")
         if settings.in_degree == RACK and not (settings.racks or settings.routes):
             raise UserInputError("is missing", where="topology.tree.racks", hint="in_degree is rack")
         return found
@@ -68,6 +75,11 @@ class Tree:
     @cached_property
     def _settings(self) -> TreeSettings:
         return settings_of(self._configured, TreeSettings, axis="topology")
+
+    @property
+    def window_pieces(self) -> int | None:
+        """See Topology."""
+        return self._settings.window_pieces
 
     @cached_property
     def _routes(self) -> Routes | None:
