@@ -29,7 +29,7 @@ from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
 from mltswitch.lab import running_leaf_spine, running_star
 from mltswitch.overlay.document import Overlay, OverlayLink, OverlayNode
-from mltswitch.overlay.exchange import simulate_routes
+from mltswitch.overlay.exchange import Exchange, simulate_routes
 from mltswitch.overlay.policies import route
 from mltswitch.training.bench import Case, CaseResult, Contender, Settings, running_team
 from mltswitch.units import BITS_PER_BYTE
@@ -77,7 +77,7 @@ def contender(overlay: Overlay, transport: str, degree: int | None) -> Contender
     """A star, or a tree of that in-degree by routes of the overlay."""
     options: dict[str, Any] = {"transport": transport}
     if degree is not None:
-        routes = route(overlay, "tree", {"in_degree": degree}, 1.0)
+        routes = route(overlay, "tree", {"in_degree": degree}, Exchange(1.0))
         options |= {"topology": "tree", "topology_settings": routes.topology_settings}
     return Contender(method="mlt", options=options)
 
@@ -85,8 +85,8 @@ def contender(overlay: Overlay, transport: str, degree: int | None) -> Contender
 def simulated_seconds(overlay: Overlay, transport: str, degree: int | None, elements: int) -> float:
     """One exchange by flows."""
     how: tuple[str, dict[str, Any]] = ("star", {}) if degree is None else ("tree", {"in_degree": degree})
-    bits = elements * 4 * BITS_PER_BYTE / WIRE_SHARE[transport]
-    return simulate_routes(overlay, route(overlay, *how, bits), bits, pieces=PIECES).seconds
+    exchange = Exchange(elements * 4 * BITS_PER_BYTE / WIRE_SHARE[transport], PIECES)
+    return simulate_routes(overlay, route(overlay, *how, exchange), exchange).seconds
 
 
 METHODS: Final = {

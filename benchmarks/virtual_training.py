@@ -12,6 +12,7 @@ from mltswitch.training.job import Job, make_job
 from mltswitch.training.pytorch.layout import layers_of
 from mltswitch.training.pytorch.replica import Replica
 from mltswitch.training.pytorch.steps import Steps
+from mltswitch.training.sums import Loss
 from mltswitch.training.tolerance import TrainingTask
 from mltswitch.training.virtual import VirtualJob
 
@@ -52,6 +53,8 @@ class Trained:
     """When all gradients are in the parameters."""
     parameters: list[Elements] = field(default_factory=list)
     """Of each rank, in the end."""
+    losses: list[Loss] = field(default_factory=list)
+    """What bounds left out of sums."""
 
 
 def train(
@@ -62,6 +65,8 @@ def train(
     steps: int,
     settings: Mapping[str, Any],
     network: Network = NETWORK,
+    loss_ratio: float = 0.0,
+    **options: Any,
 ) -> Trained:
     """Train a task by all its ranks.
 
@@ -72,6 +77,8 @@ def train(
         steps: of each rank.
         settings: of the synchronization.
         network: of all nodes.
+        loss_ratio: of packets.
+        options: of `make_job` beside these.
     """
     ranks = task.ranks
     torch.manual_seed(seed)
@@ -87,14 +94,16 @@ def train(
         world=ranks,
         synchronization=synchronization,
         settings=settings,
-        piece_bytes=PIECE_BYTES,
+        **{"piece_bytes": PIECE_BYTES, **options},
     )
     replicas = [
         Replica(plain, [*layers_of(model)[1].values()], optimizer)
         for model, optimizer in zip(models, optimizers, strict=True)
     ]
     job = replace(plain, optimizer=replicas[0].rule)
-    virtual = VirtualJob(job, network, parameters=replicas[0].values(), backward_share=0)
+    virtual = VirtualJob(
+        job, network, loss_ratio=loss_ratio, seed=seed, parameters=replicas[0].values(), backward_share=0
+    )
     return _Training(task, job, virtual, models, optimizers, replicas, seed).run(steps)
 
 
@@ -142,6 +151,7 @@ class _Training:
         trained = self._trained
         trained.parameters = [replica.values() for replica in self._replicas]
         trained.final_accuracy = self._accuracy()
+        trained.losses = report.losses
         return trained
 
     def _compute(self, rank: int, step: int) -> Elements:

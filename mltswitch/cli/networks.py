@@ -12,10 +12,11 @@ from mltswitch.overlay.graph import fat_tree
 from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
 from mltswitch.planning.overlay import overlay_of
 from mltswitch.targets import hardware_capabilities
-from mltswitch.units import parse_bps
+from mltswitch.units import format_bps, parse_bps
 
 FAT_TREE: Final = re.compile(r"fat-tree:(\d{1,3})(?:@([^/]+))?(?:/(\d+(?:\.\d+)?))?")
 MOST_PORTS: Final = 32
+SLOWEST_BPS: Final = 1_000_000
 
 
 def known_network(network: str) -> tuple[Overlay, bool]:
@@ -26,7 +27,11 @@ def known_network(network: str) -> tuple[Overlay, bool]:
         if ports % 2 or not 2 <= ports <= MOST_PORTS or not 1 <= over <= 1000:
             expected = f"an even number of ports, 2 to {MOST_PORTS}, and oversubscription from 1"
             raise UserInputError(f"{network!r:.60}", where="NETWORK", expected=expected)
-        graph = fat_tree(ports, parsed("NETWORK", parse_bps, said[2] or "10Gbps"), over)
+        rate_bps = parsed("NETWORK", parse_bps, said[2] or "10Gbps")
+        if rate_bps / over < SLOWEST_BPS:
+            expected = f"uplinks of {format_bps(SLOWEST_BPS)} or more"
+            raise UserInputError(f"{network!r:.60}", where="NETWORK", expected=expected)
+        graph = fat_tree(ports, rate_bps, over)
         hosts = [name for name in graph.names if re.fullmatch(r"h\d+", name)]
         racks = {name: f"leaf{number // (ports // 2)}" for number, name in enumerate(hosts)}
         return overlay_of_graph(graph, racks), False
@@ -44,4 +49,8 @@ def known_network(network: str) -> tuple[Overlay, bool]:
 def network_of_job(network: str, ranks: int, servers: int) -> Overlay:
     """With a job's nodes on its hosts, unless an overlay says where they are. Raises UserInputError."""
     overlay, is_seated = known_network(network)
+    hosts = len(overlay.ranks)
+    for option, wanted in (("--workers", ranks), ("--servers", servers)):
+        if not is_seated and wanted > hosts:
+            raise UserInputError(f"{wanted}", where=option, expected=f"at most {hosts}, one a host")
     return overlay if is_seated else seated(overlay, ranks, servers)

@@ -55,7 +55,6 @@ def chosen_topology(
     settings = named_values("--topology-setting", texts)
     if routes_file is None:
         return topology or "star", settings
-    if topology not in {None, "tree"} or settings:
-        problem = "say all of who adds up"
-        raise UserInputError(problem, where="--routes", expected="no other --topology and no settings")
-    return "tree", load_document(routes_file, Routes).topology_settings
+    if topology not in {None, "tree"}:
+        raise UserInputError("are of the topology tree", where="--routes", expected="no other --topology")
+    return "tree", settings | load_document(routes_file, Routes).topology_settings

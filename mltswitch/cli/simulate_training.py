@@ -53,7 +53,7 @@ ALL: Final = "all"
     "--network",
     "network_text",
     metavar="NETWORK",
-    help="In the place of --rate and --rtt: see `mltswitch topology --help`.",
+    help="In the place of --rate: see `mltswitch topology --help`.",
 )
 @click.option("--rtt", "rtt_ms", type=NumberRange(0, 10_000), help="Round trip [ms]; 0.1.")
 @click.option("--sync", "names_text", default=ALL, metavar="NAME[,NAME]", help="Synchronizations; all.")
@@ -186,16 +186,19 @@ def _settings(texts: Iterable[str], names: Sequence[str]) -> dict[str, dict[str,
 def _network(
     text: str | None, rate: str | None, rtt_ms: float | None, ranks: int, topology: str, servers: int | None
 ) -> Network | FabricNetwork:
+    latency_seconds = (0.1 if rtt_ms is None else rtt_ms) / 2e3
     if text is None:
-        latency_seconds = (0.1 if rtt_ms is None else rtt_ms) / 2e3
         return parsed("--rate", lambda each: Network(parse_bps(each), latency_seconds), rate or "10Gbps")
-    if rate is not None or rtt_ms is not None:
-        raise UserInputError(
-            "has rates and delays of its own", where="--network", expected="no --rate, --rtt"
-        )
+    if rate is not None:
+        raise UserInputError("has rates of its own", where="--network", expected="no --rate")
     if servers is None:
         servers = int(topology in topologies() and topologies()[topology].has_servers)
-    return FabricNetwork(network_of_job(text, ranks, servers))
+    overlay = network_of_job(text, ranks, servers)
+    if overlay.graph.delays_seconds.any():
+        if rtt_ms is not None:
+            raise UserInputError("has delays of its own", where="--network", expected="no --rtt")
+        latency_seconds = 0.0
+    return FabricNetwork(overlay, latency_seconds=latency_seconds)
 
 
 def _compute_seconds(compute: float, workers: int, spread: float, slow_texts: Iterable[str]) -> list[float]:

@@ -16,7 +16,7 @@ from mltswitch.documents import dump_yaml, load_document
 from mltswitch.errors import UserInputError
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.overlay.document import Overlay, seated
-from mltswitch.overlay.exchange import PIECES, simulate_ring, simulate_routes
+from mltswitch.overlay.exchange import Exchange, simulate_ring, simulate_routes
 from mltswitch.overlay.policies import policies, route
 from mltswitch.overlay.routes import Routes
 from mltswitch.overlay.simulation import Times
@@ -36,14 +36,12 @@ class Case(NamedTuple):
     """A network with a job in it, and what the job exchanges."""
 
     overlay: Overlay
-    size_bytes: int
-    pieces: int
-    seed: int
+    exchange: Exchange
 
-    def simulate(self, routes: Routes) -> Times:
-        """One exchange by these routes."""
-        bits = float(self.size_bytes * BITS_PER_BYTE)
-        return simulate_routes(self.overlay, routes, bits, pieces=self.pieces, seed=self.seed)
+    @property
+    def size_bytes(self) -> int:
+        """Of all gradients of a rank."""
+        return round(self.exchange.size_bits / BITS_PER_BYTE)
 
 
 def _network_options(command: Command) -> Command:
@@ -57,8 +55,8 @@ def _network_options(command: Command) -> Command:
         click.option(
             "--pieces",
             type=click.IntRange(1, 64),
-            default=PIECES,
-            help=f"Into which a root's part is cut; {PIECES}.",
+            default=4,
+            help="Into which a root's part is cut; 4.",
         ),
     )[::-1]:
         command = option(command)
@@ -87,11 +85,18 @@ def _case(
         raise UserInputError(problem, where="--ranks", hint="leave --ranks, --servers and --seed away")
     if not is_seated:
         overlay = seated(overlay, ranks, servers, seed)
-    return Case(overlay, size_bytes, pieces, seed or 0)
+    if size_bytes < 1:
+        raise UserInputError(f"{size_bytes}", where="--size", expected="a byte or more")
+    if len({node.name for node in overlay.members}) < 2:
+        raise UserInputError("has one host in it", where="NETWORK", expected="a job on two or more")
+    return Case(overlay, Exchange(float(size_bytes * BITS_PER_BYTE), pieces, seed or 0))
 
 
-def _routes(path: Path) -> Routes:
-    return load_document(path, Routes)
+def _routes(path: Path, case: Case) -> Routes:
+    routes = load_document(path, Routes)
+    if routes.overlay != case.overlay.sha256():
+        progress(f"{path}: was made for another network, or for other hosts of it")
+    return routes
 
 
 @click.group(
@@ -133,7 +138,7 @@ def plan_command(
         check_output(output)
     case = _case(**options)
     settings = named_values("--setting", setting_texts)
-    routes = route(case.overlay, policy_name, settings, float(case.size_bytes * BITS_PER_BYTE))
+    routes = route(case.overlay, policy_name, settings, case.exchange)
     if output is not None:
         write_outputs([(output, dump_yaml(routes))])
     if as_json:
@@ -200,17 +205,17 @@ def compare_command(as_json: bool, **options: Any) -> None:
     computing are left out. A node sends a piece on when all of it has come.
     """
     case = _case(**options)
-    bits = float(case.size_bytes * BITS_PER_BYTE)
     found: list[dict[str, Any]] = []
     for name, policy, settings in _candidates(case.overlay):
         progress(f"{name} …")
         if policy == RING:
             ranks = len(case.overlay.ranks)
-            times, shape = simulate_ring(case.overlay, bits, seed=case.seed), (2 * ranks - 2, 1)
+            times, shape = simulate_ring(case.overlay, case.exchange), (2 * ranks - 2, 1)
         else:
-            routes = route(case.overlay, policy, settings, bits)
-            times, shape = case.simulate(routes), (routes.depth, routes.in_degree)
-        models = times.link_bits / bits
+            routes = route(case.overlay, policy, settings, case.exchange)
+            times = simulate_routes(case.overlay, routes, case.exchange)
+            shape = routes.depth, routes.in_degree
+        models = times.link_bits / case.exchange.size_bits
         entry = {"name": name, "policy": policy, "settings": settings, "seconds": times.seconds}
         entry |= {"ratio_to_star": times.seconds / (found[0]["seconds"] if found else times.seconds)}
         entry |= dict(zip(("hops", "in_degree"), shape, strict=True))
@@ -223,7 +228,7 @@ def compare_command(as_json: bool, **options: Any) -> None:
     if as_json:
         facts = {"ranks": len(case.overlay.ranks), "servers": len(case.overlay.servers)}
         print_json(
-            {"kind": "simulated", **facts, "size_bytes": case.size_bytes, "pieces": case.pieces}
+            {"kind": "simulated", **facts, "size_bytes": case.size_bytes, "pieces": case.exchange.pieces}
             | {"best": best["name"], "policies": found}
         )
         return
@@ -270,8 +275,8 @@ def _said(case: Case) -> str:
 def simulate_command(routes_file: Path, as_json: bool, **options: Any) -> None:
     """Simulate one exchange by routes: how long it takes, and what each link carries."""
     case = _case(**options)
-    routes = _routes(routes_file)
-    times = case.simulate(routes)
+    routes = _routes(routes_file, case)
+    times = simulate_routes(case.overlay, routes, case.exchange)
     loads = _loads(case, times)
     carried = np.array([load.bits for load in loads]) / BITS_PER_BYTE
     if as_json:
@@ -338,8 +343,9 @@ def show_command(routes_file: Path, tree_count: int, output: Path, as_json: bool
     """Draw trees and the load of links by one exchange, as a page (extra: report)."""
     plotly_script()
     check_output(output)
-    case, routes = _case(**options), _routes(routes_file)
-    times = case.simulate(routes)
+    case = _case(**options)
+    routes = _routes(routes_file, case)
+    times = simulate_routes(case.overlay, routes, case.exchange)
     names = [node.name for node in case.overlay.members]
     links = [(f"{load.source} > {load.target}", load.busy) for load in _loads(case, times)]
     head = {

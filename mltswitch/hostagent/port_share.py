@@ -14,8 +14,10 @@ import stat
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
+from weakref import WeakSet
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,15 +31,17 @@ SILENT_NS: Final = 60_000_000
 """After which an agent has no part of the port any more."""
 USED: Final = 0.8
 """Of what an agent may grant: where less comes for IDLE_TICKS, its senders cannot use the rest, and it wishes
-for MORE times what comes, but never for less than LEAST."""
+for MORE times what comes, but never for less than LEAST, until FULL of what it may grant comes."""
+FULL: Final = 0.95
 IDLE_TICKS: Final = 5
-MORE: Final = 1.25
+MORE: Final = 1.3
 LEAST: Final = 0.01
-_MAGIC: Final = b"mltswitch/port/1"
-_SEAT: Final = struct.Struct("<QdB7x")
-"""When it was written, by the monotonic clock; the share of the port that the agent can use; its priority."""
-_FLOCK: Final = struct.Struct("hhqqi4x")
 PATIENCE_SECONDS: Final = 1.0
+_MAGIC: Final = b"mltswitch/port/1"
+_SEAT: Final = struct.Struct("<QddB7x")
+"""When it was written, by the monotonic clock; the share of the port that the agent can use, and the least
+that it keeps; its priority."""
+_FLOCK: Final = struct.Struct("hhqqi4x")
 
 
 class PortShareSettings(BaseModel):
@@ -50,7 +54,7 @@ class PortShareSettings(BaseModel):
     priority: Annotated[int, Field(ge=0, le=HIGHEST, strict=True)] = 0
     """Of the job: the highest goes first."""
     minimum_share: float = Field(default=0.05, gt=0, le=1 / 8)
-    """Of the port, that lower priorities keep."""
+    """Of the port, that the job keeps whoever goes before it."""
 
 
 class Wish(NamedTuple):
@@ -58,24 +62,26 @@ class Wish(NamedTuple):
 
     priority: int
     share: float
+    minimum_share: float = 0.05
 
 
-def share_of(own: int, wishes: Sequence[Wish], minimum_share: float) -> float:
+def share_of(own: int, wishes: Sequence[Wish]) -> float:
     """What an agent may grant of the port.
 
-    Everybody has what it can use of the minimum; of the rest the highest priority takes what it can use, then
+    Everybody has what it can use of its minimum; of the rest the highest priority takes what it can use, then
     the next; of one priority all get the same, or what they can use, and what nobody can use is divided.
+    Shares are the port together; minima that are more than that shrink alike.
 
     Args:
         own: its place in `wishes`.
         wishes: of all agents that have open receives.
-        minimum_share: of the port.
     """
-    kept = [min(wish.share, minimum_share) for wish in wishes]
+    kept = [min(wish.share, wish.minimum_share) for wish in wishes]
+    kept = [share / max(1.0, sum(kept)) for share in kept]
     left, found = max(0.0, 1 - sum(kept)), list(kept)
     for priority in sorted({wish.priority for wish in wishes}, reverse=True):
         members = [place for place, wish in enumerate(wishes) if wish.priority == priority]
-        members.sort(key=lambda place: wishes[place].share)
+        members.sort(key=lambda place: wishes[place].share - kept[place])
         for number, place in enumerate(members):
             part = min(wishes[place].share - kept[place], left / (len(members) - number))
             found[place] += part
@@ -98,9 +104,10 @@ class Demand:
             return 0.0
         if not port.bps:
             return 1.0
-        is_old = now_ns - port.until_ns > SILENT_NS
+        is_old = now_ns - port.until_ns > max(SILENT_NS, 2 * port.interval_ns)
         coming = 0.0 if is_old else port.arriving_bps / port.bps
-        self._idle = 0 if coming >= USED * self.share else self._idle + 1
+        is_idle = self._idle >= IDLE_TICKS
+        self._idle = 0 if coming >= (FULL if is_idle else USED) * self.share else self._idle + 1
         return 1.0 if self._idle < IDLE_TICKS else min(1.0, max(LEAST, MORE * coming))
 
 
@@ -109,55 +116,9 @@ class PortShare:
 
     def __init__(self, settings: PortShareSettings) -> None:
         """Raises MachineError for a file that cannot be one, or that has no seat left."""
-        self._settings = settings
-        path = Path(settings.file)
-        try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise MachineError(f"cannot be opened: {error.strerror}", where=str(path)) from None
-        try:
-            self._seat = self._seated(path)
-        except BaseException:
-            os.close(self._file)
-            raise
-
-    def _seated(self, path: Path) -> int:
-        """By a lock, which ends with the process."""
-        if not stat.S_ISREG(os.fstat(self._file).st_mode):
-            raise MachineError("is no regular file", where=str(path), expected="a file for port_share")
-        size = len(_MAGIC) + SEATS * _SEAT.size
-        if not self._is_locked(0, PATIENCE_SECONDS):  # whoever comes first makes it
-            raise MachineError("is locked by another program", where=str(path))
-        head = os.pread(self._file, size, 0)
-        if not head:
-            os.pwrite(self._file, _MAGIC + bytes(size - len(_MAGIC)), 0)
-        elif len(head) != size or not head.startswith(_MAGIC):
-            problem = "is a file of something else"
-            raise MachineError(
-                problem, where=str(path), expected="a new name, or a file that port_share made"
-            )
-        self._lock(0, fcntl.F_UNLCK)
-        for seat in range(SEATS):
-            if self._is_locked(1 + seat):
-                return seat
-        raise MachineError(f"has no seat left of {SEATS}", where=str(path))
-
-    def _is_locked(self, byte: int, patience_seconds: float = 0.0) -> bool:
-        until = time.monotonic() + patience_seconds
-        while True:
-            try:
-                self._lock(byte, fcntl.F_WRLCK)
-            except OSError:
-                if time.monotonic() >= until:
-                    return False
-                time.sleep(TICK_SECONDS)
-            else:
-                return True
-
-    def _lock(self, byte: int, kind: int) -> None:
-        """Of the open file, not of the process (fcntl(2)); raises OSError where another has it."""
-        asked = _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0)
-        fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, asked)
+        self._settings, self._path = settings, Path(settings.file)
+        self._file, self._seat = _seated(self._path)
+        _seats.add(self)
 
     def share(self, wish: float, now_ns: int) -> float:
         """Say what this agent can use now, and find what it may.
@@ -165,22 +126,128 @@ class PortShare:
         Args:
             wish: share of the port; 0: nothing, and its seat is nobody's.
             now_ns: of the monotonic clock.
+
+        Raises OSError, MachineError where the file is not there any more, and none can take its place.
         """
-        priority = self._settings.priority
+        if not _has_name(self._file, self._path):
+            file, seat = _seated(self._path)
+            os.close(self._file)
+            self._file, self._seat = file, seat
         place = len(_MAGIC) + self._seat * _SEAT.size
-        os.pwrite(self._file, _SEAT.pack(now_ns if wish > 0 else 0, wish, priority), place)
+        own = Wish(self._settings.priority, wish, self._settings.minimum_share)
+        said = _SEAT.pack(now_ns if wish > 0 else 0, own.share, own.minimum_share, own.priority)
+        os.pwrite(self._file, said, place)
         if wish <= 0:
             return 1.0
         seats = os.pread(self._file, SEATS * _SEAT.size, len(_MAGIC))
-        wishes, own = [Wish(priority, wish)], 0
         if len(seats) < SEATS * _SEAT.size:
-            return share_of(own, wishes, self._settings.minimum_share)  # somebody has cut the file
-        for number, (said_ns, share, rank) in enumerate(_SEAT.iter_unpack(seats)):
-            is_there = -SILENT_NS < now_ns - said_ns < SILENT_NS and 0 < share <= 1 and rank <= HIGHEST
-            if is_there and number != self._seat:
-                wishes.append(Wish(rank, share))
-        return share_of(own, wishes, self._settings.minimum_share)
+            _mend(self._file)
+        wishes = [own]
+        for number in range(len(seats) // _SEAT.size):
+            said_ns, share, minimum, priority = _SEAT.unpack_from(seats, number * _SEAT.size)
+            is_there = -SILENT_NS < now_ns - said_ns < SILENT_NS and 0 < share <= 1 and priority <= HIGHEST
+            if is_there and 0 < minimum <= 1 and number != self._seat:
+                wishes.append(Wish(priority, share, minimum))
+        return share_of(0, wishes)
 
     def close(self) -> None:
-        """The seat is free."""
+        """The seat is free, also where a child of this process has the file, too."""
+        if self in _seats:
+            _seats.discard(self)
+            with suppress(OSError):
+                _lock(self._file, 1 + self._seat, fcntl.F_UNLCK)
+            os.close(self._file)
+
+    def forget(self) -> None:
+        """In a child: its copy of the file is closed, and the seat stays its parent's."""
+        _seats.discard(self)
         os.close(self._file)
+
+
+def _has_name(file: int, path: Path) -> bool:
+    """Whether nobody has removed the file, or put another one in its place."""
+    try:
+        named, held = path.stat(), os.fstat(file)
+    except FileNotFoundError:
+        return False
+    return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
+
+
+def _seated(path: Path) -> tuple[int, int]:
+    """The file, and a seat that is free."""
+    file = _opened(path)
+    try:
+        return file, _free_seat(file, path)
+    except BaseException:
+        os.close(file)
+        raise
+
+
+def _free_seat(file: int, path: Path) -> int:
+    """By a lock of the open file."""
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        raise MachineError("is no regular file", where=str(path), expected="a file for port_share")
+    if not _is_locked(file, 0, PATIENCE_SECONDS):  # whoever comes first makes it
+        raise MachineError("is locked by another program", where=str(path))
+    head = os.pread(file, len(_MAGIC), 0)
+    if head.strip(b"\0") and head != _MAGIC:
+        problem = "is a file of something else"
+        raise MachineError(problem, where=str(path), expected="a new name, or port_share's own file")
+    _mend(file)
+    _lock(file, 0, fcntl.F_UNLCK)
+    for seat in range(SEATS):
+        if _is_locked(file, 1 + seat):
+            return seat
+    raise MachineError(f"has no seat left of {SEATS}", where=str(path))
+
+
+def _mend(file: int) -> None:
+    """A new file, and one that somebody has cut, gets its head and its length."""
+    size = len(_MAGIC) + SEATS * _SEAT.size
+    if os.fstat(file).st_size < size:
+        os.ftruncate(file, size)
+    os.pwrite(file, _MAGIC, 0)
+
+
+def _is_locked(file: int, byte: int, patience_seconds: float = 0.0) -> bool:
+    until = time.monotonic() + patience_seconds
+    while True:
+        try:
+            _lock(file, byte, fcntl.F_WRLCK)
+        except OSError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(TICK_SECONDS)
+        else:
+            return True
+
+
+def _lock(file: int, byte: int, kind: int) -> None:
+    """Of the open file, not of the process (fcntl(2)); raises OSError where another has it."""
+    fcntl.fcntl(file, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, byte, 1, 0))
+
+
+_seats: Final["WeakSet[PortShare]"] = WeakSet()
+
+
+def _after_fork() -> None:
+    for seat in list(_seats):
+        seat.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _opened(path: Path) -> int:
+    """One that is there may be another user's: a sticky folder refuses who would make it, too (sysctl
+    fs.protected_regular)."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    for _ in range(2):  # between the two, another agent may make it
+        for more in (0, os.O_CREAT | os.O_EXCL):
+            try:
+                return os.open(path, flags | more, 0o600)
+            except (FileNotFoundError, FileExistsError) as error:
+                problem = error.strerror
+            except OSError as error:
+                raise MachineError(f"cannot be opened: {error.strerror}", where=str(path)) from None
+    raise MachineError(f"cannot be opened: {problem}", where=str(path))

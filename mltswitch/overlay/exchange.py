@@ -1,7 +1,7 @@
 """One exchange over trees as flows: sums go up, and results come down when the root has all."""
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
@@ -10,8 +10,19 @@ from mltswitch.overlay.simulation import Flows, Times, simulate
 from mltswitch.overlay.trees import children_of
 
 Node = TypeVar("Node", bound=Hashable)
-PIECES: Final = 4
-"""Into which what a root sums is cut, unless somebody says otherwise; as in training, at least."""
+
+
+class Exchange(NamedTuple):
+    """What a job exchanges at once."""
+
+    size_bits: float
+    """Of all gradients of a rank."""
+    pieces: int = 4
+    """Into which what a root sums is cut; as in training, at least."""
+    seed: int = 0
+    """Of the ways that flows take."""
+
+
 MOST_FLOWS: Final = 2_000_000
 
 
@@ -68,24 +79,20 @@ def add_tree(
 def simulate_trees(
     overlay: Overlay,
     trees: Mapping[int, Tree],
-    size_bits: float,
-    *,
+    exchange: Exchange,
     shares: Mapping[int, float] | None = None,
-    pieces: int = PIECES,
-    seed: int = 0,
 ) -> Times:
     """One exchange of a job over trees, all at once; computing is left out.
 
     Args:
         overlay: the network.
         trees: by their roots.
-        size_bits: of all gradients of a rank.
+        exchange: of the job.
         shares: of each root; None: equal ones.
-        pieces: of each root.
-        seed: of the ways that flows take.
 
     Raises UserInputError for more flows than MOST_FLOWS, MachineError without numba.
     """
+    size_bits, pieces, seed = exchange
     count = 2 * pieces * sum(map(len, trees.values()))
     if count > MOST_FLOWS:
         problem = f"{count:,} flows: {len(trees)} trees in {pieces} pieces"
@@ -99,7 +106,7 @@ def simulate_trees(
     return simulate(graph, flows, seed=seed)
 
 
-def simulate_ring(overlay: Overlay, size_bits: float, *, seed: int = 0) -> Times:
+def simulate_ring(overlay: Overlay, exchange: Exchange) -> Times:
     """One exchange by the topology `ring`, whose ranks send to the next: two models less two nth of one.
 
     Its many small pieces follow each other without a pause, so that each way is one flow; what the first
@@ -109,18 +116,16 @@ def simulate_ring(overlay: Overlay, size_bits: float, *, seed: int = 0) -> Times
     places = [graph.number[node.name] for node in overlay.ranks]
     flows = Flows()
     for rank, place in enumerate(places):
-        flows.add(place, places[(rank + 1) % ranks], 2 * (ranks - 1) / ranks * size_bits)
-    return simulate(graph, flows, seed=seed)
+        flows.add(place, places[(rank + 1) % ranks], 2 * (ranks - 1) / ranks * exchange.size_bits)
+    return simulate(graph, flows, seed=exchange.seed)
 
 
-def simulate_routes(
-    overlay: Overlay, routes: Routes, size_bits: float, *, pieces: int = PIECES, seed: int = 0
-) -> Times:
-    """`simulate_trees` of a document; raises UserInputError where it is of another network's job."""
+def simulate_routes(overlay: Overlay, routes: Routes, exchange: Exchange) -> Times:
+    """`simulate_trees` of a document; raises UserInputError where it is of more or fewer ranks or servers."""
     found, told = (len(overlay.ranks), len(overlay.servers)), (routes.ranks, routes.servers)
     if found != told:
         problem = f"are for {told[0]} ranks and {told[1]} servers, the network has {found[0]} and {found[1]}"
         raise UserInputError(problem, where="routes")
     trees = {each.root: each.tree for each in routes.trees}
     shares = {each.root: each.share for each in routes.trees}
-    return simulate_trees(overlay, trees, size_bits, shares=shares, pieces=pieces, seed=seed)
+    return simulate_trees(overlay, trees, exchange, shares)

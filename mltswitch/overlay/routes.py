@@ -11,6 +11,7 @@ from mltswitch.documents import SparseDocument, sha256
 from mltswitch.overlay.trees import children_of, depths
 
 ROUTES_SCHEMA: Final = "mltswitch/routes/v1"
+MOST_DIGITS: Final = 9
 NOBODY: Final = "-"
 """In the place of a parent: a root that is a rank has none."""
 Tree = Mapping[int, int]
@@ -20,7 +21,13 @@ Tree = Mapping[int, int]
 def _read_parents(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    return tuple(None if word == NOBODY else int(word) for word in value.split())
+    return tuple(None if word == NOBODY else _number(word) for word in value.split())
+
+
+def _number(word: str) -> int:
+    if not (word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS):
+        raise ValueError(f"{word[:20]!r} is no node's number")
+    return int(word)
 
 
 def _written_parents(parents: tuple[int | None, ...]) -> str:
@@ -101,7 +108,7 @@ class Routes(BaseModel):
     def topology_settings(self) -> dict[str, Any]:
         """Of the topology `tree` of a job that takes these routes: plain data, for all of its nodes."""
         rows = [[each.root, each.share, _written_parents(each.parents)] for each in self.trees]
-        return {"routes": rows}
+        return {"routes": {"servers": self.servers, "trees": rows}}
 
     @property
     def depth(self) -> int:

@@ -26,19 +26,33 @@ def grown(root: Node, groups: Iterable[Sequence[Node]], in_degree: int) -> dict[
         raise UserInputError(f"{in_degree}", where="in_degree", expected="1 or more, rack or auto")
     parents: dict[Node, Node] = {}
     order = count()
-    free = [(0, next(order), root) for _ in range(in_degree)]
+    free = [(0, next(order), root, in_degree)]
     for group in groups:
-        depth, _, parent = heapq.heappop(free)
         head, *others = group
-        parents[head] = parent
-        inside = [(depth + 1, next(order), head) for _ in range(in_degree)]
+        depth = _below(free, head, parents)
+        inside = [(depth + 1, next(order), head, in_degree)]
         for node in others:
-            depth, _, parents[node] = heapq.heappop(inside)
-            for _ in range(in_degree):
-                heapq.heappush(inside, (depth + 1, next(order), node))
+            depth = _below(inside, node, parents)
+            heapq.heappush(inside, (depth + 1, next(order), node, in_degree))
         for place in inside:
             heapq.heappush(free, place)
     return parents
+
+
+def _below(free: list[tuple[int, int, Node, int]], node: Node, parents: dict[Node, Node]) -> int:
+    """Give it the first parent that has room, of a heap by depth; its parent's depth."""
+    depth, number, parent, room = free[0]
+    parents[node] = parent
+    if room > 1:
+        heapq.heapreplace(free, (depth, number, parent, room - 1))
+    else:
+        heapq.heappop(free)
+    return depth
+
+
+def star(root: int, ranks: int) -> dict[int, int]:
+    """The parent of each rank is the root itself."""
+    return {rank: root for rank in range(ranks) if rank != root}
 
 
 def by_rack(root: Node, groups: Iterable[Sequence[Node]]) -> dict[Node, Node]:

@@ -239,8 +239,6 @@ class Topology(Protocol):
     """Whether each rank's gradients reach the root by themselves: it can count the ranks of each element."""
     has_servers: bool
     """Whether nodes that are no ranks can make sums."""
-    window_pieces: int | None
-    """Of each peer that sends partial sums: pieces for which there is memory at a time; None: all."""
 
     def of(self, job: Job) -> "Topology":
         """The one that the settings of a job make of it; raises UserInputError for what they cannot be."""

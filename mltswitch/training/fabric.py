@@ -14,9 +14,11 @@ from mltswitch.training.job import Job
 class FabricNetwork:
     """Takes the place of `Network`: flows pass the links of an overlay, one shortest way a pair (ECMP)."""
 
-    def __init__(self, overlay: Overlay, share: float = 1.0, seed: int = 0) -> None:
-        """All rates are that share of the overlay's."""
-        self._overlay, self._share, self._seed = overlay, share, seed
+    def __init__(
+        self, overlay: Overlay, share: float = 1.0, *, latency_seconds: float = 0.0, seed: int = 0
+    ) -> None:
+        """All rates are that share of the overlay's; the latency of a way comes beside its links' delays."""
+        self._overlay, self._share, self._latency_seconds, self._seed = overlay, share, latency_seconds, seed
 
     def check(self, job: Job) -> None:
         """Raises UserInputError where the overlay's ranks and servers are not the job's."""
@@ -43,11 +45,13 @@ class FabricNetwork:
 
     def delay_seconds(self, source: int, target: int) -> float:
         """See `Wires`."""
-        return float(self._overlay.graph.delays_seconds[[*self.way(source, target)]].sum())
+        way = [*self.way(source, target)]
+        return self._latency_seconds + float(self._overlay.graph.delays_seconds[way].sum())
 
     def scaled(self, share: float) -> Self:
         """See `Network`."""
-        return type(self)(self._overlay, self._share * share, self._seed)
+        latency_seconds, seed = self._latency_seconds, self._seed
+        return type(self)(self._overlay, self._share * share, latency_seconds=latency_seconds, seed=seed)
 
     @property
     def link_bps(self) -> float:

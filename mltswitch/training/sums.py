@@ -212,8 +212,9 @@ class Sums:
         self._parameters = parameters
         self._ignored: set[int] = set()
         """Peers that are gone, without which the job goes on."""
-        if topology.window_pieces is not None:
-            self._open_windows(topology.window_pieces)
+        size = getattr(topology, "window_pieces", None)  # of another package, it may have no such thing
+        if size is not None:
+            self._open_windows(size)
         for piece in range(len(job.pieces) + votes):
             if self._plan(Sum(piece, 0)).adds:
                 self._expect(piece, None)
@@ -307,6 +308,10 @@ class Sums:
                     pieces[step.peer].append(piece)
         self._windows = {peer: _Window(found, size) for peer, found in pieces.items() if peer is not None}
 
+    def _window(self, piece: int, peer: int) -> _Window | None:
+        """Of a peer's pieces; a ballot goes beside them."""
+        return self._windows.get(peer) if piece < len(self.job.pieces) else None
+
     def _expect(self, piece: int, after: Sum | None) -> None:
         for total in self._keeper.expected(piece, after):
             self._expect_one(total)
@@ -357,7 +362,7 @@ class Sums:
                 self._post(work, number, Direction.RECEIVE, work.result)
             case Action.RECEIVE:
                 assert step.peer is not None  # noqa: S101
-                window = self._windows.get(step.peer)
+                window = self._window(work.of.piece, step.peer)
                 if window is None or window.takes(work, number):
                     self._borrow(work, number, step.peer)
             case Action.ADD:
@@ -432,7 +437,7 @@ class Sums:
 
     def _move_window(self, place: tuple[int, int, Stage], total: Sum) -> None:
         """A partial sum has been added: others of its peer may come, in its memory."""
-        window = self._windows.get(place[1])
+        window = self._window(place[0], place[1])
         if window is None:
             return
         if place not in self._lent:

@@ -85,6 +85,15 @@ def test_a_narrow_network_wants_trees(run: Run) -> None:
         (["plan", "nothing.yaml"], "nothing.yaml: cannot be read"),
         (["compare", "fat-tree:4", "--size", "1MB", "--model", "vgg16"], "--size: goes without --model"),
         (["compare", "fat-tree:4", "--size", "much"], "--size: "),
+        (["compare", "fat-tree:4", "--size=0"], "--size: 0 (expected a byte or more)"),
+        (["compare", "fat-tree:4", "--size=-5"], "--size: "),
+        (["compare", "fat-tree:2", "--ranks", "2", "--servers", "9"], "servers: 9 (expected at most 2"),
+        (["plan", "fat-tree:4@0"], "NETWORK: "),
+        (["plan", "fat-tree:4@100kbps/1000"], "NETWORK: 'fat-tree:4@100kbps/1000' (expected uplinks of"),
+        (
+            ["plan", "fat-tree:32"],
+            "routes: 8,192 trees over 8,192 ranks (expected at most 4,000,000 parents)",
+        ),
         (["simulate", "fat-tree:4", "--routes", "nothing.yaml"], "nothing.yaml: cannot be read"),
         (["simulate", "fat-tree:4", "--routes", FABRIC], "fabric.yaml"),
     ],
@@ -112,6 +121,13 @@ def test_an_overlay_says_itself_who_is_where(run: Run, tmp_path: Path) -> None:
     overlay.write_text(json.dumps({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}))
     _, text = run("topology", "plan", str(overlay), "--policy", "star", "--json")
     assert json.loads(text)["trees"] == [{"root": 2, "share": 1.0, "parents": "2 2"}]
+    overlay.write_text(
+        json.dumps({"nodes": [{"name": "a", "rank": 0, "server": 0}]} | {"schema": "mltswitch/overlay/v1"})
+    )
+    for command in ("compare", "plan"):
+        code, text = run("topology", command, str(overlay))
+        assert (code, "NETWORK: has one host in it" in text) == (2, True)
+    overlay.write_text(json.dumps({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}))
     code, text = run("topology", "plan", str(overlay), "--servers", "2")
     assert (code, "an overlay says where its ranks and servers are" in text) == (2, True)
     overlay.write_text(json.dumps({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links[:-1]}))

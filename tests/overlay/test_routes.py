@@ -12,12 +12,13 @@ from mltswitch.errors import UserInputError
 from mltswitch.overlay import exchange
 from mltswitch.overlay import policies as room
 from mltswitch.overlay.document import Overlay, overlay_of_graph, seated
-from mltswitch.overlay.exchange import simulate_routes
+from mltswitch.overlay.exchange import Exchange, simulate_routes
 from mltswitch.overlay.graph import Graph, Link, fat_tree
 from mltswitch.overlay.policies import policies, route
 from mltswitch.overlay.routes import Routes
 
 GBIT = 1e9
+EXCHANGE = Exchange(GBIT)
 
 
 def pod(hosts: int = 16, oversubscription: float = 1.0) -> Overlay:
@@ -46,9 +47,9 @@ def test_whatever_a_policy_makes_is_a_document_that_reads_back(
     overlay = seated(pod(), ranks, servers)
     shape = {"in_degree": in_degree, "placement": placement, "locality": locality}
     for policy, given_settings in (("star", {}), ("tree", shape)):
-        routes = route(overlay, policy, given_settings, GBIT)
+        routes = route(overlay, policy, given_settings, EXCHANGE)
         text = dump_yaml(routes)
-        assert text == dump_yaml(route(overlay, policy, given_settings, GBIT)), "same input, same bytes"
+        assert text == dump_yaml(route(overlay, policy, given_settings, EXCHANGE)), "same input, same bytes"
         assert validate(routes.model_dump(mode="json", by_alias=True), Routes, where="here") == routes
         assert [each.root for each in routes.trees] == [*overlay.roots]
         if policy == "star":
@@ -70,7 +71,7 @@ def test_a_document_is_read_from_a_file(tmp_path: Path) -> None:
     routes = load_document(tmp_path / "routes.yaml", Routes)
     assert routes.trees[0].tree == {0: 1, 2: 0}
     assert (routes.depth, routes.in_degree) == (2, 1)
-    assert routes.topology_settings == {"routes": [[1, 1.0, "1 - 0"]]}
+    assert routes.topology_settings == {"routes": {"servers": 0, "trees": [[1, 1.0, "1 - 0"]]}}
 
 
 @pytest.mark.parametrize(
@@ -86,8 +87,9 @@ def test_a_document_is_read_from_a_file(tmp_path: Path) -> None:
         ([(4, 1, "4 4 4")], "the tree of root 4: there are 3 ranks and 1 servers"),
         ([(0, 0.5, "- 0 0"), (0, 0.5, "- 0 0")], "a root has two trees"),
         ([(0, 0.5, "- 0 0"), (1, 0.4, "1 - 1")], "shares are 0.9 together, not 1"),
-        ([(0, 1, "- x 0")], "parents"),
-        ([(0, 1, "- -1 0")], "parents"),
+        ([(0, 1, "- x 0")], "'x' is no node's number"),
+        ([(0, 1, "- -1 0")], "'-1' is no node's number"),
+        ([(0, 1, "- 1_0 0")], "'1_0' is no node's number"),
         ([(0, 0, "- 0 0")], "share"),
         ([], "trees"),
     ],
@@ -113,7 +115,7 @@ def test_what_are_no_routes_is_refused_in_a_line(trees: list[tuple[int, float, s
 )
 def test_settings_that_are_none(policy: str, given_settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UserInputError) as refused:
-        route(pod(), policy, given_settings, GBIT)
+        route(pod(), policy, given_settings, EXCHANGE)
     assert problem in str(refused.value)
 
 
@@ -123,7 +125,7 @@ def test_racks_are_needed_where_aggregators_are_theirs() -> None:
         update={"nodes": tuple(node.model_copy(update={"rack": None}) for node in overlay.nodes)}
     )
     with pytest.raises(UserInputError, match="racks of the overlay: are missing"):
-        route(without, "tree", {"in_degree": "rack"}, GBIT)
+        route(without, "tree", {"in_degree": "rack"}, EXCHANGE)
 
 
 class Chain:
@@ -132,7 +134,7 @@ class Chain:
     name = "chain"
     settings = policies()["star"].settings
 
-    def trees(self, overlay: Overlay, settings: Any, size_bits: float) -> Any:
+    def trees(self, overlay: Overlay, settings: Any, exchange: Exchange) -> Any:
         ranks = len(overlay.ranks)
         return {
             root: {rank: (rank + 1) % ranks for rank in range(ranks) if rank != root}
@@ -152,7 +154,7 @@ def test_a_policy_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
     policies.cache_clear()
     try:
         assert [*policies()] == ["chain", "star", "tree"]
-        assert route(one_switch(3), "chain", {}, GBIT).trees[0].parents == (None, 2, 0)
+        assert route(one_switch(3), "chain", {}, EXCHANGE).trees[0].parents == (None, 2, 0)
     finally:
         policies.cache_clear()
 
@@ -161,12 +163,12 @@ def test_how_long_exchanges_take() -> None:
     """By hand: one server, whose link carries the model once for each child, up and then down."""
     pytest.importorskip("numba")
     overlay = seated(one_switch(9), 8, 1)
-    star, pairs = (route(overlay, *how, GBIT) for how in (("star", {}), ("tree", {"in_degree": 2})))
-    assert simulate_routes(overlay, star, GBIT, pieces=1).seconds == pytest.approx(16.0, rel=0.01)
-    assert simulate_routes(overlay, pairs, GBIT, pieces=1).seconds == pytest.approx(10.0, rel=0.01), (
+    star, pairs = (route(overlay, *how, EXCHANGE) for how in (("star", {}), ("tree", {"in_degree": 2})))
+    assert simulate_routes(overlay, star, Exchange(GBIT, 1)).seconds == pytest.approx(16.0, rel=0.01)
+    assert simulate_routes(overlay, pairs, Exchange(GBIT, 1)).seconds == pytest.approx(10.0, rel=0.01), (
         "1 + 2 + 2, twice"
     )
-    pieces = simulate_routes(overlay, pairs, GBIT, pieces=32).seconds
+    pieces = simulate_routes(overlay, pairs, Exchange(GBIT, 32)).seconds
     assert 3.0 < pieces < 3.5, "two sums and a result come into the busiest node, piece by piece"
     uneven = Routes(
         policy="",
@@ -174,25 +176,25 @@ def test_how_long_exchanges_take() -> None:
         ranks=2,
         trees=({"root": 0, "share": 0.75, "parents": "- 0"}, {"root": 1, "share": 0.25, "parents": "1 -"}),
     )
-    two = simulate_routes(one_switch(2), uneven, GBIT, pieces=1)
+    two = simulate_routes(one_switch(2), uneven, Exchange(GBIT, 1))
     # 3/4 up from t = 0; from 1/4 to 3/4 it shares its way with the results of the other root; then 3/4 down
     assert two.seconds == pytest.approx(1.75, rel=0.01)
-    late = simulate_routes(one_switch(2, 0.1), uneven, GBIT, pieces=1)
+    late = simulate_routes(one_switch(2, 0.1), uneven, Exchange(GBIT, 1))
     assert late.seconds - two.seconds == pytest.approx(0.4, abs=0.1), "two links up, two down"
 
 
 def test_the_best_tree_depends_on_the_network() -> None:
     pytest.importorskip("numba")
-    narrow = route(pod(oversubscription=4.0), "tree", {"in_degree": "auto"}, GBIT)
+    narrow = route(pod(oversubscription=4.0), "tree", {"in_degree": "auto"}, EXCHANGE)
     assert narrow.depth > 1, "sums of a rack cross its uplinks once"
-    wide = route(one_switch(8), "tree", {"in_degree": "auto"}, GBIT)
+    wide = route(one_switch(8), "tree", {"in_degree": "auto"}, EXCHANGE)
     assert wide.depth == 1, "one switch: who talks to all carries no more, and waits for nobody"
 
 
 def test_routes_of_another_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    routes = route(pod(), "star", {}, GBIT)
+    routes = route(pod(), "star", {}, EXCHANGE)
     with pytest.raises(UserInputError, match="are for 16 ranks and 0 servers, the network has 8 and 0"):
-        simulate_routes(pod(8), routes, GBIT)
+        simulate_routes(pod(8), routes, EXCHANGE)
     monkeypatch.setattr(exchange, "MOST_FLOWS", 15_359)
     with pytest.raises(UserInputError, match="15,360 flows: 16 trees in 32 pieces"):
-        simulate_routes(pod(), routes, GBIT, pieces=32)
+        simulate_routes(pod(), routes, Exchange(GBIT, 32))

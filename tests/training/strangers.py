@@ -16,7 +16,6 @@ class Tree:
     offers = Needs()
     counts_arrivals = False
     has_servers = True
-    window_pieces = None
 
     def __init__(self, in_degree: int) -> None:
         self.in_degree = in_degree

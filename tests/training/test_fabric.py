@@ -8,7 +8,7 @@ import pytest
 from mltswitch.cli import main
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay, overlay_of_graph, seated
-from mltswitch.overlay.exchange import simulate_routes
+from mltswitch.overlay.exchange import Exchange, simulate_routes
 from mltswitch.overlay.graph import fat_tree
 from mltswitch.overlay.policies import route
 from mltswitch.training.fabric import FabricNetwork
@@ -48,10 +48,10 @@ def test_what_the_flows_say_is_what_the_code_of_production_does(
 ) -> None:
     overlay = fabric(ranks, servers)
     how: tuple[str, dict[str, Any]] = ("star", {}) if degree is None else ("tree", {"in_degree": degree})
-    routes = route(overlay, *how, 1.0)
+    routes = route(overlay, *how, Exchange(1.0))
     options = {} if degree is None else {"topology": "tree", "topology_settings": routes.topology_settings}
     job = job_of(overlay, **options)
-    flows = simulate_routes(overlay, routes, job.elements * 32.0, pieces=PIECES)
+    flows = simulate_routes(overlay, routes, Exchange(job.elements * 32.0, PIECES))
     assert step_seconds(job, FabricNetwork(overlay)) == pytest.approx(flows.seconds, rel=0.3)
 
 
@@ -72,8 +72,8 @@ def test_a_job_that_is_not_the_fabrics() -> None:
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
-        (["--network", "fat-tree:4", "--rate", "1Gbps"], "--network: has rates and delays of its own"),
-        (["--network", "fat-tree:4", "--workers", "17"], "ranks: 17 (expected at most 16, one a host)"),
+        (["--network", "fat-tree:4", "--rate", "1Gbps"], "--network: has rates of its own"),
+        (["--network", "fat-tree:4", "--workers", "17"], "--workers: 17 (expected at most 16, one a host)"),
         (["--network", "nothing.yaml"], "nothing.yaml: cannot be read"),
     ],
 )

@@ -279,6 +279,19 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
         ({"topology_settings": {"in_degree": 2}}, "topology.star.in_degree", "is no field"),
         ({"topology": "tree", "topology_settings": {"in_degree": 0}}, "topology.tree.in_degree", "1 or more"),
         (
+            {"topology": "tree", "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0"]]}}, "servers": 1},
+            "topology.tree.routes",
+            "are for 0 servers, the job has 1",
+        ),
+        (
+            {
+                "topology": "tree",
+                "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0"]]}, "in_degree": 2},
+            },
+            "topology.tree.routes",
+            "say all of the trees, and in_degree would say it again",
+        ),
+        (
             {"topology": "tree", "topology_settings": {"window_pieces": 0}},
             "topology.tree.window_pieces",
             "at least 1",
@@ -300,17 +313,21 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
             "1 racks of 2 ranks",
         ),
         (
-            {"topology": "tree", "topology_settings": {"routes": [[0, 1.0, "- 0 0"]]}},
+            {"topology": "tree", "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0 0"]]}}},
             "topology.tree.routes",
             "the tree of root 0 has 3 parents for 2 ranks",
         ),
         (
-            {"topology": "tree", "topology_settings": {"routes": [[0, 1.0, "- 1"]]}},
+            {"topology": "tree", "topology_settings": {"routes": {"trees": [[0, 1.0, "- 1"]]}}},
             "topology.tree.routes",
             "the tree of root 0 has a circle at rank 1",
         ),
         (
-            {"topology": "tree", "topology_settings": {"routes": [[0, 1.0, "- 0"]]}, "colocated": 0},
+            {
+                "topology": "tree",
+                "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0"]]}},
+                "colocated": 0,
+            },
             "topology.tree.routes",
             "have roots of their own",
         ),
@@ -388,7 +405,8 @@ def test_a_window_bounds_memory_and_nothing_waits_for_ever(
 
     def counted(self: Sums, *arguments: Any) -> None:
         receive(self, *arguments)
-        held[self.number] = max(held[self.number], len(self._received))
+        pieces = sum(place[0] < len(self.job.pieces) for place in self._received)  # ballots come beside
+        held[self.number] = max(held[self.number], pieces)
 
     monkeypatch.setattr(Sums, "_receive", counted)
     settings = {"in_degree": in_degree, "window_pieces": window}
@@ -400,6 +418,7 @@ def test_a_window_bounds_memory_and_nothing_waits_for_ever(
         topology_settings=settings,
         piece_bytes=8000,
         element_type="float64",
+        check_every=1,
     )
     seconds = np.random.default_rng(window).random((8, 4)) / 20
     report = VirtualJob(job, Network(1e8, 1e-4)).run(
@@ -425,7 +444,7 @@ def test_a_job_takes_routes_with_shares() -> None:
         [("a", 60_000)],
         world=4,
         topology="tree",
-        topology_settings={"routes": routes},
+        topology_settings={"routes": {"trees": routes}},
         piece_bytes=4000,
         element_type="float64",
     )

@@ -153,7 +153,7 @@ static double allowed_bps(const struct port *port)
 
 struct mlt_port port_state(const struct port *port)
 {
-    return (struct mlt_port){port_bps(port), port->arriving_bps, port->since_ns, port->open_flows};
+    return (struct mlt_port){port_bps(port), port->arriving_bps, port->since_ns, port->interval_ns, port->open_flows};
 }
 
 /* Once, of a file that is far off; slower than it says may also be who sends, and has to last. With such a window no round
@@ -272,7 +272,10 @@ static void look(struct mlt *core)
     if (core->now_ns - port->newer.since_ns > REMEMBERED_NS) {
         port->older = port->newer;
         port->newer = (struct port_memory){.since_ns = core->now_ns, .flows = port->open_flows};
+        if (port->allowed < 1) /* where a share is what limits, nothing is measured, and nothing is forgotten */
+            port->newer.bps = port->older.bps;
     }
+    port->interval_ns = took_ns;
     double bps = port->arriving_bps = (double)port->arrived_bytes * BITS * (double)SECOND / (double)took_ns;
     if (!port->had_room || is_queueing) {
         if (port->allowed >= 1) /* else it is the share that limits */
@@ -491,14 +494,15 @@ static void grow(struct port *port, uint32_t bytes)
     port->is_grown = true;
 }
 
-bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_marked, int64_t arrived_ns)
+bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_new, bool is_marked, int64_t arrived_ns)
 {
     struct credit *credit = &flow->credit;
     struct port *port = &flow->core->port;
     int64_t now_ns = flow->core->now_ns;
     if ((int32_t)(sent - credit->most_told) > 0) {
         flow->statistics.ungranted++;
-        if (sent - credit->most_told < MOST_PORT_BYTES) { /* grants begin anew behind it: else it would wait for ever */
+        if (is_new && sent - credit->most_told <= port->most_bytes) { /* grants begin anew behind it: else it would wait
+                                                                         for ever; nobody believes that he has more */
             credit->heard = credit->granted = sent;
             port->is_dirty = true;
         }

@@ -286,7 +286,7 @@ struct mlt_counters {
 struct mlt_port {
     double bps;          /* as the files say, or arrivals; 0: not known */
     double arriving_bps; /* of the last interval of some 10 ms in which packets came, */
-    int64_t until_ns;    /* and its end */
+    int64_t until_ns, interval_ns; /* its end, and how long it was */
     uint32_t open_flows; /* with open receives */
 };
 

@@ -252,7 +252,7 @@ struct port {
     double allowed, arriving_bps; /* the share of the port that may be granted; of the last interval */
     int64_t probing_until_ns, probed_ns;
     int64_t began_ns; /* when the first of the flows did */
-    int64_t since_ns, last_ns; /* by arrivals */
+    int64_t since_ns, last_ns, interval_ns; /* by arrivals; of the last interval */
     uint64_t expected_bytes, arrived_bytes, marked_bytes;
     int64_t marked_ns; /* when many packets had met a queue above S */
     bool is_marked;    /* of late */
@@ -703,7 +703,8 @@ void credit_posted(struct transfer *transfer);
 void credit_begun(struct transfer *transfer);
 void credit_arrived(const struct transfer *transfer); /* one packet more */
 void credit_ended(struct transfer *transfer);
-bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_marked, int64_t arrived_ns); /* false: it had no credit */
+/* False: it had no credit. `is_new`: it is no replay of a packet of long ago. */
+bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_new, bool is_marked, int64_t arrived_ns);
 uint32_t credit_told(struct flow *flow);
 
 /* gather.c */

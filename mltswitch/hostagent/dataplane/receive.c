@@ -131,8 +131,9 @@ static void expect(const struct transfer *transfer, const uint8_t *datagram)
 static bool heard(const struct arrival *arrival)
 {
     uint32_t bytes = HEADER_BYTES + arrival->body_bytes + (arrival->flow->options.has_keys ? TAG_BYTES : 0);
-    bool is_marked = (arrival->tos & ECN_MASK) == ECN_CE;
-    return credit_heard(arrival->flow, read32(arrival->bytes + SPENT_OFFSET), bytes, is_marked, arrival->arrived_ns);
+    bool is_marked = (arrival->tos & ECN_MASK) == ECN_CE, is_new = arrival->stamp + REPLAY_NS >= arrival->flow->received_stamp;
+    uint32_t spent = read32(arrival->bytes + SPENT_OFFSET);
+    return credit_heard(arrival->flow, spent, bytes, is_new, is_marked, arrival->arrived_ns);
 }
 
 /* Returns the transfer whose elements were taken in, or null. */

@@ -75,6 +75,8 @@ class DatagramPlane:
         self._is_weighing = False
         self._seat = None if host.config.port_share is None else PortShare(host.config.port_share)
         self._demand = Demand()
+        self._has_posted = False
+        """Since the last look at the port's shares; any thread sets it."""
         self._quiet_ticks: int | None = None
         """Without an open receive, of those that look after the port's shares; None: nobody looks."""
         self._frames: int | None = None
@@ -215,20 +217,30 @@ class DatagramPlane:
 
     def posted(self) -> None:
         """Weigh paths, and look after the port's shares, while something is on its way."""
-        if self._seat is not None and self._quiet_ticks is None:
-            self._quiet_ticks = 0
-            self.host.loop.call_soon_threadsafe(self._share)
+        if self._seat is not None and not self._has_posted:
+            self._has_posted = True
+            self.host.loop.call_soon_threadsafe(self._look)
         if self.host.config.spraying.policy.is_adaptive and not self._is_weighing:
             self._is_weighing = True
             self.host.loop.call_soon_threadsafe(self._weigh)
+
+    def _look(self) -> None:
+        if self._quiet_ticks is None:
+            self._share()
 
     def _share(self) -> None:
         """Tell other agents of this port what this one can use, and take its share of it."""
         if self._seat is None:
             return
+        self._has_posted = False
         now_ns = time.monotonic_ns()
         wish = self._demand.wish(self.core.port(), now_ns)
-        share = self._seat.share(wish, now_ns)
+        try:
+            share = self._seat.share(wish, now_ns)
+        except (OSError, MachineError) as error:
+            self.host.warn(f"port_share: {error}; from now on this agent takes what it gets of the port")
+            share = 1.0
+            self._leave_port()
         if share != self._demand.share:
             self._demand.share = share
             self.core.set_share(share)

@@ -197,7 +197,7 @@ class Completion:
     @property
     def missing(self) -> list[tuple[int, int]]:
         """Elements that have not arrived, as ranges [first, end), in order."""
-        if self.statistics.packets_received == self.statistics.packets:
+        if int.from_bytes(self.bitmap, "little").bit_count() == self.statistics.packets:
             return []
         edges = np.flatnonzero(np.diff(np.concatenate(([True], self.arrived, [True])).astype(np.int8)))
         bounds = np.minimum(edges * self.elements_per_packet, self.element_count).tolist()

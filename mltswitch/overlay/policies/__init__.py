@@ -13,9 +13,12 @@ from pydantic import BaseModel, ValidationError
 from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.exchange import Exchange
 from mltswitch.overlay.routes import Routes, Tree, rows_of
 
 ENTRY_POINT_GROUP: Final = "mltswitch.routes"
+MOST_PARENTS: Final = 4_000_000
+"""Of all trees of a job."""
 
 
 class Policy(Protocol):
@@ -24,13 +27,13 @@ class Policy(Protocol):
     name: str
     settings: type[BaseModel]
 
-    def trees(self, overlay: Overlay, settings: Any, size_bits: float) -> Mapping[int, Tree]:
+    def trees(self, overlay: Overlay, settings: Any, exchange: Exchange) -> Mapping[int, Tree]:
         """A tree for each root; the same for the same arguments.
 
         Args:
             overlay: the network, and where its nodes are.
             settings: checked, of the policy's own kind.
-            size_bits: of all gradients of a rank.
+            exchange: that the trees are for.
 
         Raises UserInputError for settings that do not fit the network, MachineError.
         """
@@ -45,8 +48,11 @@ def policies() -> Mapping[str, Policy]:
     return MappingProxyType({entry.name: entry for entry in sorted(found, key=lambda entry: entry.name)})
 
 
-def route(overlay: Overlay, policy: str, settings: Mapping[str, Any], size_bits: float) -> Routes:
-    """Routes by a policy's name; raises UserInputError for one that is unknown, or settings that are none."""
+def route(overlay: Overlay, policy: str, settings: Mapping[str, Any], exchange: Exchange) -> Routes:
+    """Routes by a policy's name.
+
+    Raises UserInputError for one that is unknown, settings that are none, or more than MOST_PARENTS.
+    """
     entry = policies().get(policy)
     if entry is None:
         raise UserInputError(f"{policy!r:.60} is unknown", where="policy", expected=", ".join(policies()))
@@ -61,11 +67,15 @@ def route(overlay: Overlay, policy: str, settings: Mapping[str, Any], size_bits:
             f"{first['input']!r:.60}: {plain_words(first)}", where=where, expected=expected
         ) from None
     ranks = len(overlay.ranks)
+    if ranks * len(overlay.roots) > MOST_PARENTS:
+        problem = f"{len(overlay.roots):,} trees over {ranks:,} ranks"
+        hint = "say how many servers there are, or fewer ranks"
+        raise UserInputError(problem, where="routes", expected=f"at most {MOST_PARENTS:,} parents", hint=hint)
     return Routes(
         policy=policy,
         settings=checked.model_dump(mode="json", exclude_unset=True),
         overlay=overlay.sha256(),
         ranks=ranks,
         servers=len(overlay.servers),
-        trees=tuple(rows_of(entry.trees(overlay, checked, size_bits), ranks)),
+        trees=tuple(rows_of(entry.trees(overlay, checked, exchange), ranks)),
     )

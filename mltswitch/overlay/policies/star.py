@@ -6,7 +6,9 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.exchange import Exchange
 from mltswitch.overlay.routes import Tree
+from mltswitch.overlay.trees import star
 
 
 class StarSettings(BaseModel):
@@ -21,10 +23,9 @@ class Star:
     name = "star"
     settings = StarSettings
 
-    def trees(self, overlay: Overlay, settings: StarSettings, size_bits: float) -> Mapping[int, Tree]:  # noqa: ARG002
+    def trees(self, overlay: Overlay, settings: StarSettings, exchange: Exchange) -> Mapping[int, Tree]:  # noqa: ARG002
         """See Policy."""
-        ranks = range(len(overlay.ranks))
-        return {root: {rank: root for rank in ranks if rank != root} for root in overlay.roots}
+        return {root: star(root, len(overlay.ranks)) for root in overlay.roots}
 
 
 POLICY: Final[Any] = Star()

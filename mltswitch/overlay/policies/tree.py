@@ -8,13 +8,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
-from mltswitch.overlay.exchange import simulate_trees
+from mltswitch.overlay.exchange import Exchange, simulate_trees
 from mltswitch.overlay.routes import Tree
-from mltswitch.overlay.trees import RACK, tree
+from mltswitch.overlay.trees import RACK, star, tree
 
 AUTO: Final = "auto"
 CANDIDATES: Final = (2, 4, 8)
-"""In-degrees among which `AUTO` takes the best, with `RACK` where there are racks, and the star."""
+"""In-degrees among which `AUTO` takes the best, with `RACK` where there are racks, and `STAR`."""
+STAR: Final = "star"
 
 
 def _checked_degree(value: Any) -> int | str:
@@ -41,12 +42,14 @@ class TreeShape(BaseModel):
         if self.in_degree != AUTO:
             return [self.in_degree]
         found: list[int | str] = [each for each in CANDIDATES if each < ranks]
-        return [*found, *[RACK] * has_racks, max(1, ranks)]
+        return [*found, *[RACK] * has_racks, STAR]
 
     def grown(
         self, in_degree: int | str, roots: Iterable[int], ranks: int, racks: Mapping[int, Hashable]
     ) -> dict[int, Tree]:
         """Trees over ranks by their roots; raises UserInputError."""
+        if in_degree == STAR:
+            return {root: star(root, ranks) for root in roots}
         is_near = racks and RACK in {self.locality, in_degree}
         found: dict[int, Tree] = {}
         for root in roots:
@@ -63,7 +66,7 @@ class Trees:
     name = "tree"
     settings = TreeShape
 
-    def trees(self, overlay: Overlay, settings: TreeShape, size_bits: float) -> Mapping[int, Tree]:
+    def trees(self, overlay: Overlay, settings: TreeShape, exchange: Exchange) -> Mapping[int, Tree]:
         """See Policy; racks, and that of a server, are the overlay's."""
         racks = {number: node.rack for number, node in enumerate(overlay.members) if node.rack is not None}
         if settings.in_degree == RACK and not overlay.racks:
@@ -72,7 +75,7 @@ class Trees:
         grown = [settings.grown(each, overlay.roots, len(overlay.ranks), racks) for each in candidates]
         if len(grown) == 1:
             return grown[0]
-        return min(grown, key=lambda trees: simulate_trees(overlay, trees, size_bits).seconds)
+        return min(grown, key=lambda trees: simulate_trees(overlay, trees, exchange).seconds)
 
 
 POLICY: Final[Any] = Trees()

@@ -14,7 +14,6 @@ class Ring:
     offers = Needs()
     counts_arrivals = False
     has_servers = False
-    window_pieces = None
 
     def of(self, job: Job) -> Self:
         """Itself; raises UserInputError for any setting."""

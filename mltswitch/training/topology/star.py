@@ -17,7 +17,6 @@ class Star:
     offers = Needs(lone_pushes=True, stale_pushes=True)
     counts_arrivals = True
     has_servers = True
-    window_pieces = None
 
     def of(self, job: Job) -> Self:
         """Itself; raises UserInputError for any setting."""

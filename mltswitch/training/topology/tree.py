@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Self
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
@@ -24,6 +24,17 @@ from mltswitch.units import BITS_PER_BYTE
 Parents = Mapping[int, int]
 
 
+class JobRoutes(BaseModel):
+    """Of a routes document, what a job takes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    servers: int = 0
+    """That the routes are for."""
+    trees: tuple[tuple[int, float, str], ...] = Field(min_length=1)
+    """Of each root its share, and the parents of the ranks as a line."""
+
+
 class TreeSettings(TreeShape):
     """Of the topology `tree`."""
 
@@ -32,9 +43,8 @@ class TreeSettings(TreeShape):
     window_pieces: int | None = Field(default=None, ge=1, strict=True)
     """Of each child: pieces that a node has memory for at a time, the last ones first; none: all, so that
     front layers overtake."""
-    routes: tuple[tuple[int, float, str], ...] = ()
-    """Trees that somebody has made (`Routes.topology_settings`), in the place of all else: of each root its
-    share and the parents of the ranks."""
+    routes: JobRoutes | None = None
+    """Trees that somebody has made (`Routes.topology_settings`), in the place of what makes others."""
 
 
 class Tree:
@@ -56,6 +66,10 @@ class Tree:
         if settings.racks and len(settings.racks) != job.world:
             problem = f"{len(settings.racks)} racks of {job.world} ranks"
             raise UserInputError(problem, where="topology.tree.racks", expected="one for each rank")
+        beside = settings.model_fields_set - {"routes", "window_pieces"}
+        if settings.routes is not None and beside:
+            problem = f"say all of the trees, and {', '.join(sorted(beside))} would say it again"
+            raise UserInputError(problem, where="topology.tree.routes")
         if found._routes is not None and job.colocated is not None:
             raise UserInputError("have roots of their own", where="topology.tree.routes", hint="no colocated")
         if settings.window_pieces is not None and job.synchronization != "bsp":
@@ -78,22 +92,28 @@ class Tree:
 
     @property
     def window_pieces(self) -> int | None:
-        """See Topology."""
+        """Of each child, pieces for which a node has memory at a time; None: all (`training.sums`)."""
         return self._settings.window_pieces
 
     @cached_property
     def _routes(self) -> Routes | None:
         """Those of the settings; raises UserInputError where they are no trees over this job's nodes."""
-        job, rows = self._configured, self._settings.routes
-        if not rows:
+        job, routes = self._configured, self._settings.routes
+        if routes is None:
             return None
+        where = "topology.tree.routes"
+        if routes.servers != job.servers:
+            problem = f"are for {routes.servers} servers, the job has {job.servers}"
+            raise UserInputError(problem, where=where)
         try:
-            trees = tuple(RoutesTree(root=root, share=share, parents=row) for root, share, row in rows)
+            trees = tuple(
+                RoutesTree(root=root, share=share, parents=row) for root, share, row in routes.trees
+            )
             return Routes(policy="", overlay="", ranks=job.world, servers=job.servers, trees=trees)
         except ValidationError as error:
             problem = plain_words(error.errors()[0])
             hint = "`mltswitch topology plan` makes them for a network and its ranks"
-            raise UserInputError(problem, where="topology.tree.routes", hint=hint) from None
+            raise UserInputError(problem, where=where, hint=hint) from None
 
     @cached_property
     def roots(self) -> tuple[int, ...]:
