@@ -2,10 +2,11 @@
 
     python -m benchmarks.tree_accuracy [--quick] [--json]
 
-Eight ranks train a perceptron on scikit-learn's digits (64-2048-10) under `bsp`, from the same parameters,
-batches and computing times a seed, by the nodes of production. A tenth of all packets is lost, and a loss
-bound of a tenth lets sums be without: at once in a star, a share of it on each hop of a tree, whose inner
-nodes lose what is below them, too. Pieces have 90 packets: of fewer than hops / bound none may be missing.
+Eight ranks and a server train a perceptron on scikit-learn's digits (64-2048-10) under `bsp`, from the same
+parameters, batches and computing times a seed, by the nodes of production. A tenth of all packets is lost,
+and a loss bound of a tenth lets sums be without: at once in a star, a share of it on each hop of a tree,
+whose inner nodes lose what is below them, too. Pieces have 90 packets: of fewer than hops / bound none may be
+missing.
 
     accuracy_T, accuracy_interval_T     mean over the seeds, and half of its 95 % interval (normal); T: star,
                                         tree2 and tree4 by in-degree, and lossless: the star without loss
@@ -16,7 +17,7 @@ nodes lose what is below them, too. Pieces have 90 packets: of fewer than hops /
     bound                               the loss bound
 """
 
-from collections import defaultdict
+from collections import Counter
 from dataclasses import replace
 from math import sqrt
 from statistics import fmean, stdev
@@ -40,36 +41,31 @@ PIECE_BYTES: Final = 128 << 10
 WIDTH: Final = 2048
 SEEDS, QUICK_SEEDS = 5, 2
 TOPOLOGIES: Final[dict[str, dict[str, Any]]] = {
-    "lossless": {"topology": "star"},
-    "star": {"topology": "star"},
-    "tree2": {"topology": "tree", "topology_settings": {"in_degree": 2}},
-    "tree4": {"topology": "tree", "topology_settings": {"in_degree": 4}},
+    "lossless": {"servers": 1},
+    "star": {"servers": 1},
+    "tree2": {"servers": 1, "topology": "tree", "topology_settings": {"in_degree": 2}},
+    "tree4": {"servers": 1, "topology": "tree", "topology_settings": {"in_degree": 4}},
 }
 
 
-def depths_of(job: Job) -> dict[int, dict[int, int]]:
-    """Of each rank in the tree of each root, the hops to it."""
-    topology: Any = axes_of(job)[1]
+def depths_of(job: Job) -> dict[int, int]:
+    """Of each rank, the hops to the server."""
     if job.topology == "star":
-        return {root: dict.fromkeys({*range(job.world)} - {root}, 1) for root in range(job.world)}
-    return {root: depths(parents) for root, parents in topology.trees.items()}
+        return dict.fromkeys(range(job.world), 1)
+    topology: Any = axes_of(job)[1]
+    return depths(topology.trees[job.world])
 
 
 def missing(trained: Trained, options: dict[str, Any]) -> dict[str, float]:
-    """Shares by depth, and in all; a root's own gradients cross nothing."""
+    """Shares by depth, and in all."""
     elements = len(trained.parameters[0])
-    job = make_job([("a", elements)], world=RANKS, piece_bytes=PIECE_BYTES, **options)
-    places = depths_of(job)
-    lost: defaultdict[int, int] = defaultdict(int)
-    there: defaultdict[int, float] = defaultdict(float)
-    for number, piece in enumerate(job.pieces):
-        for depth in places[number % RANKS].values():
-            there[depth] += STEPS * piece.count
+    tree = depths_of(make_job([("a", elements)], world=RANKS, **options))
+    lost: Counter[int] = Counter()
     for loss in trained.losses:
-        tree = places[loss.total.piece % RANKS]
         for rank in loss.ranks:
             lost[tree[rank]] += loss.elements
-    found = {f"_depth{depth}": lost[depth] / there[depth] for depth in sorted(there)}
+    ranks = Counter(tree.values())
+    found = {f"_depth{depth}": lost[depth] / (STEPS * elements * ranks[depth]) for depth in sorted(ranks)}
     return found | {"": sum(lost.values()) / (STEPS * elements * RANKS)}
 
 
