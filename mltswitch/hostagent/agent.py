@@ -28,7 +28,7 @@ from mltswitch.hostagent.engine import STOP_SECONDS, Engine
 from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
 from mltswitch.hostagent.protocol.frames import text
 from mltswitch.hostagent.tagging.classes import TwoQueues
-from mltswitch.hostagent.telemetry.events import AgentStarted, Observer, TransferEnded
+from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
 from mltswitch.hostagent.transfer import CompletionQueue, Transfer
 from mltswitch.hostagent.transport.description import Completion
@@ -198,15 +198,18 @@ class Agent:
         """The next completion of the agent's own queue; None where none came in time."""
         return self.completions.poll(timeout_seconds)
 
-    def observe(self, observer: Observer) -> None:
-        """Tell it from now on what happens."""
-        if observer not in self.engine.observers:
-            self.engine.observers.append(observer)
+    def observe(self, observer: Observer, *kinds: type[AgentEvent]) -> None:
+        """Tell it from now on what happens.
+
+        Args:
+            observer: is told in the agent's own thread.
+            kinds: of events that it wants; none: all. Whoever hears of transfers makes small ones dearer.
+        """
+        self.engine.observe(observer, kinds or (AgentEvent,))
 
     def stop_observing(self, observer: Observer) -> None:
         """Tell it nothing more."""
-        if observer in self.engine.observers:
-            self.engine.observers.remove(observer)
+        self.engine.stop_observing(observer)
 
     def snapshot(self) -> AgentSnapshot:
         """What has been counted until now; raises AgentError after `close`."""
@@ -250,7 +253,7 @@ class Agent:
         error = completion.error
         result = COMPLETED if error is None else error.result
         self._ended.count(completion.direction, result, completion.statistics)
-        if self.engine.has_observers:
+        if self.engine.hears(TransferEnded):
             self.engine.tell(
                 TransferEnded(
                     peer=completion.peer,

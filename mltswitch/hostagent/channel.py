@@ -12,7 +12,7 @@ from mltswitch.hostagent.early_close import EarlyCloseSettings, Gather, History,
 from mltswitch.hostagent.elements import memory_of
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy, policy_named
-from mltswitch.hostagent.telemetry.events import TransferPosted
+from mltswitch.hostagent.telemetry.events import TransferEnded, TransferPosted
 from mltswitch.hostagent.transfer import CompletionQueue, Transfer
 from mltswitch.hostagent.transport.description import (
     AtDeadline,
@@ -285,7 +285,7 @@ class Channel:
             connection = engine.connection(peer, self.name, seconds)
         except AgentError as error:
             raise error.of_transfer(requests[0].tensor, requests[0].round_number) from None
-        for request in requests if engine.has_observers else ():
+        for request in requests if engine.hears(TransferPosted) else ():
             engine.tell(
                 TransferPosted(
                     peer=peer,
@@ -298,7 +298,7 @@ class Channel:
             )
         post = connection.post_sends if direction is Direction.SEND else connection.post_receives
         transfers = [Transfer(agent, peer, self.name, ticket, completions) for ticket in post(requests)]
-        if completions is not None or engine.has_observers:
+        if completions is not None or engine.hears(TransferEnded):
             for transfer in transfers:
                 transfer.watch()
         return transfers

@@ -87,7 +87,10 @@ class Engine:
         self.warnings: list[str] = []
         self.listening_at = Endpoint("127.0.0.1", 0)
         self.connector: Final = Connector(self, identity, admit)
-        self.observers = list(observers)
+        self._observers: list[tuple[Observer, tuple[type[AgentEvent], ...]]] = []
+        """Each with the kinds of events that it wants."""
+        for observer in observers:
+            self.observe(observer)
         self._channels: dict[str, str] = {}
         self._transports: dict[str, TransportEngine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -209,21 +212,29 @@ class Engine:
 
         self.soon(lambda: self.task(leave()))
 
-    @property
-    def has_observers(self) -> bool:
-        """Whether anybody is told."""
-        return bool(self.observers)
+    def observe(self, observer: Observer, kinds: tuple[type[AgentEvent], ...] = (AgentEvent,)) -> None:
+        """Tell it of events of these kinds; see `Agent.observe`."""
+        if not any(each is observer for each, _ in self._observers):
+            self._observers.append((observer, kinds))
+
+    def stop_observing(self, observer: Observer) -> None:
+        """Tell it nothing more."""
+        self._observers = [each for each in self._observers if each[0] is not observer]
+
+    def hears(self, kind: type[AgentEvent]) -> bool:
+        """Whether anybody is told of such events: to tell of each transfer wakes a thread each time."""
+        return any(issubclass(kind, kinds) for _, kinds in self._observers)
 
     def tell(self, event: AgentEvent) -> None:
         """Observers, in the engine's thread; from any thread."""
-        if not self.observers:
+        if not self.hears(type(event)):
             return
         if threading.get_ident() != self._thread.ident:
             self.soon(lambda: self.tell(event))
             return
-        for observer in list(self.observers):
-            if not guarded(partial(observer.observe, event), "an observer") and observer in self.observers:
-                self.observers.remove(observer)
+        for observer, kinds in list(self._observers):
+            if isinstance(event, kinds) and not guarded(partial(observer.observe, event), "an observer"):
+                self.stop_observing(observer)
 
     def counters(self) -> dict[str, int]:
         """Of all transports; any thread may ask."""

@@ -206,7 +206,7 @@ class AgentNode:
             self._carrier.channel.wait_for_peers(others, timeout_seconds)
         except AgentError as error:
             raise NodeLostError(str(error)) from None
-        agent.observe(self)
+        agent.observe(self, PeerLost)
         self._thread = threading.Thread(target=self._run, name=f"training-{number}", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)

@@ -488,6 +488,21 @@ def test_an_observer_that_fails_is_told_nothing_more(
     assert len(notes.events) == count
 
 
+def test_an_observer_is_told_of_what_it_wants(pair: tuple[Agent, Agent]) -> None:
+    wanting, notes = Notes(), Notes()
+    pair[0].observe(wanting, PeerLost)
+    assert not pair[0].engine.hears(TransferEnded)
+    exchange(*pair)
+    pair[0].observe(notes)
+    assert pair[0].engine.hears(TransferEnded)
+    exchange(*pair, tensor=2)
+    pair[1].close()
+    eventually(lambda: wanting.events)
+    assert [type(event) for event in wanting.events] == [PeerLost]
+    eventually(lambda: notes.of(PeerLost))
+    assert [event.tensor for event in notes.of(TransferEnded)] == [2]
+
+
 def test_a_port_that_is_taken(make: Make) -> None:
     taken = make("one").listening_at
     with pytest.raises(MachineError, match=f"{taken}: cannot listen"):

@@ -2,6 +2,8 @@
 
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Mapping
+from functools import cache
 from heapq import nsmallest
 from typing import Annotated, Final, Self
 
@@ -81,13 +83,17 @@ class Classes(BaseModel):
 
     def of_class(self, name: str) -> Dscp:
         """By the class's name; raises UserInputError where tensors may not use it."""
-        known = {f"gradient-{number}": dscp for number, dscp in enumerate(self.gradient_dscp)}
-        if self.background_dscp is not None:
-            known["background"] = self.background_dscp
+        known = _by_name(self.gradient_dscp, self.background_dscp)
         if name in known:
             return known[name]
         problem = f"tensors cannot travel in class {name[:60]!r}"
         raise UserInputError(problem, where="traffic_class", expected=", ".join(known))
+
+
+@cache
+def _by_name(gradient_dscp: tuple[Dscp, ...], background_dscp: Dscp | None) -> Mapping[str, Dscp]:
+    found = {f"gradient-{number}": dscp for number, dscp in enumerate(gradient_dscp)}
+    return found if background_dscp is None else found | {"background": background_dscp}
 
 
 class TwoQueues:

@@ -220,7 +220,8 @@ class DatagramPlane:
         if self._seat is not None and not self._has_posted:
             self._has_posted = True
             self.host.loop.call_soon_threadsafe(self._look)
-        if self.host.config.spraying.policy.is_adaptive and not self._is_weighing:
+        has_choice = len(self.host.config.addresses) > 1 and self.host.config.spraying.policy.is_adaptive
+        if has_choice and not self._is_weighing:
             self._is_weighing = True
             self.host.loop.call_soon_threadsafe(self._weigh)
 

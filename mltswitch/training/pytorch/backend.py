@@ -304,7 +304,7 @@ class Family:
             self._agents = Group(rank, len(ranks), self._meet, config=config, timeout_seconds=seconds)
         except AgentError as error:
             raise NodeLostError(error.what, where=error.where) from None
-        self._agents.agent.observe(self)
+        self._agents.agent.observe(self, PeerLost)
         self._notes: Any = store.clone() if hasattr(store, "clone") else store
         """The store by a connection of its own: another thread may wait at the other one."""
         self._notes.set(f"met/{rank}", "")
