@@ -32,7 +32,7 @@ SILENT_NS: Final = 60_000_000
 USED: Final = 0.8
 """Of what an agent may grant: where less comes for IDLE_TICKS, its senders cannot use the rest, and it wishes
 for MORE times what comes, but never for less than LEAST, until FULL of what it may grant comes."""
-FULL: Final = 0.95
+FULL: Final = 0.9
 IDLE_TICKS: Final = 5
 MORE: Final = 1.3
 LEAST: Final = 0.01

@@ -379,8 +379,12 @@ static void grant(struct flow *flow)
 
 static void refill(struct port *port, int64_t now_ns)
 {
-    double bps = allowed_bps(port), most_bytes = bps / BITS / (double)SECOND * (double)(port->margin_ns + port->base_ns / 4);
-    double pace = port->allowed < 1 ? 1 : PACE; /* others' packets make the queue that would slow ours down */
+    /* Of a share no more than that leaves on average, for others' packets make the queue that would slow ours down; what a
+     * pause of this host has kept back may follow at once. */
+    bool is_shared = port->allowed < 1;
+    double bps = allowed_bps(port), pace = is_shared ? 1 : PACE;
+    double most_ns = (double)(is_shared ? MOST_MARGIN_NS : port->margin_ns + port->base_ns / 4);
+    double most_bytes = bps / BITS / (double)SECOND * most_ns;
     port->pace_bytes += pace * bps / BITS / (double)SECOND * (double)(now_ns - port->paced_ns);
     port->pace_bytes = bps > 0 ? least(most(most_bytes, MLT_MOST_DATAGRAM_BYTES), port->pace_bytes) : port->most_bytes;
     port->paced_ns = now_ns;
