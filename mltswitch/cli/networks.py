@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Final
 
 from mltswitch.cli.numbers import parsed
+from mltswitch.cli.output import progress
 from mltswitch.documents import load_document, parse_yaml, read_text
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import OVERLAY_SCHEMA, Overlay, overlay_of_graph, seated
 from mltswitch.overlay.graph import fat_tree
+from mltswitch.overlay.routes import Routes
 from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
 from mltswitch.planning.overlay import overlay_of
 from mltswitch.targets import hardware_capabilities
@@ -35,6 +37,8 @@ def known_network(network: str) -> tuple[Overlay, bool]:
         hosts = [name for name in graph.names if re.fullmatch(r"h\d+", name)]
         racks = {name: f"leaf{number // (ports // 2)}" for number, name in enumerate(hosts)}
         return overlay_of_graph(graph, racks), False
+    if network.startswith("fat-tree:"):
+        raise UserInputError(f"{network!r:.60}", where="NETWORK", expected="fat-tree:8@10Gbps/4, say")
     path = Path(network)
     document = parse_yaml(read_text(path), where=network, is_expanded=True)
     schema = document.get("schema") if isinstance(document, dict) else None
@@ -54,3 +58,11 @@ def network_of_job(network: str, ranks: int, servers: int) -> Overlay:
         if not is_seated and wanted > hosts:
             raise UserInputError(f"{wanted}", where=option, expected=f"at most {hosts}, one a host")
     return overlay if is_seated else seated(overlay, ranks, servers)
+
+
+def load_routes(path: Path, overlay: Overlay) -> Routes:
+    """Raises UserInputError; says where they were made for another network, which may be meant."""
+    routes = load_document(path, Routes)
+    if routes.overlay != overlay.sha256():
+        progress(f"{path}: was made for another network, or for other hosts of it")
+    return routes

@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from mltswitch.cli.bars import Advance, progress_bar
-from mltswitch.cli.networks import network_of_job
+from mltswitch.cli.networks import load_routes, network_of_job
 from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.cli.settings import chosen_topology, topology_options
@@ -104,8 +104,12 @@ def simulate_command(
     names = [*synchronizations()] if names_text == ALL else names_text.split(",")
     settings = _settings(setting_texts, names)
     topology, of_topology = chosen_topology(topology, topology_texts, routes_file)
-    common: dict[str, Any] = {"topology": topology, "topology_settings": of_topology, "servers": servers}
+    if routes_file is not None and servers is None:
+        servers = of_topology["routes"]["servers"]
     network = _network(network_text, rate, rtt_ms, workers, topology, servers)
+    if isinstance(network, FabricNetwork):
+        of_topology = _in_fabric(network, topology, of_topology, routes_file)
+    common: dict[str, Any] = {"topology": topology, "topology_settings": of_topology, "servers": servers}
     left_out: dict[str, str] = {}
     for name in names:
         try:
@@ -199,6 +203,17 @@ def _network(
             raise UserInputError("has delays of its own", where="--network", expected="no --rtt")
         latency_seconds = 0.0
     return FabricNetwork(overlay, latency_seconds=latency_seconds)
+
+
+def _in_fabric(
+    network: FabricNetwork, topology: str, settings: dict[str, Any], routes_file: Path | None
+) -> dict[str, Any]:
+    """Trees hear of the fabric's racks; routes that were made for another network are told."""
+    if routes_file is not None:
+        load_routes(routes_file, network.overlay)
+    elif topology == "tree" and network.overlay.racks and "racks" not in settings:
+        return {**settings, "racks": [*network.overlay.racks]}
+    return settings
 
 
 def _compute_seconds(compute: float, workers: int, spread: float, slow_texts: Iterable[str]) -> list[float]:

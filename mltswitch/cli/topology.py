@@ -8,17 +8,16 @@ import click
 import numpy as np
 
 from mltswitch import __version__
-from mltswitch.cli.networks import known_network
+from mltswitch.cli.networks import known_network, load_routes
 from mltswitch.cli.numbers import parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.settings import named_values
-from mltswitch.documents import dump_yaml, load_document
+from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.overlay.document import Overlay, seated
 from mltswitch.overlay.exchange import Exchange, simulate_ring, simulate_routes
 from mltswitch.overlay.policies import policies, route
-from mltswitch.overlay.routes import Routes
 from mltswitch.overlay.simulation import Times
 from mltswitch.overlay.trees import RACK
 from mltswitch.profile import resolve_profile
@@ -92,13 +91,6 @@ def _case(
     return Case(overlay, Exchange(float(size_bytes * BITS_PER_BYTE), pieces, seed or 0))
 
 
-def _routes(path: Path, case: Case) -> Routes:
-    routes = load_document(path, Routes)
-    if routes.overlay != case.overlay.sha256():
-        progress(f"{path}: was made for another network, or for other hosts of it")
-    return routes
-
-
 @click.group(
     epilog="\b\nExample:\n  mltswitch topology compare fat-tree:8@10Gbps/4 --servers 8 --model resnet50"
 )
@@ -141,6 +133,7 @@ def plan_command(
     routes = route(case.overlay, policy_name, settings, case.exchange)
     if output is not None:
         write_outputs([(output, dump_yaml(routes))])
+        progress(f"Written: {output}")
     if as_json:
         print_json(routes)
         return
@@ -275,7 +268,7 @@ def _said(case: Case) -> str:
 def simulate_command(routes_file: Path, as_json: bool, **options: Any) -> None:
     """Simulate one exchange by routes: how long it takes, and what each link carries."""
     case = _case(**options)
-    routes = _routes(routes_file, case)
+    routes = load_routes(routes_file, case.overlay)
     times = simulate_routes(case.overlay, routes, case.exchange)
     loads = _loads(case, times)
     carried = np.array([load.bits for load in loads]) / BITS_PER_BYTE
@@ -344,7 +337,7 @@ def show_command(routes_file: Path, tree_count: int, output: Path, as_json: bool
     plotly_script()
     check_output(output)
     case = _case(**options)
-    routes = _routes(routes_file, case)
+    routes = load_routes(routes_file, case.overlay)
     times = simulate_routes(case.overlay, routes, case.exchange)
     names = [node.name for node in case.overlay.members]
     links = [(f"{load.source} > {load.target}", load.busy) for load in _loads(case, times)]

@@ -13,15 +13,18 @@ import os
 import stat
 import struct
 import time
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any, Final, NamedTuple
 from weakref import WeakSet
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mltswitch.errors import MachineError
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 HIGHEST: Final = 7
 SEATS: Final = 64
@@ -29,11 +32,11 @@ SEATS: Final = 64
 TICK_SECONDS: Final = 0.01
 SILENT_NS: Final = 60_000_000
 """After which an agent has no part of the port any more."""
+WINDOW_NS: Final = 50_000_000
 USED: Final = 0.8
-"""Of what an agent may grant: where less comes for IDLE_TICKS, its senders cannot use the rest, and it wishes
+"""Of what an agent may grant: where less comes in a window, its senders cannot use the rest, and it wishes
 for MORE times what comes, but never for less than LEAST, until FULL of what it may grant comes."""
 FULL: Final = 0.9
-IDLE_TICKS: Final = 5
 MORE: Final = 1.3
 LEAST: Final = 0.01
 PATIENCE_SECONDS: Final = 1.0
@@ -95,20 +98,26 @@ class Demand:
     def __init__(self) -> None:
         self.share = 1.0
         """That it may grant now."""
-        self._idle = 0
+        self._is_idle = False
+        self._seen: deque[tuple[int, int, float]] = deque()
+        """Times, bytes that had come until then, and what might be granted from then on."""
 
     def wish(self, port: Any, now_ns: int) -> float:
         """Of a `struct mlt_port`; 0: there is no open receive."""
         if not port.open_flows:
-            self._idle = 0
+            self._seen.clear()
+            self._is_idle = False
             return 0.0
-        if not port.bps:
+        self._seen.append((now_ns, port.arrived_bytes, self.share))
+        while len(self._seen) > 2 and now_ns - self._seen[1][0] >= WINDOW_NS:
+            self._seen.popleft()
+        first_ns, first_bytes, _ = self._seen[0]
+        if not port.bps or now_ns - first_ns < WINDOW_NS:
             return 1.0
-        is_old = now_ns - port.until_ns > max(SILENT_NS, 2 * port.interval_ns)
-        coming = 0.0 if is_old else port.arriving_bps / port.bps
-        is_idle = self._idle >= IDLE_TICKS
-        self._idle = 0 if coming >= (FULL if is_idle else USED) * self.share else self._idle + 1
-        return 1.0 if self._idle < IDLE_TICKS else min(1.0, max(LEAST, MORE * coming))
+        bps = (port.arrived_bytes - first_bytes) * BITS_PER_BYTE * NANOSECONDS / (now_ns - first_ns)
+        coming, granted = bps / port.bps, fmean(share for _, _, share in self._seen)
+        self._is_idle = coming < (FULL if self._is_idle else USED) * granted
+        return min(1.0, max(LEAST, MORE * coming)) if self._is_idle else 1.0
 
 
 class PortShare:

@@ -35,6 +35,7 @@ def add_tree(
     *,
     pieces: int = 1,
     traffic_class: int = 0,
+    has_delays: bool = False,
 ) -> list[int]:
     """Sums up and results down one tree.
 
@@ -46,6 +47,7 @@ def add_tree(
         bits: of each node's gradients.
         pieces: that follow each other on every way; a node sends a piece on when all of it has come.
         traffic_class: of all its flows.
+        has_delays: whether links have any.
 
     Returns the flows that end it: the last piece's results.
     """
@@ -58,11 +60,12 @@ def add_tree(
 
     def carry(source: Node, target: Node, node: Node, waits: list[int], *, is_up: bool) -> int:
         waits += [before[node, is_up]] if (node, is_up) in before else []
+        ends = place(source), place(target)
         number = flows.add(
-            place(source), place(target), bits / pieces, after=waits, traffic_class=traffic_class
+            *ends, bits / pieces, after=waits, traffic_class=traffic_class, arrives=not has_delays
         )
-        before[node, is_up] = number
-        return number
+        before[node, is_up] = number  # the next piece follows when this one has left,
+        return flows.add(*ends, 0.0, after=[number]) if has_delays else number  # sums when it has arrived
 
     for _ in range(pieces):
         up: dict[Node, int] = {}
@@ -99,10 +102,12 @@ def simulate_trees(
         raise UserInputError(problem, where="simulation", expected=f"at most {MOST_FLOWS:,}")
     graph = overlay.graph
     places = [graph.number[node.name] for node in overlay.members]
-    flows = Flows()
+    flows, has_delays = Flows(), bool(graph.delays_seconds.any())
     for root, parents in trees.items():
         share = 1 / len(trees) if shares is None else shares[root]
-        add_tree(flows, parents, root, places.__getitem__, share * size_bits, pieces=pieces)
+        add_tree(
+            flows, parents, root, places.__getitem__, share * size_bits, pieces=pieces, has_delays=has_delays
+        )
     return simulate(graph, flows, seed=seed)
 
 

@@ -45,6 +45,8 @@ class Flows:
     befores: list[int] = field(default_factory=list)
     afters: list[int] = field(default_factory=list)
     """Pairs: a flow, and one that begins when it has ended."""
+    arrives: list[bool] = field(default_factory=list)
+    """Whether a flow ends when its last bit has arrived, or when it has left."""
 
     def join(self, node: int, after: Iterable[int]) -> int:
         """A flow of nothing that ends with the last of some: followers then wait for one, not for all."""
@@ -59,6 +61,7 @@ class Flows:
         after: Iterable[int] = (),
         start_seconds: float = 0.0,
         traffic_class: int = 0,
+        arrives: bool = True,
     ) -> int:
         """One more flow; returns its number."""
         number = len(self.sources)
@@ -67,6 +70,7 @@ class Flows:
         self.bits.append(bits)
         self.classes.append(traffic_class)
         self.starts_seconds.append(start_seconds)
+        self.arrives.append(arrives)
         before = len(self.befores)
         self.befores.extend(after)
         self.afters.extend([number] * (len(self.befores) - before))
@@ -124,7 +128,8 @@ def simulate(
         np.array(flows.classes, np.int64),
         np.array(flows.starts_seconds, np.float64),
         np.array(flows.waits, np.int64),
-        np.add.reduceat(np.append(graph.delays_seconds[links], 0.0), firsts[:-1]) * (np.diff(firsts) > 0),
+        np.add.reduceat(np.append(graph.delays_seconds[links], 0.0), firsts[:-1])
+        * ((np.diff(firsts) > 0) & flows.arrives),
         follower_firsts,
         afters[np.argsort(befores, kind="stable")],
         graph.rates_bps.copy(),

@@ -18,50 +18,52 @@ class FabricNetwork:
         self, overlay: Overlay, share: float = 1.0, *, latency_seconds: float = 0.0, seed: int = 0
     ) -> None:
         """All rates are that share of the overlay's; the latency of a way comes beside its links' delays."""
-        self._overlay, self._share, self._latency_seconds, self._seed = overlay, share, latency_seconds, seed
+        self.overlay, self._share, self._latency_seconds, self._seed = overlay, share, latency_seconds, seed
 
     def check(self, job: Job) -> None:
         """Raises UserInputError where the overlay's ranks and servers are not the job's."""
-        found, wanted = (len(self._overlay.ranks), len(self._overlay.servers)), (job.world, job.servers)
+        found, wanted = (len(self.overlay.ranks), len(self.overlay.servers)), (job.world, job.servers)
         if found != wanted:
             problem = f"has {found[0]} ranks and {found[1]} servers, the job {wanted[0]} and {wanted[1]}"
-            raise UserInputError(problem, where="network")
+            raise UserInputError(
+                problem, where="network", hint="say workers and servers as the network has them"
+            )
 
     @cached_property
     def _ways(self) -> tuple[Any, Any]:
-        graph = self._overlay.graph
-        places = np.array([graph.number[node.name] for node in self._overlay.members], np.int64)
+        graph = self.overlay.graph
+        places = np.array([graph.number[node.name] for node in self.overlay.members], np.int64)
         return graph.ways(np.repeat(places, len(places)), np.tile(places, len(places)), self._seed)
 
     def way(self, source: int, target: int) -> tuple[Hashable, ...]:
         """See `Wires`; raises MachineError without numba."""
         firsts, links = self._ways
-        pair = source * len(self._overlay.members) + target
+        pair = source * len(self.overlay.members) + target
         return tuple(links[firsts[pair] : firsts[pair + 1]].tolist())
 
     def rate_bps(self, link: Any) -> float:
         """See `Wires`."""
-        return float(self._overlay.graph.rates_bps[link]) * self._share
+        return float(self.overlay.graph.rates_bps[link]) * self._share
 
     def delay_seconds(self, source: int, target: int) -> float:
         """See `Wires`."""
         way = [*self.way(source, target)]
-        return self._latency_seconds + float(self._overlay.graph.delays_seconds[way].sum())
+        return self._latency_seconds + float(self.overlay.graph.delays_seconds[way].sum())
 
     def scaled(self, share: float) -> Self:
         """See `Network`."""
         latency_seconds, seed = self._latency_seconds, self._seed
-        return type(self)(self._overlay, self._share * share, latency_seconds=latency_seconds, seed=seed)
+        return type(self)(self.overlay, self._share * share, latency_seconds=latency_seconds, seed=seed)
 
     @property
     def link_bps(self) -> float:
         """Of the slowest line of a rank or a server."""
-        graph = self._overlay.graph
-        places = [graph.number[node.name] for node in self._overlay.members]
+        graph = self.overlay.graph
+        places = [graph.number[node.name] for node in self.overlay.members]
         return float(graph.rates_bps[np.isin(graph.sources, places)].min()) * self._share
 
     @property
     def latency_seconds(self) -> float:
         """The longest of all pairs."""
-        nodes = range(len(self._overlay.members))
+        nodes = range(len(self.overlay.members))
         return max(self.delay_seconds(one, other) for one in nodes for other in nodes)

@@ -4,6 +4,7 @@ import multiprocessing as mp
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -17,11 +18,11 @@ from hypothesis import strategies as st
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.port_share import (
-    IDLE_TICKS,
     LEAST,
     MORE,
     SEATS,
     SILENT_NS,
+    TICK_SECONDS,
     Demand,
     PortShare,
     PortShareSettings,
@@ -30,6 +31,7 @@ from mltswitch.hostagent.port_share import (
 )
 
 SECOND = 1_000_000_000
+TICK_NS = round(TICK_SECONDS * SECOND)
 wishes = st.lists(
     st.builds(Wish, st.integers(0, 7), st.floats(0.01, 1.0), st.floats(0.01, 0.125)), min_size=1, max_size=70
 )
@@ -66,38 +68,42 @@ def test_shares_by_hand() -> None:
     assert shares(*[(0, 1)] * 63, (7, 1)) == [round(1 / 64, 3)] * 64, "minima shrink"
 
 
-def _port(**fields: Any) -> Any:
-    return SimpleNamespace(
-        **{"bps": 1e9, "arriving_bps": 0.0, "until_ns": 0, "interval_ns": 0, "open_flows": 1} | fields
-    )
+def _port(arrived_bytes: float = 0.0, **fields: Any) -> Any:
+    return SimpleNamespace(**{"bps": 1e9, "open_flows": 1} | fields, arrived_bytes=round(arrived_bytes))
+
+
+def _wishes(demand: Demand, shares_of_port: Sequence[float], first_tick: int = 0) -> list[float]:
+    """Of ticks in which such shares of the port came."""
+    found, come = [], 0.0
+    for tick, share in enumerate(shares_of_port):
+        come += share * 1e9 / 8 * TICK_SECONDS
+        found.append(demand.wish(_port(come), (first_tick + tick) * TICK_NS))
+    return found
 
 
 def test_what_senders_do_not_use_is_left_to_others() -> None:
     demand = Demand()
     assert demand.wish(_port(open_flows=0), 0) == 0
     assert demand.wish(_port(bps=0), 0) == 1, "nobody knows the port's rate"
-    slow = _port(arriving_bps=1e8)
-    found = [demand.wish(slow, 0) for _ in range(IDLE_TICKS + 2)]
-    assert found == [1.0] * (IDLE_TICKS - 1) + [pytest.approx(MORE * 0.1)] * 3
-    demand.share = MORE * 0.1
-    assert demand.wish(_port(arriving_bps=1.3e8), 0) == 1, "they use what they get: they may want more"
-    demand.share = 1.0
-    late = [demand.wish(_port(arriving_bps=1e9), SILENT_NS + 1) for _ in range(IDLE_TICKS + 1)]
-    assert late[-1] == LEAST, "nothing has come for long"
+    found = _wishes(Demand(), [0.1] * 9)
+    assert found[:5] == [1.0] * 5, "for a window it may be about to begin"
+    assert found[6:] == [pytest.approx(MORE * 0.1)] * 3
     demand = Demand()
-    far = [demand.wish(_port(arriving_bps=1e9, interval_ns=SILENT_NS), SILENT_NS + 1) for _ in range(9)]
-    assert set(far) == {1}, "on a long way intervals are long"
+    assert _wishes(demand, [0.0] * 9)[-1] == LEAST
+    demand.share = LEAST
+    assert _wishes(demand, [LEAST] * 12, 9)[-1] == 1, "they use what they get: they may want more"
+    assert set(_wishes(Demand(), [0, 0, 0, 4] * 9)) == {1}, "few large datagrams are no pause"
 
 
 def test_a_light_job_that_goes_first_leaves_the_rest_to_others(tmp_path: Path) -> None:
     """Whatever its traffic jitters."""
     random = np.random.default_rng(1)
     light, heavy, ticks = (_seat(tmp_path / "port", 7), Demand()), _seat(tmp_path / "port"), list[float]()
+    come = 0.0
     for tick in range(300):
-        now_ns = SECOND + tick * 10_000_000
-        coming = min(light[1].share, 0.3 * random.uniform(0.95, 1.05))
-        wish = light[1].wish(_port(arriving_bps=coming * 1e9, until_ns=now_ns), now_ns)
-        light[1].share = light[0].share(wish, now_ns)
+        now_ns = SECOND + tick * TICK_NS
+        come += min(light[1].share, 0.3 * random.uniform(0.9, 1.1)) * 1e9 / 8 * TICK_SECONDS
+        light[1].share = light[0].share(light[1].wish(_port(come), now_ns), now_ns)
         ticks.append(heavy.share(1.0, now_ns))
     assert fmean(ticks[20:]) > 0.55
     light[0].close()

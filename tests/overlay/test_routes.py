@@ -183,6 +183,16 @@ def test_how_long_exchanges_take() -> None:
     assert late.seconds - two.seconds == pytest.approx(0.4, abs=0.1), "two links up, two down"
 
 
+def test_pieces_follow_each_other_without_waiting_for_delays() -> None:
+    pytest.importorskip("numba")
+    overlay = seated(one_switch(5, 1.0), 4, 1)
+    for policy in ("star", "tree"):
+        routes = route(overlay, policy, {}, EXCHANGE)
+        seconds = [simulate_routes(overlay, routes, Exchange(GBIT, pieces)).seconds for pieces in (1, 8)]
+        assert seconds[1] <= seconds[0] * 1.01
+        assert seconds[1] > 4.0 * routes.depth, "two links up and two down, for each hop"
+
+
 def test_the_best_tree_depends_on_the_network() -> None:
     pytest.importorskip("numba")
     narrow = route(pod(oversubscription=4.0), "tree", {"in_degree": "auto"}, EXCHANGE)

