@@ -13,17 +13,19 @@ from mltswitch.overlay.routes import Routes
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def named_value(option: str, text: str) -> tuple[str, Any]:
-    """`NAME=VALUE`, the value as YAML has it; raises UserInputError naming the option."""
-    name, sign, value = text.partition("=")
-    if not name or not sign:
-        raise UserInputError(f"{text!r:.60}", where=option, expected="NAME=VALUE")
-    return name, parse_yaml(value, where=f"{option} {name}")
-
-
 def named_values(option: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Of an option that may be given several times."""
-    return dict(named_value(option, text) for text in texts)
+    """Of an option that may be given several times, each `NAME=VALUE` with the value as YAML has it.
+
+    Raises UserInputError naming the option, also for a name that is given twice.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, sign, value = text.partition("=")
+        if not name or not sign or name in found:
+            expected = "NAME=VALUE, each name once"
+            raise UserInputError(f"{text!r:.60}", where=option, expected=expected)
+        found[name] = parse_yaml(value, where=f"{option} {name}")
+    return found
 
 
 def topology_options(command: Command) -> Command:

@@ -30,6 +30,7 @@ HIGHEST: Final = 7
 SEATS: Final = 64
 """Agents of a host that share a port."""
 TICK_SECONDS: Final = 0.01
+MINIMUM_SHARE: Final = 0.05
 SILENT_NS: Final = 60_000_000
 """After which an agent has no part of the port any more."""
 WINDOW_NS: Final = 50_000_000
@@ -44,7 +45,9 @@ _MAGIC: Final = b"mltswitch/port/1"
 _SEAT: Final = struct.Struct("<QddB7x")
 """When it was written, by the monotonic clock; the share of the port that the agent can use, and the least
 that it keeps; its priority."""
+_WHOLE_BYTES: Final = len(_MAGIC) + SEATS * _SEAT.size
 _FLOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock`: kind, from where, first byte, bytes, process."""
 
 
 class PortShareSettings(BaseModel):
@@ -56,7 +59,7 @@ class PortShareSettings(BaseModel):
     """That all agents of the port name, best on a tmpfs; made where it is missing, for its owner alone."""
     priority: Annotated[int, Field(ge=0, le=HIGHEST, strict=True)] = 0
     """Of the job: the highest goes first."""
-    minimum_share: float = Field(default=0.05, gt=0, le=1 / 8)
+    minimum_share: float = Field(default=MINIMUM_SHARE, gt=0, le=1 / 8)
     """Of the port, that the job keeps whoever goes before it."""
 
 
@@ -65,7 +68,7 @@ class Wish(NamedTuple):
 
     priority: int
     share: float
-    minimum_share: float = 0.05
+    minimum_share: float = MINIMUM_SHARE
 
 
 def share_of(own: int, wishes: Sequence[Wish]) -> float:
@@ -97,7 +100,7 @@ class Demand:
 
     def __init__(self) -> None:
         self.share = 1.0
-        """That it may grant now."""
+        """Of the port, what the agent may grant now."""
         self._is_idle = False
         self._seen: deque[tuple[int, int, float]] = deque()
         """Times, bytes that had come until then, and what might be granted from then on."""
@@ -198,8 +201,9 @@ def _free_seat(file: int, path: Path) -> int:
         raise MachineError("is no regular file", where=str(path), expected="a file for port_share")
     if not _is_locked(file, 0, PATIENCE_SECONDS):  # whoever comes first makes it
         raise MachineError("is locked by another program", where=str(path))
-    head = os.pread(file, len(_MAGIC), 0)
-    if head.strip(b"\0") and head != _MAGIC:
+    head, is_short = os.pread(file, len(_MAGIC), 0), os.fstat(file).st_size <= _WHOLE_BYTES
+    is_new_or_cut = is_short and _MAGIC.startswith(head.rstrip(b"\0"))
+    if head != _MAGIC and not is_new_or_cut:
         problem = "is a file of something else"
         raise MachineError(problem, where=str(path), expected="a new name, or port_share's own file")
     _mend(file)
@@ -212,9 +216,8 @@ def _free_seat(file: int, path: Path) -> int:
 
 def _mend(file: int) -> None:
     """A new file, and one that somebody has cut, gets its head and its length."""
-    size = len(_MAGIC) + SEATS * _SEAT.size
-    if os.fstat(file).st_size < size:
-        os.ftruncate(file, size)
+    if os.fstat(file).st_size < _WHOLE_BYTES:
+        os.ftruncate(file, _WHOLE_BYTES)
     os.pwrite(file, _MAGIC, 0)
 
 

@@ -25,7 +25,7 @@ class OverlayNode(SparseDocument):
 
     name: Name
     rank: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """Of the job."""
+    """Number of the job's rank that runs here."""
     server: Annotated[int, Field(ge=0, strict=True)] | None = None
     """Number of the parameter server that runs here; a host may have a rank, too."""
     rack: Name | None = None

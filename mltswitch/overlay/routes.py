@@ -64,7 +64,7 @@ class Routes(BaseModel):
 
     schema_version: Literal["mltswitch/routes/v1"] = Field(default=ROUTES_SCHEMA, alias="schema")
     policy: str
-    """That has made them."""
+    """Name of the policy that has made the trees."""
     settings: dict[str, Any] = Field(default_factory=dict)
     overlay: str
     """`Overlay.sha256()` of the network that they are for."""

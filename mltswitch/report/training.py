@@ -37,12 +37,12 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A rung of a ladder."""
+    """One method of a ladder, with all that those before it have."""
 
     name: str
     seconds: float
     verdict: str
-    """A key of VERDICTS."""
+    """What it does beside the rung before, a key of VERDICTS: `pays`, say, or `gloo`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,11 +14,9 @@ from mltswitch.training.job import Job
 class FabricNetwork:
     """Takes the place of `Network`: flows pass the links of an overlay, one shortest way a pair (ECMP)."""
 
-    def __init__(
-        self, overlay: Overlay, share: float = 1.0, *, latency_seconds: float = 0.0, seed: int = 0
-    ) -> None:
+    def __init__(self, overlay: Overlay, share: float = 1.0, *, latency_seconds: float = 0.0) -> None:
         """All rates are that share of the overlay's; the latency of a way comes beside its links' delays."""
-        self.overlay, self._share, self._latency_seconds, self._seed = overlay, share, latency_seconds, seed
+        self.overlay, self._share, self._latency_seconds = overlay, share, latency_seconds
 
     def check(self, job: Job) -> None:
         """Raises UserInputError where the overlay's ranks and servers are not the job's."""
@@ -33,27 +31,26 @@ class FabricNetwork:
     def _ways(self) -> tuple[Any, Any]:
         graph = self.overlay.graph
         places = np.array([graph.number[node.name] for node in self.overlay.members], np.int64)
-        return graph.ways(np.repeat(places, len(places)), np.tile(places, len(places)), self._seed)
+        return graph.ways(np.repeat(places, len(places)), np.tile(places, len(places)))
 
     def way(self, source: int, target: int) -> tuple[Hashable, ...]:
-        """See `Wires`; raises MachineError without numba."""
+        """Numbers of the links from one node to another; raises MachineError without numba."""
         firsts, links = self._ways
         pair = source * len(self.overlay.members) + target
         return tuple(links[firsts[pair] : firsts[pair + 1]].tolist())
 
     def rate_bps(self, link: Any) -> float:
-        """See `Wires`."""
+        """Of a link by its number, as the job's share of the elements has it."""
         return float(self.overlay.graph.rates_bps[link]) * self._share
 
     def delay_seconds(self, source: int, target: int) -> float:
-        """See `Wires`."""
+        """Of all links from one node to another, and the latency of every way."""
         way = [*self.way(source, target)]
         return self._latency_seconds + float(self.overlay.graph.delays_seconds[way].sum())
 
     def scaled(self, share: float) -> Self:
         """See `Network`."""
-        latency_seconds, seed = self._latency_seconds, self._seed
-        return type(self)(self.overlay, self._share * share, latency_seconds=latency_seconds, seed=seed)
+        return type(self)(self.overlay, self._share * share, latency_seconds=self._latency_seconds)
 
     @property
     def link_bps(self) -> float:

@@ -100,7 +100,7 @@ class Pair:
     order: int
     """Those of a lower number are served before it."""
     links: tuple[Hashable, ...]
-    """That they pass."""
+    """Names of the links that each of these flows passes."""
     rate_bps: float = 0.0
     """Of each flow."""
     carried_bits: float = 0.0

@@ -80,7 +80,10 @@ def test_a_narrow_network_wants_trees(run: Run) -> None:
         (["plan", "fat-tree:4", "--ranks", "17"], "ranks: 17 (expected at most 16, one a host)"),
         (["plan", "fat-tree:4", "--policy", "ring"], "policy: 'ring' is unknown (expected star, tree)"),
         (["plan", "fat-tree:4", "--setting", "in_degree=0"], "tree.in_degree: 0: must be a whole number"),
-        (["plan", "fat-tree:4", "--setting", "in_degree"], "--setting: 'in_degree' (expected NAME=VALUE)"),
+        (
+            ["plan", "fat-tree:4", "--setting", "in_degree"],
+            "--setting: 'in_degree' (expected NAME=VALUE, each name once)",
+        ),
         (["plan", "fat-tree:4", "-o", "/nowhere/x"], "/nowhere/x: cannot be written"),
         (["plan", "nothing.yaml"], "nothing.yaml: cannot be read"),
         (["compare", "fat-tree:4", "--size", "1MB", "--model", "vgg16"], "--size: goes without --model"),

@@ -155,9 +155,8 @@ def test_a_child_keeps_no_seat(tmp_path: Path) -> None:
         signal.pause()
     try:
         parent.close()
-        other = _seat(tmp_path / "port")
-        assert other._seat == 0
-        other.close()
+        for seat in [_seat(tmp_path / "port") for _ in range(SEATS)]:
+            seat.close()
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
@@ -197,11 +196,13 @@ def test_a_killed_agent_is_soon_out_of_it(tmp_path: Path) -> None:
     low.close()
 
 
-@pytest.mark.parametrize("kind", ["other", "folder", "link", "nowhere"])
+@pytest.mark.parametrize("kind", ["other", "zeros", "folder", "link", "nowhere"])
 def test_a_file_that_cannot_be_one(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "port"
     if kind == "other":
         path.write_text("a file of somebody's")
+    elif kind == "zeros":
+        path.write_bytes(bytes(1 << 20))
     elif kind == "folder":
         path.mkdir()
     elif kind == "link":
@@ -212,6 +213,8 @@ def test_a_file_that_cannot_be_one(tmp_path: Path, kind: str) -> None:
         _seat(path)
     if kind == "other":
         assert path.read_text() == "a file of somebody's"
+    if kind == "zeros":
+        assert path.read_bytes() == bytes(1 << 20)
 
 
 def test_an_agent_without_a_seat_does_not_open(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from mltswitch.overlay.routes import Routes, Tree, rows_of
 
 ENTRY_POINT_GROUP: Final = "mltswitch.routes"
 MOST_PARENTS: Final = 4_000_000
-"""Of all trees of a job."""
+"""Ranks of all trees of a job together: more take too much memory."""
 
 
 class Policy(Protocol):

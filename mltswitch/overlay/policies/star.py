@@ -12,7 +12,7 @@ from mltswitch.overlay.trees import star
 
 
 class StarSettings(BaseModel):
-    """There are none."""
+    """A star has no settings: any is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
