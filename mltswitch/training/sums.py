@@ -3,7 +3,6 @@
 Posts for a carrier, results and losses collect in lists, which whoever owns the sums takes out.
 """
 
-import heapq
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from mltswitch.training.axes import (
 from mltswitch.training.job import Divisor, Job
 from mltswitch.training.optimizer import Parameters
 from mltswitch.training.shortening import round_to_short
+from mltswitch.training.windows import Window
 
 EPOCHS: Final = 256
 """Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
@@ -117,46 +117,6 @@ class _Work:
     """Steps that a carrier has."""
 
 
-class _Window:
-    """Partial sums of one peer: memory is posted for so many that follow the first that has not come.
-
-    All nodes count pieces of a step in the same order, the last one first as backward passes make them: so
-    the first piece of all that are open is in every window that it has to pass, and always gets on.
-    """
-
-    def __init__(self, pieces: list[int], size: int) -> None:
-        self._place = {piece: place for place, piece in enumerate(sorted(pieces, reverse=True))}
-        self._size = size
-        self._first = 0
-        self._over: set[int] = set()
-        """Those beyond the first one that are over."""
-        self._beyond: list[tuple[int, int, _Work]] = []
-        """A heap: what is to be received, but not yet."""
-
-    def _turn_of(self, total: Sum) -> int:
-        return total.number * len(self._place) + self._place[total.piece]
-
-    def takes(self, work: _Work, number: int) -> bool:
-        """Whether a receive may begin; else it is kept until it may."""
-        turn = self._turn_of(work.of)
-        if turn < self._first + self._size:
-            return True
-        heapq.heappush(self._beyond, (turn, number, work))
-        return False
-
-    def ended(self, total: Sum) -> list[tuple[_Work, int]]:
-        """Its memory is free: receives that may begin now."""
-        self._over.add(self._turn_of(total))
-        while self._first in self._over:
-            self._over.remove(self._first)
-            self._first += 1
-        found = []
-        while self._beyond and self._beyond[0][0] < self._first + self._size:
-            _, number, work = heapq.heappop(self._beyond)
-            found.append((work, number))
-        return found
-
-
 class Sums:
     """All open sums at a node.
 
@@ -206,7 +166,7 @@ class Sums:
         """Of that, what is in use, and the receives that wait for it."""
         self._free: defaultdict[int, list[Elements]] = defaultdict(list)
         """Memory for sums, by its elements."""
-        self._windows: dict[int, _Window] = {}
+        self._windows: dict[int, Window[tuple[_Work, int]]] = {}
         """By peer, where its partial sums have less memory than all pieces."""
         self._pieces: Final = (*job.pieces, job.whole_ballot)
         self._parameters = parameters
@@ -306,9 +266,9 @@ class Sums:
             for step in self._plan(Sum(piece, 0)).steps:
                 if step.action is Action.RECEIVE and not step.is_result:
                     pieces[step.peer].append(piece)
-        self._windows = {peer: _Window(found, size) for peer, found in pieces.items() if peer is not None}
+        self._windows = {peer: Window(found, size) for peer, found in pieces.items() if peer is not None}
 
-    def _window(self, piece: int, peer: int) -> _Window | None:
+    def _window(self, piece: int, peer: int) -> Window[tuple[_Work, int]] | None:
         """Of a peer's pieces; a ballot goes beside them."""
         return self._windows.get(peer) if piece < len(self.job.pieces) else None
 
@@ -363,7 +323,7 @@ class Sums:
             case Action.RECEIVE:
                 assert step.peer is not None  # noqa: S101
                 window = self._window(work.of.piece, step.peer)
-                if window is None or window.takes(work, number):
+                if window is None or window.takes(work.of, (work, number)):
                     self._borrow(work, number, step.peer)
             case Action.ADD:
                 self._add(work, step, now_ns)
