@@ -9,7 +9,14 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, as_completed
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager
 from decimal import Decimal, DecimalException
 from pathlib import Path
@@ -25,6 +32,8 @@ MOST_VALUES: Final = 1000
 MOST_CELLS: Final = 100_000
 JOURNAL_SUFFIX: Final = ".cells.jsonl"
 JOURNAL_SCHEMA: Final = "mltswitch/sweep-journal/v1"
+TURN_SECONDS: Final = 0.2
+"""Of waiting for cells: a signal just before a wait begins does not end it, and is heard after it."""
 DASK_PATIENCE: Final = "10s"
 """How long a Dask scheduler may take to answer."""
 
@@ -165,10 +174,13 @@ def run_cells(
             advance()
         return
     futures = {pool.submit(evaluate, cell): cell for cell in missing}
+    pending = set(futures)
     try:
-        for future in as_completed(futures):
-            journal.add(futures[future], future.result())
-            advance()
+        while pending:
+            done, pending = wait(pending, TURN_SECONDS, FIRST_COMPLETED)
+            for future in done:
+                journal.add(futures[future], future.result())
+                advance()
     except (BrokenExecutor, CancelledError):
         raise MachineError(
             "a process of the sweep ended", hint="run it again to go on, with fewer --processes"

@@ -140,14 +140,17 @@ class Exchange(ABC):
 
     def run(self, **more: Any) -> None:
         """All of it, by an agent that is given `more`; prints what came of it, and raises the first error."""
-        # SIGTERM ends as an error does: peers are told, no part of a file stays, the last line says why.
-        told: list[int] = []
+        # A signal ends as an error does: peers are told, no part of a file stays, the last line says why.
+        told: list[BaseException] = []
 
         def end(number: int, _frame: object) -> NoReturn:
-            told.append(number)
-            raise SystemExit(SIGNAL_EXIT_CODE + number)
+            is_interrupt = number == signal.SIGINT
+            told.append(KeyboardInterrupt() if is_interrupt else SystemExit(SIGNAL_EXIT_CODE + number))
+            raise told[-1]
 
-        before = signal.signal(signal.SIGTERM, end)
+        is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as of what a shell does behind
+        numbers = (signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, end) for number in numbers}
         try:
             with ExitStack() as stack:
                 self.agent = self._opened(stack, **more)
@@ -160,7 +163,7 @@ class Exchange(ABC):
                     self.end()
         except BaseException as caught:
             # whatever a library has made of it, where it fell into that
-            ending = SystemExit(SIGNAL_EXIT_CODE + told[0]) if told else caught
+            ending = told[0] if told else caught
             if not isinstance(ending, MltswitchError | KeyboardInterrupt | SystemExit):
                 raise
             for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
@@ -173,7 +176,8 @@ class Exchange(ABC):
                 last_words("mltswitch: told to end (SIGTERM)")
             raise ending from None
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number in numbers:
+                signal.signal(number, before[number])
         failed = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
         first = min(failed, key=lambda entry: entry.round).error if failed else None
         self._print(first)

@@ -279,6 +279,6 @@ class Agent:
     def _wait(self, is_so: Callable[[], bool], timeout_seconds: float) -> None:
         self.engine.check_wait()
         with self.engine.changed:
-            self.engine.changed.wait_for(lambda: is_so() or self.engine.is_closed, timeout_seconds)
+            self.engine.wait_for_change(lambda: is_so() or self.engine.is_closed, timeout_seconds)
         if self.engine.is_closed:
             raise PeerUnreachableError("the agent is closed")

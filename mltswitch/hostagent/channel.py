@@ -26,6 +26,7 @@ from mltswitch.hostagent.transport.description import (
     transport_named,
     transports,
 )
+from mltswitch.hostagent.waiting import LONGEST_SECONDS
 from mltswitch.wire import CS6, CS7, ElementType
 
 if TYPE_CHECKING:
@@ -251,7 +252,7 @@ class Channel:
                     raise DeadlineExceededError(
                         f"has sent no message within {timeout_seconds:g} s", peer=peer
                     )
-                engine.changed.wait(max(0.0, until - time.monotonic()))
+                engine.changed.wait(min(LONGEST_SECONDS, max(0.0, until - time.monotonic())))
         return message
 
     def set_rate(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence, Set
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -45,6 +46,7 @@ from mltswitch.hostagent.telemetry.events import (
     Warned,
 )
 from mltswitch.hostagent.transport.description import Connection, TransportEngine, transport_named
+from mltswitch.hostagent.waiting import wait_in_slices
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.config import AgentConfig
@@ -124,10 +126,10 @@ class Engine:
         if future is None:
             raise CancelledError("the agent is closed")
         try:
-            return future.result(timeout_seconds)
-        except TimeoutError:
-            future.cancel()
-            raise DeadlineExceededError(f"no answer within {timeout_seconds:g} s") from None
+            if not wait_in_slices(lambda left: wait_for_futures([future], left).done, timeout_seconds):
+                future.cancel()
+                raise DeadlineExceededError(f"no answer within {timeout_seconds:g} s")
+            return future.result()
         except FutureCancelledError:
             raise CancelledError("the agent is closed") from None
 
@@ -135,6 +137,10 @@ class Engine:
         """In the engine's thread; nothing happens once the agent is closed."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(call)
+
+    def wait_for_change(self, is_so: Callable[[], bool], timeout_seconds: float) -> bool:
+        """Whether it became so in time; who calls this holds `changed`."""
+        return wait_in_slices(partial(self.changed.wait_for, is_so), timeout_seconds)
 
     def check_wait(self) -> None:
         """Raises where this thread must not wait."""
@@ -159,7 +165,7 @@ class Engine:
             return found
         self.check_wait()
         with self.changed:
-            self.changed.wait_for(
+            self.wait_for_change(
                 lambda: (peer, channel) in self.connections or peer not in self.sessions, timeout_seconds
             )
             if (peer, channel) in self.connections:

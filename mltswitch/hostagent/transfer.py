@@ -4,6 +4,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from mltswitch.hostagent.transport.description import (
     Ticket,
     TransferStatistics,
 )
+from mltswitch.hostagent.waiting import LONGEST_SECONDS
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.agent import Agent
@@ -33,13 +35,18 @@ class CompletionQueue:
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
         """The next one; None where none came in time, or none will come any more."""
-        try:
-            found = self._entries.get(timeout_seconds > 0, max(0.0, timeout_seconds))
-        except queue.Empty:
-            return None
-        if found is None:
-            self._entries.put(None)  # for others who wait
-        return found
+        until = time.monotonic() + timeout_seconds
+        while True:
+            left = until - time.monotonic() if timeout_seconds > 0 else 0.0
+            try:
+                found = self._entries.get(left > 0, min(LONGEST_SECONDS, max(0.0, left)))
+            except queue.Empty:
+                if left <= 0:
+                    return None
+                continue
+            if found is None:
+                self._entries.put(None)  # for others who wait
+            return found
 
     def add(self, completion: Completion) -> None:
         """For the agent."""

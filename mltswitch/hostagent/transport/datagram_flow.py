@@ -1,7 +1,6 @@
 """One peer on one channel over datagrams: posts become transfers of the data plane, results the agent's."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -39,6 +38,7 @@ from mltswitch.hostagent.transport.description import (
     StopRule,
     TransferStatistics,
 )
+from mltswitch.hostagent.waiting import wait_in_slices
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.transport.datagram_engine import DatagramEngine
@@ -47,8 +47,6 @@ ECT: Final = 2
 """ECT(0) in the DSCP/ECN byte: ECN-capable, which is what important means."""
 SAMPLE_NS: Final = 1_000_000
 """Between two samples for a controller of the user's, at least."""
-LONGEST_WAIT_NS: Final = 200_000_000
-"""In C, between two looks at whether the user has interrupted."""
 _CODES: Final[dict[str, int]] = {
     "all": lib.MLT_ALL_IMPORTANT,
     "none": lib.MLT_NONE_IMPORTANT,
@@ -325,16 +323,12 @@ class _Ticket:
         self._number = number
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        # in C, and in slices, so that the user can interrupt
-        until = None if timeout_seconds is None else time.monotonic_ns() + round(timeout_seconds * 1e9)
-        with suppress(DataPlaneError):  # another thread has taken the outcome meanwhile
-            while True:
-                left = LONGEST_WAIT_NS if until is None else max(0, until - time.monotonic_ns())
-                if self._plane.is_done(self._number, min(left, LONGEST_WAIT_NS)):
-                    return True
-                if not left:
-                    return False
-        return True
+        try:  # in C
+            return wait_in_slices(
+                lambda left: self._plane.is_done(self._number, round(left * 1e9)), timeout_seconds
+            )
+        except DataPlaneError:  # another thread has taken the outcome meanwhile
+            return True
 
     def notify(self, callback: Callable[[], object]) -> None:
         plane = self._connection.engine.plane

@@ -9,6 +9,7 @@ import socket
 from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from mltswitch.hostagent.streams import set_up
 from mltswitch.hostagent.transport import description as api
 from mltswitch.hostagent.transport.description import Receive, Send
 from mltswitch.hostagent.transport.tcp_frames import CHUNK, GIVEN_UP, MOST_CHUNKS, WHOLE, TcpSettings
+from mltswitch.hostagent.waiting import wait_in_slices
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.transport.tcp import _Connection
@@ -60,9 +62,10 @@ class _Ticket:
         self._completion: Future[api.Completion] = Future()
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        with suppress(TimeoutError):
-            self._completion.result(timeout_seconds)
-        return self._completion.done()
+        mine = self._completion
+        return mine.done() or wait_in_slices(
+            lambda left: wait_for_futures([mine], left).done, timeout_seconds
+        )
 
     def notify(self, callback: Callable[[], object]) -> None:
         self._completion.add_done_callback(lambda _: self._connection.soon(callback))

@@ -17,6 +17,8 @@ from mltswitch.lab.emulators import (
 )
 from mltswitch.lab.emulators.sonic_defaults import BOXES
 
+TURN_SECONDS: Final = 0.5
+"""Of waiting: a signal just before a wait begins does not end it, and is heard after it."""
 _MODELS: Final[Mapping[str, Mapping[str, Mapping[str, str]]]] = {
     "cumulus": {name: {"model": f"M{name.upper()}"} for name in ("sn2100", "sn2700", "sn3700")},
     "eos": {
@@ -99,7 +101,8 @@ def main(words: list[str] | None = None) -> int:
         with _server(_arguments(words)) as server:
             sys.stdout.write(f"{server.device.name} listens on {server.address}:{server.port}\n")
             sys.stdout.flush()
-            finished.wait()
+            while not finished.wait(TURN_SECONDS):
+                pass
     except MltswitchError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
