@@ -201,8 +201,10 @@ def play(case: Scenario) -> tuple[Report, int]:
     zeros = np.zeros(case.job.elements, case.job.element_type)
     virtual = VirtualJob(case.job, case.network, loss_ratio=case.loss_ratio, seed=case.seed, parameters=zeros)
     fault, early = case.fault, list[tuple[int, int]]()
-    if fault is not None and fault.kind in {"kill", "cut"}:
-        (virtual.kill if fault.kind == "kill" else virtual.cut)(fault.node, fault.at_seconds)
+    if fault is not None and fault.kind == "kill":
+        virtual.kill(fault.node, fault.at_seconds)
+    if fault is not None and fault.kind == "cut":
+        virtual.cut([fault.node], fault.at_seconds)
     if fault is not None and fault.kind == "mismatch":
         changes: dict[str, Any] = {fault.part: _changes(case.job)[fault.part]}
         virtual.nodes[fault.node] = Node(replace(case.job, **changes), fault.node, zeros)

@@ -1,7 +1,7 @@
 """Trees over the ranks of a job, by which sums go up and results go down."""
 
 import heapq
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Final, TypeVar
 
@@ -114,3 +114,26 @@ def children_of(parents: Mapping[Node, Node]) -> dict[Node, list[Node]]:
     for child, parent in parents.items():
         found.setdefault(parent, []).append(child)
     return found
+
+
+def without(root: Node, parents: Mapping[Node, Node], gone: Container[Node]) -> dict[Node, Node]:
+    """Parents of those that are left: children of one that is gone go to its nearest ancestor that is left.
+
+    Args:
+        root: of the tree; it is left.
+        parents: of all others.
+        gone: nodes that are not there any more.
+    """
+    found: dict[Node, Node] = {}
+    for node in parents:
+        if node not in gone:
+            parent = parents[node]
+            while parent in gone and parent != root:
+                parent = parents[parent]
+            found[node] = parent
+    return found
+
+
+def rooted_at(root: Node, old: Node, parents: Mapping[Node, Node]) -> dict[Node, Node]:
+    """The same tree where one of its nodes takes the place of the root `old`, which leaves it."""
+    return {node: root if parent == old else parent for node, parent in parents.items() if node != root}

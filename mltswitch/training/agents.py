@@ -341,7 +341,8 @@ class AgentNode:
             self._end()
 
     def _turn(self) -> None:
-        is_talking = self._is_leaving or not self.node.has_met_all or self.node.is_asking
+        node = self.node
+        is_talking = self._is_leaving or not node.has_met_all or node.is_asking or node.is_stopping
         pause = MEETING_TURN_SECONDS if is_talking or self._unexplained else self._pause
         if time.monotonic() - self._listened_seconds > pause:
             self._listened_seconds = time.monotonic()
@@ -383,7 +384,7 @@ class AgentNode:
                     _log.warning("%s, step %d: gradients with NaN or infinity are passed on", name, step)
 
     def _cross(self, crossing: Crossing, now_ns: int) -> None:
-        if crossing.error is None:
+        if crossing.error is None or crossing.is_withdrawn or self.node.is_stopping:
             self.node.crossed(crossing, now_ns)
             return
         self._listen(crossing.key[1])
@@ -409,6 +410,7 @@ class AgentNode:
 
     def _do(self) -> None:
         """What the node wants done; a post that cannot begin ends at once."""
+        self._carrier.withdraw(self.node.take_withdrawals())
         while self.node.error is None and (posts := self.node.take_posts()):
             self._carrier.post(posts)
             failed, self._carrier.failed = self._carrier.failed, []
@@ -448,7 +450,8 @@ class AgentNode:
         """What a node has said; also the last words of one that has left."""
         with suppress(AgentError):  # there is no more; that it is gone is told as an event
             while True:
-                self.node.told(number, self._carrier.channel.receive_message(self._names[number], 0.0))
+                word = self._carrier.channel.receive_message(self._names[number], 0.0)
+                self.node.told(number, word, time.monotonic_ns())
 
     def _end(self) -> None:
         """The job is over here: whoever waits hears why, and so do all others."""

@@ -3,7 +3,7 @@
 Nothing behind them knows a socket, a clock, a thread or torch; time is an argument.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +154,11 @@ class Keeper(Protocol):
         """Sums that can be pushed by now although nobody has pushed; asked now and then."""
 
     def gone(self, rank: int) -> list[Sum]:
-        """A rank pushes no more, and the job goes on: the sums whose results go out now."""
+        """A rank pushes no more, and the job goes on: the sums whose results go out now.
+
+        Where the synchronization `repairs`, servers are told of, too, and no push is in any sum now that is
+        not out: all push anew.
+        """
 
 
 class Synchronization(Protocol):
@@ -164,6 +168,7 @@ class Synchronization(Protocol):
     needs: Needs
     votes: bool
     """Whether ranks exchange a ballot in every step."""
+    # `repairs`, where it has that and it is true: sums of all ranks may begin anew without one that is gone
 
     def of(self, job: Job) -> "Synchronization":
         """The one that the settings of a job make of it; raises UserInputError for what they cannot be."""
@@ -260,11 +265,23 @@ class Topology(Protocol):
         """For one exchange of the whole model, computing left out."""
 
 
+@runtime_checkable
+class Repairable(Protocol):
+    """A topology that has one for those that are left when nodes are gone."""
+
+    def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Topology:
+        """The same for the same arguments at all nodes; `is_star`: of one hop, for faults are frequent."""
+
+
 class Direction(StrEnum):
     """Which end of a crossing a post is."""
 
     SEND = "send"
     RECEIVE = "receive"
+
+
+Key = tuple[Direction, int, int, int]
+"""Of a post: its direction, the node at the other end, tensor and round number."""
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that makes each of them three times as dear
@@ -288,7 +305,7 @@ class Post:
     """It crosses as the job's wire type, at both ends. What a root sends has been rounded to it."""
 
     @property
-    def key(self) -> tuple[Direction, int, int, int]:
+    def key(self) -> Key:
         """What tells open posts of one carrier apart."""
         return self.direction, self.peer, self.tensor, self.round_number
 
@@ -297,12 +314,14 @@ class Post:
 class Crossing:
     """A post has ended."""
 
-    key: tuple[Direction, int, int, int]
+    key: Key
     missing: tuple[Range, ...] = ()
     """Elements that a receive is without, in order."""
     error: Exception | None = None
     is_cut: bool = False
     """Whether what is missing was no longer waited for; else the network has lost it."""
+    is_withdrawn: bool = False
+    """Whether either end has withdrawn it, which is an error, too."""
 
 
 class Carrier(Protocol):
@@ -310,6 +329,9 @@ class Carrier(Protocol):
 
     def post(self, posts: Sequence[Post]) -> None:
         """Begin all of them; each ends with one `Crossing`."""
+
+    def withdraw(self, keys: Iterable[Key]) -> None:
+        """End these soon, at both ends, with no more of them in anybody's memory; each has its `Crossing`."""
 
     def abort(self, reason: str) -> None:
         """The node gives up: tell all others why."""
@@ -362,9 +384,10 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
     if needs.lone_pushes and job.wire_type is not None:
         problem = f"{job.wire_type}: under {job.synchronization} parameters travel, too"
         raise UserInputError(problem, where="wire_type", expected=job.element_type)
-    if job.continues and not (needs.lone_pushes and job.servers):
+    if job.continues and not (job.servers if needs.lone_pushes else may_repair(synchronization, topology)):
         problem = f"{both}: nobody can go on without a rank"
-        raise UserInputError(problem, where="continues", expected="asp, ssp or r2sp, with servers")
+        expected = "bsp over star or tree, or asp, ssp or r2sp with servers"
+        raise UserInputError(problem, where="continues", expected=expected)
     if job.divisor is Divisor.ARRIVED and needs.lone_pushes:
         problem = f"{job.synchronization} has no sum of which to count the ranks"
         raise UserInputError(problem, where="divisor", expected="ranks")
@@ -372,6 +395,11 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
         problem = f"{job.topology} does not know how many ranks' gradients are in a sum"
         raise UserInputError(problem, where="divisor", expected="ranks")
     return synchronization, topology
+
+
+def may_repair(synchronization: Synchronization, topology: Topology) -> bool:
+    """Whether sums of all ranks can go on without some of them."""
+    return getattr(synchronization, "repairs", False) and isinstance(topology, Repairable)
 
 
 Settings = TypeVar("Settings", bound=BaseModel)

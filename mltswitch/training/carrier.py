@@ -1,7 +1,7 @@
 """The carrier over a host agent: posts of a node become sends and receives of its channel `training`."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mltswitch.hostagent import (
     Agent,
     AgentError,
+    CancelledError,
     Channel,
     Completion,
     CompletionQueue,
@@ -17,9 +18,10 @@ from mltswitch.hostagent import (
     Gather,
     ReceiveRequest,
     SendRequest,
+    Transfer,
 )
 from mltswitch.hostagent.channel import MOST_PRIORITY
-from mltswitch.training.axes import Crossing, Direction, Elements, Needs, Post, Stage, axes_of
+from mltswitch.training.axes import Crossing, Direction, Elements, Key, Needs, Post, Stage, axes_of
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.shortening import lengthen, shortened
@@ -28,6 +30,7 @@ from mltswitch.training.sums import EPOCHS
 CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
+WITHDRAWN: Final = "withdrawn after a fault"
 LAYERS: Final = 1 << 16
 AGES: Final = 1 << 14
 """Numbers of sums begin anew, which at most one step in so many notices."""
@@ -49,7 +52,9 @@ class AgentCarrier:
         """Posts that could not begin."""
         self._gathers: dict[int, Gather] = {}
         """Of the last rounds, where the transport closes early."""
-        self._short: dict[tuple[Direction, int, int, int], tuple[NDArray[np.uint16], Elements]] = {}
+        self._open: dict[Key, Transfer] = {}
+        """Those that may be withdrawn."""
+        self._short: dict[Key, tuple[NDArray[np.uint16], Elements]] = {}
         """Receives that cross as bfloat16: what comes, and where it belongs."""
         kind = axes_of(job)[0]
         self._is_alone = kind.needs != Needs()
@@ -66,13 +71,21 @@ class AgentCarrier:
             name = self._names[peer]
             try:
                 if direction is Direction.SEND:
-                    self.channel.post_sends(name, [*map(self._send, group)], self._inbox)
+                    begun = self.channel.post_sends(name, [*map(self._send, group)], self._inbox)
                 else:
-                    self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
+                    begun = self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
+                if self._job.continues:
+                    self._open.update(zip((post.key for post in group), begun, strict=True))
             except AgentError as error:
                 for post in group:
                     self._short.pop(post.key, None)
                     self.failed.append(Crossing(post.key, error=error))
+
+    def withdraw(self, keys: Iterable[Key]) -> None:
+        """Cancel transfers; each ends soon, where it has not, and both ends hear why."""
+        for key in keys:
+            if key in self._open:
+                self._open[key].cancel(WITHDRAWN)
 
     def abort(self, reason: str) -> None:
         """Say goodbye to all others, with the reason."""
@@ -85,12 +98,14 @@ class AgentCarrier:
         direction = Direction(completion.direction.value)
         peer = self._numbers[completion.peer]
         key = (direction, peer, completion.tensor, completion.round_number)
+        self._open.pop(key, None)
         error: Exception | None = completion.error
         if isinstance(error, DeadlineExceededError):
             error = NodeLateError(str(error), where=self._job.node_name(peer))
         came = self._short.pop(key, None)
         if direction is Direction.SEND or error is not None:
-            return Crossing(key, error=error)
+            is_withdrawn = isinstance(error, CancelledError) and WITHDRAWN in error.what
+            return Crossing(key, error=error, is_withdrawn=is_withdrawn)
         if came is not None:
             lengthen(*came)
         said = completion.statistics

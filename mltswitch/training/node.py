@@ -13,7 +13,18 @@ import numpy as np
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
-from mltswitch.training.axes import Crossing, Elements, Exchange, Needs, Post, Stage, Sum, axes_of
+from mltswitch.training.axes import (
+    Crossing,
+    Elements,
+    Exchange,
+    Key,
+    Needs,
+    Post,
+    Repairable,
+    Stage,
+    Sum,
+    axes_of,
+)
 from mltswitch.training.errors import (
     JobMismatchError,
     NodeLateError,
@@ -26,6 +37,7 @@ from mltswitch.training.job import Job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.optimizer import Parameters, check_rule
 from mltswitch.training.sums import MOST_STEPS, Loss, Sums
+from mltswitch.training.views import State, Views
 from mltswitch.units import NANOSECONDS
 
 ASKING_SECONDS: Final = 3.0
@@ -103,6 +115,10 @@ class Node:
         """Nodes that need no more of this job; what then becomes of them is no fault."""
         self.gone: Final[set[int]] = set()
         """Ranks without which the job goes on."""
+        self._topology = topology
+        self._views = Views(job, number) if job.continues and not self.counts_alone else None
+        """Where sums of all ranks go on without some."""
+        self._withdrawals: list[Key] = []
         self._left_out: Final = LeftOut(job)
         self._reports: list[GradientsLeftOut] = []
         self._given = self._seen = 0
@@ -203,11 +219,22 @@ class Node:
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
         """A post has ended."""
+        if self._views is not None and (self.is_stopping or crossing.is_withdrawn):
+            self._sums.ended(crossing.key)
+            self._say_results(now_ns)
+            return
         if crossing.error is not None and crossing.key[1] in self._left and self.is_idle:
             return  # memory for a push that will not come
         if self._sums.is_ignored(crossing):
             return
-        if crossing.error is not None and self._goes_on_without(crossing.key[1], str(crossing.error), now_ns):
+        is_late = self._views is not None and isinstance(crossing.error, TrainingError)
+        if (
+            crossing.error is not None
+            and not is_late
+            and self._goes_on_without(crossing.key[1], str(crossing.error), now_ns)
+        ):
+            self._sums.ended(crossing.key)
+            self._say_results(now_ns)
             return
         if crossing.error is None:
             self._sums.crossed(crossing, now_ns)
@@ -224,8 +251,10 @@ class Node:
         self._words.append(json.dumps({"groups": [*groups]}).encode())
         self._change_options(groups)
 
-    def told(self, peer: int, word: bytes) -> None:
+    def told(self, peer: int, word: bytes, now_ns: int) -> None:
         """Another node says something that `take_words` gave there."""
+        if self._views is not None and peer in self.gone:
+            return
         try:
             said = json.loads(word)
             if "job" in said:
@@ -236,6 +265,9 @@ class Node:
                 self._tell_left_out(int(said["report"]))
             elif "without" in said:
                 self._hear_left_out(peer, said["without"])
+            elif "lost" in said and self._views is not None:
+                self._lose(self._views.heard(peer, said), now_ns)
+                self._install(now_ns)
             elif "groups" in said:
                 self._change_options(said["groups"])
             elif "given" in said:
@@ -262,6 +294,9 @@ class Node:
         """
         if self.has_met_all:
             self._sums.turn(now_ns)
+        if self.is_stopping:
+            self._await_view(now_ns)
+            return
         if self._differ is not None and self._sums.is_over(self._differ[0]):
             self.fail(self._differ[1])
         oldest = next(iter(self._sums.begun.items()), None)
@@ -313,6 +348,11 @@ class Node:
         posts, self._sums.posts = self._sums.posts, []
         return posts
 
+    def take_withdrawals(self) -> list[Key]:
+        """Posts that the carrier is to withdraw."""
+        withdrawals, self._withdrawals = self._withdrawals, []
+        return withdrawals
+
     def take_words(self) -> list[bytes]:
         """To be told to every other node."""
         words, self._words = self._words, []
@@ -353,6 +393,16 @@ class Node:
     def goodbye(self) -> str:
         """Why the job is over here, as `lost` of the other nodes understands it."""
         return "" if self.error is None else goodbye_of(self.error)
+
+    @property
+    def agreed(self) -> frozenset[int]:
+        """Nodes without which all that are left have agreed to go on."""
+        return frozenset() if self._views is None else self._views.agreed
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
+        return self._views is not None and self._views.state is not State.TOGETHER
 
     @property
     def is_asking(self) -> bool:
@@ -421,12 +471,16 @@ class Node:
             self._parameters.rule = rule
 
     def _goes_on_without(self, peer: int, reason: str, now_ns: int) -> bool:
-        """Whether a node that is gone is a rank that nobody needs, and does not say that the job is over."""
-        if not self.job.continues or peer >= self.job.world or not self.has_met_all:
+        """Whether nobody needs a node that is gone, and it does not say that the job is over."""
+        is_needed = peer >= self.job.world and self._views is None
+        if not self.job.continues or is_needed or not self.has_met_all:
             return False
         cause = cause_of(reason)
         if cause is not None and (type(cause), cause.where) != (NodeLostError, self.job.node_name(peer)):
             return False
+        if self._views is not None:
+            self._lose(frozenset({peer}), now_ns)
+            return True
         if self.member is None and self._left | self.gone | {peer} >= {*range(self.job.world)}:
             return False  # a server without ranks
         if peer not in self.gone:
@@ -434,6 +488,44 @@ class Node:
             self._sums.ignore(peer, now_ns)
             self._arrive(now_ns)
         return True
+
+    def _lose(self, nodes: frozenset[int], now_ns: int) -> None:
+        """Stop, because of nodes that this one has lost, or another."""
+        assert self._views is not None  # noqa: S101
+        if not self._views.lose(nodes, now_ns):
+            return
+        self.gone.update(nodes)
+        self._withdrawals += self._sums.freeze()
+        self._words.append(json.dumps({"lost": self._views.mask}).encode())
+        if self._views.problem:
+            here = self.job.node_name(self.number)
+            self.fail(NodeLostError(self._views.problem, where=here))
+            return
+        self._say_results(now_ns)
+
+    def _say_results(self, now_ns: int) -> None:
+        """How far this node is, once nothing of it is open."""
+        views = self._views
+        if views is not None and views.state is State.STOPPING and self._sums.is_quiet:
+            self._words += [json.dumps(word).encode() for word in views.stopped(self._sums.results, now_ns)]
+            self._install(now_ns)
+
+    def _install(self, now_ns: int) -> None:
+        """Go on, once all have said how far they are."""
+        view = None if self._views is None else self._views.installed(now_ns)
+        if view is not None:
+            assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
+            topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
+            self._sums.repair(topology, view, now_ns)
+            self._arrive(now_ns)
+
+    def _await_view(self, now_ns: int) -> None:
+        """Others that are alive answer, or end the job."""
+        assert self._views is not None  # noqa: S101
+        if now_ns - self._views.since_ns > self.job.deadline_seconds * NANOSECONDS:
+            names = ", ".join(map(self.job.node_name, self._views.missing[:MOST_LISTED]))
+            problem = f"has not said within {self.job.deadline_seconds:g} s how far it is after a fault"
+            self.fail(NodeLateError(problem, where=names))
 
     def _compare(self, peer: int, theirs: dict[str, str]) -> None:
         ours = self._fingerprints
@@ -485,7 +577,7 @@ class Node:
         behind = {
             node: pieces
             for node in range(self.job.nodes)
-            if (pieces := given.get(node, -1)) < (step + 1) * len(self.job.pieces)
+            if node not in self.gone and (pieces := given.get(node, -1)) < (step + 1) * len(self.job.pieces)
         }
         if total.origin is not None:  # which waits for the slowest, and not for all
             behind = {node: pieces for node, pieces in behind.items() if pieces == min(behind.values())}

@@ -4,8 +4,8 @@ Posts for a carrier, results and losses collect in lists, which whoever owns the
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from mltswitch.training.axes import (
     Elements,
     Exchange,
     Keeper,
+    Key,
     Post,
     Range,
     Stage,
@@ -27,10 +28,13 @@ from mltswitch.training.axes import (
 from mltswitch.training.job import Divisor, Job
 from mltswitch.training.optimizer import Parameters
 from mltswitch.training.shortening import round_to_short
+from mltswitch.training.views import View
 from mltswitch.training.windows import Window
 
 EPOCHS: Final = 256
 """Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
+KEPT_BALLOTS: Final = 4
+"""Results of ballots, for which no rank waits."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
 NOTHING: Final = -0.0
 """What is missing in a partial sum: added to whatever it leaves that as it is, also another -0."""
@@ -51,6 +55,8 @@ class Loss:
     """Elements of the piece, in order."""
     is_cut: bool = False
     """Whether they were no longer waited for; else the network has lost them."""
+    epoch: int = 0
+    """How many nodes were gone; sums begin anew without each."""
 
     @property
     def elements(self) -> int:
@@ -151,15 +157,13 @@ class Sums:
         """When this node, or the first other one, has begun sums that are open, in ns and in this order."""
         self._topology = topology
         self._keeper = keeper
-        # not 1 - (1 - p) ** (1 / hops), which is right on average: hops may lose different elements
-        self._hop_bound = job.loss_bound / topology.lossy_hops(job)
         self._plans: dict[tuple[int, int | None], _Plan] = {}
         self._works: dict[Sum, _Work] = {}
         self._numbers: Counter[tuple[int, Stage, int | None]] = Counter()
         """Of this rank's next sums, by piece, stage and origin."""
         self._open_of: Counter[int] = Counter()
         """Sums that use this rank's vectors of a step."""
-        self._by_key: dict[tuple[Direction, int, int, int], tuple[_Work, int]] = {}
+        self._by_key: dict[Key, tuple[_Work, int]] = {}
         self._received: dict[tuple[int, int, Stage], Elements] = {}
         """Memory for partial sums, by piece, peer and stage."""
         self._lent: dict[tuple[int, int, Stage], deque[tuple[_Work, int]]] = {}
@@ -172,12 +176,20 @@ class Sums:
         self._parameters = parameters
         self._ignored: set[int] = set()
         """Peers that are gone, without which the job goes on."""
-        size = getattr(topology, "window_pieces", None)  # of another package, it may have no such thing
-        if size is not None:
-            self._open_windows(size)
-        for piece in range(len(job.pieces) + votes):
-            if self._plan(Sum(piece, 0)).adds:
-                self._expect(piece, None)
+        self._epoch = 0
+        self._weight: float = job.world
+        """Of all ranks that are left."""
+        self.is_frozen = False
+        """Whether nothing gets on until `repair`."""
+        self.results = [0] * len(self._pieces)
+        """Of each piece, how many sums of all ranks this node has the results of."""
+        self._kept: list[deque[tuple[int, Elements]]] = [
+            deque(maxlen=1 if piece < len(job.pieces) else KEPT_BALLOTS) for piece in range(len(self._pieces))
+        ]
+        """The last ones of these, for nodes that lack them after a fault."""
+        self._expected = range(len(job.pieces) + votes)
+        self._heed_topology(self.results)
+        self._expect_from(self.results)
 
     def begin(
         self,
@@ -242,6 +254,86 @@ class Sums:
         self._by_key.pop(crossing.key, None)
         return True
 
+    def freeze(self) -> list[Key]:
+        """Let nothing get on until `repair`; the posts that are open, of which `ended` is to be told."""
+        self.is_frozen = True
+        for post in self.posts:  # which no carrier has
+            self._by_key.pop(post.key, None)
+        self.posts.clear()
+        return [*self._by_key]
+
+    def ended(self, key: Key) -> None:
+        """A post is over, and without effect: its sum begins anew."""
+        work, number = self._by_key.pop(key, (None, 0))
+        if work is not None:
+            work.open.discard(number)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether no carrier has anything of this node."""
+        return not self._by_key
+
+    def repair(self, topology: Topology, view: View, now_ns: int) -> None:
+        """Go on with those that are left, from where all have said that they are; nothing is open."""
+        for node in sorted(view.gone - self._ignored):
+            self._keeper.gone(node)
+        self._ignored |= view.gone
+        self._epoch, self._topology, self.is_frozen = len(view.gone), topology, False
+        left = [rank for rank in range(self.job.world) if rank not in view.gone]
+        self._weight = sum(map(self.job.weight, left)) or 1.0
+        works = self._works
+        for memory in (*self._received.values(), *(work.total for work in works.values())):
+            if memory is not None:
+                self._free[len(memory)].append(memory)
+        self._works, self._received, self._lent, self._plans, self.begun = {}, {}, {}, {}, {}
+        self._heed_topology(complete := [max(counts) for counts in zip(*view.results.values(), strict=True)])
+        for piece, end in enumerate(complete):
+            for number in range(min(view.results[rank][piece] for rank in left), end):
+                total = Sum(piece, number)
+                lacking = [rank for rank in left if view.results[rank][piece] <= number]
+                giver = min(node for node, counts in view.results.items() if counts[piece] > number)
+                if self.number == giver:
+                    self._give(total, lacking)
+                elif self.number in lacking:
+                    self._take(works.pop(total), giver, now_ns)
+        for total, old in works.items():
+            if total.number < complete[total.piece]:
+                self._end(replace(old, total=None))
+            elif old.step is not None:
+                self.begun[total] = now_ns
+                work = self._work(total, now_ns)
+                work.own, work.result, work.step = old.own, old.result, old.step
+                self._advance(work, work.plan.on_own, now_ns)
+        self._expect_from(complete)
+
+    def _give(self, total: Sum, lacking: list[int]) -> None:
+        """A result of the time before a fault, to those who lack it."""
+        plan = _Plan(tuple(Step(Action.SEND, rank, is_result=True) for rank in lacking), is_given=False)
+        result = next(kept for number, kept in self._kept[total.piece] if number == total.number)
+        self._begin_plan(_Work(total, plan, [*plan.waits], len(plan.steps), 0, result=result), None)
+
+    def _take(self, old: _Work, giver: int, now_ns: int) -> None:
+        steps = Step(Action.RECEIVE, giver, is_result=True), Step(Action.RESULT, after=(0,))
+        plan = _Plan(steps, is_given=True)
+        work = _Work(old.of, plan, [*plan.waits], len(steps), 0, old.step, old.own, old.result)
+        self.begun[old.of] = now_ns
+        self._begin_plan(work, now_ns)
+        self._advance(work, plan.on_own, now_ns)
+
+    def _heed_topology(self, numbers: Sequence[int]) -> None:
+        """What follows from it, where each piece's next sum has such a number."""
+        # not 1 - (1 - p) ** (1 / hops), which is right on average: hops may lose different elements
+        self._hop_bound = self.job.loss_bound / self._topology.lossy_hops(self.job)
+        size = getattr(self._topology, "window_pieces", None)  # of another package, it may have no such thing
+        if size is not None:
+            self._open_windows(size, numbers)
+
+    def _expect_from(self, numbers: Sequence[int]) -> None:
+        """There is memory for what comes, of each piece from a number on."""
+        for piece in self._expected:
+            if self._plan(Sum(piece, 0)).adds:
+                self._expect(piece, Sum(piece, numbers[piece] - 1) if numbers[piece] else None)
+
     def sum_of(self, crossing: Crossing) -> Sum:
         """What an open post is for."""
         return self._by_key[crossing.key][0].of
@@ -260,13 +352,17 @@ class Sums:
         """Whether no sum uses this rank's vectors of a step, or, where that is None, of any."""
         return not (self._open_of if step is None else self._open_of[step])
 
-    def _open_windows(self, size: int) -> None:
+    def _open_windows(self, size: int, numbers: Sequence[int]) -> None:
         pieces: defaultdict[int | None, list[int]] = defaultdict(list)
         for piece in range(len(self.job.pieces)):
             for step in self._plan(Sum(piece, 0)).steps:
                 if step.action is Action.RECEIVE and not step.is_result:
                     pieces[step.peer].append(piece)
-        self._windows = {peer: Window(found, size) for peer, found in pieces.items() if peer is not None}
+        self._windows = {
+            peer: Window({piece: numbers[piece] for piece in found}, size)
+            for peer, found in pieces.items()
+            if peer is not None
+        }
 
     def _window(self, piece: int, peer: int) -> Window[tuple[_Work, int]] | None:
         """Of a peer's pieces; a ballot goes beside them."""
@@ -294,12 +390,17 @@ class Sums:
         if work is None:
             plan = self._plan(total)
             work = _Work(total, plan, [*plan.waits], len(plan.steps), plan.adds)
-            self._works[total] = work
-            self._advance(work, range(len(plan.steps)), now_ns)
+            self._begin_plan(work, now_ns)
         return work
+
+    def _begin_plan(self, work: _Work, now_ns: int | None) -> None:
+        self._works[work.of] = work
+        self._advance(work, range(len(work.plan.steps)), now_ns)
 
     def _advance(self, work: _Work, numbers: Iterable[int], now_ns: int | None) -> None:
         """These steps wait for one thing less: do those that wait for nothing, and what follows them."""
+        if self.is_frozen:
+            return
         queue = [*numbers]
         for number in queue:
             work.waits[number] -= 1
@@ -360,7 +461,7 @@ class Sums:
             step.peer,
             data,
             tensor=4 * kind + 2 * (total.stage is Stage.LATER) + step.is_result,
-            round_number=total.number * EPOCHS,
+            round_number=total.number * EPOCHS + self._epoch,
             layer=self._pieces[total.piece].layer,
             stage=total.stage,
             loss_bound=0.0 if step.is_result or is_ballot else self._hop_bound,
@@ -432,13 +533,26 @@ class Sums:
             if work.result is None:  # of a server, or of another rank
                 work.result = work.total
             counts = work.counts
-            by = self.job.world if counts is None else np.where(counts > _ROUNDED, counts, 1)
+            # a ballot's figures are told apart by being whole numbers, also after a division
+            whole = self.job.world if work.of.piece == len(self.job.pieces) else self._weight
+            by = whole if counts is None else np.where(counts > _ROUNDED, counts, 1)
             with np.errstate(all="ignore"):
                 np.divide(work.total, by, out=work.result)
                 if self.job.wire_type is not None and work.of.piece < len(self.job.pieces):
                     round_to_short(work.result)
+        if work.of.origin is None and work.of.stage is Stage.NOW:
+            self.results[work.of.piece] = work.of.number + 1
+            if self.job.continues and work.result is not None:
+                self._keep(work.of, work.result)
         if work.step is not None:
             self.arrived.append((work.step, work.of))
+
+    def _keep(self, total: Sum, result: Elements) -> None:
+        """For others who may lack it after a fault: the rank changes its own."""
+        kept = self._kept[total.piece]
+        memory = kept.popleft()[1] if len(kept) == kept.maxlen else np.empty_like(result)
+        np.copyto(memory, result)
+        kept.append((total.number, memory))
 
     def _end(self, work: _Work) -> None:
         """Nothing of it is left, and its memory is free."""
@@ -454,13 +568,14 @@ class Sums:
         """Elements that have not arrived are missing from the sender's partial sum: of all its ranks."""
         peer, piece = crossing.key[1], work.of.piece
         ranks = work.plan.ranks.get(peer, ())
-        self.losses.append(Loss(work.of, peer, self.number, ranks, crossing.missing, crossing.is_cut))
+        missing, is_cut = crossing.missing, crossing.is_cut
+        self.losses.append(Loss(work.of, peer, self.number, ranks, missing, is_cut, self._epoch))
         part = self._received[piece, peer, work.of.stage]
         for first, end in crossing.missing:
             part[first:end] = NOTHING
         if self.job.divisor is Divisor.ARRIVED:
             if work.counts is None:
-                work.counts = np.full(self._pieces[piece].count, self.job.world, self.job.element_type)
+                work.counts = np.full(self._pieces[piece].count, self._weight, self.job.element_type)
             for first, end in crossing.missing:
                 work.counts[first:end] -= sum(map(self.job.weight, ranks))
 

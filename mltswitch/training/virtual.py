@@ -12,14 +12,14 @@ import itertools
 import math
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
 import numpy as np
 
-from mltswitch.training.axes import Crossing, Direction, Elements, Post, Range, Stage, Sum
+from mltswitch.training.axes import Crossing, Direction, Elements, Key, Post, Range, Stage, Sum
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
@@ -73,6 +73,8 @@ class Report:
     """In which step the ranks gave their part of a sum."""
     step_seconds: list[float] = field(default_factory=list)
     """From when the first rank begins to compute to when the last one may begin the next step."""
+    views: dict[int, list[tuple[float, frozenset[int]]]] = field(default_factory=dict)
+    """Of each node, when it has gone on after a fault, and without whom."""
     seconds: float = 0.0
     most_open_posts: int = 0
     """Of one node at a time."""
@@ -89,6 +91,7 @@ class _Flow:
     missing: tuple[Range, ...]
     checksum: int
     """Of what is sent: its memory is the carrier's until it has crossed."""
+    is_withdrawn: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -155,7 +158,11 @@ class VirtualJob:
         self._order = itertools.count()
         self._waiting: dict[tuple[int, int, int, int], Post] = {}
         """Posts whose other end is not there yet, by source, target, tensor and round."""
-        self._open_posts: Counter[int] = Counter()
+        self._open_posts: defaultdict[int, set[Key]] = defaultdict(set)
+        self._flows: dict[tuple[int, int, int, int], _Flow] = {}
+        """Posts that have met, until they have crossed."""
+        self._withdrawn: set[tuple[int, int, int, int]] = set()
+        """Those of which one end was withdrawn before the other one came."""
         self._pairs: dict[tuple[int, int, int], Pair] = {}
         """Those that have flows."""
         self._moved_seconds = 0.0
@@ -164,8 +171,8 @@ class VirtualJob:
         self._filling = 0
         self._dead: set[int] = set()
         """Nodes that were killed."""
-        self._silent: set[int] = set()
-        """Nodes that nothing reaches any more."""
+        self._parts: list[frozenset[int]] = []
+        """Nodes that others do not reach any more."""
         self._step_of = [0] * job.world
         self._computing = set(range(job.world))
         self._running = set(range(job.world))
@@ -224,24 +231,29 @@ class VirtualJob:
         self._after(at_seconds, partial(self._dead.add, node))
         self._after(at_seconds, partial(self._leave, node, "connection reset"))
 
-    def cut(self, node: int, at_seconds: float) -> None:
-        """Break a node's link: nobody hears of anybody until the silence is noticed."""
-        self._after(at_seconds, partial(self._fall_silent, node))
-        for other in self._others(node):
-            for target, lost in ((other, node), (node, other)):
-                call = self._losing(target, lost, "silent for too long")
-                self._after(at_seconds + SILENCE_SECONDS, partial(self._happen, target, call))
+    def cut(self, nodes: Collection[int], at_seconds: float) -> None:
+        """Break the links between these and the others: nobody hears of that until the silence is noticed."""
+        self._after(at_seconds, partial(self._part, frozenset(nodes)))
+        for node in nodes:
+            for other in {*range(self.job.nodes)} - {*nodes}:
+                for target, lost in ((other, node), (node, other)):
+                    call = self._losing(target, lost, "silent for too long")
+                    self._after(at_seconds + SILENCE_SECONDS, partial(self._happen, target, call))
 
     # The network
 
     def _post(self, node: int, post: Post) -> None:
         """One end of a crossing; it begins when the other one is there, too."""
-        self._open_posts[node] += 1
-        self.report.most_open_posts = max(self.report.most_open_posts, self._open_posts[node])
+        self._open_posts[node].add(post.key)
+        self.report.most_open_posts = max(self.report.most_open_posts, len(self._open_posts[node]))
         is_send = post.direction is Direction.SEND
         source, target = (node, post.peer) if is_send else (post.peer, node)
         key = (source, target, post.tensor, post.round_number)
         other = self._waiting.pop(key, None)
+        if other is None and key in self._withdrawn:
+            self._withdrawn.remove(key)
+            self._after(0.0, partial(self._end_withdrawn, node, post.key))
+            return
         if other is None:
             self._waiting[key] = post
             return
@@ -250,7 +262,7 @@ class VirtualJob:
         send, receive = (post, other) if is_send else (other, post)
         if send.loss_bound != receive.loss_bound:
             raise AssertionError(f"the ends of {key} differ in what may be lost")
-        if source in self._silent or target in self._silent:
+        if self._are_apart(source, target):
             return
         missing, arriving_share = self._lost(receive)
         element_bytes = self.job.wire_bytes if send.is_short else send.data.itemsize
@@ -265,6 +277,7 @@ class VirtualJob:
         pair = self._pairs.setdefault((source, target, order), Pair(source, target, order, way))
         receive.data.fill(np.nan)
         flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
+        self._flows[key] = flow
         heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._order), flow))
         self._is_filled = False
 
@@ -320,8 +333,9 @@ class VirtualJob:
         self._is_filled = False
 
     def _deliver(self, flow: _Flow) -> None:
-        if flow.source in self._silent or flow.target in self._silent:
+        if self._are_apart(flow.source, flow.target) or flow.is_withdrawn:
             return
+        del self._flows[flow.source, flow.target, flow.send.tensor, flow.send.round_number]
         if zlib.crc32(flow.send.data.data) != flow.checksum:
             raise AssertionError(f"{flow.send.key} has changed on its way")
         np.copyto(flow.receive.data, flow.send.data)
@@ -331,22 +345,53 @@ class VirtualJob:
             (flow.target, Crossing(flow.receive.key, flow.missing)),
             (flow.source, Crossing(flow.send.key)),
         ):
-            self._open_posts[number] -= 1
+            self._open_posts[number].discard(crossing.key)
             self._happen(number, partial(self.nodes[number].crossed, crossing, self.now_ns))
 
-    def _fall_silent(self, node: int) -> None:
+    def _withdraw(self, node: int, key: Key) -> None:
+        """One end of a crossing is over at once, and the other one when it hears of that."""
+        direction, peer, tensor, round_number = key
+        is_send = direction is Direction.SEND
+        way = (node, peer, tensor, round_number) if is_send else (peer, node, tensor, round_number)
+        flow = self._flows.pop(way, None)
+        if flow is not None:
+            flow.is_withdrawn = True
+            self._move()
+            for pair in [*self._pairs.values()]:
+                pair.flows = [entry for entry in pair.flows if entry[2] is not flow]
+                heapq.heapify(pair.flows)
+            self._pairs = {name: pair for name, pair in self._pairs.items() if pair.flows}
+            self._is_filled = False
+            other = flow.receive if is_send else flow.send
+            if not self._are_apart(node, peer):
+                delay_seconds = self._network.delay_seconds(node, peer)
+                self._after(delay_seconds, partial(self._end_withdrawn, peer, other.key))
+        elif self._waiting.pop(way, None) is not None:
+            self._withdrawn.add(way)
+        self._after(0.0, partial(self._end_withdrawn, node, key))
+
+    def _end_withdrawn(self, node: int, key: Key) -> None:
+        if key in self._open_posts[node]:
+            self._open_posts[node].remove(key)
+            crossing = Crossing(key, error=TrainingError("withdrawn"), is_withdrawn=True)
+            self._happen(node, lambda: self.nodes[node].crossed(crossing, self.now_ns))
+
+    def _are_apart(self, node: int, other: int) -> bool:
+        """Whether nothing gets from one to the other."""
+        return any((node in part) != (other in part) for part in self._parts)
+
+    def _part(self, nodes: frozenset[int]) -> None:
         self._move()
-        self._silent.add(node)
-        self._pairs = {key: pair for key, pair in self._pairs.items() if node not in key[:2]}
+        self._parts.append(nodes)
+        self._pairs = {key: pair for key, pair in self._pairs.items() if not self._are_apart(*key[:2])}
         self._is_filled = False
 
     def _leave(self, node: int, reason: str) -> None:
         """Its connections are closed, and all others are told why."""
         self._running.discard(node)
-        if node in self._silent:
-            return
-        self._fall_silent(node)
-        for other in self._others(node):
+        others = [other for other in self._others(node) if not self._are_apart(node, other)]
+        self._part(frozenset({node}))
+        for other in others:
             call = self._losing(other, node, reason)
             self._after(self._network.delay_seconds(node, other), partial(self._happen, other, call))
 
@@ -372,6 +417,11 @@ class VirtualJob:
             self.report.failed_seconds[number] = self.now_seconds
             self._leave(number, node.goodbye)
             return
+        views = self.report.views.setdefault(number, [(0.0, frozenset())])
+        if node.agreed != views[-1][1]:
+            views.append((self.now_seconds, node.agreed))
+        for key in node.take_withdrawals():
+            self._withdraw(number, key)
         for post in node.take_posts():
             self._post(number, post)
         for step, total in node.take_arrived():
@@ -392,8 +442,8 @@ class VirtualJob:
         return lambda: self.nodes[number].lost(peer, reason, self.now_ns)
 
     def _tell(self, number: int, peer: int, word: bytes) -> None:
-        if number not in self._silent and peer not in self._silent:
-            self._happen(number, partial(self.nodes[number].told, peer, word))
+        if not self._are_apart(number, peer):
+            self._happen(number, lambda: self.nodes[number].told(peer, word, self.now_ns))
 
     def _check(self, *, is_anything_to_come: bool) -> None:
         """All nodes look at the clock."""

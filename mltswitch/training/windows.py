@@ -1,6 +1,7 @@
 """Which partial sums of one peer a node has memory for, where it has not for all."""
 
 import heapq
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 from mltswitch.training.axes import Sum
@@ -15,16 +16,21 @@ class Window(Generic[Entry]):
     the first sum of all that are open is in every window that it has to pass, and always gets on.
 
     Args:
-        pieces: of which the peer sends partial sums, once in each step.
+        pieces: of which the peer sends partial sums, once in each step, and of each the first sum's number.
         size: of the window, in sums.
     """
 
-    def __init__(self, pieces: list[int], size: int) -> None:
+    def __init__(self, pieces: Mapping[int, int], size: int) -> None:
         self._place = {piece: place for place, piece in enumerate(sorted(pieces, reverse=True))}
         self._size = size
-        self._first = 0
-        self._over: set[int] = set()
+        self._first = min(pieces.values()) * len(pieces)
+        self._over = {
+            self._turn_of(Sum(piece, number))
+            for piece, end in pieces.items()
+            for number in range(min(pieces.values()), end)
+        }
         """Those beyond the first one that are over."""
+        self._move()
         self._beyond: list[tuple[int, Entry]] = []
         """A heap: what is to be received, but not yet."""
 
@@ -39,13 +45,16 @@ class Window(Generic[Entry]):
     def ended(self, total: Sum) -> list[Entry]:
         """Its memory is free: what may be received now."""
         self._over.add(self._turn_of(total))
-        while self._first in self._over:
-            self._over.remove(self._first)
-            self._first += 1
+        self._move()
         found = []
         while self._beyond and self._beyond[0][0] < self._first + self._size:
             found.append(heapq.heappop(self._beyond)[1])
         return found
+
+    def _move(self) -> None:
+        while self._first in self._over:
+            self._over.remove(self._first)
+            self._first += 1
 
     def _turn_of(self, total: Sum) -> int:
         return total.number * len(self._place) + self._place[total.piece]

@@ -244,7 +244,7 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
         ({"synchronization": "r2sp", "topology": "tree-2"}, "topology", "(expected star)"),
         ({"synchronization": "asp"}, "optimizer", "no optimizer is told"),
         ({"synchronization": "asp", "optimizer": RULE, "continues": True}, "continues", "without a rank"),
-        ({"continues": True, "servers": 1}, "continues", "bsp over star: nobody can go on"),
+        ({"continues": True, "topology": "ring"}, "continues", "bsp over ring: nobody can go on"),
         ({"colocated": 1, "topology": "ring"}, "colocated", "no server"),
         ({"settings": {"share": 1}}, "synchronization.bsp.share", "is no field"),
         ({"synchronization": "ssp", "settings": {"staleness": -1}}, "synchronization.ssp.staleness", "-1: "),

@@ -29,7 +29,7 @@ def ones(job: Job) -> Any:
 @given(st.binary(max_size=40))
 def test_a_word_that_nobody_says_is_a_mismatch_and_no_crash(word: bytes) -> None:
     node = Node(JOB, 0)
-    node.told(1, word)
+    node.told(1, word, 0)
     assert node.error is None or (isinstance(node.error, JobMismatchError) and node.error.where == "rank 1")
 
 
@@ -38,7 +38,7 @@ def test_a_word_that_nobody_says_is_a_mismatch_and_no_crash(word: bytes) -> None
 )
 def test_words_that_are_almost_right(word: bytes) -> None:
     node = Node(JOB, 0)
-    node.told(1, word)
+    node.told(1, word, 0)
     assert node.error is None or node.error.where == "rank 1"
 
 
@@ -46,9 +46,9 @@ def test_nothing_is_posted_before_all_have_met() -> None:
     nodes = [Node(JOB, number) for number in range(3)]
     nodes[0].ready(0, (0, 1), ones(JOB), ones(JOB), 0)
     (word,) = nodes[1].take_words()
-    nodes[0].told(1, word)
+    nodes[0].told(1, word, 0)
     assert not nodes[0].take_posts()
-    nodes[0].told(2, nodes[2].take_words()[0])
+    nodes[0].told(2, nodes[2].take_words()[0], 0)
     assert nodes[0].has_met_all
     assert len({post.key for post in nodes[0].take_posts()}) == 4  # gradients of two ranks, a push and a pull
 
@@ -57,7 +57,7 @@ def test_nothing_is_posted_before_all_have_met() -> None:
 @pytest.mark.parametrize("where", ["rank 2", "server 0", "rank 0, server 12"])
 def test_a_goodbye_carries_the_blame_on(kind: type[TrainingError], where: str) -> None:
     first, second = Node(JOB, 0), Node(JOB, 1)
-    second.told(0, first.take_words()[0])
+    second.told(0, first.take_words()[0], 0)
     first.fail(kind("said: nothing", where=where))
     second.lost(0, f"the peer has left: {first.goodbye}", 0)
     assert type(second.error) is kind
@@ -66,7 +66,7 @@ def test_a_goodbye_carries_the_blame_on(kind: type[TrainingError], where: str) -
 
 def test_a_mismatch_is_of_the_node_that_does_not_agree_here() -> None:
     node, odd = Node(JOB, 0), Node(make_job([("a", 1)], world=3), 2)
-    odd.told(1, Node(JOB, 1).take_words()[0])
+    odd.told(1, Node(JOB, 1).take_words()[0], 0)
     node.lost(2, odd.goodbye, 0)
     assert node.error is not None
     assert node.error.where == "rank 2"
@@ -76,7 +76,7 @@ def test_a_mismatch_is_of_the_node_that_does_not_agree_here() -> None:
 def test_a_crossing_that_fails_names_its_peer() -> None:
     node = Node(JOB, 0)
     for peer in (1, 2):
-        node.told(peer, Node(JOB, peer).take_words()[0])
+        node.told(peer, Node(JOB, peer).take_words()[0], 0)
     node.ready(0, (0, 1), ones(JOB), ones(JOB), 0)
     post = next(post for post in node.take_posts() if post.direction is Direction.SEND)
     node.crossed(Crossing(post.key, error=OSError("no route")), 0)
@@ -88,7 +88,7 @@ def test_a_crossing_that_fails_names_its_peer() -> None:
 def test_nodes_ask_each_other_before_they_blame() -> None:
     node = Node(JOB, 0)
     for peer in (1, 2):
-        node.told(peer, Node(JOB, peer).take_words()[0])
+        node.told(peer, Node(JOB, peer).take_words()[0], 0)
     node.take_words()
     node.ready(0, (0, 1), ones(JOB), ones(JOB), 0)
     second, late = 1_000_000_000, int(JOB.deadline_seconds) * 1_000_000_000
@@ -97,7 +97,7 @@ def test_nodes_ask_each_other_before_they_blame() -> None:
     for time_ns in (late - 3 * second, late - second):  # before the deadline, and again
         node.check(time_ns)
         assert [json.loads(word) for word in node.take_words()] == [{"given": 2, "asks": True}]
-    node.told(1, b'{"given": 2, "asks": true}')
+    node.told(1, b'{"given": 2, "asks": true}', 0)
     assert not node.take_words(), "all know it already"
     node.check(late)
     assert node.error is None
@@ -266,6 +266,6 @@ def test_links_are_shared_max_min_fairly_and_each_class_gets_what_those_before_i
 def test_settings_that_differ_are_named_at_the_start(part: str, change: dict[str, Any]) -> None:
     job = make_job([("a", 1)], world=2, synchronization="osp", settings={"share": 0.1})
     node, odd = Node(job, 0), Node(replace(job, **change), 1)
-    node.told(1, odd.take_words()[0])
+    node.told(1, odd.take_words()[0], 0)
     assert isinstance(node.error, JobMismatchError)
     assert str(node.error) == f"rank 1: the jobs of rank 0 and rank 1 differ in: {part}"

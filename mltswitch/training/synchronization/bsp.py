@@ -75,7 +75,8 @@ class BspKeeper:
     """Gives a sum out when the gradients of every rank are in it."""
 
     def __init__(self, job: Job) -> None:
-        self._world = job.world
+        self._world = self._left = job.world
+        """Ranks that push."""
         self._inside: defaultdict[Sum, set[int]] = defaultdict(set)
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
@@ -86,7 +87,7 @@ class BspKeeper:
         """With the last rank's push."""
         inside = self._inside[total]
         inside.add(rank)
-        if len(inside) < self._world:
+        if len(inside) < self._left:
             return []
         del self._inside[total]
         return [total]
@@ -95,8 +96,10 @@ class BspKeeper:
         """Nobody can push because time has passed."""
         return []
 
-    def gone(self, rank: int) -> list[Sum]:  # noqa: ARG002
-        """Never asked: without a rank no sum is whole."""
+    def gone(self, rank: int) -> list[Sum]:
+        """Sums that are not out begin anew without it."""
+        self._left -= rank < self._world
+        self._inside.clear()
         return []
 
 
@@ -106,6 +109,7 @@ class Bsp:
     name = "bsp"
     needs = Needs()
     votes = False
+    repairs = True
 
     def of(self, job: Job) -> Self:
         """The same for every job, which may have no settings of it."""

@@ -3,10 +3,13 @@
 Nodes of their own, or one rank, or each rank for its share.
 """
 
+from collections.abc import Set
 from typing import Self
 
+from mltswitch.overlay.trees import star
 from mltswitch.training.axes import Action, Needs, Network, NoSettings, Step, settings_of
 from mltswitch.training.job import Job
+from mltswitch.training.topology.tree import Tree
 from mltswitch.units import BITS_PER_BYTE
 
 
@@ -49,6 +52,13 @@ class Star:
         result = (len(steps),)
         steps.append(Step(Action.RESULT, after=before))
         return (*steps, *(Step(Action.SEND, rank, result, is_result=True) for rank in others))
+
+    def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Tree:
+        """Trees of one hop; pieces of a root that is gone go to the next one."""
+        found = Tree(job)
+        found.roots = tuple(self.root(job, piece) for piece in range(len(job.pieces) + 1))
+        found.trees = {root: star(root, job.world) for root in sorted({*found.roots})}
+        return found.without(job, gone, is_star=is_star)
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
         """From the rank to the root."""

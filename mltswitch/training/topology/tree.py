@@ -6,7 +6,7 @@ section 3; there every parameter server is such a root).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -16,7 +16,7 @@ from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.policies.tree import TreeShape
 from mltswitch.overlay.routes import Routes, RoutesTree
-from mltswitch.overlay.trees import RACK, children_of, depths
+from mltswitch.overlay.trees import RACK, children_of, depths, rooted_at, without
 from mltswitch.training.axes import Action, Needs, Network, Step, settings_of
 from mltswitch.training.job import Job
 from mltswitch.units import BITS_PER_BYTE
@@ -169,6 +169,33 @@ class Tree:
         result = (len(steps),)
         steps.append(Step(Action.RESULT, after=before))
         return (*steps, *(Step(Action.SEND, child, result, is_result=True) for child in children))
+
+    def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Self:
+        """The trees of those that are left: children go to their grandparents, pieces to the next root.
+
+        Args:
+            job: of all nodes.
+            gone: nodes that are not there any more.
+            is_star: whether all send to the roots themselves.
+        """
+        found = type(self)(job)
+        old, trees = [*self.trees], dict(self.trees)
+        living = [root for root in old if root not in gone]
+        if not living:  # the next rank in order
+            order = [*range(old[0] + 1, job.world), *range(min(old[0], job.world))]
+            living = [next(rank for rank in order if rank not in gone)]
+            trees = {living[0]: rooted_at(living[0], old[0], trees[old[0]])}
+        heirs = {
+            root: next(each for each in (*old[at:], *living) if each in living) for at, root in enumerate(old)
+        }
+        found.roots = tuple(heirs[root] for root in self.roots)
+        found.trees = {
+            root: {rank: root for rank in range(job.world) if rank != root and rank not in gone}
+            if is_star
+            else without(root, trees[root], gone)
+            for root in living
+        }
+        return found
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
         """From the lowest rank of all trees to its root."""
