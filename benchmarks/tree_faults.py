@@ -7,8 +7,7 @@ parted from the others, or compute slowly, often several at once or while the ot
 on without the one before. The seed of a broken law is printed, and the exit status is 1.
 
     jobs
-    counted_twice               elements of results that are no mean over one set of ranks with all that are
-                                left in it
+    counted_twice               pieces of results that are no mean over the ranks of one view
     lost_silently               steps of which a rank that is left has no result
     ranks_that_differ           steps after which ranks that are left hold other bytes
     hung                        jobs of which ranks wait for ever
@@ -17,15 +16,25 @@ on without the one before. The seed of a broken law is printed, and the exit sta
     repairs                     faults that a job has gone on after
     repair_seconds_p99          from a fault to when all that are left have agreed
     repair_seconds_p50_killed   likewise, of nodes that die
+    real_kills                  real processes that got SIGKILL while they trained, by agents over loopback
+    real_broken                 of these, how often a law was broken: a rank ends or hangs, results differ or
+                                are no mean over ranks with all that are left
+    real_seconds_p50, …_p99     from SIGKILL to the end of the last step that it has held up, at the last rank
     seconds
 """
 
 import itertools
+import multiprocessing
 import os
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 import click
@@ -34,8 +43,10 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import print_figures
 from benchmarks.training_campaign import gradient, scenario
+from mltswitch.hostagent import Group
+from mltswitch.training.agents import AgentNode
 from mltswitch.training.axes import Network, axes_of
-from mltswitch.training.job import Divisor, Job
+from mltswitch.training.job import Divisor, Job, make_job
 from mltswitch.training.sums import NOTHING
 from mltswitch.training.virtual import HungError, Report, VirtualJob
 
@@ -48,6 +59,11 @@ DEADLINE_SECONDS: Final = 30.0
 PART: Final = 50
 SLOW_SECONDS: Final = 12.0
 LAWS: Final = ("counted_twice", "lost_silently", "ranks_that_differ", "hung", "ended", "two_parts")
+REAL_KILLS: Final = 50
+REAL_RANKS: Final = 5
+REAL_STEPS: Final = 40
+STEP_SECONDS: Final = 0.02
+PATIENCE_SECONDS: Final = 40.0
 KINDS: Final = ("kill", "kill", "cut", "part")
 
 
@@ -144,10 +160,11 @@ def broken(case: Case) -> tuple[Counter[str], dict[int, float]]:
     left = [rank for rank in case.survivors if rank < case.job.world]
     if case.must_go_on:
         found["ended"] = len([node for node in case.survivors if node in report.errors])
+    killed = {node for fault in case.faults if fault.kind == "kill" for node in fault.nodes}
     done = [
         rank
         for rank in range(case.job.world)
-        if rank not in report.errors and (rank, case.steps) in report.results
+        if rank not in report.errors and rank not in killed and (rank, case.steps) in report.results
     ]
     for step in range(case.steps):
         _judge(case, report, step, done, found)
@@ -179,9 +196,9 @@ def _repairs(case: Case, virtual: VirtualJob) -> dict[int, float]:
 
 
 def _judge(case: Case, report: Report, step: int, done: list[int], found: Counter[str]) -> None:
-    """Each piece's results are one mean over a set of ranks that has all those that are left."""
+    """Each piece's results are the mean over the ranks of one view, which is the same at all."""
     job = case.job
-    faulted = sorted({node for fault in case.faults for node in fault.nodes})
+    gone_sets = {gone for views in report.views.values() for _, gone in views}
     for number, piece in enumerate(job.pieces):
         results = {
             rank: result[piece.elements]
@@ -193,11 +210,6 @@ def _judge(case: Case, report: Report, step: int, done: list[int], found: Counte
             continue
         first = next(iter(results.values()))
         found["ranks_that_differ"] += sum(each.tobytes() != first.tobytes() for each in results.values())
-        gone_sets = (
-            frozenset(gone)
-            for count in range(len(faulted) + 1)
-            for gone in itertools.combinations(faulted, count)
-        )
         if not any(first.tobytes() == _mean(job, report, step, number, gone).tobytes() for gone in gone_sets):
             found["counted_twice"] += 1
 
@@ -234,13 +246,15 @@ def campaign(seeds: range) -> tuple[Counter[str], list[str], list[tuple[str, flo
     return found, lines, seconds
 
 
-def measure(seed: int, jobs: int) -> tuple[dict[str, float], list[str]]:
+def measure(seed: int, jobs: int, kills: int) -> tuple[dict[str, float], list[str]]:
     """Figures of a campaign over all processors, and a line for each seed that breaks a law."""
     started = time.monotonic()
     parts = [range(first, min(first + PART, seed + jobs)) for first in range(seed, seed + jobs, PART)]
     found: Counter[str] = Counter()
     lines: list[str] = []
     repairs: list[tuple[str, float]] = []
+    real = [kill_real(number) for number in range(seed, seed + kills)]
+    lines += [f"real, seed {seed + at}: {what}" for at, (what, _) in enumerate(real) if what]
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for counts, said, seconds in pool.map(campaign, parts):
             found += counts
@@ -251,7 +265,119 @@ def measure(seed: int, jobs: int) -> tuple[dict[str, float], list[str]]:
     figures["repair_seconds_p99"] = float(np.percentile([value for _, value in repairs], 99))
     killed = [value for kind, value in repairs if kind == "kill"]
     figures["repair_seconds_p50_killed"] = float(np.median(killed))
+    figures["real_kills"] = float(len(real))
+    figures["real_broken"] = float(sum(bool(what) for what, _ in real))
+    for percent in (50, 99):
+        figures[f"real_seconds_p{percent}"] = float(np.percentile([took for _, took in real], percent))
     return figures | {"seconds": time.monotonic() - started}, lines
+
+
+def real_job(seed: int) -> Job:
+    """Of real processes."""
+    topology, settings = (("tree", {"in_degree": 2}), ("tree", {"in_degree": 1}), ("star", {}))[seed % 3]
+    return make_job(
+        [(f"layer-{number}", 20_000) for number in range(4)],
+        world=REAL_RANKS,
+        continues=True,
+        topology=topology,
+        topology_settings=settings,
+        transport=("mlt", "tcp")[seed // 3 % 2],
+        deadline_seconds=DEADLINE_SECONDS,
+    )
+
+
+def train(job: Job, number: int, place: str, told: Connection) -> None:
+    """A rank in a process of its own; tells of each step when it has ended, and its result."""
+    with Group(number, job.world, place) as group:
+        node = AgentNode(job, number, group.agent, group.names)
+        vectors = np.zeros((2, 2, job.elements), np.float32)
+        for step in range(REAL_STEPS):
+            own, result = vectors[step % 2]
+            own[:] = gradient(job, number, step)
+            node.ready(step, range(len(job.pieces)), own, result)
+            node.computed(step, 0.0, 0.0, own, result)
+            node.wait(step)
+            told.send((step, time.monotonic(), result.copy()))
+            time.sleep(STEP_SECONDS)
+        node.close()
+
+
+Told = tuple[int, float, NDArray[Any]]
+"""A step, when it has ended, and its result."""
+
+
+def kill_real(seed: int) -> tuple[str, float]:
+    """Kill some processes that train: what is wrong then (empty: nothing), and the seconds it took."""
+    random, job = np.random.default_rng(seed), real_job(seed)
+    context = multiprocessing.get_context("fork")
+    victims = [int(rank) for rank in random.permutation(job.world)[: random.integers(1, 3)]]
+    waits = {victim: random.random() * REAL_STEPS * STEP_SECONDS / 2 for victim in victims}
+    with tempfile.TemporaryDirectory() as folder:
+        place = f"file://{folder}/meeting"
+        ends = [context.Pipe(duplex=False) for _ in range(job.world)]
+        ranks = []
+        for number, (_, told) in enumerate(ends):
+            ranks.append(context.Process(target=train, args=(job, number, place, told), daemon=True))
+            ranks[-1].start()
+            told.close()
+        steps, killed = _collected([end for end, _ in ends], ranks, waits)
+        for rank in ranks:
+            rank.join(1.0)
+            rank.kill()
+    left = [number for number in range(job.world) if number not in victims]
+    for number in left:
+        if len(steps[number]) < REAL_STEPS or ranks[number].exitcode:
+            return f"rank {number} ended after {len(steps[number])} steps by {ranks[number].exitcode}", 0.0
+    held_up = [
+        after[1] - moment
+        for number in left
+        for before, after in pairwise(steps[number])
+        for moment in killed
+        if before[1] <= moment + STEP_SECONDS < after[1]
+    ]
+    for step in range(REAL_STEPS):
+        result = steps[left[0]][step][2]
+        if any(steps[number][step][2].tobytes() != result.tobytes() for number in left):
+            return f"results of step {step} differ", 0.0
+        if not all(_is_mean(job, result, step, piece, left) for piece in range(len(job.pieces))):
+            return f"a result of step {step} is no mean", 0.0
+    return "", max(held_up, default=0.0)
+
+
+def _collected(
+    ends: list[Connection], ranks: Sequence[BaseProcess], waits: dict[int, float]
+) -> tuple[list[list[Told]], list[float]]:
+    """What ranks tell until they end, and when some were killed: so long after the first word."""
+    steps: list[list[Told]] = [[] for _ in ends]
+    killed: list[float] = []
+    until, began = time.monotonic() + PATIENCE_SECONDS, 0.0
+    open_ends = set(range(len(ends)))
+    while open_ends and time.monotonic() < until:
+        for number in [number for number in open_ends if ends[number].poll()]:
+            try:
+                steps[number].append(ends[number].recv())
+            except (EOFError, OSError):  # in the middle of a message, where it was killed
+                open_ends.remove(number)
+        began = began or (time.monotonic() if any(steps) else 0.0)
+        for victim, wait in [*waits.items()]:
+            if began and time.monotonic() > began + wait:
+                ranks[victim].kill()
+                killed.append(time.monotonic())
+                del waits[victim]
+        time.sleep(1e-3)
+    return steps, killed
+
+
+def _is_mean(job: Job, result: NDArray[Any], step: int, number: int, left: list[int]) -> bool:
+    """Over all ranks, or over all but some of those that are gone."""
+    place, gone = job.pieces[number].elements, [rank for rank in range(job.world) if rank not in left]
+    for count in range(len(gone) + 1):
+        for others in itertools.combinations(gone, count):
+            ranks = [rank for rank in range(job.world) if rank in left or rank in others]
+            total = np.sum([gradient(job, rank, step)[place] for rank in ranks], axis=0, dtype=np.float32)
+            if result[place].tobytes() == (total / np.float32(len(ranks))).tobytes():
+                return True
+    return False
 
 
 @click.command()
@@ -261,7 +387,8 @@ def measure(seed: int, jobs: int) -> tuple[dict[str, float], list[str]]:
 @click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
 def main(jobs: int, seed: int, quick: bool, as_json: bool) -> None:
     """Play jobs with faults in virtual time, and count broken laws."""
-    figures, lines = measure(seed, int(jobs * (QUICK_SHARE if quick else 1.0)))
+    share = QUICK_SHARE if quick else 1.0
+    figures, lines = measure(seed, int(jobs * share), 6 if quick else REAL_KILLS)
     print_figures(figures, as_json=as_json)
     if lines:
         raise click.ClickException("\n".join(lines[:20]))
