@@ -14,7 +14,7 @@ on without the one before. The seed of a broken law is printed, and the exit sta
     ended                       nodes that end although more than half are left after each fault
     two_parts                   jobs of which two parts go on that do not hear each other
     repairs                     faults that a job has gone on after
-    repair_seconds_p99          from a fault to when all that are left have agreed
+    repair_seconds_p99          from a fault, or another one meanwhile, to when all that are left have agreed
     repair_seconds_p50_killed   likewise, of nodes that die
     real_kills                  real processes that got SIGKILL while they trained, by agents over loopback
     real_broken                 of these, how often a law was broken: a rank ends or hangs, results differ or
@@ -182,16 +182,16 @@ def broken(case: Case) -> tuple[Counter[str], dict[int, float]]:
 def _repairs(case: Case, virtual: VirtualJob) -> dict[int, float]:
     if not case.must_go_on:
         return {}
-    gone: set[int] = set()
     found = {}
     for number, fault in enumerate(case.faults):
-        gone |= {*fault.nodes}
         agreed = [
-            min((when for when, lost in virtual.report.views[node] if lost >= gone), default=float("nan"))
+            min((when for when, lost in virtual.report.views[node] if lost >= {*fault.nodes}), default=np.nan)
             for node in case.survivors
         ]
         if not np.isnan(agreed).any():
-            found[number] = max(agreed) - fault.at_seconds
+            # who falls silent while the others agree is waited for, too
+            began = [each.at_seconds for each in case.faults if each.at_seconds < max(agreed)]
+            found[number] = float(max(agreed) - max(began))
     return found
 
 

@@ -195,6 +195,7 @@ class AgentNode:
         self._has_told = False
         """Whether the others have been told that this node leaves."""
         self._has_warned = False
+        self._agreed: frozenset[int] = frozenset()
         self.report: GradientsLeftOut | None = None
         """The last one of what bounds left out, over all nodes."""
         self._listened_seconds = 0.0
@@ -416,6 +417,10 @@ class AgentNode:
             failed, self._carrier.failed = self._carrier.failed, []
             for crossing in failed:
                 self._cross(crossing, time.monotonic_ns())
+        if self.node.agreed != self._agreed:
+            names = ", ".join(map(self.job.node_name, sorted(self.node.agreed - self._agreed)))
+            self._agreed = self.node.agreed
+            _log.warning("%s goes on without %s", self.job.node_name(self.node.number), names)
         self._losses += self.node.take_losses()
         for report in self.node.take_reports():
             self.report = report

@@ -114,7 +114,7 @@ class Job:
     report_every: int = REPORT_EVERY
     """Steps after which rank 0 has all tell what the loss bound left out; 0: never."""
     continues: bool = False
-    """Whether the others go on without a rank that is gone, where each push counts by itself."""
+    """Whether the others go on without a node that is gone."""
     check_every: int = 0
     """Steps after which ranks compare their parameters, where all must hold the same; 0: never."""
 

@@ -1,4 +1,4 @@
-"""What loss bounds left out, over all nodes: each tells its counts when rank 0 asks, and each adds all up.
+"""What loss bounds left out, over all nodes: each tells its counts when the first rank asks, and adds all up.
 
 Words carry it and not the ballot, which only some synchronizations have, and no server.
 """
@@ -40,7 +40,7 @@ class LeftOut:
         self._cut += elements * loss.is_cut
 
     def is_due(self, steps: int) -> bool:
-        """Whether rank 0 asks after so many steps."""
+        """Whether the first rank asks after so many steps."""
         return self._job.loss_bound > 0 and self._job.report_every > 0 and not steps % self._job.report_every
 
     def told(self, end: int) -> list[object]:

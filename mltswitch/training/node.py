@@ -148,7 +148,7 @@ class Node:
             raise ValueError(f"step {step} is beyond {MOST_STEPS}")
         self._given += len(pieces)
         steps, is_within = divmod(self._given, len(self.job.pieces))
-        if self.number == 0 and not is_within and self._left_out.is_due(steps):
+        if not is_within and self._left_out.is_due(steps) and self.gone.issuperset(range(self.number)):
             self._words.append(json.dumps({"report": steps}).encode())
             self._tell_left_out(steps)
         self._vectors[step] = own, result

@@ -70,7 +70,8 @@ class Rank:
         topology_settings: of the topology; `in_degree` and `racks` of a `tree`, say.
         samples: of this rank in a step, where ranks differ; gradients are weighted by it.
         colocated: the one rank that adds up all pieces, where there are no servers.
-        continues: whether the others go on without a rank that is gone (`asp`, `ssp`, `r2sp`, with servers).
+        continues: whether the others go on without a rank that is gone: `bsp` over `star` or `tree`, and
+            `asp`, `ssp` or `r2sp` with servers.
         report_every: steps after which a line tells what the bound has left out; 0: never.
         example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
             layers; without it they are in the order of registration.

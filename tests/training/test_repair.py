@@ -1,0 +1,191 @@
+"""Jobs that go on without nodes that are gone: in virtual time, and real processes that are killed."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.tree_faults import broken, case_of, kill_real
+from mltswitch.overlay.trees import children_of, depths, rooted_at, tree, without
+from mltswitch.training.axes import Network, axes_of
+from mltswitch.training.errors import NodeLateError, NodeLostError
+from mltswitch.training.job import Job, make_job
+from mltswitch.training.virtual import SILENCE_SECONDS, Report, VirtualJob
+
+STEPS = 6
+NETWORK = Network(1e8, 1e-3)
+
+
+def job_of(world: int = 5, **options: Any) -> Job:
+    defaults: dict[str, Any] = {
+        "topology": "tree",
+        "topology_settings": {"in_degree": 2, "placement": "fixed"},
+        "continues": True,
+        "deadline_seconds": 30.0,
+        "piece_bytes": 40_000,
+        "element_type": "float64",
+    }
+    layers = [("front", 20_000), ("back", 30_000)]
+    return make_job(layers, world=world, **defaults | options)
+
+
+def gradient(job: Job, rank: int, step: int) -> Any:
+    return np.full(job.elements, 4.0**rank * (step + 1))
+
+
+def mean(job: Job, ranks: set[int], step: int) -> float:
+    weights = {rank: job.weight(rank) for rank in ranks}
+    return sum(4.0**rank * (step + 1) for rank in ranks) / sum(weights.values())
+
+
+def train(
+    job: Job, befall: Callable[[VirtualJob], object], compute: Mapping[tuple[int, int], float] | None = None
+) -> Report:
+    virtual = VirtualJob(job, NETWORK)
+    befall(virtual)
+    return virtual.run(
+        STEPS,
+        lambda rank, step: gradient(job, rank, step),
+        lambda rank, step: (compute or {}).get((rank, step), 0.05),
+    )
+
+
+def sets_of_ranks(job: Job, report: Report, left: set[int]) -> list[set[int]]:
+    """Of each step, whose gradients are in its sums: all ranks' or those that are left."""
+    found = []
+    for step in range(STEPS):
+        results = [report.results[rank, step] for rank in sorted(left)]
+        assert all(result.tobytes() == results[0].tobytes() for result in results)
+        inside = {
+            piece: next(
+                ranks
+                for ranks in ({*range(job.world)}, left)
+                if (results[0][place.elements] == mean(job, ranks, step)).all()
+            )
+            for piece, place in enumerate(job.pieces)
+        }
+        found.append(set.intersection(*inside.values()))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(1, 61))
+@pytest.mark.parametrize("topology", ["tree", "star"])
+def test_no_law_is_broken_by_faults(seed: int, topology: str) -> None:
+    laws, _ = broken(case_of(seed, topology))
+    assert not laws
+
+
+@pytest.mark.parametrize("dead", range(5), ids=["root", "inner", "inner-2", "leaf", "leaf-2"])
+@pytest.mark.parametrize("kind", ["kill", "cut"])
+@pytest.mark.parametrize("options", [{}, {"colocated": 0}, {"topology": "star", "topology_settings": {}}])
+def test_one_node_dies_and_all_others_train_on(dead: int, kind: str, options: dict[str, Any]) -> None:
+    job = job_of(**options)
+
+    def befall(virtual: VirtualJob) -> None:
+        virtual.kill(dead, 0.3) if kind == "kill" else virtual.cut([dead], 0.3)
+
+    report = train(job, befall)
+    left = {*range(5)} - {dead}
+    assert {*report.errors} <= {dead}
+    inside = sets_of_ranks(job, report, left)
+    assert inside[0] == {*range(5)}
+    assert inside[-1] == left
+    assert report.views[min(left)][-1][1] == {dead}
+    silence = 0.0 if kind == "kill" else SILENCE_SECONDS
+    assert max(report.views[rank][-1][0] for rank in left) <= 0.3 + silence + 0.5
+
+
+def test_the_cut_off_part_ends_and_says_why() -> None:
+    job = job_of()
+    report = train(job, lambda virtual: virtual.cut([0, 3], 0.3))
+    assert {*report.errors} == {0, 3}
+    for node in (0, 3):
+        error = report.errors[node]
+        assert isinstance(error, NodeLostError)
+        assert error.where == job.node_name(node)
+        assert "of 5 nodes, and without rank" in error.what
+    assert sets_of_ranks(job, report, {1, 2, 4})[-1] == {1, 2, 4}
+
+
+def test_a_child_that_is_only_slow_is_not_cut_off() -> None:
+    job = job_of()
+    report = train(job, lambda virtual: None, {(3, 2): 25.0})
+    assert not report.errors
+    assert sets_of_ranks(job, report, {*range(5)}) == [{*range(5)}] * STEPS
+
+
+def test_a_deadline_names_who_never_comes() -> None:
+    job = job_of()
+    report = train(job, lambda virtual: virtual.kill(4, 0.3), {(3, 2): math.inf})
+    for node in range(4):
+        error = report.errors[node]
+        assert isinstance(error, NodeLateError)
+        assert error.where == "rank 3"
+
+
+def test_ranks_weigh_what_they_weighed() -> None:
+    job = job_of(samples=(1, 2, 3, 4, 5))
+    report = train(job, lambda virtual: virtual.kill(1, 0.3))
+    sets_of_ranks(job, report, {0, 2, 3, 4})
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+def test_ranks_take_over_from_servers(servers: int) -> None:
+    job = job_of(servers=servers)
+
+    def befall(virtual: VirtualJob) -> None:
+        for server in range(servers):
+            virtual.kill(5 + server, 0.3 + server)
+
+    report = train(job, befall)
+    assert not report.errors
+    assert sets_of_ranks(job, report, {*range(5)}) == [{*range(5)}] * STEPS
+
+
+def test_parameters_are_compared_after_a_fault_as_before() -> None:
+    job = job_of(check_every=1)
+    virtual = VirtualJob(job, NETWORK)
+    virtual.kill(2, 0.3)
+    for rank, node in enumerate(virtual.nodes):
+        node.checksum = 7 if rank != 4 else 8  # from step 0 on, which the first ballot tells
+    report = virtual.run(STEPS, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.2)
+    assert {error.where for error in report.errors.values()} == {"rank 4"}
+
+
+def test_who_can_go_on() -> None:
+    with pytest.raises(Exception, match="bsp over ring: nobody can go on"):
+        axes_of(job_of(topology="ring", topology_settings={}))
+    with pytest.raises(Exception, match="osp over tree: nobody can go on"):
+        axes_of(job_of(synchronization="osp"))
+
+
+@given(
+    st.integers(2, 40).flatmap(
+        lambda count: st.tuples(st.just(count), st.sets(st.integers(0, count - 1), max_size=count - 1))
+    ),
+    st.integers(1, 5),
+)
+def test_trees_without_nodes_are_trees_of_the_others(places: tuple[int, set[int]], in_degree: int) -> None:
+    count, gone = places
+    left = {*range(count)} - gone
+    parents = tree(0, range(count), {}, in_degree)
+    root = min(left)
+    if root != 0:
+        parents = rooted_at(root, 0, parents)
+    found = without(root, parents, gone)
+    assert {*found} == left - {root}
+    assert {*depths(found)} == {*found}, "each way ends"
+    assert {*found.values()} <= left
+    before = depths(parents)
+    assert all(depth <= before[node] for node, depth in depths(found).items())
+    assert {child for each in children_of(found).values() for child in each} == left - {root}
+
+
+@pytest.mark.parametrize("seed", [3, 6, 8])
+def test_real_processes_that_are_killed(seed: int) -> None:
+    problem, _ = kill_real(seed)  # a tree over tcp, one over mlt, and a star
+    assert not problem

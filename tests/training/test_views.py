@@ -1,0 +1,164 @@
+"""All that are left agree on who is, in whatever order words come; no two parts go on."""
+
+import itertools
+from collections import defaultdict, deque
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mltswitch.training.job import Job, make_job
+from mltswitch.training.views import State, View, Views
+
+SECOND = 1_000_000_000
+
+
+def job_of(ranks: int, pieces: int = 3) -> Job:
+    return make_job([(f"layer-{number}", 5_000) for number in range(pieces)], world=ranks, piece_bytes=20_000)
+
+
+class Nodes:
+    """Views of all nodes, and the words between them, which come in the order of each sender."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.views = [Views(job, number) for number in range(job.nodes)]
+        self.words: defaultdict[tuple[int, int], deque[dict[str, Any]]] = defaultdict(deque)
+        self.dead: set[int] = set()
+        self.agreed: defaultdict[int, list[View]] = defaultdict(list)
+
+    def says(self, sender: int, words: list[dict[str, Any]]) -> None:
+        for other in range(self.job.nodes):
+            if other != sender:
+                self.words[sender, other].extend(words)
+
+    def lose(self, node: int, lost: frozenset[int], now_ns: int = 0) -> None:
+        views = self.views[node]
+        if not views.lose(lost, now_ns):
+            return
+        self.says(node, [{"lost": views.mask}])
+        if views.problem:
+            self.dead.add(node)
+
+    def stop(self, node: int, now_ns: int = 0) -> None:
+        if self.views[node].state is State.STOPPING:
+            self.says(node, self.views[node].stopped([node] * (len(self.job.pieces) + 1), now_ns))
+            self.agree(node, now_ns)
+
+    def hear(self, sender: int, node: int, now_ns: int = 0) -> None:
+        word = self.words[sender, node].popleft()
+        if node in self.dead or sender in self.views[node].gone:
+            return
+        self.lose(node, self.views[node].heard(sender, word), now_ns)
+        if node not in self.dead:
+            self.agree(node, now_ns)
+
+    def agree(self, node: int, now_ns: int) -> None:
+        view = self.views[node].installed(now_ns)
+        if view is not None:
+            self.agreed[node].append(view)
+
+    def settle(self, now_ns: int = 0) -> None:
+        while any(self.words.values()):
+            for (sender, node), words in [*self.words.items()]:
+                if words:
+                    self.hear(sender, node, now_ns)
+            for node in {*range(self.job.nodes)} - self.dead:
+                self.stop(node, now_ns)
+
+
+@settings(max_examples=300)
+@given(data=st.data())
+def test_views_are_alike_and_follow_each_other(data: st.DataObject) -> None:
+    ranks = data.draw(st.integers(2, 6))
+    nodes = Nodes(job_of(ranks))
+    for _ in range(data.draw(st.integers(1, 40))):
+        what = data.draw(st.sampled_from(["lose", "die", "stop", "hear", "hear", "hear"]))
+        alive = [node for node in range(ranks) if node not in nodes.dead]
+        if not alive:
+            break
+        node = data.draw(st.sampled_from(alive))
+        if what == "die":
+            nodes.dead.add(node)
+        elif what == "lose":
+            nodes.lose(node, frozenset({data.draw(st.integers(0, ranks - 1))}))
+        elif what == "stop":
+            nodes.stop(node)
+        elif waiting := [pair for pair, words in nodes.words.items() if words]:
+            nodes.hear(*data.draw(st.sampled_from(sorted(waiting))))
+    nodes.settle()
+    for node in sorted({*range(ranks)} - nodes.dead):  # who hears of the dead in the end
+        nodes.lose(node, frozenset(nodes.dead))
+    nodes.settle()
+    by_gone: dict[frozenset[int], View] = {}
+    for views in nodes.agreed.values():
+        for view in views:
+            assert by_gone.setdefault(view.gone, view) == view
+        assert all(one.gone < other.gone for one, other in itertools.pairwise(views))
+    chain = sorted(by_gone, key=len)
+    assert all(one < other for one, other in itertools.pairwise(chain))
+    left = {*range(ranks)} - nodes.dead
+    assert len({nodes.views[node].agreed for node in left}) <= 1
+    for node in left:
+        assert nodes.views[node].state is State.TOGETHER
+        assert nodes.views[node].left >= left
+
+
+def test_it_goes_on_from_where_all_say_that_they_are() -> None:
+    nodes = Nodes(job_of(4, pieces=200))  # more than one word says
+    nodes.lose(0, frozenset({3}))
+    nodes.settle()
+    [view] = nodes.agreed[0]
+    assert view.gone == {3}
+    assert view.results == {node: [node] * (len(nodes.job.pieces) + 1) for node in range(3)}
+    assert not view.is_star
+
+
+@pytest.mark.parametrize(("second_at", "is_star"), [(9, True), (11, False)])
+def test_faults_that_follow_each_other_end_trees(second_at: int, is_star: bool) -> None:
+    nodes = Nodes(job_of(5))
+    nodes.lose(0, frozenset({4}), 100 * SECOND)
+    nodes.settle(100 * SECOND)
+    nodes.lose(0, frozenset({3}), (100 + second_at) * SECOND)
+    nodes.settle((100 + second_at) * SECOND)
+    assert [[view.is_star for view in nodes.agreed[node]] for node in range(3)] == [[False, is_star]] * 3
+
+
+@pytest.mark.parametrize(
+    ("ranks", "lost", "problem"),
+    [
+        (3, {2}, ""),
+        (3, {0}, ""),
+        (3, {1, 2}, "is left with 1 of 3 nodes, and without rank 1, rank 2"),
+        (4, {2, 3}, ""),  # half with the first
+        (4, {0, 1}, "is left with 2 of 4 nodes, and without rank 0, rank 1"),
+        (2, {1}, ""),
+        (2, {0}, "is left with 1 of 2 nodes, and without rank 0"),
+    ],
+)
+def test_only_the_larger_part_goes_on(ranks: int, lost: set[int], problem: str) -> None:
+    views = Views(job_of(ranks), min({*range(ranks)} - lost))
+    views.lose(frozenset(lost), 0)
+    assert views.problem == problem
+
+
+def test_who_is_taken_for_lost_ends() -> None:
+    views = Views(job_of(4), 2)
+    views.lose(views.heard(1, {"lost": "4"}), 0)
+    assert views.problem == "the others have lost it, and go on without it"
+
+
+def test_servers_alone_do_not_go_on() -> None:
+    job = make_job([("a", 10)], world=2, servers=3)
+    views = Views(job, 3)
+    views.lose(frozenset({0, 1}), 0)
+    assert views.problem.startswith("2 nodes are lost")
+
+
+@pytest.mark.parametrize(
+    "word", [{"lost": "10"}, {"lost": "-1"}, {"lost": "x"}, {}, {"lost": "1", "results": [1]}]
+)
+def test_what_no_node_says(word: dict[str, Any]) -> None:
+    with pytest.raises((ValueError, LookupError)):
+        Views(job_of(4), 0).heard(1, word)
