@@ -17,7 +17,8 @@ from mltswitch.training.job import Job, OptimizerRule, make_job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.node import Node
 from mltswitch.training.sums import Loss
-from mltswitch.training.virtual import Pair, VirtualJob, fill
+from mltswitch.training.virtual import VirtualJob
+from mltswitch.training.virtual_network import Pair, fill
 
 JOB = make_job([("a", 300), ("b", 300)], world=3, piece_bytes=1_200)
 

@@ -1,0 +1,315 @@
+"""Tensors between nodes in virtual time: posts meet, and their flows share links max-min fairly."""
+
+import heapq
+import itertools
+import math
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+import numpy as np
+
+from mltswitch.training.axes import Crossing, Direction, Key, Post, Range
+from mltswitch.training.errors import TrainingError
+from mltswitch.units import BITS_PER_BYTE
+
+PACKET_BYTES: Final = 1_448
+"""Of elements in a packet."""
+ROUNDING: Final = 1e-9
+"""Share of its bits, and that many bits more, that a flow may be short of when it ends."""
+
+LEAST_BPS: Final = 1e-3
+"""What rounding leaves of a full link."""
+
+
+class Wires(Protocol):
+    """A network as flows pass it: one switch (`Network`), or a fabric."""
+
+    def way(self, source: int, target: int) -> tuple[Hashable, ...]:
+        """The links from one node to another, by whatever names; the same each time."""
+
+    def rate_bps(self, link: Hashable) -> float:
+        """Of a link, in its one direction."""
+
+    def delay_seconds(self, source: int, target: int) -> float:
+        """From one node to another."""
+
+
+@dataclass(slots=True, eq=False)
+class _Flow:
+    """A tensor on its way."""
+
+    source: int
+    target: int
+    send: Post
+    receive: Post
+    missing: tuple[Range, ...]
+    checksum: int
+    """Of what is sent: its memory is the carrier's until it has crossed."""
+    is_withdrawn: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Pair:
+    """All flows from one node to another that switches serve alike: they go equally fast."""
+
+    source: int
+    target: int
+    order: int
+    """Those of a lower number are served before it."""
+    links: tuple[Hashable, ...]
+    """Names of the links that each of these flows passes."""
+    rate_bps: float = 0.0
+    """Of each flow."""
+    carried_bits: float = 0.0
+    """For each flow that has been there all the time."""
+    flows: list[tuple[float, int, _Flow]] = field(default_factory=list)
+    """A heap: where `carried_bits` will be when a flow ends, a tie-breaker, and the flow."""
+
+
+class Timeline:
+    """What is to happen, in the order of time and of telling."""
+
+    def __init__(self) -> None:
+        self.now_seconds = 0.0
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._ties = itertools.count()
+
+    @property
+    def next_seconds(self) -> float:
+        """When something happens next; infinite: never."""
+        return self._events[0][0] if self._events else math.inf
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call it so much later."""
+        heapq.heappush(self._events, (self.now_seconds + seconds, next(self._ties), call))
+
+    def go_on(self) -> None:
+        """To the next event, and let it happen."""
+        self.now_seconds, _, call = heapq.heappop(self._events)
+        call()
+
+
+class VirtualNetwork:
+    """Takes posts, as a carrier of all nodes.
+
+    Args:
+        timeline: on which things happen.
+        wires: between the nodes.
+        cross: is called with a node and the crossing that has ended there.
+        order: of what is sent: of a lower number it is served before others.
+        wire_bytes: of an element that crosses as a shorter type.
+        loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
+            sent again.
+        seed: of what is lost.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        wires: Wires,
+        cross: Callable[[int, Crossing], None],
+        order: Callable[[Post], int] = lambda _: 0,
+        *,
+        wire_bytes: int = 4,
+        loss_ratio: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self._timeline, self._wires, self._cross, self._order = timeline, wires, cross, order
+        self._wire_bytes = wire_bytes
+        self._loss_ratio = loss_ratio
+        self._random = np.random.default_rng(seed)
+        self._ties = itertools.count()
+        self._waiting: dict[tuple[int, int, int, int], Post] = {}
+        """Posts whose other end is not there yet, by source, target, tensor and round."""
+        self._open_posts: defaultdict[int, set[Key]] = defaultdict(set)
+        self.most_open_posts = 0
+        """Of one node at a time."""
+        self._flows: dict[tuple[int, int, int, int], _Flow] = {}
+        """Posts that have met, until they have crossed."""
+        self._withdrawn: set[tuple[int, int, int, int]] = set()
+        """Those of which one end was withdrawn before the other one came."""
+        self._pairs: dict[tuple[int, int, int], Pair] = {}
+        """Those that have flows."""
+        self._moved_seconds = 0.0
+        self.is_filled = True
+        """Whether the rates are those of the flows that are there; else `fill`, before time passes."""
+        self._filling = 0
+        self._parts: list[frozenset[int]] = []
+        """Nodes that others do not reach any more."""
+
+    def post(self, node: int, post: Post) -> None:
+        """One end of a crossing; it begins when the other one is there, too.
+
+        Raises AssertionError where the two do not fit together, which no nodes should make.
+        """
+        self._open_posts[node].add(post.key)
+        self.most_open_posts = max(self.most_open_posts, len(self._open_posts[node]))
+        is_send = post.direction is Direction.SEND
+        source, target = (node, post.peer) if is_send else (post.peer, node)
+        key = (source, target, post.tensor, post.round_number)
+        other = self._waiting.pop(key, None)
+        if other is None and key in self._withdrawn:
+            self._withdrawn.remove(key)
+            self._timeline.after(0.0, partial(self._end_withdrawn, node, post.key))
+            return
+        if other is None:
+            self._waiting[key] = post
+            return
+        if other.direction is post.direction:
+            raise AssertionError(f"two posts to {post.direction} {key}")
+        send, receive = (post, other) if is_send else (other, post)
+        if send.loss_bound != receive.loss_bound:
+            raise AssertionError(f"the ends of {key} differ in what may be lost")
+        if self.are_apart(source, target):
+            return
+        missing, arriving_share = self._lost(receive)
+        element_bytes = self._wire_bytes if send.is_short else send.data.itemsize
+        bits = len(send.data) * element_bytes * BITS_PER_BYTE * (arriving_share + self._loss_ratio)
+        self._move()
+        order = self._order(send)
+        way = self._wires.way(source, target)
+        pair = self._pairs.setdefault((source, target, order), Pair(source, target, order, way))
+        receive.data.fill(np.nan)
+        flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
+        self._flows[key] = flow
+        heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._ties), flow))
+        self.is_filled = False
+
+    def _lost(self, receive: Post) -> tuple[tuple[Range, ...], float]:
+        """Elements that a receive goes without, and the share that arrives."""
+        if not receive.loss_bound or not self._loss_ratio:
+            return (), 1.0
+        count, per_packet = len(receive.data), PACKET_BYTES // self._wire_bytes
+        lost = np.flatnonzero(self._random.random(-(-count // per_packet)) < self._loss_ratio)
+        self._random.shuffle(lost)
+        ranges = [(first, min(count, first + per_packet)) for first in (lost * per_packet).tolist()]
+        missing = itertools.accumulate(end - first for first, end in ranges)
+        left_out = sum(elements <= receive.loss_bound * count for elements in missing)
+        arriving = count - sum(end - first for first, end in ranges[:left_out])
+        return tuple(sorted(ranges[:left_out])), arriving / count
+
+    def _move(self) -> None:
+        """Let all flows have gone on until now."""
+        elapsed = self._timeline.now_seconds - self._moved_seconds
+        if elapsed:
+            for pair in self._pairs.values():
+                pair.carried_bits += pair.rate_bps * elapsed
+            self._moved_seconds = self._timeline.now_seconds
+
+    def fill(self) -> None:
+        """Rates for the flows that are there, and an event for when the first one ends."""
+        self._move()
+        self.is_filled = True
+        self._filling += 1
+        if self._pairs:
+            fill(self._pairs.values(), self._wires.rate_bps)
+            seconds, key = min(
+                (max(0.0, pair.flows[0][0] - pair.carried_bits) / pair.rate_bps, key)
+                for key, pair in self._pairs.items()
+                if pair.rate_bps > LEAST_BPS
+            )
+            self._timeline.after(seconds, partial(self._end_flows, self._filling, key))
+
+    def _end_flows(self, filling: int, first: tuple[int, int, int]) -> None:
+        """The first flow of a pair ends, and all that end with it."""
+        if filling != self._filling:
+            return  # others have begun or ended meanwhile
+        self._move()
+        self._pairs[first].carried_bits = max(self._pairs[first].carried_bits, self._pairs[first].flows[0][0])
+        for key, pair in [*self._pairs.items()]:
+            until_bits = pair.carried_bits * (1 + ROUNDING) + ROUNDING
+            while pair.flows and pair.flows[0][0] <= until_bits:
+                flow = heapq.heappop(pair.flows)[2]
+                delay_seconds = self._wires.delay_seconds(flow.source, flow.target)
+                self._timeline.after(delay_seconds, partial(self._deliver, flow))
+            if not pair.flows:
+                del self._pairs[key]
+        self.is_filled = False
+
+    def _deliver(self, flow: _Flow) -> None:
+        if self.are_apart(flow.source, flow.target) or flow.is_withdrawn:
+            return
+        del self._flows[flow.source, flow.target, flow.send.tensor, flow.send.round_number]
+        if zlib.crc32(flow.send.data.data) != flow.checksum:
+            raise AssertionError(f"{flow.send.key} has changed on its way")
+        np.copyto(flow.receive.data, flow.send.data)
+        for first, end in flow.missing:
+            flow.receive.data[first:end] = 0
+        for number, crossing in (
+            (flow.target, Crossing(flow.receive.key, flow.missing)),
+            (flow.source, Crossing(flow.send.key)),
+        ):
+            self._open_posts[number].discard(crossing.key)
+            self._cross(number, crossing)
+
+    def withdraw(self, node: int, key: Key) -> None:
+        """One end of a crossing is over at once, and the other one when it hears of that."""
+        direction, peer, tensor, round_number = key
+        is_send = direction is Direction.SEND
+        way = (node, peer, tensor, round_number) if is_send else (peer, node, tensor, round_number)
+        flow = self._flows.pop(way, None)
+        if flow is not None:
+            flow.is_withdrawn = True
+            self._move()
+            for pair in [*self._pairs.values()]:
+                pair.flows = [entry for entry in pair.flows if entry[2] is not flow]
+                heapq.heapify(pair.flows)
+            self._pairs = {name: pair for name, pair in self._pairs.items() if pair.flows}
+            self.is_filled = False
+            other = flow.receive if is_send else flow.send
+            if not self.are_apart(node, peer):
+                delay_seconds = self._wires.delay_seconds(node, peer)
+                self._timeline.after(delay_seconds, partial(self._end_withdrawn, peer, other.key))
+        elif self._waiting.pop(way, None) is not None:
+            self._withdrawn.add(way)
+        self._timeline.after(0.0, partial(self._end_withdrawn, node, key))
+
+    def _end_withdrawn(self, node: int, key: Key) -> None:
+        if key in self._open_posts[node]:
+            self._open_posts[node].remove(key)
+            crossing = Crossing(key, error=TrainingError("withdrawn"), is_withdrawn=True)
+            self._cross(node, crossing)
+
+    def are_apart(self, node: int, other: int) -> bool:
+        """Whether nothing gets from one to the other."""
+        return any((node in part) != (other in part) for part in self._parts)
+
+    def part(self, nodes: frozenset[int]) -> None:
+        """Nothing gets from these to the others any more, nor back."""
+        self._move()
+        self._parts.append(nodes)
+        self._pairs = {key: pair for key, pair in self._pairs.items() if not self.are_apart(*key[:2])}
+        self.is_filled = False
+
+
+def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
+    """Rates of flows, as switches serve classes: each gets what those before it leave.
+
+    Within a class, flows share max-min fairly: the fullest link is shared first. `overlay.engine` does so for
+    single flows by the hundred thousand; here pairs of nodes have many, and are few.
+    """
+    left: dict[Hashable, float] = {}
+    ordered = sorted(pairs, key=lambda pair: pair.order)
+    for _, members in itertools.groupby(ordered, key=lambda pair: pair.order):
+        pairs_of: defaultdict[Hashable, list[Pair]] = defaultdict(list)
+        for pair in members:
+            pair.rate_bps = -1.0 if pair.links else math.inf  # within a host: at once
+            for link in pair.links:
+                pairs_of[link].append(pair)
+        users = {link: sum(len(pair.flows) for pair in sharing) for link, sharing in pairs_of.items()}
+        left |= {link: rate_bps(link) for link in users if link not in left}
+        while users:
+            fullest = min(users, key=lambda link: left[link] / users[link])
+            share = max(0.0, left[fullest] / users[fullest])
+            for pair in pairs_of[fullest]:
+                if pair.rate_bps < 0:
+                    pair.rate_bps = share
+                    for link in pair.links:
+                        left[link] -= share * len(pair.flows)
+                        users[link] -= len(pair.flows)
+                        if not users[link]:
+                            del users[link]
