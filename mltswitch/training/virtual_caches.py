@@ -1,0 +1,116 @@
+"""Workers that train under bounded staleness in virtual time: the caches of production."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from mltswitch.training.axes import Crossing, Elements
+from mltswitch.training.caches import Caches, Shape
+from mltswitch.training.job import Job
+from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
+
+Compute = Callable[[int, int, Elements], tuple[float, Elements]]
+"""By rank, clock and the parameters that it has pulled: how many seconds it takes, and its update."""
+
+
+@dataclass(slots=True)
+class StaleReport:
+    """What became of workers."""
+
+    seconds: float = 0.0
+    clock_seconds: list[float] = field(default_factory=list)
+    """When each worker was done."""
+    values: dict[int, Elements] = field(default_factory=dict)
+    """Parameters of each rank at the end, with all updates of all."""
+    crossed_bytes: int = 0
+    """Of all tensors, once for each hop."""
+
+
+class VirtualCaches:
+    """All nodes of a job, run once.
+
+    Args:
+        job: what the nodes agree on.
+        shape: of its topology.
+        wires: between the nodes.
+        values: the parameters at the start.
+        staleness: clocks that a worker may be ahead of updates that it has; 0 or more.
+    """
+
+    def __init__(self, job: Job, shape: Shape, wires: Wires, values: Elements, staleness: int) -> None:
+        self.job: Final = job
+        self._staleness = staleness
+        self._timeline = Timeline()
+        self._network = VirtualNetwork(self._timeline, wires, self._cross)
+        self._nodes = [Caches(job, number, shape, values) for number in range(job.nodes)]
+        self._values = [values.copy() for _ in range(job.world)]
+        self._waits: dict[int, int] = {}
+        """Ranks that wait, and for which clock."""
+        self._clocks = [0] * job.world
+        self.report: Final = StaleReport()
+
+    def run(self, clocks: int, compute: Compute) -> StaleReport:
+        """Run each worker for so many clocks. Raises AssertionError where they wait for ever."""
+        self._most, self._compute = clocks, compute
+        for number in range(self.job.nodes):
+            self._post(number)
+        for rank in range(self.job.world):
+            self._begin(rank)
+        while True:
+            if not self._network.is_filled and self._timeline.next_seconds > self._timeline.now_seconds:
+                self._network.fill()
+            if self._timeline.next_seconds == math.inf:
+                break
+            self._timeline.go_on()
+        if self._waits:
+            raise AssertionError(f"ranks and clocks wait for ever: {self._waits}")
+        return self.report
+
+    def _begin(self, rank: int) -> None:
+        clock, values = self._clocks[rank], self._values[rank]
+        self._nodes[rank].read(values)
+        if clock > self._most:
+            self.report.values[rank] = values
+            return
+        if clock == self._most:
+            self.report.clock_seconds.append(self._timeline.now_seconds)
+            self.report.seconds = max(self.report.seconds, self._timeline.now_seconds)
+            self._clocks[rank] += 1
+            self._want(rank, clock)  # all updates of all
+            return
+        seconds, update = self._compute(rank, clock, values)
+        self._timeline.after(seconds, partial(self._computed, rank, update))
+
+    def _computed(self, rank: int, update: Elements) -> None:
+        node = self._nodes[rank]
+        node.push(update)
+        self._clocks[rank] = node.clock()
+        self._want(rank, self._clocks[rank] - self._staleness)
+
+    def _want(self, rank: int, clock: int) -> None:
+        self._nodes[rank].want(clock)
+        self._waits[rank] = clock
+        self._look(rank)
+
+    def _look(self, number: int) -> None:
+        self._post(number)
+        if number in self._waits and self._nodes[number].has(self._waits[number]):
+            del self._waits[number]
+            self._timeline.after(0.0, partial(self._begin, number))
+
+    def _post(self, number: int) -> None:
+        for post in self._nodes[number].take_posts():
+            self._network.post(number, post)
+
+    def _cross(self, number: int, crossing: Crossing) -> None:
+        self._nodes[number].crossed(crossing)
+        self._look(number)
+
+
+def without_updates(job: Job) -> Elements:
+    """Parameters of zeros."""
+    return np.zeros(job.elements, job.element_type)
