@@ -1,4 +1,4 @@
-"""Bounded staleness over trees: each node is a cache of the root's parameters, with a clock (MLNET, section 3).
+"""Bounded staleness over trees: each node is a cache of the parameters, with a clock (MLNET, section 3).
 
 Workers push updates that are added to the parameters, count their clock, and pull: what they get has all
 updates that every worker has pushed before its clock was that of the pull. A pull is answered by the nearest
@@ -101,7 +101,7 @@ class Cache:
 
     def push(self, update: Elements) -> None:
         """Add an update to the parameters."""
-        self.values += update
+        np.add(self.values, update, out=self.values)
         self._collect(update)
 
     def clock(self, to: int) -> None:
@@ -153,9 +153,9 @@ class Cache:
             self._sent.popleft()
         np.copyto(self.values, values)
         for _, update in self._sent:
-            self.values += update
+            np.add(self.values, update, out=self.values)
         if self._unsent is not None:
-            self.values += self._unsent
+            np.add(self.values, self._unsent, out=self.values)
 
     def _collect(self, update: Elements) -> None:
         if self._parent is None:
@@ -272,9 +272,7 @@ class Caches:
                 continue
             children = sorted(child for child, parent in parents.items() if parent == number)
             own = np.concatenate([values[place] for place in places])
-            self._caches.append(
-                Cache(at, parents.get(number), children, own, is_worker=number < job.world)
-            )
+            self._caches.append(Cache(at, parents.get(number), children, own, is_worker=number < job.world))
 
     def push(self, update: Elements) -> None:
         """Add an update of all elements to the parameters."""

@@ -11,13 +11,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.errors import MOST_LISTED, UserInputError
+from mltswitch.errors import MOST_LISTED
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
 from mltswitch.training.axes import (
     Crossing,
     Elements,
     Exchange,
-    Key,
     Needs,
     Post,
     Repairable,
@@ -31,11 +30,11 @@ from mltswitch.training.errors import (
     NodeLostError,
     TrainingError,
     cause_of,
-    goodbye_of,
 )
 from mltswitch.training.job import Job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.optimizer import Parameters, check_rule
+from mltswitch.training.participant import Participant
 from mltswitch.training.sums import MOST_STEPS, Loss, Sums
 from mltswitch.training.views import State, Views
 from mltswitch.units import NANOSECONDS
@@ -50,7 +49,7 @@ CHECKSUM_BITS: Final = 20
 """After a division and a multiplication by the ranks they are exact in float32."""
 
 
-class Node:
+class Node(Participant):
     """A rank or a server.
 
     Args:
@@ -62,15 +61,8 @@ class Node:
     Raises UserInputError for axes that are not there, or make no sense together.
     """
 
-    def __init__(  # noqa: PLR0915  (a field a line)
-        self, job: Job, number: int, parameters: Elements | None = None
-    ) -> None:
-        self.job: Final = job
-        self.number: Final = number
-        self.error: TrainingError | None = None
-        """Why the job is over at this node."""
-        self.has_met_all = job.nodes == 1
-        """Whether every other node has said that its job is this one; nothing is posted before."""
+    def __init__(self, job: Job, number: int, parameters: Elements | None = None) -> None:
+        super().__init__(job, number)
         self.nonfinite_pieces = 0
         """Own pieces with NaN or infinite gradients; they are passed on."""
         self.first_nonfinite_step: int | None = None
@@ -109,16 +101,10 @@ class Node:
         """Of this rank's parameters, for the next ballot of a step that `checks`; 0: it says nothing."""
         self.poisoned_step = -1
         """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
-        self._fingerprints: Final = job.fingerprints()
-        self._words: list[bytes] = [json.dumps({"job": self._fingerprints}).encode()]
-        self._arrived, self._met, self._left = list[tuple[int, Sum]](), set[int](), set[int]()
-        """Nodes that need no more of this job; what then becomes of them is no fault."""
-        self.gone: Final[set[int]] = set()
-        """Ranks without which the job goes on."""
+        self._arrived: list[tuple[int, Sum]] = []
         self._topology = topology
         self._views = Views(job, number) if job.continues and not self.counts_alone else None
         """Where sums of all ranks go on without some."""
-        self._withdrawals: list[Key] = []
         self._left_out: Final = LeftOut(job)
         self._reports: list[GradientsLeftOut] = []
         self._given = self._seen = 0
@@ -251,42 +237,6 @@ class Node:
         self._words.append(json.dumps({"groups": [*groups]}).encode())
         self._change_options(groups)
 
-    def told(self, peer: int, word: bytes, now_ns: int) -> None:
-        """Another node says something that `take_words` gave there."""
-        if self._views is not None and peer in self.gone:
-            return
-        try:
-            said = json.loads(word)
-            if "job" in said:
-                self._compare(peer, said["job"])
-            elif "leaves" in said:
-                self._left.add(peer)
-            elif "report" in said:
-                self._tell_left_out(int(said["report"]))
-            elif "without" in said:
-                self._hear_left_out(peer, said["without"])
-            elif "lost" in said and self._views is not None:
-                self._lose(self._views.heard(peer, said), now_ns)
-                self._install(now_ns)
-            elif "groups" in said:
-                self._change_options(said["groups"])
-            elif "given" in said:
-                self._given_by[peer] = max(int(said["given"]), self._given_by.get(peer, -1))
-                if said["asks"]:
-                    self._say_how_far()
-        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, UserInputError):
-            problem = "says what no node of this version says"
-            self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
-
-    def lost(self, peer: int, reason: str, now_ns: int) -> None:
-        """Another node is gone, which is the end of the job unless both ends are done with it, or it goes on.
-
-        A reason that it gave tells whom to blame.
-        """
-        if (peer in self._left and self.is_idle) or self._goes_on_without(peer, reason, now_ns):
-            return
-        self.fail(self._blamed(peer, reason))
-
     def check(self, now_ns: int) -> None:
         """Ends the job where a deadline has passed; to be called now and then.
 
@@ -325,20 +275,6 @@ class Node:
             else:
                 self.fail(self._late(oldest[0]))
 
-    def leave(self) -> None:
-        """This node begins nothing more: all others are told, so that nobody takes it for lost."""
-        self._words.append(json.dumps({"leaves": True}).encode())
-
-    @property
-    def has_left_all(self) -> bool:
-        """Whether no rank needs this node any more: all others have said that they leave."""
-        return self._left | self.gone >= {*range(self.job.world)} - {self.number}
-
-    def fail(self, error: TrainingError) -> None:
-        """The job is over at this node; the first reason stays."""
-        if self.error is None:
-            self.error = error
-
     # What is to be done
 
     def take_posts(self) -> list[Post]:
@@ -347,16 +283,6 @@ class Node:
             return []
         posts, self._sums.posts = self._sums.posts, []
         return posts
-
-    def take_withdrawals(self) -> list[Key]:
-        """Posts that the carrier is to withdraw."""
-        withdrawals, self._withdrawals = self._withdrawals, []
-        return withdrawals
-
-    def take_words(self) -> list[bytes]:
-        """To be told to every other node."""
-        words, self._words = self._words, []
-        return words
 
     def take_arrived(self) -> list[tuple[int, Sum]]:
         """Results that are in this rank's memory, and the steps in which it gave its part."""
@@ -390,11 +316,6 @@ class Node:
         return not self._sums.begun
 
     @property
-    def goodbye(self) -> str:
-        """Why the job is over here, as `lost` of the other nodes understands it."""
-        return "" if self.error is None else goodbye_of(self.error)
-
-    @property
     def agreed(self) -> frozenset[int]:
         """Nodes without which all that are left have agreed to go on."""
         return frozenset() if self._views is None else self._views.agreed
@@ -410,6 +331,21 @@ class Node:
         return self._asked is not None
 
     # Inside
+
+    def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
+        if "report" in said:
+            self._tell_left_out(int(said["report"]))
+        elif "without" in said:
+            self._hear_left_out(peer, said["without"])
+        elif "lost" in said and self._views is not None:
+            self._lose(self._views.heard(peer, said), now_ns)
+            self._install(now_ns)
+        elif "groups" in said:
+            self._change_options(said["groups"])
+        elif "given" in said:
+            self._given_by[peer] = max(int(said["given"]), self._given_by.get(peer, -1))
+            if said["asks"]:
+                self._say_how_far()
 
     def _begin(self, exchanges: list[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
         for exchange in exchanges:
@@ -526,27 +462,6 @@ class Node:
             names = ", ".join(map(self.job.node_name, self._views.missing[:MOST_LISTED]))
             problem = f"has not said within {self.job.deadline_seconds:g} s how far it is after a fault"
             self.fail(NodeLateError(problem, where=names))
-
-    def _compare(self, peer: int, theirs: dict[str, str]) -> None:
-        ours = self._fingerprints
-        differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
-        if differing:
-            names = "layers" if "layers" in differing else ", ".join(differing)
-            here, there = self.job.node_name(self.number), self.job.node_name(peer)
-            problem = f"the jobs of {here} and {there} differ in: {names}"
-            self.fail(JobMismatchError(problem, where=there))
-            return
-        self._met.add(peer)
-        self.has_met_all = len(self._met) == self.job.nodes - 1
-
-    def _blamed(self, peer: int, reason: str) -> TrainingError:
-        """The error of a node that is gone, where it said goodbye with one; else that it is lost."""
-        cause = cause_of(reason)
-        if cause is None:
-            return NodeLostError(reason, where=self.job.node_name(peer))
-        if isinstance(cause, JobMismatchError) and peer not in self._met:
-            cause.where = self.job.node_name(peer)  # of two that differ, the one that does not agree here
-        return cause
 
     @staticmethod
     def _is_question(total: Sum) -> bool:

@@ -22,8 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
-from mltswitch.training.agents import MEETING_SECONDS, AgentNode, share_job
+from mltswitch.training.agents import AgentNode, share_job
 from mltswitch.training.axes import Elements, Stage
+from mltswitch.training.driver import MEETING_SECONDS
 from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, REPORT_EVERY, Divisor, Job
 from mltswitch.training.pytorch.layout import Place, checksum, places_of

@@ -1,0 +1,297 @@
+"""A participant of a job over a host agent: one thread that drives it, and tells whoever waits."""
+
+import atexit
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from mltswitch.hostagent import Agent, AgentError, Completion, CompletionQueue
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
+from mltswitch.training.axes import Crossing
+from mltswitch.training.carrier import AgentCarrier
+from mltswitch.training.errors import (
+    EXPLAINING_SECONDS,
+    NodeLateError,
+    NodeLostError,
+    TrainingError,
+    cause_of,
+    ending_of_process,
+)
+from mltswitch.training.participant import Participant
+from mltswitch.units import NANOSECONDS
+
+TURN_SECONDS: Final = 0.5
+"""Between looks at deadlines and at what other nodes say, or a part of the deadline:"""
+LOOKS: Final = 8
+MEETING_TURN_SECONDS: Final = 0.02
+MEETING_SECONDS: Final = 60.0
+LEAVING_SECONDS: Final = 10.0
+"""For the others to be done, too, when a node leaves."""
+EXIT_SECONDS: Final = 2.0
+"""The same, where its process ends; and for the others to have heard why."""
+
+N = TypeVar("N", bound=Participant)
+_Call = Callable[[int], None]
+"""Something for the node's thread to do, at a time in ns."""
+
+
+class _Inbox(CompletionQueue):
+    """Where completions and everything else meet, in the order in which they happen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: queue.SimpleQueue[Completion | _Call | PeerLost | None] = queue.SimpleQueue()
+
+    def add(self, completion: Completion) -> None:
+        self.entries.put(completion)
+
+
+class Driver(Generic[N]):
+    """Of one node; any thread may call.
+
+    Args:
+        node: that it drives.
+        agent: connected with all the others.
+        names: of all nodes' agents, by number.
+        failed: is called in this node's thread with what ends the job.
+        timeout_seconds: until all nodes have come.
+
+    Raises what `wait_until` raises where the nodes do not meet or disagree on the job.
+    """
+
+    def __init__(
+        self,
+        node: N,
+        agent: Agent,
+        names: Sequence[str],
+        *,
+        failed: Callable[[TrainingError], object] | None = None,
+        timeout_seconds: float = MEETING_SECONDS,
+    ) -> None:
+        self.node: Final = node
+        self.job: Final = node.job
+        self._inbox = _Inbox()
+        self._carrier = AgentCarrier(node.job, agent, names, self._inbox)
+        self._agent = agent
+        self._names: Final = tuple(names)
+        self._failed = failed
+        self._changed = threading.Condition()
+        self._error: TrainingError | None = None
+        self._is_closing = self._is_leaving = False
+        self._has_told = False
+        """Whether the others have been told that this node leaves."""
+        self._listened_seconds = 0.0
+        self._pause = min(TURN_SECONDS, self.job.deadline_seconds / LOOKS)
+        self._unexplained: deque[tuple[int, int, _Call]] = deque()
+        """(time in ns, node, what ends the job unless somebody says goodbye with the cause until then)."""
+        others = [name for name in names if name != agent.name]
+        try:
+            self._carrier.channel.wait_for_peers(others, timeout_seconds)
+        except AgentError as error:
+            raise NodeLostError(str(error)) from None
+        agent.observe(self, PeerLost)
+        self._thread = threading.Thread(target=self._run, name=f"training-{node.number}", daemon=True)
+        self._thread.start()
+        atexit.register(self._at_exit)
+        self._meet(timeout_seconds)
+
+    def call(self, call: _Call) -> None:
+        """Do something in the node's thread, before what is asked later. Raises what has ended the job."""
+        self._check()
+        self._inbox.entries.put(call)
+
+    def wait_until(self, is_true: Callable[[], bool]) -> None:
+        """Until something is true that only the node's thread changes; raises what has ended the job."""
+        with self._changed:
+            while self._error is None and not is_true():
+                self._changed.wait(TURN_SECONDS)
+        self._check()
+
+    def _at_exit(self) -> None:
+        """The process ends, and nobody has closed this: the others hear of an exception."""
+        self.close(ending_of_process(), EXIT_SECONDS)
+
+    def close(self, reason: str = "", patience_seconds: float = LEAVING_SECONDS) -> None:
+        """Take no more part; the agent stays.
+
+        Waits a little for the others to be done, too, for they may still need what this node has. With a
+        reason, that of an error here, it ends the job for all at once.
+        """
+        atexit.unregister(self._at_exit)
+        with self._changed:
+            if reason:
+                self.node.fail(NodeLostError(reason, where=self.job.node_name(self.node.number)))
+                self._end()
+            elif self._error is None and self.node.has_met_all:
+                self.node.leave()
+                self._is_leaving = True
+                self._inbox.entries.put(None)
+                until = time.monotonic() + patience_seconds
+                while self._error is None and time.monotonic() < until:
+                    if self.node.is_idle and self.node.has_left_all and self._has_told:
+                        break
+                    self._changed.wait(MEETING_TURN_SECONDS)
+        self._is_closing = True
+        self._agent.stop_observing(self)
+        self._inbox.entries.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(MEETING_SECONDS)
+        until = time.monotonic() + EXIT_SECONDS
+        while self._error is not None and self._is_connected and time.monotonic() < until:
+            time.sleep(MEETING_TURN_SECONDS)  # the others hear why before they hear that the agent closes
+        with self._changed:
+            if self._error is None:  # whoever comes later, or still waits, must not wait for ever
+                self._error = NodeLostError("has left the job", where=self.job.node_name(self.node.number))
+            self._changed.notify_all()
+
+    def observe(self, event: AgentEvent) -> None:
+        """For the agent."""
+        if isinstance(event, PeerLost):
+            self._inbox.entries.put(event)
+
+    @property
+    def _is_connected(self) -> bool:
+        return bool({*self._agent.peers} & {*self._names})
+
+    def _check(self) -> None:
+        error = self._error
+        if error is not None:
+            # a new one each time: it must not keep the frames of whoever was told before
+            raise type(error)(error.what, where=error.where, hint=error.hint)
+
+    def _meet(self, timeout_seconds: float) -> None:
+        until = time.monotonic() + timeout_seconds
+        with self._changed:
+            while self._error is None and not self.node.has_met_all:
+                if time.monotonic() > until:
+                    problem = f"not all nodes have told their job within {timeout_seconds:g} s"
+                    self._error = NodeLateError(problem)
+                self._changed.wait(MEETING_TURN_SECONDS)
+        if self._error is not None:
+            self.close()
+            self._check()
+
+    # The node's own thread
+
+    def _run(self) -> None:
+        try:
+            while not self._is_closing and self._error is None:
+                self._turn()
+        except Exception as error:  # noqa: BLE001  (whoever waits must hear of it, whatever it is)
+            here = self.job.node_name(self.node.number)
+            self.node.fail(NodeLostError(f"{type(error).__name__}: {error}", where=here))
+            self._end()
+
+    def _turn(self) -> None:
+        node = self.node
+        is_talking = self._is_leaving or not node.has_met_all or node.is_asking or node.is_stopping
+        pause = MEETING_TURN_SECONDS if is_talking or self._unexplained else self._pause
+        if time.monotonic() - self._listened_seconds > pause:
+            self._listened_seconds = time.monotonic()
+            is_leaving = self._is_leaving
+            self._tell_and_listen()
+            self._has_told = is_leaving
+        try:
+            entry = self._inbox.entries.get(timeout=pause)
+        except queue.Empty:
+            entry = None
+        with self._changed:
+            while entry is not None:
+                self._take(entry)
+                try:
+                    entry = self._inbox.entries.get_nowait()
+                except queue.Empty:
+                    entry = None
+            now_ns = time.monotonic_ns()
+            while self._unexplained and self._unexplained[0][0] <= now_ns:
+                self._unexplained.popleft()[2](now_ns)
+            self.node.check(now_ns)
+            self._do()
+
+    def _take(self, entry: Completion | _Call | PeerLost) -> None:
+        now_ns = time.monotonic_ns()
+        match entry:
+            case Completion():
+                self._cross(self._carrier.crossing(entry), now_ns)
+            case PeerLost(peer=peer) if peer in self._names:
+                self._lose(self._names.index(peer), entry.reason, now_ns)
+            case PeerLost():
+                pass  # of another job
+            case _:
+                entry(now_ns)
+
+    def _cross(self, crossing: Crossing, now_ns: int) -> None:
+        if crossing.error is None or crossing.is_withdrawn or self.node.is_stopping:
+            self.node.crossed(crossing, now_ns)
+            return
+        self._listen(crossing.key[1])
+        self._explain(crossing.key[1], str(crossing.error), partial(self.node.crossed, crossing), now_ns)
+
+    def _lose(self, number: int, reason: str, now_ns: int) -> None:
+        self._listen(number)
+        self._explain(number, reason, partial(self.node.lost, number, reason), now_ns)
+
+    def _explain(self, number: int, reason: str, call: _Call, now_ns: int) -> None:
+        """What breaks with a node that is gone may be noticed before its goodbye, which may blame another.
+
+        A node that ends by an exception of its own, behind one that was lost, has ended because of it.
+        """
+        cause = cause_of(reason)
+        if cause is None:
+            until_ns = now_ns + round(EXPLAINING_SECONDS * NANOSECONDS)
+            self._unexplained.append((until_ns, number, call))
+            return
+        earlier = (lost for _, other, lost in self._unexplained if other != number)
+        blames_itself = cause.where == self.job.node_name(number)
+        (next(earlier, call) if blames_itself else call)(now_ns)
+
+    def _do(self) -> None:
+        """What the node wants done; a post that cannot begin ends at once."""
+        self._carrier.withdraw(self.node.take_withdrawals())
+        while self.node.error is None and (posts := self.node.take_posts()):
+            self._carrier.post(posts)
+            failed, self._carrier.failed = self._carrier.failed, []
+            for crossing in failed:
+                self._cross(crossing, time.monotonic_ns())
+        self._tell_user()
+        if self.node.error is not None:
+            self._end()
+        self._changed.notify_all()
+
+    def _tell_and_listen(self) -> None:
+        """Short messages of nodes to all others: their job at first, and how far they are past a deadline."""
+        for number, name in enumerate(self._names):
+            if name != self._agent.name:
+                with self._changed:
+                    self._listen(number)
+        for word in self.node.take_words():
+            for number, name in enumerate(self._names):
+                try:
+                    if name != self._agent.name:
+                        self._carrier.channel.send_message(name, word)
+                except AgentError as error:
+                    with self._changed:
+                        self._lose(number, error.what, time.monotonic_ns())
+
+    def _listen(self, number: int) -> None:
+        """What a node has said; also the last words of one that has left."""
+        with suppress(AgentError):  # there is no more; that it is gone is told as an event
+            while True:
+                word = self._carrier.channel.receive_message(self._names[number], 0.0)
+                self.node.told(number, word, time.monotonic_ns())
+
+    def _tell_user(self) -> None:
+        """What else has happened at the node, in its thread."""
+
+    def _end(self) -> None:
+        """The job is over here: whoever waits hears why, and so do all others."""
+        error = self.node.error
+        if self._failed is not None and error is not None:
+            self._failed(error)  # first: who is told by an exception finds it there
+        self._error = error
+        self._carrier.abort(self.node.goodbye)

@@ -1,0 +1,156 @@
+"""What every node of a job does, whatever it exchanges: it meets the others, and ends when they end.
+
+It takes what happens (`crossed`, `told`, `lost`, `check`) and keeps what is to be done (`take_posts`,
+`take_words`, `take_withdrawals`), so that the same object runs over an agent and in virtual time.
+"""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mltswitch.errors import UserInputError
+from mltswitch.training.axes import Crossing, Key, Post
+from mltswitch.training.errors import JobMismatchError, NodeLostError, TrainingError, cause_of, goodbye_of
+from mltswitch.training.job import Job
+
+
+class Participant(ABC):
+    """A rank or a server.
+
+    Args:
+        job: what all nodes agree on.
+        number: of this node.
+    """
+
+    def __init__(self, job: Job, number: int) -> None:
+        self.job: Final = job
+        self.number: Final = number
+        self.error: TrainingError | None = None
+        """Why the job is over at this node."""
+        self.has_met_all = job.nodes == 1
+        """Whether every other node has said that its job is this one; nothing is posted before."""
+        self._fingerprints = job.fingerprints()
+        self._words: list[bytes] = [json.dumps({"job": self._fingerprints}).encode()]
+        self._met, self._left = set[int](), set[int]()
+        """Nodes that have said so, and those that need no more of this job; what then becomes of these is no
+        fault."""
+        self.gone: Final[set[int]] = set()
+        """Nodes without which the job goes on."""
+        self._withdrawals: list[Key] = []
+
+    # What happens
+
+    @abstractmethod
+    def crossed(self, crossing: Crossing, now_ns: int) -> None:
+        """A post has ended."""
+
+    @abstractmethod
+    def check(self, now_ns: int) -> None:
+        """Ends the job where a deadline has passed; to be called now and then."""
+
+    def told(self, peer: int, word: bytes, now_ns: int) -> None:
+        """Another node says something that `take_words` gave there."""
+        if peer in self.gone:
+            return
+        try:
+            said = json.loads(word)
+            if "job" in said:
+                self._compare(peer, said["job"])
+            elif "leaves" in said:
+                self._left.add(peer)
+            else:
+                self._hear(peer, said, now_ns)
+        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, UserInputError):
+            problem = "says what no node of this version says"
+            self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
+
+    def lost(self, peer: int, reason: str, now_ns: int) -> None:
+        """Another node is gone, which is the end of the job unless both ends are done with it, or it goes on.
+
+        A reason that it gave tells whom to blame.
+        """
+        if (peer in self._left and self.is_idle) or self._goes_on_without(peer, reason, now_ns):
+            return
+        self.fail(self._blamed(peer, reason))
+
+    def leave(self) -> None:
+        """This node begins nothing more: all others are told, so that nobody takes it for lost."""
+        self._words.append(json.dumps({"leaves": True}).encode())
+
+    @property
+    def has_left_all(self) -> bool:
+        """Whether no rank needs this node any more: all others have said that they leave."""
+        return self._left | self.gone >= {*range(self.job.world)} - {self.number}
+
+    def fail(self, error: TrainingError) -> None:
+        """The job is over at this node; the first reason stays."""
+        if self.error is None:
+            self.error = error
+
+    # What is to be done
+
+    @abstractmethod
+    def take_posts(self) -> list[Post]:
+        """For the carrier; none before all nodes have met."""
+
+    def take_withdrawals(self) -> list[Key]:
+        """Posts that the carrier is to withdraw."""
+        withdrawals, self._withdrawals = self._withdrawals, []
+        return withdrawals
+
+    def take_words(self) -> list[bytes]:
+        """To be told to every other node."""
+        words, self._words = self._words, []
+        return words
+
+    @property
+    @abstractmethod
+    def is_idle(self) -> bool:
+        """Whether nothing is open but memory for what others have not begun."""
+
+    @property
+    def is_asking(self) -> bool:
+        """Whether a deadline is near, and the others say how far they are."""
+        return False
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
+        return False
+
+    @property
+    def goodbye(self) -> str:
+        """Why the job is over here, as `lost` of the other nodes understands it."""
+        return "" if self.error is None else goodbye_of(self.error)
+
+    # Inside
+
+    @abstractmethod
+    def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
+        """What else another node says. Raises ValueError and its like for what no node says."""
+
+    def _goes_on_without(self, peer: int, reason: str, now_ns: int) -> bool:  # noqa: ARG002
+        """Whether nobody needs a node that is gone, and it does not say that the job is over."""
+        return False
+
+    def _compare(self, peer: int, theirs: dict[str, str]) -> None:
+        ours = self._fingerprints
+        differing = [name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name)]
+        if differing:
+            names = "layers" if "layers" in differing else ", ".join(differing)
+            here, there = self.job.node_name(self.number), self.job.node_name(peer)
+            problem = f"the jobs of {here} and {there} differ in: {names}"
+            self.fail(JobMismatchError(problem, where=there))
+            return
+        self._met.add(peer)
+        self.has_met_all = len(self._met) == self.job.nodes - 1
+
+    def _blamed(self, peer: int, reason: str) -> TrainingError:
+        """The error of a node that is gone, where it said goodbye with one; else that it is lost."""
+        cause = cause_of(reason)
+        if cause is None:
+            return NodeLostError(reason, where=self.job.node_name(peer))
+        if isinstance(cause, JobMismatchError) and peer not in self._met:
+            cause.where = self.job.node_name(peer)  # of two that differ, the one that does not agree here
+        return cause
