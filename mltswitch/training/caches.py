@@ -10,11 +10,12 @@ Nothing here knows a socket, a thread or time: posts for a carrier collect in a 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 
-from mltswitch.training.axes import Crossing, Direction, Elements, Key, Post, Stage
+from mltswitch.errors import UserInputError
+from mltswitch.training.axes import Crossing, Direction, Elements, Key, Post, Repairable, Stage, axes_of
 from mltswitch.training.job import Job
 
 TAIL: Final = 3
@@ -27,6 +28,7 @@ UP, DOWN, WORD = range(3)
 KINDS: Final = 4
 
 
+@runtime_checkable
 class Shape(Protocol):
     """What caches need of a topology: `tree`."""
 
@@ -37,6 +39,16 @@ class Shape(Protocol):
     @property
     def roots(self) -> Sequence[int]:
         """Of each piece."""
+
+
+def shape_of(job: Job) -> Shape:
+    """The trees of a job's topology. Raises UserInputError where it has none."""
+    topology: object = axes_of(job)[1]
+    if isinstance(topology, Repairable):
+        topology = topology.without(job, frozenset(), is_star=False)
+    if not isinstance(topology, Shape):
+        raise UserInputError(f"{job.topology} has no trees", where="topology", expected="tree or star")
+    return topology
 
 
 @dataclass(slots=True)

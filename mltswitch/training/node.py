@@ -4,7 +4,6 @@ It takes what happens (`ready`, `crossed`, `told`, `lost`, `check`) and keeps wh
 (`take_posts`, `take_words`, `take_arrived`). The same object runs over an agent and in virtual time.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -135,7 +134,7 @@ class Node(Participant):
         self._given += len(pieces)
         steps, is_within = divmod(self._given, len(self.job.pieces))
         if not is_within and self._left_out.is_due(steps) and self.gone.issuperset(range(self.number)):
-            self._words.append(json.dumps({"report": steps}).encode())
+            self._say(report=steps)
             self._tell_left_out(steps)
         self._vectors[step] = own, result
         self._vectors.pop(step - KEPT_STEPS - self.member.lag, None)
@@ -234,7 +233,7 @@ class Node(Participant):
 
     def tell_options(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """A schedule has changed options of the optimizer: whoever keeps parameters hears of it."""
-        self._words.append(json.dumps({"groups": [*groups]}).encode())
+        self._say(groups=[*groups])
         self._change_options(groups)
 
     def check(self, now_ns: int) -> None:
@@ -369,7 +368,7 @@ class Node(Participant):
 
     def _tell_left_out(self, steps: int) -> None:
         own = self._left_out.told(steps)
-        self._words.append(json.dumps({"without": own}).encode())
+        self._say(without=own)
         self._hear_left_out(self.number, own)
 
     def _hear_left_out(self, peer: int, said: Sequence[object]) -> None:
@@ -432,7 +431,7 @@ class Node(Participant):
             return
         self.gone.update(nodes)
         self._withdrawals += self._sums.freeze()
-        self._words.append(json.dumps({"lost": self._views.mask}).encode())
+        self._say(lost=self._views.mask)
         if self._views.problem:
             here = self.job.node_name(self.number)
             self.fail(NodeLostError(self._views.problem, where=here))
@@ -443,7 +442,8 @@ class Node(Participant):
         """How far this node is, once nothing of it is open."""
         views = self._views
         if views is not None and views.state is State.STOPPING and self._sums.is_quiet:
-            self._words += [json.dumps(word).encode() for word in views.stopped(self._sums.results, now_ns)]
+            for word in views.stopped(self._sums.results, now_ns):
+                self._say(**word)
             self._install(now_ns)
 
     def _install(self, now_ns: int) -> None:
@@ -472,7 +472,7 @@ class Node(Participant):
         """To all; who hears a question says the same of itself, unless all know it."""
         if is_question or self._said != self._progress:
             self._said = self._progress
-            self._words.append(json.dumps({"given": self._said, "asks": is_question}).encode())
+            self._say(given=self._said, asks=is_question)
 
     @property
     def _progress(self) -> int:

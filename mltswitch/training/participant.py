@@ -31,7 +31,8 @@ class Participant(ABC):
         self.has_met_all = job.nodes == 1
         """Whether every other node has said that its job is this one; nothing is posted before."""
         self._fingerprints = job.fingerprints()
-        self._words: list[bytes] = [json.dumps({"job": self._fingerprints}).encode()]
+        self._words: list[bytes] = []
+        self._say(job=self._fingerprints)
         self._met, self._left = set[int](), set[int]()
         """Nodes that have said so, and those that need no more of this job; what then becomes of these is no
         fault."""
@@ -76,7 +77,7 @@ class Participant(ABC):
 
     def leave(self) -> None:
         """This node begins nothing more: all others are told, so that nobody takes it for lost."""
-        self._words.append(json.dumps({"leaves": True}).encode())
+        self._say(leaves=True)
 
     @property
     def has_left_all(self) -> bool:
@@ -125,6 +126,10 @@ class Participant(ABC):
         return "" if self.error is None else goodbye_of(self.error)
 
     # Inside
+
+    def _say(self, **said: object) -> None:
+        """Have it told to all others, as `_hear` of theirs understands it."""
+        self._words.append(json.dumps(said).encode())
 
     @abstractmethod
     def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:

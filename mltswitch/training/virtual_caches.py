@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-import numpy as np
-
-from mltswitch.training.axes import Crossing, Elements
+from mltswitch.training.axes import Crossing, Direction, Elements
 from mltswitch.training.caches import Caches, Shape
 from mltswitch.training.job import Job
 from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
@@ -104,13 +102,9 @@ class VirtualCaches:
 
     def _post(self, number: int) -> None:
         for post in self._nodes[number].take_posts():
+            self.report.crossed_bytes += post.data.nbytes if post.direction is Direction.SEND else 0
             self._network.post(number, post)
 
     def _cross(self, number: int, crossing: Crossing) -> None:
         self._nodes[number].crossed(crossing)
         self._look(number)
-
-
-def without_updates(job: Job) -> Elements:
-    """Parameters of zeros."""
-    return np.zeros(job.elements, job.element_type)
