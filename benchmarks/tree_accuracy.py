@@ -53,7 +53,7 @@ def depths_of(job: Job) -> dict[int, int]:
     if job.topology == "star":
         return dict.fromkeys(range(job.world), 1)
     topology: Any = axes_of(job)[1]
-    return depths(topology.trees[job.world])
+    return depths(topology.branches[0].up)
 
 
 def missing(trained: Trained, options: dict[str, Any]) -> dict[str, float]:

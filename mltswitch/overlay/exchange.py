@@ -1,6 +1,6 @@
 """One exchange over trees as flows: sums go up, and results come down when the root has all."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from mltswitch.errors import UserInputError
@@ -33,6 +33,7 @@ def add_tree(
     place: Callable[[Node], int],
     bits: float,
     *,
+    down_parents: Mapping[Node, Node] | None = None,
     pieces: int = 1,
     traffic_class: int = 0,
     has_delays: bool = False,
@@ -45,16 +46,16 @@ def add_tree(
         root: where sums are complete.
         place: the number of the host on which a node is.
         bits: of each node's gradients.
+        down_parents: from whom nodes get results; None: from their parents.
         pieces: that follow each other on every way; a node sends a piece on when all of it has come.
         traffic_class: of all its flows.
         has_delays: whether links have any.
 
     Returns the flows that end it: the last piece's results.
     """
-    children = children_of(parents)
-    order = [root]
-    for node in order:
-        order += children.get(node, [])
+    children, order = _ordered(parents, root)
+    down_parents = parents if down_parents is None else down_parents
+    down_order = _ordered(down_parents, root)[1]
     before: dict[tuple[Any, bool], int] = {}
     ends: list[int] = []
 
@@ -73,10 +74,19 @@ def add_tree(
             waits = [up[child] for child in children.get(node, [])]
             up[node] = carry(node, parents[node], node, waits, is_up=True)
         down = {root: flows.join(place(root), [up[child] for child in children.get(root, [])])}
-        for node in order[1:]:
-            down[node] = carry(parents[node], node, node, [down[parents[node]]], is_up=False)
-        ends = [down[node] for node in order[1:]]
+        for node in down_order[1:]:
+            giver = down_parents[node]
+            down[node] = carry(giver, node, node, [down[giver]], is_up=False)
+        ends = [down[node] for node in down_order[1:]]
     return ends
+
+
+def _ordered(parents: Mapping[Node, Node], root: Node) -> tuple[Mapping[Node, list[Node]], list[Node]]:
+    """Children, and all nodes with parents before them."""
+    children, order = children_of(parents), [root]
+    for node in order:
+        order += children.get(node, [])
+    return children, order
 
 
 def simulate_trees(
@@ -95,19 +105,26 @@ def simulate_trees(
 
     Raises UserInputError for more flows than MOST_FLOWS, MachineError without numba.
     """
+    equal = {root: 1 / len(trees) for root in trees}
+    ways = [(root, up, up, (shares or equal)[root]) for root, up in trees.items()]
+    return _simulate_ways(overlay, ways, exchange)
+
+
+def _simulate_ways(
+    overlay: Overlay, trees: Sequence[tuple[int, Tree, Tree, float]], exchange: Exchange
+) -> Times:
     size_bits, pieces, seed = exchange
-    count = 2 * pieces * sum(map(len, trees.values()))
+    count = 2 * pieces * sum(len(up) for _, up, _, _ in trees)
     if count > MOST_FLOWS:
         problem = f"{count:,} flows: {len(trees)} trees in {pieces} pieces"
         raise UserInputError(problem, where="simulation", expected=f"at most {MOST_FLOWS:,}")
     graph = overlay.graph
     places = [graph.number[node.name] for node in overlay.members]
     flows, has_delays = Flows(), bool(graph.delays_seconds.any())
-    for root, parents in trees.items():
-        share = 1 / len(trees) if shares is None else shares[root]
-        add_tree(
-            flows, parents, root, places.__getitem__, share * size_bits, pieces=pieces, has_delays=has_delays
-        )
+    place = places.__getitem__
+    for root, up, down, share in trees:
+        options: dict[str, Any] = {"down_parents": down, "pieces": pieces, "has_delays": has_delays}
+        add_tree(flows, up, root, place, share * size_bits, **options)
     return simulate(graph, flows, seed=seed)
 
 
@@ -131,6 +148,5 @@ def simulate_routes(overlay: Overlay, routes: Routes, exchange: Exchange) -> Tim
     if found != told:
         problem = f"are for {told[0]} ranks and {told[1]} servers, the network has {found[0]} and {found[1]}"
         raise UserInputError(problem, where="routes")
-    trees = {each.root: each.tree for each in routes.trees}
-    shares = {each.root: each.share for each in routes.trees}
-    return simulate_trees(overlay, trees, exchange, shares)
+    ways = [(each.root, each.tree, each.down_tree, each.share) for each in routes.trees]
+    return _simulate_ways(overlay, ways, exchange)

@@ -50,11 +50,19 @@ class RoutesTree(SparseDocument):
     """Of the model's elements that this root sums."""
     parents: Parents
     """Of each rank in order, as one line: `1 - 1` where rank 1 is the root of three."""
+    down: Parents | None = None
+    """From whom each rank gets results, likewise; none: from its parent."""
 
     @cached_property
     def tree(self) -> Tree:
         """As a mapping."""
         return {rank: parent for rank, parent in enumerate(self.parents) if parent is not None}
+
+    @cached_property
+    def down_tree(self) -> Tree:
+        """The way of results, likewise."""
+        down = self.parents if self.down is None else self.down
+        return {rank: parent for rank, parent in enumerate(down) if parent is not None}
 
 
 class Routes(BaseModel):
@@ -74,9 +82,6 @@ class Routes(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        roots = [each.root for each in self.trees]
-        if len({*roots}) < len(roots):
-            raise ValueError("a root has two trees")
         if not isclose(sum(each.share for each in self.trees), 1, abs_tol=1e-6):
             raise ValueError(f"shares are {sum(each.share for each in self.trees):g} together, not 1")
         for each in self.trees:
@@ -87,27 +92,33 @@ class Routes(BaseModel):
         where = f"the tree of root {each.root}"
         if each.root >= self.ranks + self.servers:
             raise ValueError(f"{where}: there are {self.ranks} ranks and {self.servers} servers")
-        if len(each.parents) != self.ranks:
-            raise ValueError(f"{where} has {len(each.parents)} parents for {self.ranks} ranks")
-        for rank, parent in enumerate(each.parents):
-            if (parent is None) != (rank == each.root):
-                raise ValueError(f"{where}: rank {rank} has {'no' if parent is None else 'a'} parent")
-            if parent is not None and parent >= self.ranks and parent != each.root:
-                raise ValueError(f"{where}: {parent}, parent of rank {rank}, is neither rank nor root")
-        reaching = {each.root}
-        for rank in each.tree:
-            way, node = set[int](), rank
-            while node not in reaching:
-                way.add(node)
-                node = each.tree[node]
-                if node in way:
-                    raise ValueError(f"{where} has a circle at rank {node}")
-            reaching |= way
+        for parents in (each.parents, *([] if each.down is None else [each.down])):
+            if len(parents) != self.ranks:
+                raise ValueError(f"{where} has {len(parents)} parents for {self.ranks} ranks")
+            for rank, parent in enumerate(parents):
+                if (parent is None) != (rank == each.root):
+                    raise ValueError(f"{where}: rank {rank} has {'no' if parent is None else 'a'} parent")
+                if parent is not None and parent >= self.ranks and parent != each.root:
+                    raise ValueError(f"{where}: {parent}, parent of rank {rank}, is neither rank nor root")
+        for tree in (each.tree, each.down_tree):
+            reaching = {each.root}
+            for rank in tree:
+                way, node = set[int](), rank
+                while node not in reaching:
+                    way.add(node)
+                    node = tree[node]
+                    if node in way:
+                        raise ValueError(f"{where} has a circle at rank {node}")
+                reaching |= way
 
     @cached_property
     def topology_settings(self) -> dict[str, Any]:
         """Of the topology `tree` of a job that takes these routes: plain data, for all of its nodes."""
-        rows = [[each.root, each.share, _written_parents(each.parents)] for each in self.trees]
+        rows = [
+            [each.root, each.share, _written_parents(each.parents)]
+            + ([] if each.down is None else [_written_parents(each.down)])
+            for each in self.trees
+        ]
         return {"routes": {"servers": self.servers, "trees": rows}}
 
     @property

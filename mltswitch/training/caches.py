@@ -33,12 +33,12 @@ class Shape(Protocol):
     """What caches need of a topology: `tree`."""
 
     @property
-    def trees(self) -> Mapping[int, Mapping[int, int]]:
-        """Root → parent of every rank below it."""
+    def branches(self) -> Sequence[tuple[int, Mapping[int, int], Mapping[int, int]]]:
+        """Root, parent of every rank below it, and from whom ranks get results, which caches do not ask."""
 
     @property
-    def roots(self) -> Sequence[int]:
-        """Of each piece."""
+    def branch_of(self) -> Sequence[int]:
+        """Of each piece, the number of its tree."""
 
 
 def shape_of(job: Job) -> Shape:
@@ -274,9 +274,9 @@ class Caches:
         self._clock = 0
         self._places: list[list[slice]] = []
         self._caches: list[Cache | None] = []
-        for at, (root, parents) in enumerate(shape.trees.items()):
+        for at, (root, parents, _) in enumerate(shape.branches):
             places = [
-                piece.elements for piece, its in zip(job.pieces, shape.roots, strict=False) if its == root
+                piece.elements for piece, its in zip(job.pieces, shape.branch_of, strict=False) if its == at
             ]
             self._places.append(places)
             if not places or (number != root and number not in parents):

@@ -85,7 +85,6 @@ def test_a_document_is_read_from_a_file(tmp_path: Path) -> None:
         ([(0, 1, "- - 0")], "the tree of root 0: rank 1 has no parent"),
         ([(0, 1, "1 0 0")], "the tree of root 0: rank 0 has a parent"),
         ([(4, 1, "4 4 4")], "the tree of root 4: there are 3 ranks and 1 servers"),
-        ([(0, 0.5, "- 0 0"), (0, 0.5, "- 0 0")], "a root has two trees"),
         ([(0, 0.5, "- 0 0"), (1, 0.4, "1 - 1")], "shares are 0.9 together, not 1"),
         ([(0, 1, "- x 0")], "'x' is no node's number"),
         ([(0, 1, "- -1 0")], "'-1' is no node's number"),

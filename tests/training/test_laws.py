@@ -432,9 +432,34 @@ def test_a_window_bounds_memory_and_nothing_waits_for_ever(
     )
     trees: Any = axes_of(job)[1]
     for node, most in held.items():
-        peers = {rank for tree in trees.trees.values() for rank, parent in tree.items() if parent == node}
+        ups = [each.up for each in trees.branches]
+        peers = {rank for up in ups for rank, parent in up.items() if parent == node}
         assert most <= window * len(peers)
     assert len(job.pieces) > 8
+
+
+def test_results_come_down_by_a_way_of_their_own() -> None:
+    """And a root may have two trees."""
+    routes = [[0, 0.5, "- 0 1 2", "- 2 3 0"], [0, 0.3, "- 0 0 0", "- 0 1 2"], [3, 0.2, "3 3 3 -"]]
+    job = make_job(
+        [("a", 60_000)],
+        world=4,
+        topology="tree",
+        topology_settings={"routes": {"trees": routes}},
+        element_type="float64",
+        piece_bytes=16_000,
+    )
+    report = VirtualJob(job, Network(1e8, 1e-4)).run(2, lambda rank, step: np.full(60_000, 4.0**rank))
+    assert not report.errors
+    for result in (report.results[rank, step] for rank in range(4) for step in range(2)):
+        assert (result == (1 + 4 + 16 + 64) / 4).all()
+    tree: Any = axes_of(job)[1]
+    piece = tree.branch_of.index(0)
+    takes = {
+        rank: next(step.peer for step in tree.schedule(job, piece, rank) if step.is_result)
+        for rank in (1, 2, 3)
+    }
+    assert takes == {1: 2, 2: 3, 3: 0}
 
 
 def test_a_job_takes_routes_with_shares() -> None:
@@ -451,7 +476,8 @@ def test_a_job_takes_routes_with_shares() -> None:
     tree: Any = axes_of(job)[1]
     assert tree.lossy_hops(job) == 3
     counts = dict.fromkeys((0, 3), 0)
-    for piece, root in zip(job.pieces, tree.roots, strict=False):
+    roots = [tree.branches[at].root for at in tree.branch_of]
+    for piece, root in zip(job.pieces, roots, strict=False):
         counts[root] += piece.count
     assert counts[0] == pytest.approx(0.6 * job.elements, abs=job.pieces[0].count)
     report = VirtualJob(job, Network(1e8, 1e-4)).run(

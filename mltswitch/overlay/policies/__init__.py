@@ -1,6 +1,6 @@
 """Policies: how a network and the nodes of a job become routes; one module each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -14,7 +14,7 @@ from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
-from mltswitch.overlay.routes import Routes, Tree, rows_of
+from mltswitch.overlay.routes import Routes, RoutesTree, Tree, rows_of
 
 ENTRY_POINT_GROUP: Final = "mltswitch.routes"
 MOST_PARENTS: Final = 4_000_000
@@ -27,8 +27,10 @@ class Policy(Protocol):
     name: str
     settings: type[BaseModel]
 
-    def trees(self, overlay: Overlay, settings: Any, exchange: Exchange) -> Mapping[int, Tree]:
-        """A tree for each root; the same for the same arguments.
+    def trees(
+        self, overlay: Overlay, settings: Any, exchange: Exchange
+    ) -> Mapping[int, Tree] | Sequence[RoutesTree]:
+        """A tree for each root, or trees with shares and ways down; the same for the same arguments.
 
         Args:
             overlay: the network, and where its nodes are.
@@ -71,11 +73,12 @@ def route(overlay: Overlay, policy: str, settings: Mapping[str, Any], exchange: 
         problem = f"{len(overlay.roots):,} trees over {ranks:,} ranks"
         hint = "say how many servers there are, or fewer ranks"
         raise UserInputError(problem, where="routes", expected=f"at most {MOST_PARENTS:,} parents", hint=hint)
+    trees = entry.trees(overlay, checked, exchange)
     return Routes(
         policy=policy,
         settings=checked.model_dump(mode="json", exclude_unset=True),
         overlay=overlay.sha256(),
         ranks=ranks,
         servers=len(overlay.servers),
-        trees=tuple(rows_of(entry.trees(overlay, checked, exchange), ranks)),
+        trees=tuple(rows_of(trees, ranks) if isinstance(trees, Mapping) else trees),
     )

@@ -9,7 +9,7 @@ from typing import Self
 from mltswitch.overlay.trees import star
 from mltswitch.training.axes import Action, Needs, Network, NoSettings, Step, settings_of
 from mltswitch.training.job import Job
-from mltswitch.training.topology.tree import Tree
+from mltswitch.training.topology.tree import Branches, Tree
 from mltswitch.units import BITS_PER_BYTE
 
 
@@ -56,8 +56,10 @@ class Star:
     def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Tree:
         """Trees of one hop; pieces of a root that is gone go to the next one."""
         found = Tree(job)
-        found.roots = tuple(self.root(job, piece) for piece in range(len(job.pieces) + 1))
-        found.trees = {root: star(root, job.world) for root in sorted({*found.roots})}
+        roots = [self.root(job, piece) for piece in range(len(job.pieces) + 1)]
+        order = sorted({*roots})
+        found.branch_of = tuple(order.index(root) for root in roots)
+        found.branches = tuple(Branches(root, star(root, job.world), star(root, job.world)) for root in order)
         return found.without(job, gone, is_star=is_star)
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002

@@ -6,9 +6,9 @@ section 3; there every parameter server is such a root).
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -31,8 +31,8 @@ class JobRoutes(BaseModel):
 
     servers: int = 0
     """That the routes are for."""
-    trees: tuple[tuple[int, float, str], ...] = Field(min_length=1)
-    """Of each root its share, and the parents of the ranks as a line."""
+    trees: tuple[tuple[int, float, str] | tuple[int, float, str, str], ...] = Field(min_length=1)
+    """Of each tree the root, its share, the ranks' parents as a line, and from whom they get results."""
 
 
 class TreeSettings(TreeShape):
@@ -45,6 +45,16 @@ class TreeSettings(TreeShape):
     front layers overtake."""
     routes: JobRoutes | None = None
     """Trees that somebody has made (`Routes.topology_settings`), in the place of what makes others."""
+
+
+class Branches(NamedTuple):
+    """One tree."""
+
+    root: int
+    up: Parents
+    """To whom each rank sends."""
+    down: Parents
+    """From whom it gets results."""
 
 
 class Tree:
@@ -107,7 +117,8 @@ class Tree:
             raise UserInputError(problem, where=where)
         try:
             trees = tuple(
-                RoutesTree(root=root, share=share, parents=row) for root, share, row in routes.trees
+                RoutesTree(root=root, share=share, parents=up, down=down[0] if down else None)
+                for root, share, up, *down in routes.trees
             )
             return Routes(policy="", overlay="", ranks=job.world, servers=job.servers, trees=trees)
         except ValidationError as error:
@@ -116,44 +127,39 @@ class Tree:
             raise UserInputError(problem, where=where, hint=hint) from None
 
     @cached_property
-    def roots(self) -> tuple[int, ...]:
-        """Of each piece and of the ballot, the node that completes its sums: in turn, or as shares say."""
+    def branch_of(self) -> tuple[int, ...]:
+        """Of each piece and of the ballot, the tree's number: in turn, or as shares say."""
         job, routes = self._configured, self._routes
-        if job.colocated is not None:
-            return (job.colocated,) * (len(job.pieces) + 1)
         if routes is None:
-            first, count = (job.world, job.servers) if job.servers else (0, job.world)
-            return tuple(first + piece % count for piece in range(len(job.pieces) + 1))
-        return (*_dealt(routes.trees, [piece.count for piece in job.pieces]), routes.trees[0].root)
+            return tuple(piece % len(self.branches) for piece in range(len(job.pieces) + 1))
+        return (*_dealt([each.share for each in routes.trees], [piece.count for piece in job.pieces]), 0)
 
     @cached_property
-    def trees(self) -> Mapping[int, Parents]:
-        """Root → parent of every rank below it."""
-        job, settings, racks = self._configured, self._settings, dict(enumerate(self._settings.racks))
+    def branches(self) -> tuple[Branches, ...]:
+        """All trees."""
         if self._routes is not None:
-            return {each.root: each.tree for each in self._routes.trees}
+            return tuple(Branches(each.root, each.tree, each.down_tree) for each in self._routes.trees)
+        return tuple(Branches(root, parents, parents) for root, parents in self._grown().items())
+
+    def _grown(self) -> Mapping[int, Parents]:
+        job, settings, racks = self._configured, self._settings, dict(enumerate(self._settings.racks))
         roots = [job.colocated] if job.colocated is not None else range(job.world, job.world + job.servers)
         candidates = settings.candidates(job.world, has_racks=bool(racks))
         grown = (settings.grown(each, roots or range(job.world), job.world, racks) for each in candidates)
         return min(grown, key=_cost)
 
-    @property
-    def _shares(self) -> Mapping[int, float]:
-        routes = self._routes
-        return {} if routes is None else {each.root: each.share for each in routes.trees}
-
     def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:  # noqa: ARG002
         """Own gradients first, then those of the children in the order of their ranks."""
-        root = self.roots[piece]
-        if (root, node) not in self._steps:
-            self._steps[root, node] = self._scheduled(root, node)
-        return self._steps[root, node]
+        branch = self.branch_of[piece]
+        if (branch, node) not in self._steps:
+            self._steps[branch, node] = self._scheduled(self.branches[branch], node)
+        return self._steps[branch, node]
 
-    def _scheduled(self, root: int, node: int) -> tuple[Step, ...]:
-        parents = self.trees[root]
+    def _scheduled(self, branches: Branches, node: int) -> tuple[Step, ...]:
+        root, parents, down = branches
         if node != root and node not in parents:
             return ()
-        children = sorted(children_of(parents).get(node, []))
+        children, takers = (sorted(children_of(tree).get(node, [])) for tree in (parents, down))
         steps = [Step(Action.RECEIVE, child) for child in children]
         before: tuple[int, ...] = ()
         if node < self._configured.world and (children or node == root):
@@ -165,10 +171,10 @@ class Tree:
         if node != root:
             steps.append(Step(Action.SEND, parents[node], before))
             before = (len(steps),)
-            steps.append(Step(Action.RECEIVE, parents[node], is_result=True))
+            steps.append(Step(Action.RECEIVE, down[node], is_result=True))
         result = (len(steps),)
         steps.append(Step(Action.RESULT, after=before))
-        return (*steps, *(Step(Action.SEND, child, result, is_result=True) for child in children))
+        return (*steps, *(Step(Action.SEND, taker, result, is_result=True) for taker in takers))
 
     def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Self:
         """The trees of those that are left: children go to their grandparents, pieces to the next root.
@@ -179,47 +185,51 @@ class Tree:
             is_star: whether all send to the roots themselves.
         """
         found = type(self)(job)
-        old, trees = [*self.trees], dict(self.trees)
-        living = [root for root in old if root not in gone]
-        if not living:  # the next rank in order
-            order = [*range(old[0] + 1, job.world), *range(min(old[0], job.world))]
-            living = [next(rank for rank in order if rank not in gone)]
-            trees = {living[0]: rooted_at(living[0], old[0], trees[old[0]])}
-        heirs = {
-            root: next(each for each in (*old[at:], *living) if each in living) for at, root in enumerate(old)
-        }
-        found.roots = tuple(heirs[root] for root in self.roots)
-        found.trees = {
-            root: {rank: root for rank in range(job.world) if rank != root and rank not in gone}
-            if is_star
-            else without(root, trees[root], gone)
-            for root in living
-        }
+        kept = [at for at, each in enumerate(self.branches) if each.root not in gone]
+        heirs = [next((each for each in kept if each >= at), min(kept, default=0)) for at in self.branch_of]
+        branches = [self.branches[at] for at in kept]
+        if not kept:  # the next rank in order
+            root, up, _ = self.branches[0]
+            order = [*range(root + 1, job.world), *range(min(root, job.world))]
+            heir = next(rank for rank in order if rank not in gone)
+            up = rooted_at(heir, root, up)
+            branches, heirs, kept = [Branches(heir, up, up)], [0] * len(heirs), [0]
+        found.branch_of = tuple(kept.index(heir) for heir in heirs)
+        found.branches = tuple(_left_of(each, job.world, gone, is_star=is_star) for each in branches)
         return found
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
         """From the lowest rank of all trees to its root."""
-        return max(
-            (depth for parents in self.trees.values() for depth in depths(parents).values()), default=1
-        )
+        return max((depth for each in self.branches for depth in depths(each.up).values()), default=1)
 
     def seconds(self, job: Job, network: Network) -> float:
         """The busiest link carries its tensors, and the first piece has to come up and down before."""
         size_bits = job.elements * job.wire_bytes * BITS_PER_BYTE
         hops = 2 * self.lossy_hops(job)
-        busiest = _busiest(self.trees, self._shares)
+        shares = [1 / len(self.branches) for _ in self.branches]
+        if self._routes is not None:
+            shares = [each.share for each in self._routes.trees]
+        busiest = _busiest(zip(self.branches, shares, strict=True))
         piece_bits = size_bits / len(job.pieces)
         filling = (hops - 2) * (piece_bits / network.link_bps) if hops > 2 else 0.0
         return busiest * size_bits / network.link_bps + filling + hops * network.latency_seconds
 
 
-def _dealt(trees: Sequence[RoutesTree], counts: Sequence[int]) -> Iterator[int]:
-    """The root of each piece: who has least of its share so far."""
-    whole, dealt = sum(counts), [0] * len(trees)
+def _left_of(branches: Branches, ranks: int, gone: Set[int], *, is_star: bool) -> Branches:
+    root, up, down = branches
+    if is_star:
+        near = {rank: root for rank in range(ranks) if rank != root and rank not in gone}
+        return Branches(root, near, near)
+    return Branches(root, without(root, up, gone), without(root, down, gone))
+
+
+def _dealt(shares: Sequence[float], counts: Sequence[int]) -> Iterator[int]:
+    """The tree of each piece: who has least of its share so far."""
+    whole, dealt = sum(counts), [0] * len(shares)
     for count in counts:
-        number = max(range(len(trees)), key=lambda each: trees[each].share * whole - dealt[each])
+        number = max(range(len(shares)), key=lambda each: shares[each] * whole - dealt[each])
         dealt[number] += count
-        yield trees[number].root
+        yield number
 
 
 def _below(parents: Parents, node: int) -> tuple[int, ...]:
@@ -230,19 +240,21 @@ def _below(parents: Parents, node: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _busiest(trees: Mapping[int, Parents], shares: Mapping[int, float]) -> float:
-    """Models in each direction of the busiest node's link: its children's and its own."""
-    load: defaultdict[int, float] = defaultdict(float)
-    for root, parents in trees.items():
-        share = shares.get(root, 1 / len(trees))
-        for node in (*parents, *parents.values()):
-            load[node] += share
-    return max(load.values(), default=0)
+def _busiest(trees: Iterable[tuple[Branches, float]]) -> float:
+    """Models in the busier direction of the busiest node's link: its children's and its own."""
+    loads: defaultdict[tuple[int, bool], float] = defaultdict(float)
+    for branches, share in trees:
+        for is_down, parents in enumerate(branches[1:]):
+            for child, parent in parents.items():
+                loads[child, not is_down] += share  # out of the child, or into it,
+                loads[parent, bool(is_down)] += share  # and at its parent the other way
+    return max(loads.values(), default=0)
 
 
 def _cost(trees: Mapping[int, Parents]) -> tuple[float, int]:
     lowest = max((depth for parents in trees.values() for depth in depths(parents).values()), default=0)
-    return round(_busiest(trees, {}), 9), lowest
+    found = [(Branches(root, parents, parents), 1 / len(trees)) for root, parents in trees.items()]
+    return round(_busiest(found), 9), lowest
 
 
 TOPOLOGY: Final[Any] = Tree()
