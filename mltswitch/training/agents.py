@@ -209,7 +209,7 @@ class AgentNode(Driver[Node]):
         for report in self.node.take_reports():
             self.report = report
             self._agent.engine.tell(report)
-            if self.node.number == 0:
+            if self.node.gone.issuperset(range(self.node.number)):
                 is_whole = not report.layer
                 _log.log(logging.INFO if is_whole else logging.WARNING, "%s", report.text)
         arrived = self.node.take_arrived()

@@ -322,6 +322,8 @@ class Crossing:
     """Whether what is missing was no longer waited for; else the network has lost it."""
     is_withdrawn: bool = False
     """Whether either end has withdrawn it, which is an error, too."""
+    is_fault: bool = False
+    """Whether the error is that the ends do not fit together: then neither is lost."""
 
 
 class Carrier(Protocol):

@@ -16,9 +16,12 @@ from mltswitch.hostagent import (
     CompletionQueue,
     DeadlineExceededError,
     Gather,
+    ProtocolViolationError,
     ReceiveRequest,
     SendRequest,
+    TooManyTransfersError,
     Transfer,
+    TransferMismatchError,
 )
 from mltswitch.hostagent.channel import MOST_PRIORITY
 from mltswitch.training.axes import Crossing, Direction, Elements, Key, Needs, Post, Stage, axes_of
@@ -31,6 +34,7 @@ CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
 WITHDRAWN: Final = "withdrawn after a fault"
+_FAULTS: Final = (TransferMismatchError, ProtocolViolationError, TooManyTransfersError)
 LAYERS: Final = 1 << 16
 AGES: Final = 1 << 14
 """Numbers of sums begin anew, which at most one step in so many notices."""
@@ -79,7 +83,7 @@ class AgentCarrier:
             except AgentError as error:
                 for post in group:
                     self._short.pop(post.key, None)
-                    self.failed.append(Crossing(post.key, error=error))
+                    self.failed.append(Crossing(post.key, error=error, is_fault=isinstance(error, _FAULTS)))
 
     def withdraw(self, keys: Iterable[Key]) -> None:
         """Cancel transfers; each ends soon, where it has not, and both ends hear why."""
@@ -105,7 +109,7 @@ class AgentCarrier:
         came = self._short.pop(key, None)
         if direction is Direction.SEND or error is not None:
             is_withdrawn = isinstance(error, CancelledError) and WITHDRAWN in error.what
-            return Crossing(key, error=error, is_withdrawn=is_withdrawn)
+            return Crossing(key, error=error, is_withdrawn=is_withdrawn, is_fault=isinstance(error, _FAULTS))
         if came is not None:
             lengthen(*came)
         said = completion.statistics

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from mltswitch.hostagent import Agent, AgentError, Completion, CompletionQueue
+from mltswitch.hostagent import Agent, AgentError, Completion, CompletionQueue, DeadlineExceededError
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.training.axes import Crossing
 from mltswitch.training.carrier import AgentCarrier
@@ -86,6 +86,8 @@ class Driver(Generic[N]):
         self._has_told = False
         """Whether the others have been told that this node leaves."""
         self._listened_seconds = 0.0
+        self._unsent: dict[int, deque[bytes]] = {}
+        """Words for nodes that have not read those before."""
         self._pause = min(TURN_SECONDS, self.job.deadline_seconds / LOOKS)
         self._unexplained: deque[tuple[int, int, _Call]] = deque()
         """(time in ns, node, what ends the job unless somebody says goodbye with the cause until then)."""
@@ -116,12 +118,15 @@ class Driver(Generic[N]):
         """The process ends, and nobody has closed this: the others hear of an exception."""
         self.close(ending_of_process(), EXIT_SECONDS)
 
-    def close(self, reason: str = "", patience_seconds: float = LEAVING_SECONDS) -> None:
+    def close(self, reason: str = "", patience_seconds: float | None = None) -> None:
         """Take no more part; the agent stays.
 
-        Waits a little for the others to be done, too, for they may still need what this node has. With a
-        reason, that of an error here, it ends the job for all at once.
+        Waits a little for the others to be done, too, for they may still need what this node has: up to the
+        deadline, where they may have to agree on a fault first. With a reason, that of an error here, it ends
+        the job for all at once.
         """
+        if patience_seconds is None:
+            patience_seconds = self.job.deadline_seconds if self.job.continues else LEAVING_SECONDS
         atexit.unregister(self._at_exit)
         with self._changed:
             if reason:
@@ -133,7 +138,8 @@ class Driver(Generic[N]):
                 self._inbox.entries.put(None)
                 until = time.monotonic() + patience_seconds
                 while self._error is None and time.monotonic() < until:
-                    if self.node.is_idle and self.node.has_left_all and self._has_told:
+                    is_done = self.node.is_idle and self.node.has_left_all and not self.node.is_stopping
+                    if is_done and self._has_told:
                         break
                     self._changed.wait(MEETING_TURN_SECONDS)
         self._is_closing = True
@@ -190,18 +196,19 @@ class Driver(Generic[N]):
     def _turn(self) -> None:
         node = self.node
         is_talking = self._is_leaving or not node.has_met_all or node.is_asking or node.is_stopping
+        is_talking = is_talking or any(self._unsent.values())
         pause = MEETING_TURN_SECONDS if is_talking or self._unexplained else self._pause
         if time.monotonic() - self._listened_seconds > pause:
             self._listened_seconds = time.monotonic()
             is_leaving = self._is_leaving
             self._tell_and_listen()
-            self._has_told = is_leaving
+            self._has_told = is_leaving and not any(self._unsent.values())
         try:
             entry = self._inbox.entries.get(timeout=pause)
         except queue.Empty:
             entry = None
         with self._changed:
-            while entry is not None:
+            while entry is not None and self.node.error is None:
                 self._take(entry)
                 try:
                     entry = self._inbox.entries.get_nowait()
@@ -248,7 +255,12 @@ class Driver(Generic[N]):
             return
         earlier = (lost for _, other, lost in self._unexplained if other != number)
         blames_itself = cause.where == self.job.node_name(number)
-        (next(earlier, call) if blames_itself else call)(now_ns)
+        if not blames_itself:
+            call(now_ns)
+            return
+        causes = [*earlier, call] if self.job.continues else [next(earlier, call)]
+        for each in causes:
+            each(now_ns)
 
     def _do(self) -> None:
         """What the node wants done; a post that cannot begin ends at once."""
@@ -269,14 +281,22 @@ class Driver(Generic[N]):
             if name != self._agent.name:
                 with self._changed:
                     self._listen(number)
-        for word in self.node.take_words():
-            for number, name in enumerate(self._names):
-                try:
-                    if name != self._agent.name:
-                        self._carrier.channel.send_message(name, word)
-                except AgentError as error:
-                    with self._changed:
-                        self._lose(number, error.what, time.monotonic_ns())
+        words = self.node.take_words()
+        for number, name in enumerate(self._names):
+            if name == self._agent.name or number in self.node.gone:
+                continue
+            unsent = self._unsent.setdefault(number, deque())
+            unsent += words
+            try:
+                while unsent:
+                    self._carrier.channel.send_message(name, unsent[0], 0.0)
+                    unsent.popleft()
+            except DeadlineExceededError:
+                pass  # it reads no more for now: in the next turn, and meanwhile it is listened to
+            except AgentError as error:
+                unsent.clear()
+                with self._changed:
+                    self._lose(number, error.what, time.monotonic_ns())
 
     def _listen(self, number: int) -> None:
         """What a node has said; also the last words of one that has left."""

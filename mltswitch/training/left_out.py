@@ -30,6 +30,7 @@ class LeftOut:
         """Of those, what was no longer waited for."""
         self._first = self._end = 0
         """Steps of the report that is being made: the first, and one beyond the last."""
+        self._told = 0
         self._said: dict[int, tuple[int, int, Counter[int]]] = {}
         """Of each node: elements in all, those not waited for, and by layer."""
 
@@ -43,8 +44,13 @@ class LeftOut:
         """Whether the first rank asks after so many steps."""
         return self._job.loss_bound > 0 and self._job.report_every > 0 and not steps % self._job.report_every
 
+    def has_told(self, end: int) -> bool:
+        """Whether its part of such a report is told: who asked may be gone, and another ask again."""
+        return end <= self._told
+
     def told(self, end: int) -> list[object]:
         """A report of the steps before `end` is asked for: this node's part of it, to be told."""
+        self._told = end
         said = [end, self._layers.total(), self._cut, self._layers.most_common(MOST_LAYERS)]
         self._layers, self._cut = Counter(), 0
         return said
@@ -65,7 +71,7 @@ class LeftOut:
         sizes: Counter[int] = Counter()
         for piece in self._job.pieces:
             sizes[piece.layer] += piece.count
-        ranks = self._job.world * (self._end - self._first)
+        ranks = sum(node < self._job.world for node in nodes) * (self._end - self._first)
         shares = {
             layer: count / sizes[layer] / ranks
             for layer, count in sum((by for _, _, by in self._said.values()), Counter[int]()).items()

@@ -204,32 +204,49 @@ class Node(Participant):
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
         """A post has ended."""
-        if self._views is not None and (self.is_stopping or crossing.is_withdrawn):
-            self._sums.ended(crossing.key)
-            self._say_results(now_ns)
-            return
-        if crossing.error is not None and crossing.key[1] in self._left and self.is_idle:
+        if self._views is None:
+            self._cross(crossing, now_ns)
+        elif self.error is None:
+            is_over = self.is_stopping or crossing.is_withdrawn
+            if not is_over:
+                self._cross(crossing, now_ns)
+            if is_over or crossing.error is not None:
+                self._sums.ended(crossing.key)
+            self._agree(now_ns)
+
+    def _cross(self, crossing: Crossing, now_ns: int) -> None:
+        peer, error = crossing.key[1], crossing.error
+        if (error is not None and peer in self._left and self.is_idle) or self._sums.is_ignored(crossing):
             return  # memory for a push that will not come
-        if self._sums.is_ignored(crossing):
-            return
-        is_late = self._views is not None and isinstance(crossing.error, TrainingError)
-        if (
-            crossing.error is not None
-            and not is_late
-            and self._goes_on_without(crossing.key[1], str(crossing.error), now_ns)
-        ):
-            self._sums.ended(crossing.key)
-            self._say_results(now_ns)
-            return
-        if crossing.error is None:
+        if error is None:
             self._sums.crossed(crossing, now_ns)
             self._arrive(now_ns)
-        elif isinstance(crossing.error, TrainingError):
-            self.fail(crossing.error)
-        else:
-            total = self._sums.sum_of(crossing)
-            problem = f"piece {total.piece} of step {self._step_of(total)}: {crossing.error}"
-            self.fail(self._blamed(crossing.key[1], problem))
+            return
+        is_fault = crossing.is_fault or (self._views is not None and isinstance(error, TrainingError))
+        if not is_fault and self._goes_on_without(peer, str(error), now_ns):
+            return
+        if isinstance(error, TrainingError):
+            self.fail(error)
+            return
+        total = self._sums.sum_of(crossing)
+        problem = f"piece {total.piece} of step {self._step_of(total)}: {error}"
+        self.fail(self._blamed(peer, problem))
+
+    def told(self, peer: int, word: bytes, now_ns: int) -> None:
+        """See Participant; and who has heard what is missing goes on."""
+        super().told(peer, word, now_ns)
+        self._agree(now_ns)
+
+    def lost(self, peer: int, reason: str, now_ns: int) -> None:
+        """See Participant; who has left is gone for the others when the next one is lost."""
+        if self._views is None:
+            super().lost(peer, reason, now_ns)
+        elif self.error is None and peer not in self.gone:
+            if peer in self._left and self.is_idle and not self.is_stopping:
+                self._views.depart(peer)
+            elif not self._goes_on_without(peer, reason, now_ns):
+                self.fail(self._blamed(peer, reason))
+            self._agree(now_ns)
 
     def tell_options(self, groups: Sequence[Mapping[str, Any]]) -> None:
         """A schedule has changed options of the optimizer: whoever keeps parameters hears of it."""
@@ -286,7 +303,8 @@ class Node(Participant):
     def take_arrived(self) -> list[tuple[int, Sum]]:
         """Results that are in this rank's memory, and the steps in which it gave its part."""
         arrived, self._arrived = self._arrived, []
-        return arrived
+        is_over = self._views is not None and self.error is not None  # what the others have may be another
+        return [] if is_over else arrived
 
     def take_losses(self) -> list[Loss]:
         """What bounds have left out of sums at this node."""
@@ -333,12 +351,12 @@ class Node(Participant):
 
     def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
         if "report" in said:
-            self._tell_left_out(int(said["report"]))
+            if not self._left_out.has_told(int(said["report"])):
+                self._tell_left_out(int(said["report"]))
         elif "without" in said:
             self._hear_left_out(peer, said["without"])
         elif "lost" in said and self._views is not None:
             self._lose(self._views.heard(peer, said), now_ns)
-            self._install(now_ns)
         elif "groups" in said:
             self._change_options(said["groups"])
         elif "given" in said:
@@ -427,39 +445,44 @@ class Node(Participant):
     def _lose(self, nodes: frozenset[int], now_ns: int) -> None:
         """Stop, because of nodes that this one has lost, or another."""
         assert self._views is not None  # noqa: S101
+        for node in nodes & self._left:
+            self._views.depart(node)
         if not self._views.lose(nodes, now_ns):
             return
-        self.gone.update(nodes)
+        self.gone.update(self._views.gone)
         self._withdrawals += self._sums.freeze()
         self._say(lost=self._views.mask)
         if self._views.problem:
             here = self.job.node_name(self.number)
             self.fail(NodeLostError(self._views.problem, where=here))
-            return
-        self._say_results(now_ns)
 
-    def _say_results(self, now_ns: int) -> None:
-        """How far this node is, once nothing of it is open."""
+    def _agree(self, now_ns: int) -> None:
+        """Say how far this node is, once nothing of it is open, and go on once all have said it."""
         views = self._views
-        if views is not None and views.state is State.STOPPING and self._sums.is_quiet:
+        if views is None or self.error is not None:
+            return
+        if views.state is State.STOPPING and self._sums.is_quiet:
             for word in views.stopped(self._sums.results, now_ns):
                 self._say(**word)
-            self._install(now_ns)
-
-    def _install(self, now_ns: int) -> None:
-        """Go on, once all have said how far they are."""
-        view = None if self._views is None else self._views.installed(now_ns)
-        if view is not None:
-            assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
-            topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
-            self._sums.repair(topology, view, now_ns)
-            self._arrive(now_ns)
+        view = views.installed(now_ns)
+        if view is None:
+            return
+        wrong = self._sums.impossible(view)
+        if wrong is not None:
+            problem = "says that it has results which it cannot have"
+            self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
+            return
+        assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
+        topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
+        self._sums.repair(topology, view, now_ns)
+        self._arrive(now_ns)
 
     def _await_view(self, now_ns: int) -> None:
         """Others that are alive answer, or end the job."""
         assert self._views is not None  # noqa: S101
         if now_ns - self._views.since_ns > self.job.deadline_seconds * NANOSECONDS:
-            names = ", ".join(map(self.job.node_name, self._views.missing[:MOST_LISTED]))
+            missing = [node for node in self._views.missing if node != self.number]
+            names = ", ".join(map(self.job.node_name, missing[:MOST_LISTED]))
             problem = f"has not said within {self.job.deadline_seconds:g} s how far it is after a fault"
             self.fail(NodeLateError(problem, where=names))
 

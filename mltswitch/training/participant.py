@@ -52,7 +52,7 @@ class Participant(ABC):
 
     def told(self, peer: int, word: bytes, now_ns: int) -> None:
         """Another node says something that `take_words` gave there."""
-        if peer in self.gone:
+        if peer in self.gone or self.error is not None:
             return
         try:
             said = json.loads(word)

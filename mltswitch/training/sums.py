@@ -273,6 +273,15 @@ class Sums:
         """Whether no carrier has anything of this node."""
         return not self._by_key
 
+    def impossible(self, view: View) -> int | None:
+        """A node that says it has results which no node can have; none: all say what they may."""
+        for piece, kept in enumerate(self._kept):
+            counts = {node: figures[piece] for node, figures in view.results.items()}
+            least = min(count for node, count in counts.items() if node < self.job.world)
+            if max(counts.values()) - least > (kept.maxlen or 0):
+                return max(counts, key=lambda node: counts[node])
+        return None
+
     def repair(self, topology: Topology, view: View, now_ns: int) -> None:
         """Go on with those that are left, from where all have said that they are; nothing is open."""
         for node in sorted(view.gone - self._ignored):
@@ -293,7 +302,7 @@ class Sums:
                 lacking = [rank for rank in left if view.results[rank][piece] <= number]
                 giver = min(node for node, counts in view.results.items() if counts[piece] > number)
                 if self.number == giver:
-                    self._give(total, lacking)
+                    self._give(total, lacking, now_ns)
                 elif self.number in lacking:
                     self._take(works.pop(total), giver, now_ns)
         for total, old in works.items():
@@ -306,11 +315,12 @@ class Sums:
                 self._advance(work, work.plan.on_own, now_ns)
         self._expect_from(complete)
 
-    def _give(self, total: Sum, lacking: list[int]) -> None:
+    def _give(self, total: Sum, lacking: list[int], now_ns: int) -> None:
         """A result of the time before a fault, to those who lack it."""
         plan = _Plan(tuple(Step(Action.SEND, rank, is_result=True) for rank in lacking), is_given=False)
         result = next(kept for number, kept in self._kept[total.piece] if number == total.number)
-        self._begin_plan(_Work(total, plan, [*plan.waits], len(plan.steps), 0, result=result), None)
+        self.begun[total] = now_ns
+        self._begin_plan(_Work(total, plan, [*plan.waits], len(plan.steps), 0, result=result), now_ns)
 
     def _take(self, old: _Work, giver: int, now_ns: int) -> None:
         steps = Step(Action.RECEIVE, giver, is_result=True), Step(Action.RESULT, after=(0,))

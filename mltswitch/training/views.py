@@ -14,6 +14,9 @@ that do not hear each other are never both. (Birman and Joseph, "Exploiting Virt
     waiting     all have said how far they are    together
     either      another node is lost              stopping
     any         too few are left                  the job ends here
+
+Nodes that have left because they need nothing more are no fault; when the next node is lost, the others agree
+on them, too, and they do not count among those of whom more than half must be left.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +29,8 @@ from mltswitch.units import NANOSECONDS
 
 CALM_SECONDS: Final = 10.0
 """Between two faults: where they follow each other, trees are given up."""
-FIGURES_A_WORD: Final = 64
-"""Of how far a node is: words are short."""
+FIGURES_A_WORD: Final = 700
+"""Of how far a node is, one digit each: words are short."""
 MOST_GONE: Final = 255
 """Epochs of a sum's number."""
 Nodes = frozenset[int]
@@ -70,7 +73,9 @@ class Views:
         self.agreed: Nodes = frozenset()
         """Of them, those without which all have agreed to go on."""
         self._agreed_ns = -round(CALM_SECONDS * NANOSECONDS)
-        self._figures: Final = len(job.pieces) + 1
+        self._departed: Nodes = frozenset()
+        """Nodes that have left, and are not there any more."""
+        self._pieces: Final = len(job.pieces)
         self._said: dict[tuple[int, Nodes], dict[int, list[int]]] = {}
         """How far nodes are who have lost these: figures by the first one's place."""
         self._hurried: set[Nodes] = set()
@@ -86,9 +91,9 @@ class Views:
         """Why this node cannot go on; empty: it can."""
         if self._number in self.gone:
             return "the others have lost it, and go on without it"
-        before, left = frozenset(range(self._job.nodes)) - self.agreed, self.left
+        before, left = frozenset(range(self._job.nodes)) - self.agreed - self._departed, self.left
         is_part = 2 * len(left) > len(before) or (2 * len(left) == len(before) and min(before) in left)
-        names = ", ".join(self._job.node_name(node) for node in sorted(self.gone - self.agreed)[:8])
+        names = ", ".join(self._job.node_name(node) for node in sorted(before - left)[:8])
         if not is_part:
             return f"is left with {len(left)} of {len(before)} nodes, and without {names}"
         if min(left) >= self._job.world or len(self.gone) > MOST_GONE:
@@ -104,9 +109,13 @@ class Views:
         """These are gone; whether that is news, after which all posts are to be withdrawn."""
         if nodes <= self.gone:
             return False
-        self.gone |= nodes
+        self.gone |= nodes | self._departed
         self.state, self.since_ns = State.STOPPING, now_ns
         return True
+
+    def depart(self, node: int) -> None:
+        """A node that has left is not there any more."""
+        self._departed |= {node}
 
     def stopped(self, results: Sequence[int], now_ns: int) -> list[dict[str, Any]]:
         """All posts of this node are over: what is to be told to the others.
@@ -116,11 +125,20 @@ class Views:
             now_ns: the time.
         """
         self.state = State.WAITING
-        is_hurried = now_ns - self._agreed_ns < CALM_SECONDS * NANOSECONDS
-        words: list[dict[str, Any]] = []
-        for first in range(0, self._figures, FIGURES_A_WORD):
-            part = [*results[first : first + FIGURES_A_WORD]]
-            words.append({"lost": self.mask, "hurried": is_hurried, "first": first, "results": part})
+        lost = self.gone - self.agreed - self._departed
+        is_hurried = now_ns - self._agreed_ns < CALM_SECONDS * NANOSECONDS or len(lost) > 1
+        *pieces, ballot = results
+        least, words = min(pieces), list[dict[str, Any]]()
+        for first in range(0, self._pieces, FIGURES_A_WORD):
+            part = pieces[first : first + FIGURES_A_WORD]
+            said = {
+                "lost": self.mask,
+                "hurried": is_hurried,
+                "first": first,
+                "least": least,
+                "ballot": ballot,
+            }
+            words.append({**said, "more": "".join(f"{figure - least:x}" for figure in part)})
             self.heard(self._number, words[-1])
         return words
 
@@ -133,9 +151,14 @@ class Views:
         if not 0 <= mask < 1 << self._job.nodes:
             raise ValueError("no nodes")
         lost = frozenset(node for node in range(self._job.nodes) if mask >> node & 1)
-        if "results" in said:
-            part = [int(figure) for figure in said["results"]]
-            self._said.setdefault((peer, lost), {})[int(said["first"])] = part
+        if "more" in said:
+            first, least, ballot = (int(said[name]) for name in ("first", "least", "ballot"))
+            part = [least + int(digit, 16) for digit in said["more"]]
+            is_whole = len(part) == min(FIGURES_A_WORD, self._pieces - first)
+            if first < 0 or first % FIGURES_A_WORD or not is_whole or min(least, ballot) < 0:
+                raise ValueError("no figures of pieces")
+            parts = self._said.setdefault((peer, lost), {})
+            parts |= {first: part, self._pieces: [ballot]}
             if said["hurried"]:
                 self._hurried.add(lost)
         return lost
@@ -148,7 +171,7 @@ class Views:
         for node in sorted(self.left):
             parts = self._said[node, self.gone]
             results[node] = [figure for first in sorted(parts) for figure in parts[first]]
-        is_star = self.gone in self._hurried or len(self.gone - self.agreed) > 1
+        is_star = self.gone in self._hurried
         self._said = {key: parts for key, parts in self._said.items() if not key[1] <= self.gone}
         self._hurried = {lost for lost in self._hurried if not lost <= self.gone}
         self.agreed, self._agreed_ns = self.gone, now_ns
@@ -161,4 +184,4 @@ class Views:
         return f"{sum(1 << node for node in self.gone):x}"
 
     def _is_whole(self, node: int) -> bool:
-        return sum(map(len, self._said.get((node, self.gone), {}).values())) == self._figures
+        return sum(map(len, self._said.get((node, self.gone), {}).values())) == self._pieces + 1

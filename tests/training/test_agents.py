@@ -184,3 +184,31 @@ def test_a_process_that_ends_by_an_exception_tells_its_text(tmp_path: Path) -> N
     assert error.where == "rank 1"
     assert error.what.startswith(r"ValueError: no such \x1b[31m batch!!!")
     assert len(error.what) <= 150
+
+
+def test_one_that_fails_right_behind_one_that_dies_is_gone_as_well(
+    meet: Callable[..., list[AgentNode]],
+) -> None:
+    """Its goodbye comes while the other's last words are still waited for."""
+    nodes = meet(job_of(world=5, continues=True))
+    for node in nodes[:3]:
+        begin(node)
+    nodes[4]._agent.close()
+    time.sleep(0.1)
+    nodes[3].close("ValueError: no such batch")
+    for node in nodes[:3]:
+        node.wait(0)
+        assert node.node.agreed == {3, 4}
+
+
+def test_who_has_left_is_no_fault_when_another_one_dies(meet: Callable[..., list[AgentNode]]) -> None:
+    nodes = meet(job_of(world=5, continues=True, deadline_seconds=5.0))
+    for gone in (3, 4):
+        nodes[gone].close(patience_seconds=0.5)
+        nodes[gone]._agent.close()
+    nodes[2]._agent.close()
+    for node in nodes[:2]:
+        begin(node)
+    for node in nodes[:2]:
+        node.wait(0)
+        assert node.node.agreed == {2, 3, 4}

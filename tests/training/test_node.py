@@ -270,3 +270,51 @@ def test_settings_that_differ_are_named_at_the_start(part: str, change: dict[str
     node.told(1, odd.take_words()[0], 0)
     assert isinstance(node.error, JobMismatchError)
     assert str(node.error) == f"rank 1: the jobs of rank 0 and rank 1 differ in: {part}"
+
+
+def test_who_is_cut_off_hands_out_nothing_more() -> None:
+    """Also where all of it happens in one turn: sums of its own gradients alone are nobody's."""
+    job = make_job([("a", 9_000)], world=5, continues=True, piece_bytes=4_000)
+    node = Node(job, 2)
+    for peer in {*range(5)} - {2}:
+        node.told(peer, Node(job, peer).take_words()[0], 0)
+    own = np.ones(job.elements, np.float32)
+    node.ready(0, range(len(job.pieces)), own, np.zeros_like(own), 0)
+    posts = node.take_posts()
+    for peer in (0, 1, 3, 4):
+        node.lost(peer, "silent for too long", 0)
+    assert isinstance(node.error, NodeLostError)
+    assert node.error.where == "rank 2"
+    for post in posts:
+        node.crossed(Crossing(post.key, error=RuntimeError("withdrawn"), is_withdrawn=True), 0)
+    assert node.take_arrived() == []
+    assert node.agreed == set()
+
+
+@pytest.mark.parametrize("ballot", [0, 900])
+def test_results_that_nobody_can_have_end_the_job(ballot: int) -> None:
+    job = make_job([("a", 9_000)], world=3, continues=True, piece_bytes=4_000)
+    node = Node(job, 0)
+    for peer in (1, 2):
+        node.told(peer, Node(job, peer).take_words()[0], 0)
+    node.lost(2, "connection reset", 0)
+    for post in node.take_posts():
+        node.crossed(Crossing(post.key, error=RuntimeError("withdrawn"), is_withdrawn=True), 0)
+    for key in node.take_withdrawals():
+        node.crossed(Crossing(key, error=RuntimeError("withdrawn"), is_withdrawn=True), 0)
+    least = 0 if ballot else 7
+    word = {"lost": "4", "hurried": False, "first": 0, "least": least, "ballot": ballot}
+    node.told(1, json.dumps({**word, "more": "0" * len(job.pieces)}).encode(), 0)
+    assert isinstance(node.error, JobMismatchError)
+    assert node.error.where == "rank 1"
+    assert "cannot have" in node.error.what
+
+
+def test_the_goodbye_of_one_that_is_gone_ends_nothing() -> None:
+    job = make_job([("a", 9_000)], world=3, continues=True)
+    node = Node(job, 0)
+    for peer in (1, 2):
+        node.told(peer, Node(job, peer).take_words()[0], 0)
+    node.lost(2, "connection reset", 0)
+    node.lost(2, "was disconnected: NodeLateError: rank 1: has not done its part", 0)
+    assert node.error is None

@@ -43,7 +43,7 @@ class Nodes:
 
     def stop(self, node: int, now_ns: int = 0) -> None:
         if self.views[node].state is State.STOPPING:
-            self.says(node, self.views[node].stopped([node] * (len(self.job.pieces) + 1), now_ns))
+            self.says(node, self.views[node].stopped([node] * len(self.job.pieces) + [9 * node], now_ns))
             self.agree(node, now_ns)
 
     def hear(self, sender: int, node: int, now_ns: int = 0) -> None:
@@ -106,12 +106,12 @@ def test_views_are_alike_and_follow_each_other(data: st.DataObject) -> None:
 
 
 def test_it_goes_on_from_where_all_say_that_they_are() -> None:
-    nodes = Nodes(job_of(4, pieces=200))  # more than one word says
+    nodes = Nodes(job_of(4, pieces=1_600))  # more than one word says
     nodes.lose(0, frozenset({3}))
     nodes.settle()
     [view] = nodes.agreed[0]
     assert view.gone == {3}
-    assert view.results == {node: [node] * (len(nodes.job.pieces) + 1) for node in range(3)}
+    assert view.results == {node: [node] * len(nodes.job.pieces) + [9 * node] for node in range(3)}
     assert not view.is_star
 
 
@@ -156,9 +156,64 @@ def test_servers_alone_do_not_go_on() -> None:
     assert views.problem.startswith("2 nodes are lost")
 
 
+PIECES = len(job_of(4).pieces)
+SAID = {"lost": "2", "hurried": False, "first": 0, "least": 3, "ballot": 1, "more": "01" * (PIECES // 2)}
+
+
 @pytest.mark.parametrize(
-    "word", [{"lost": "10"}, {"lost": "-1"}, {"lost": "x"}, {}, {"lost": "1", "results": [1]}]
+    "word",
+    [
+        {"lost": "10"},
+        {"lost": "-1"},
+        {"lost": "x"},
+        {},
+        {"lost": "1", "more": "0"},
+        SAID | {"first": 1},
+        SAID | {"first": -700},
+        SAID | {"more": "0"},
+        SAID | {"more": "x" * PIECES},
+        SAID | {"least": -1},
+        SAID | {"ballot": "y"},
+    ],
 )
 def test_what_no_node_says(word: dict[str, Any]) -> None:
+    views = Views(job_of(4), 0)
     with pytest.raises((ValueError, LookupError)):
-        Views(job_of(4), 0).heard(1, word)
+        views.heard(2, word)
+    assert views.heard(2, SAID) == {1}
+
+
+def test_who_has_left_counts_for_nothing() -> None:
+    """Of five, two have left when another one dies: the last two go on, and do not wait for those."""
+    views = [Views(job_of(5), number) for number in range(5)]
+    for number in (0, 1):
+        for gone in (3, 4):
+            views[number].depart(gone)
+        assert views[number].lose(frozenset({2}), 0)
+        assert views[number].gone == {2, 3, 4}
+        assert not views[number].problem
+    views[0].stopped([0] * (len(job_of(5).pieces) + 1), 0)
+    assert views[0].missing == [1]
+
+
+def test_all_say_alike_whether_faults_follow_each_other() -> None:
+    """Who has agreed on the first fault before the second one, and who has not, go on alike."""
+    nodes = Nodes(job_of(7))
+    for node in range(7):
+        nodes.lose(node, frozenset({5}), 100 * SECOND)
+    for node in {*range(7)} - {5}:
+        nodes.says(node, nodes.views[node].stopped([0] * (len(nodes.job.pieces) + 1), 100 * SECOND))
+    for sender in (1, 2, 3, 4, 6):
+        while nodes.words[sender, 0]:
+            nodes.hear(sender, 0, 100 * SECOND)
+    assert nodes.views[0].agreed == {5}
+    nodes.dead |= {5, 6}
+    for (sender, _), words in nodes.words.items():
+        if sender == 6:
+            words.clear()  # it fell silent before the others heard it
+    for node in range(5):
+        nodes.lose(node, frozenset({6}), 120 * SECOND)
+    nodes.settle(120 * SECOND)
+    last = [nodes.agreed[node][-1] for node in range(5)]
+    assert all(view == last[0] for view in last)
+    assert last[0].gone == {5, 6}

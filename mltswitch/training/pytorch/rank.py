@@ -318,7 +318,7 @@ class Rank:
         raise error
 
     def _tell(self, error: UserInputError) -> None:
-        """This job can never go on, here or elsewhere: all ranks hear of it."""
+        """This job can never go on here: all ranks hear of it, and may go on without this one."""
         self._node.close(str(error)[:REASON_LENGTH])
 
     def _vectors(self, step: int) -> tuple[Elements, Elements]:
