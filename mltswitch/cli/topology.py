@@ -26,6 +26,8 @@ from mltswitch.units import BITS_PER_BYTE, format_bps, format_bytes, format_seco
 
 RING: Final = "ring"
 """No policy, for its sums take no trees; it stands beside them where ranks serve."""
+BETWEEN_SITES: Final = ("fapt", "mst", "packed")
+"""Policies for networks of slow, unequal links between hosts."""
 SHOWN: Final = 8
 """Trees or links of a table."""
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -124,7 +126,9 @@ def plan_command(
 
     Policies are `star`, where all ranks send to each root, and `tree` with `in_degree` (a number, `rack`: one
     aggregator a rack, or `auto`: what the simulation finds shortest), `placement` (`spread` or `fixed`) and
-    `locality` (`rack` or `none`). A job takes the routes by `--routes` of `train bench` and `train simulate`.
+    `locality` (`rack` or `none`). Between sites with slow, unequal links: `fapt` with `roots` (fastest ways,
+    the best roots), `packed` with `parts` (the fullest link as empty as can be) and `mst`. A job takes the
+    routes by `--routes` of `train bench` and `train simulate`.
     """
     if output is not None:
         check_output(output)
@@ -179,8 +183,12 @@ def _candidates(overlay: Overlay) -> list[_Candidate]:
         found.append(_Candidate("tree, in_degree rack", "tree", {"in_degree": RACK}))
     if not overlay.servers:
         found.append(_Candidate(RING, RING, {}))
-    others = [name for name in policies() if name not in {"star", "tree"}]
-    return found + [_Candidate(name, name, {}) for name in others]
+    if any(node.rank is None and node.server is None for node in overlay.nodes):
+        others = policies().keys() - {"star", "tree", *BETWEEN_SITES}  # below switches all ways are alike
+    else:
+        others = policies().keys() - {"star", "tree"} - ({"packed"} if overlay.servers else set())
+        found.append(_Candidate("fapt, roots 1", "fapt", {"roots": 1}))
+    return found + [_Candidate(name, name, {}) for name in sorted(others)]
 
 
 @topology.command(

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.geo_simulation import netstorm9
 from mltswitch.cli import main
+from mltswitch.documents import dump_yaml
 
 pytest.importorskip("numba")
 FABRIC = str(Path(__file__).parents[2] / "inventories/lab/fabric.yaml")
@@ -78,7 +80,10 @@ def test_a_narrow_network_wants_trees(run: Run) -> None:
         (["plan", "fat-tree:5"], "NETWORK: 'fat-tree:5' (expected an even number of ports"),
         (["plan", "fat-tree:4@fast"], "NETWORK: "),
         (["plan", "fat-tree:4", "--ranks", "17"], "ranks: 17 (expected at most 16, one a host)"),
-        (["plan", "fat-tree:4", "--policy", "ring"], "policy: 'ring' is unknown (expected star, tree)"),
+        (
+            ["plan", "fat-tree:4", "--policy", "ring"],
+            "policy: 'ring' is unknown (expected fapt, mst, packed, star, tree)",
+        ),
         (["plan", "fat-tree:4", "--setting", "in_degree=0"], "tree.in_degree: 0: must be a whole number"),
         (
             ["plan", "fat-tree:4", "--setting", "in_degree"],
@@ -136,3 +141,16 @@ def test_an_overlay_says_itself_who_is_where(run: Run, tmp_path: Path) -> None:
     overlay.write_text(json.dumps({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links[:-1]}))
     code, text = run("topology", "plan", str(overlay))
     assert (code, "is not connected" in text) == (2, True)
+
+
+def test_between_sites_other_trees_are_shorter(run: Run, tmp_path: Path) -> None:
+    pytest.importorskip("networkx")
+    overlay = tmp_path / "sites.yaml"
+    overlay.write_text(dump_yaml(netstorm9(1)), encoding="utf-8")
+    code, text = run("topology", "compare", str(overlay), "--size", "228MB", "--json")
+    assert code == 0
+    found = json.loads(text[text.index("{") :])
+    seconds = {each["name"]: each["seconds"] for each in found["policies"]}
+    assert {"fapt", "fapt, roots 1", "mst", "packed", "star", "tree, in_degree 2"} <= {*seconds}
+    assert seconds["packed"] < seconds["fapt"] < seconds["star"]
+    assert found["best"] == "packed"

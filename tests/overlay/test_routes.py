@@ -102,7 +102,7 @@ def test_what_are_no_routes_is_refused_in_a_line(trees: list[tuple[int, float, s
 @pytest.mark.parametrize(
     ("policy", "given_settings", "problem"),
     [
-        ("ring", {}, "policy: 'ring' is unknown (expected star, tree)"),
+        ("ring", {}, "policy: 'ring' is unknown (expected fapt, mst, packed, star, tree)"),
         (
             "star",
             {"in_degree": 2},
@@ -152,7 +152,7 @@ def test_a_policy_of_another_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "entry_points", lambda group: [Entry()] * (group == "mltswitch.routes"))
     policies.cache_clear()
     try:
-        assert [*policies()] == ["chain", "star", "tree"]
+        assert [*policies()] == ["chain", "fapt", "mst", "packed", "star", "tree"]
         assert route(one_switch(3), "chain", {}, EXCHANGE).trees[0].parents == (None, 2, 0)
     finally:
         policies.cache_clear()

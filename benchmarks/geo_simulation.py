@@ -1,0 +1,159 @@
+"""Trees between data centres, planned by the rates of their links: NetStorm's figures from flows.
+
+    python -m benchmarks.geo_simulation [--quick] [--json]
+
+`netstorm9` is the network of the NetStorm paper's experiments (section IX, as its authors' script has it):
+nine sites, thirteen links, each direction drawn anew, 20 to 155 Mbit/s, with 30 ms. AlexNet's gradients (57
+million elements, 228 MB) cross once, up and down, in pieces of a million elements; all figures are medians.
+
+    draws
+    fapt9_speedup_over_star             over one server at the first site, by shortest ways (paper 5.5 to 7.5)
+    fapt9_speedup_over_sharded_star     over a server at each site: the fair baseline
+    fapt1_speedup_over_bkt              over a balanced binary tree below the first site (paper 3.1)
+    fapt1_time_ratio_to_mst_whole       over the greatest spanning tree, tensors forwarded whole
+    fapt1_time_ratio_to_mst_pieces      in pieces, where the slowest link counts and no sum of delays
+    roots9_gain                         fapt by its best root alone over fapt by nine (paper 2.8 in a mesh)
+    roots9_gain_mesh                    likewise where all nine sites are linked with each other
+    stale_ratio_to_fresh                fapt planned for the draw before, over fapt (paper 1.32)
+    chunk_20m_ratio_to_1m               fapt in pieces of 20 million elements, over those of a million
+    packed_speedup_over_fapt9           packed in pieces of a quarter million, over fapt in a million
+    packed_speedup_over_fapt9_same      both in pieces of a million
+    packed_ratio_to_bound               over the seconds that every cut needs to carry the model once each way
+    packed_utilization_ratio_to_bound   of its fullest link alone
+    packed_plan_seconds                 to plan, with 32 parts
+    seconds                             of the benchmark
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import permutations
+from statistics import median
+from typing import Any, Final
+
+import click
+import numpy as np
+
+from benchmarks.figures import print_figures
+from mltswitch.overlay.document import Overlay, seated
+from mltswitch.overlay.exchange import Exchange, simulate_routes
+from mltswitch.overlay.policies import route
+from mltswitch.overlay.policies.packed import seconds_at_least
+from mltswitch.overlay.routes import Routes
+
+DRAWS, QUICK_DRAWS = 40, 6
+ELEMENTS: Final = 57_000_000
+SIZE_BITS: Final = 32.0 * ELEMENTS
+CABLES: Final = "1-2 1-3 2-3 2-5 3-4 4-5 4-6 5-7 6-7 6-8 6-9 7-8 8-9"
+SITES: Final = 9
+LEAST_MBPS, MOST_MBPS = 20, 155
+DELAY_SECONDS: Final = 0.03
+BINARY: Final = {"in_degree": 2, "placement": "fixed", "locality": "none"}
+
+
+def sites(seed: int, ends: Iterable[tuple[str, str]]) -> Overlay:
+    """Nine, with links of drawn rates."""
+    random = np.random.default_rng(seed)
+    links = [
+        {
+            "source": f"site{source}",
+            "target": f"site{target}",
+            "rate": int(random.integers(LEAST_MBPS, MOST_MBPS + 1)) * 1_000_000,
+            "delay_seconds": DELAY_SECONDS,
+        }
+        for source, target in ends
+    ]
+    nodes = [{"name": f"site{number + 1}", "rank": number} for number in range(SITES)]
+    return Overlay.model_validate({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links})
+
+
+def netstorm9(seed: int) -> Overlay:
+    """A draw of it."""
+    cables = [cable.split("-") for cable in CABLES.split()]
+    return sites(seed, [ends for one, other in cables for ends in ((one, other), (other, one))])
+
+
+def mesh9(seed: int) -> Overlay:
+    """Nine sites with links between all."""
+    return sites(seed, permutations(map(str, range(1, SITES + 1)), 2))
+
+
+def planned(
+    overlay: Overlay, policy: str, settings: Mapping[str, Any], elements: int = 1_000_000
+) -> tuple[Routes, Exchange]:
+    """Routes, and the exchange in pieces of so many elements."""
+    routes = route(overlay, policy, settings, Exchange(SIZE_BITS))
+    pieces = max(1, round(ELEMENTS / elements / len(routes.trees)))
+    return routes, Exchange(SIZE_BITS, pieces)
+
+
+def seconds_of(
+    overlay: Overlay, policy: str, settings: Mapping[str, Any], elements: int = 1_000_000
+) -> float:
+    """Of one exchange."""
+    return simulate_routes(overlay, *planned(overlay, policy, settings, elements)).seconds
+
+
+def fullest(overlay: Overlay, routes: Routes) -> float:
+    """Seconds that the fullest link needs for what it carries."""
+    names = [node.name for node in overlay.members]
+    rates = {(link.source, link.target): link.rate_bps for link in overlay.links}
+    loads: defaultdict[tuple[str, str], float] = defaultdict(float)
+    for each in routes.trees:
+        for child, parent in each.tree.items():
+            loads[names[child], names[parent]] += each.share * SIZE_BITS
+        for child, parent in each.down_tree.items():
+            loads[names[parent], names[child]] += each.share * SIZE_BITS
+    return max(bits / rates[ends] for ends, bits in loads.items())
+
+
+def drawn(seed: int) -> dict[str, float]:
+    """All figures of one draw."""
+    overlay, before, mesh = netstorm9(seed), netstorm9(seed + 1_000), mesh9(seed)
+    one_server = seated(overlay, None, 1)
+    fapt1, fapt9 = seconds_of(overlay, "fapt", {"roots": 1}), seconds_of(overlay, "fapt", {})
+    bound = seconds_at_least(overlay) * SIZE_BITS
+    routes, exchange = planned(before, "fapt", {})
+    stale = simulate_routes(overlay, routes, exchange).seconds
+    began = time.monotonic()
+    packed, exchange = planned(overlay, "packed", {}, 250_000)
+    plan_seconds = time.monotonic() - began
+    packed_seconds = simulate_routes(overlay, packed, exchange).seconds
+    whole = ELEMENTS
+    return {
+        "fapt9_speedup_over_star": seconds_of(one_server, "star", {}) / fapt9,
+        "fapt9_speedup_over_sharded_star": seconds_of(overlay, "star", {}) / fapt9,
+        "fapt1_speedup_over_bkt": seconds_of(one_server, "tree", BINARY) / fapt1,
+        "fapt1_time_ratio_to_mst_whole": seconds_of(overlay, "fapt", {"roots": 1}, whole)
+        / seconds_of(overlay, "mst", {}, whole),
+        "fapt1_time_ratio_to_mst_pieces": fapt1 / seconds_of(overlay, "mst", {}),
+        "roots9_gain": fapt1 / fapt9,
+        "roots9_gain_mesh": seconds_of(mesh, "fapt", {"roots": 1}) / seconds_of(mesh, "fapt", {}),
+        "stale_ratio_to_fresh": stale / fapt9,
+        "chunk_20m_ratio_to_1m": seconds_of(overlay, "fapt", {}, 20_000_000) / fapt9,
+        "packed_speedup_over_fapt9": fapt9 / packed_seconds,
+        "packed_speedup_over_fapt9_same": fapt9 / seconds_of(overlay, "packed", {}),
+        "packed_ratio_to_bound": packed_seconds / bound,
+        "packed_utilization_ratio_to_bound": fullest(overlay, packed) / bound,
+        "packed_plan_seconds": plan_seconds,
+    }
+
+
+def measure(draws: int) -> dict[str, float]:
+    """Medians."""
+    began = time.monotonic()
+    found = [drawn(seed) for seed in range(draws)]
+    medians = {name: median(each[name] for each in found) for name in found[0]}
+    return {"draws": float(draws), **medians, "seconds": time.monotonic() - began}
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="Fewer draws.")
+@click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
+def main(quick: bool, as_json: bool) -> None:
+    """Trees between data centres."""
+    print_figures(measure(QUICK_DRAWS if quick else DRAWS), as_json=as_json)
+
+
+if __name__ == "__main__":
+    main()
