@@ -17,7 +17,7 @@ MOST_NODES: Final = 100_000
 MOST_LINKS: Final = 1_000_000
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
-RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
+RateBps = Annotated[int, Field(gt=0), BeforeValidator(parse_bps, json_schema_input_type=int | str)]
 
 
 class OverlayNode(SparseDocument):

@@ -36,7 +36,7 @@ def _written_parents(parents: tuple[int | None, ...]) -> str:
 
 Parents = Annotated[
     tuple[Annotated[int, Field(ge=0)] | None, ...],
-    BeforeValidator(_read_parents),
+    BeforeValidator(_read_parents, json_schema_input_type=str),
     PlainSerializer(_written_parents, return_type=str),
 ]
 

@@ -25,7 +25,7 @@ PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")]
 PortReference = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}:[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")
 ]
-RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
+RateBps = Annotated[int, Field(gt=0), BeforeValidator(parse_bps, json_schema_input_type=int | str)]
 Breakout = Annotated[StrictInt, Field(ge=1, le=8)]
 """Ports into which one port of the box is broken out; 1: it is whole."""
 
