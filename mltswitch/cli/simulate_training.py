@@ -11,7 +11,7 @@ import click
 from mltswitch.cli.bars import Advance, progress_bar
 from mltswitch.cli.networks import load_routes, network_of_job
 from mltswitch.cli.numbers import NumberRange, parsed
-from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.settings import chosen_topology, topology_options
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
@@ -107,8 +107,7 @@ def simulate_command(
     if routes_file is not None and servers is None:
         servers = of_topology["routes"]["servers"]
     network = _network(network_text, rate, rtt_ms, workers, topology, servers)
-    if isinstance(network, FabricNetwork):
-        of_topology = _in_fabric(network, topology, of_topology, routes_file)
+    of_topology = _in_network(network, topology, of_topology, routes_file)
     common: dict[str, Any] = {"topology": topology, "topology_settings": of_topology, "servers": servers}
     left_out: dict[str, str] = {}
     for name in names:
@@ -205,11 +204,14 @@ def _network(
     return FabricNetwork(overlay, latency_seconds=latency_seconds)
 
 
-def _in_fabric(
-    network: FabricNetwork, topology: str, settings: dict[str, Any], routes_file: Path | None
+def _in_network(
+    network: Network | FabricNetwork, topology: str, settings: dict[str, Any], routes_file: Path | None
 ) -> dict[str, Any]:
     """Trees hear of the fabric's racks; routes that were made for another network are told."""
-    if routes_file is not None:
+    if not isinstance(network, FabricNetwork):
+        if routes_file is not None:
+            progress("the routes are played on one switch between all ranks, for no --network is given")
+    elif routes_file is not None:
         load_routes(routes_file, network.overlay)
     elif topology == "tree" and network.overlay.racks and "racks" not in settings:
         return {**settings, "racks": [*network.overlay.racks]}

@@ -183,10 +183,11 @@ def _candidates(overlay: Overlay) -> list[_Candidate]:
         found.append(_Candidate("tree, in_degree rack", "tree", {"in_degree": RACK}))
     if not overlay.servers:
         found.append(_Candidate(RING, RING, {}))
+    others = policies().keys() - {"star", "tree"}
     if any(node.rank is None and node.server is None for node in overlay.nodes):
-        others = policies().keys() - {"star", "tree", *BETWEEN_SITES}  # below switches all ways are alike
+        progress(f"left out: {', '.join(BETWEEN_SITES)}: below switches all ways are alike")
+        others -= {*BETWEEN_SITES}
     else:
-        others = policies().keys() - {"star", "tree"} - ({"packed"} if overlay.servers else set())
         found.append(_Candidate("fapt, roots 1", "fapt", {"roots": 1}))
     return found + [_Candidate(name, name, {}) for name in sorted(others)]
 
@@ -213,7 +214,11 @@ def compare_command(as_json: bool, **options: Any) -> None:
             ranks = len(case.overlay.ranks)
             times, shape = simulate_ring(case.overlay, case.exchange), (2 * ranks - 2, 1)
         else:
-            routes = route(case.overlay, policy, settings, case.exchange)
+            try:
+                routes = route(case.overlay, policy, settings, case.exchange)
+            except UserInputError as error:  # of its kind of network
+                progress(f"left out: {error}")
+                continue
             times = simulate_routes(case.overlay, routes, case.exchange)
             shape = routes.depth, routes.in_degree
         models = times.link_bits / case.exchange.size_bits

@@ -40,15 +40,13 @@ def tree_of_ways(overlay: Overlay, root: int, ways: Mapping[str, list[str]]) -> 
         root: number of a node of the job.
         ways: from the root's host to each other one.
     """
-    numbers = {node.name: number for number, node in enumerate(overlay.ranks)}
-    numbers_at_root = {overlay.members[root].name: root}
+    names = {node.name: number for number, node in enumerate(overlay.ranks)}
+    names[overlay.members[root].name] = root
     parents = {}
     for rank, node in enumerate(overlay.ranks):
-        if rank == root:
-            continue
-        nearer = ways[node.name][-2::-1] if len(ways[node.name]) > 1 else [node.name]  # a server's own host
-        names = {**numbers, **numbers_at_root}
-        parents[rank] = next(names[name] for name in nearer if name in names)
+        if rank != root:
+            nearer = ways[node.name][-2::-1] or [node.name]  # a server's own host
+            parents[rank] = next(names[name] for name in nearer if name in names)
     return parents
 
 
@@ -80,5 +78,5 @@ def candidates(overlay: Overlay, roots: int | None) -> int:
     """
     most = len(overlay.roots)
     if roots is not None and not 1 <= roots <= most:
-        raise UserInputError(f"{roots}", where="roots", expected=f"1 to {most}")
+        raise UserInputError(f"{roots}", where="fapt.roots", expected=f"1 to {most}")
     return most if roots is None else roots

@@ -124,14 +124,14 @@ class Routes(BaseModel):
     @property
     def depth(self) -> int:
         """Hops from the lowest rank of all trees to its root."""
-        return max((depth for each in self.trees for depth in depths(each.tree).values()), default=0)
+        trees = [tree for each in self.trees for tree in (each.tree, each.down_tree)]
+        return max((depth for tree in trees for depth in depths(tree).values()), default=0)
 
     @property
     def in_degree(self) -> int:
         """The most children that a node of a tree has."""
-        return max(
-            (len(found) for each in self.trees for found in children_of(each.tree).values()), default=0
-        )
+        trees = [tree for each in self.trees for tree in (each.tree, each.down_tree)]
+        return max((len(found) for tree in trees for found in children_of(tree).values()), default=0)
 
     def sha256(self) -> str:
         """Of the content, however a file is formatted."""

@@ -202,7 +202,12 @@ class AgentNode(Driver[Node]):
             self._has_warned = True
             _log.warning("%s, step %d: gradients with NaN or infinity are passed on", here, step)
         if self.node.agreed != self._agreed:
-            names = ", ".join(map(self.job.node_name, sorted(self.node.agreed - self._agreed)))
+            reasons = (
+                (node, self.node.reasons.get(node, "")) for node in sorted(self.node.agreed - self._agreed)
+            )
+            names = ", ".join(
+                self.job.node_name(node) + (f" ({why})" if why else "") for node, why in reasons
+            )
             self._agreed = self.node.agreed
             _log.warning("%s goes on without %s", here, names)
         self._losses += self.node.take_losses()

@@ -21,6 +21,8 @@ from mltswitch.training.job import Job
 TAIL: Final = 3
 """Figures behind each tensor: clock, number of the last update, clock that is asked for."""
 NOTHING: Final = -1
+MOST_SENT: Final = 4
+"""Updates that are kept until parameters come down that have them, before these are asked for."""
 OVER: Final = 1 << 23
 """Clock of a worker that is done, and of what waits for nobody; exact in float32."""
 UP, DOWN, WORD = range(3)
@@ -99,7 +101,7 @@ class Cache:
         self._sent: deque[tuple[int, Elements]] = deque()
         """Updates that were not in what has come down last."""
         self._last = 0
-        self._is_sending = False
+        self._is_sending = self._is_renewing = False
         self._rounds: dict[tuple[Direction, int, int], int] = {}
         self._open: dict[Key, Post] = {}
         for child in children:
@@ -161,6 +163,7 @@ class Cache:
 
     def _renew(self, values: Elements, figures: list[int]) -> None:
         self._above, last, _ = figures
+        self._is_renewing = False
         while self._sent and self._sent[0][0] <= last:
             self._sent.popleft()
         np.copyto(self.values, values)
@@ -205,7 +208,7 @@ class Cache:
         return min([self._above, self._own, *others])
 
     def _answer(self, peer: int, child: _Child) -> None:
-        data = np.append(self.values, [self._outside(peer), child.last, NOTHING]).astype(self.values.dtype)
+        data = self._tensor(self.values, self._outside(peer), child.last, NOTHING)
         child.asked, child.is_answering = NOTHING, True
         self._post(Direction.SEND, peer, DOWN, data)
 
@@ -231,9 +234,17 @@ class Cache:
         update = np.zeros_like(self.values) if self._unsent is None else self._unsent
         self._last += 1
         self._sent.append((self._last, update))
+        if len(self._sent) > MOST_SENT and self._above > NOTHING and not self._is_renewing:
+            self._is_renewing = True
+            self._say(self._parent, self._above)  # what comes down has those updates, and they can go
         self._unsent, self._is_sending, self._said = None, True, self._below
-        data = np.append(update, [self._said, self._last, asked]).astype(self.values.dtype)
+        data = self._tensor(update, self._said, self._last, asked)
         self._post(Direction.SEND, self._parent, UP, data)
+
+    def _tensor(self, values: Elements, *tail: int) -> Elements:
+        data = np.empty(len(values) + TAIL, values.dtype)
+        data[:-TAIL], data[-TAIL:] = values, tail
+        return data
 
     def _say(self, peer: int, clock: int) -> None:
         self._post(Direction.SEND, peer, WORD, np.array([NOTHING, NOTHING, clock], self.values.dtype))

@@ -86,6 +86,8 @@ class Driver(Generic[N]):
         self._has_told = False
         """Whether the others have been told that this node leaves."""
         self._listened_seconds = 0.0
+        self._moved_seconds = 0.0
+        """When a transfer has ended last, while others are waited for."""
         self._unsent: dict[int, deque[bytes]] = {}
         """Words for nodes that have not read those before."""
         self._pause = min(TURN_SECONDS, self.job.deadline_seconds / LOOKS)
@@ -136,8 +138,8 @@ class Driver(Generic[N]):
                 self.node.leave()
                 self._is_leaving = True
                 self._inbox.entries.put(None)
-                until = time.monotonic() + patience_seconds
-                while self._error is None and time.monotonic() < until:
+                self._moved_seconds = time.monotonic()
+                while self._error is None and time.monotonic() < self._moved_seconds + patience_seconds:
                     is_done = self.node.is_idle and self.node.has_left_all and not self.node.is_stopping
                     if is_done and self._has_told:
                         break
@@ -224,6 +226,7 @@ class Driver(Generic[N]):
         now_ns = time.monotonic_ns()
         match entry:
             case Completion():
+                self._moved_seconds = time.monotonic()
                 self._cross(self._carrier.crossing(entry), now_ns)
             case PeerLost(peer=peer) if peer in self._names:
                 self._lose(self._names.index(peer), entry.reason, now_ns)
@@ -284,6 +287,7 @@ class Driver(Generic[N]):
         words = self.node.take_words()
         for number, name in enumerate(self._names):
             if name == self._agent.name or number in self.node.gone:
+                self._unsent.pop(number, None)
                 continue
             unsent = self._unsent.setdefault(number, deque())
             unsent += words

@@ -101,6 +101,8 @@ class Node(Participant):
         self.poisoned_step = -1
         """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
         self._arrived: list[tuple[int, Sum]] = []
+        self.reasons: Final[dict[int, str]] = {}
+        """Why nodes are gone, as far as this one knows."""
         self._topology = topology
         self._views = Views(job, number) if job.continues and not self.counts_alone else None
         """Where sums of all ranks go on without some."""
@@ -431,6 +433,7 @@ class Node(Participant):
         cause = cause_of(reason)
         if cause is not None and (type(cause), cause.where) != (NodeLostError, self.job.node_name(peer)):
             return False
+        self.reasons.setdefault(peer, reason)
         if self._views is not None:
             self._lose(frozenset({peer}), now_ns)
             return True
@@ -453,8 +456,8 @@ class Node(Participant):
         self._withdrawals += self._sums.freeze()
         self._say(lost=self._views.mask)
         if self._views.problem:
-            here = self.job.node_name(self.number)
-            self.fail(NodeLostError(self._views.problem, where=here))
+            here, hint = self.job.node_name(self.number), "start the job again from its last checkpoint"
+            self.fail(NodeLostError(self._views.problem, where=here, hint=hint))
 
     def _agree(self, now_ns: int) -> None:
         """Say how far this node is, once nothing of it is open, and go on once all have said it."""

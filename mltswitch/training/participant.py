@@ -14,6 +14,17 @@ from mltswitch.training.axes import Crossing, Key, Post
 from mltswitch.training.errors import JobMismatchError, NodeLostError, TrainingError, cause_of, goodbye_of
 from mltswitch.training.job import Job
 
+_NONSENSE: Final = (
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    ArithmeticError,
+    RecursionError,
+    UserInputError,
+)
+"""What reading a word raises that no node of this version says."""
+
 
 class Participant(ABC):
     """A rank or a server.
@@ -62,7 +73,7 @@ class Participant(ABC):
                 self._left.add(peer)
             else:
                 self._hear(peer, said, now_ns)
-        except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, UserInputError):
+        except _NONSENSE:
             problem = "says what no node of this version says"
             self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
 

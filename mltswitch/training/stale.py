@@ -9,6 +9,7 @@
 Nobody names a host: who adds up on the way, and who answers, is the topology's.
 """
 
+import logging
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -25,6 +26,8 @@ from mltswitch.training.errors import NodeLateError, TrainingError, ending_of
 from mltswitch.training.job import DEADLINE_SECONDS, ELEMENT_BYTES, PIECE_BYTES, Job, make_job
 from mltswitch.training.participant import Participant
 from mltswitch.units import NANOSECONDS
+
+_log: Final = logging.getLogger(__name__)
 
 
 class StaleNode(Participant):
@@ -78,7 +81,7 @@ class StaleNode(Participant):
             self._look()
         elif isinstance(crossing.error, TrainingError):
             self.fail(crossing.error)
-        elif peer not in self._left:
+        elif peer not in self._left or self._waits is not None:
             self.fail(self._blamed(peer, str(crossing.error)))
 
     def check(self, now_ns: int) -> None:
@@ -96,7 +99,7 @@ class StaleNode(Participant):
                 for node in range(self.job.world)
                 if node not in {self.number} | self._left and self._clocks.get(node, -1) < clock
             ]
-            names = ", ".join(map(self.job.node_name, behind[:MOST_LISTED]))
+            names = ", ".join(map(self.job.node_name, behind[:MOST_LISTED])) or "updates"
             problem = f"has not come to clock {clock} within {self.job.deadline_seconds:g} s"
             self.fail(NodeLateError(problem, where=names))
 
@@ -130,11 +133,17 @@ class StaleNode(Participant):
             self._waits, self._has_asked = None, False
 
 
+def check_staleness(staleness: object) -> None:
+    """Raises UserInputError for what is no number of clocks."""
+    if isinstance(staleness, bool) or not isinstance(staleness, int | np.integer) or staleness < 0:
+        raise UserInputError(f"{staleness!r:.40}", where="staleness", expected="0 or more clocks")
+
+
 class SharedModel(Driver[StaleNode]):
     """One worker's model. One thread calls.
 
     Args:
-        values: the parameters at the start, one vector of float32 or float64, the same at all workers.
+        values: the parameters at the start, one numpy vector of float32 or float64, equal at all workers.
         rank: of this worker; None: as the environment variable RANK says.
         world: how many there are; None: WORLD_SIZE.
         rendezvous: as `Group` takes it.
@@ -165,38 +174,50 @@ class SharedModel(Driver[StaleNode]):
         deadline_seconds: float = DEADLINE_SECONDS,
         timeout_seconds: float = MEETING_SECONDS,
     ) -> None:
+        values = np.asarray(values)
         if values.ndim != 1 or values.dtype.name not in ELEMENT_BYTES:
             problem = f"{values.ndim} dimensions of {values.dtype.name}"
             raise UserInputError(problem, where="values", expected=f"one, of {' or '.join(ELEMENT_BYTES)}")
+        options: dict[str, Any] = {
+            "piece_bytes": piece_bytes,
+            "element_type": values.dtype.name,
+            "topology": topology,
+            "topology_settings": topology_settings,
+            "transport": transport,
+            "deadline_seconds": deadline_seconds,
+        }
+        if world is not None:  # before anybody is waited for
+            shape_of(make_job([("values", len(values))], world=world, **options))
         self._group = Group(rank, world, rendezvous, config=config, timeout_seconds=timeout_seconds)
         try:
-            job = make_job(
-                [("values", len(values))],
-                world=self._group.world,
-                piece_bytes=piece_bytes,
-                element_type=values.dtype.name,
-                topology=topology,
-                topology_settings=topology_settings,
-                transport=transport,
-                deadline_seconds=deadline_seconds,
-            )
+            job = make_job([("values", len(values))], world=self._group.world, **options)
             node = StaleNode(job, self._group.rank, values)
             super().__init__(node, self._group.agent, self._group.names, timeout_seconds=timeout_seconds)
         except BaseException:
             self._group.close()
             raise
         self._values = values.copy()
+        self._has_warned, self._clock = False, 0
 
     def push(self, update: Elements) -> None:
         """Add an update to the parameters: of this clock."""
-        if update.shape != self._values.shape:
+        if np.iscomplexobj(update):
+            raise UserInputError("is complex", where="update", expected=self._values.dtype.name)
+        own = np.array(update, self._values.dtype)  # the caller's is the caller's again
+        if own.shape != self._values.shape:
             expected = f"{self._values.shape}"
-            raise UserInputError(f"has the shape {update.shape}", where="update", expected=expected)
-        own = update.astype(self._values.dtype)  # the caller's is the caller's again
+            raise UserInputError(f"has the shape {own.shape}", where="update", expected=expected)
+        if not self._has_warned and not np.isfinite(own).all():
+            self._has_warned = True
+            name = self.job.node_name(self.node.number)
+            _log.warning("%s: an update with NaN or infinity is passed on", name)
         self.call(lambda _: self.node.push(own))
 
     def clock(self) -> None:
         """All updates of this clock are pushed."""
+        self._clock += 1
+        if self._clock >= OVER:
+            raise UserInputError(f"{self._clock}", where="clock", expected=f"below {OVER}")
         self.call(lambda _: self.node.clock())
 
     def pull(self, staleness: int = 0) -> Elements:
@@ -205,16 +226,15 @@ class SharedModel(Driver[StaleNode]):
         Args:
             staleness: how many clocks of others may be missing, of as many as this worker has counted.
 
-        Returns a vector that the next pull overwrites. Raises UserInputError.
+        Returns a vector of the caller's own. Raises UserInputError.
         """
-        if isinstance(staleness, bool) or not isinstance(staleness, int) or staleness < 0:
-            raise UserInputError(f"{staleness!r:.40}", where="staleness", expected="0 or more clocks")
-        self.call(lambda now_ns: self.node.want(staleness, now_ns))
+        check_staleness(staleness)
+        self.call(lambda now_ns: self.node.want(int(staleness), now_ns))
         self._settle()
         self.wait_until(lambda: self.node.has_come)
         with self._changed:
             self.node.caches.read(self._values)
-        return self._values
+        return self._values.copy()
 
     def flush(self) -> Elements:
         """`pull` without staleness: workers at the same clock all get the same, but for rounding."""

@@ -29,7 +29,7 @@ from mltswitch.units import NANOSECONDS
 
 CALM_SECONDS: Final = 10.0
 """Between two faults: where they follow each other, trees are given up."""
-FIGURES_A_WORD: Final = 700
+FIGURES_A_WORD: Final = 400
 """Of how far a node is, one digit each: words are short."""
 MOST_GONE: Final = 255
 """Epochs of a sum's number."""
@@ -95,7 +95,7 @@ class Views:
         is_part = 2 * len(left) > len(before) or (2 * len(left) == len(before) and min(before) in left)
         names = ", ".join(self._job.node_name(node) for node in sorted(before - left)[:8])
         if not is_part:
-            return f"is left with {len(left)} of {len(before)} nodes, and without {names}"
+            return f"is left with {len(left)} of {len(before)} nodes, not more than half, without {names}"
         if min(left) >= self._job.world or len(self.gone) > MOST_GONE:
             return f"{len(self.gone)} nodes are lost, the last ones {names}"
         return ""

@@ -15,7 +15,7 @@ from mltswitch.overlay.document import Overlay, overlay_of_graph, seated
 from mltswitch.overlay.exchange import Exchange
 from mltswitch.overlay.graph import fat_tree
 from mltswitch.overlay.policies import route
-from mltswitch.overlay.policies.packed import seconds_at_least
+from mltswitch.overlay.policies.packed import fullest_seconds, seconds_at_least
 from mltswitch.training.axes import Network
 from mltswitch.training.job import make_job
 from mltswitch.training.virtual import VirtualJob
@@ -103,6 +103,31 @@ def test_the_fullest_link_of_packed_trees_is_nearly_as_empty_as_can_be(seed: int
     assert packed < 0.8 * fullest(overlay, route(overlay, "fapt", {}, EXCHANGE))
 
 
+def test_a_spanning_tree_needs_links_both_ways() -> None:
+    overlay = network({(0, 1): 10.0, (1, 2): 20.0, (2, 0): 30.0}, 3)
+    assert len(route(overlay, "fapt", {}, EXCHANGE).trees) == 3
+    with pytest.raises(UserInputError, match="mst: has sites that links of both directions do not join"):
+        route(overlay, "mst", {}, EXCHANGE)
+
+
+@pytest.mark.parametrize("spread", [1.0, 10.0, 1e3, 1e5])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_packed_trees_are_never_worse_than_those_of_one_kind(seed: int, spread: float) -> None:
+    random = np.random.default_rng(seed)
+    pairs = [(one, other) for one in range(6) for other in range(6) if one != other]
+    overlay = network({ends: float(1e3 / spread ** random.random()) for ends in pairs}, 6)
+    seconds = {name: fullest_seconds(overlay, route(overlay, name, {}, EXCHANGE).trees) for name in POLICIES}
+    assert seconds["packed"] <= min(seconds.values())
+    assert seconds["packed"] <= 1.7 * seconds_at_least(overlay)
+
+
+@pytest.mark.parametrize("parts", [1, 9, 11, 32, 57])
+def test_shares_of_parts_are_one_together(parts: int) -> None:
+    both = {(0, 1): 10_000.0, (1, 0): 10_000.0, (1, 2): 10_000.0, (2, 1): 10_000.0, (0, 2): 3.0, (2, 0): 2.0}
+    for links, ranks in ((both, 3), ({(0, 1): 1.0, (1, 0): 1.0}, 2)):
+        route(network(links, ranks), "packed", {"parts": parts}, EXCHANGE)
+
+
 def test_between_racks_the_fastest_ways_are_a_star() -> None:
     graph = fat_tree(4, 1e10)
     racks = {name: f"rack{number // 2}" for number, name in enumerate(graph.names[:16])}
@@ -135,10 +160,10 @@ def test_a_job_sums_by_them(policy: str) -> None:
     ("policy", "given_settings", "servers", "problem"),
     [
         ("fapt", {"roots": 0}, 0, "fapt.roots"),
-        ("fapt", {"roots": 10}, 0, "roots: 10 (expected 1 to 9)"),
+        ("fapt", {"roots": 10}, 0, "fapt.roots: 10 (expected 1 to 9)"),
         ("mst", {"roots": 1}, 0, "no settings"),
         ("packed", {"parts": 0}, 0, "packed.parts"),
-        ("packed", {}, 1, "has nodes that are no ranks"),
+        ("packed", {}, 1, "packed: has servers (expected ranks"),
     ],
 )
 def test_what_they_refuse(policy: str, given_settings: dict[str, Any], servers: int, problem: str) -> None:

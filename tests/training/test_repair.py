@@ -107,7 +107,7 @@ def test_the_cut_off_part_ends_and_says_why() -> None:
         error = report.errors[node]
         assert isinstance(error, NodeLostError)
         assert error.where == job.node_name(node)
-        assert "of 5 nodes, and without rank" in error.what
+        assert "of 5 nodes, not more than half, without rank" in error.what
     assert sets_of_ranks(job, report, {1, 2, 4})[-1] == {1, 2, 4}
 
 

@@ -133,6 +133,44 @@ def test_other_parameters_and_other_trees_are_refused(tmp_path: Path) -> None:
     assert "differ in: values" in str(found[0])
 
 
+def test_who_pushes_and_does_not_pull_keeps_few_updates(tmp_path: Path) -> None:
+    def work(model: SharedModel, rank: int) -> int:
+        for _ in range(60):
+            model.push(np.ones(ELEMENTS))
+            model.clock()
+            if rank:
+                model.pull()
+            else:
+                time.sleep(0.005)
+        model.flush()
+        caches = [cache for cache in model.node.caches._caches if cache is not None]
+        return sum(len(cache._sent) for cache in caches)
+
+    found = run(tmp_path, 3, work, topology="star")
+    assert max(found.values()) <= 20
+
+
+def test_who_leaves_early_waits_for_others_as_long_as_they_get_on(tmp_path: Path) -> None:
+    def work(model: SharedModel, rank: int) -> float:
+        for _ in range(2 if rank == 0 else 8):
+            model.push(np.ones(ELEMENTS))
+            model.clock()
+            if rank:
+                time.sleep(0.3)
+                model.pull()
+        return float(model.flush()[0]) if rank else 0.0
+
+    found = run(tmp_path, 3, work, deadline_seconds=1.0)
+    assert found == {0: 0.0, 1: 18.0, 2: 18.0}
+
+
+@pytest.mark.parametrize("update", [np.ones(3), 1.0, np.ones(ELEMENTS, complex)])
+def test_what_is_no_update(tmp_path: Path, update: Any) -> None:
+    found = run(tmp_path, 1, lambda model, _: model.push(update))
+    assert isinstance(found[0], UserInputError)
+    assert found[0].where == "update"
+
+
 @pytest.mark.parametrize("staleness", [-1, 0.5, True])
 def test_stalenesses_that_are_none(tmp_path: Path, staleness: Any) -> None:
     found = run(tmp_path, 1, lambda model, _: model.pull(staleness))
@@ -153,12 +191,6 @@ def test_models_that_are_refused(tmp_path: Path, values: Any, options: dict[str,
     found = run(tmp_path, 1, lambda model, _: model.pull(), values=lambda _: values, **options)
     assert isinstance(found[0], UserInputError)
     assert problem in str(found[0])
-
-
-def test_an_update_of_another_shape(tmp_path: Path) -> None:
-    found = run(tmp_path, 1, lambda model, _: model.push(np.zeros(3)))
-    assert isinstance(found[0], UserInputError)
-    assert found[0].where == "update"
 
 
 @pytest.mark.parametrize("first", range(1, 301, 50))

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
+from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
 from mltswitch.overlay.fastest import directed, networkx, row, tree_of_ways
@@ -33,6 +34,9 @@ class Mst:
             back_bps = links.edges[target, source]["rate_bps"] if links.has_edge(target, source) else 0.0
             if back_bps:
                 graph.add_edge(source, target, rate_bps=min(rate_bps, back_bps))
+        if not found.is_connected(graph):
+            problem = "has sites that links of both directions do not join"
+            raise UserInputError(problem, where="mst", expected="links both ways", hint="use fapt or packed")
         spanning = found.maximum_spanning_tree(graph, weight="rate_bps")
 
         def grown(root: int) -> Tree:

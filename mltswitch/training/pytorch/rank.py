@@ -116,6 +116,9 @@ class Rank:
         if ddp is not None and process_group is None and ddp.process_group != dist.group.WORLD:
             process_group = ddp.process_group
         self._module: Final[torch.nn.Module] = unwrapped(model)
+        if continues and ddp is not None and ddp.broadcast_buffers and any(True for _ in model.buffers()):
+            problem = "DistributedDataParallel broadcasts buffers by itself, which needs all ranks"
+            raise UserInputError(problem, where="continues", expected="broadcast_buffers=False")
         rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
         ranks = () if process_group is None else dist.get_process_group_ranks(process_group)
         if servers and rendezvous is None:
@@ -184,6 +187,11 @@ class Rank:
     def take_losses(self) -> list[Loss]:
         """What the bound has left out of sums that this rank has made or passed on, since the last call."""
         return self._node.take_losses()
+
+    @property
+    def gone(self) -> frozenset[int]:
+        """Nodes without which the job goes on: ranks, and behind them servers."""
+        return frozenset(self._node.node.gone)
 
     @property
     def left_out(self) -> GradientsLeftOut | None:

@@ -13,11 +13,10 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from torch.nn.utils import parameters_to_vector
 
 from mltswitch.errors import UserInputError
 from mltswitch.training.errors import ending_of
-from mltswitch.training.stale import SharedModel
+from mltswitch.training.stale import SharedModel, check_staleness
 
 
 class StaleTraining:
@@ -37,19 +36,23 @@ class StaleTraining:
         self, model: torch.nn.Module, optimizer: torch.optim.Optimizer, *, staleness: int = 0, **options: Any
     ) -> None:
         check_plain(optimizer)
-        if staleness < 0:
-            raise UserInputError(f"{staleness}", where="staleness", expected="0 or more clocks")
+        check_staleness(staleness)
         self._parameters: Sequence[torch.Tensor] = [each for each in model.parameters() if each.requires_grad]
         kinds = {(each.dtype, each.device.type) for each in self._parameters}
-        if len(kinds) != 1 or next(iter(kinds))[1] != "cpu":
+        if len(kinds) != 1 or not kinds <= {(torch.float32, "cpu"), (torch.float64, "cpu")}:
             problem = ", ".join(f"{dtype} on {device}" for dtype, device in sorted(kinds, key=str)) or "none"
-            raise UserInputError(problem, where="model", expected="parameters of one type on the processor")
+            expected = "float32 or float64 on the processor"
+            raise UserInputError(problem, where="model", expected=expected)
         self._optimizer, self._staleness = optimizer, staleness
         self._values = self._flat()
         self._shared = SharedModel(self._values, **options)
 
     def step(self) -> None:
-        """The optimizer's step, which is this worker's update; then what the others have made of all."""
+        """The optimizer's step, which is this worker's update; then what the others have made of all.
+
+        Raises UserInputError where anybody else has changed the parameters, as the optimizer's `step` does.
+        """
+        self._refuse_changes()
         self._optimizer.step()
         self._shared.push((self._flat() - self._values) / self._shared.job.world)
         self._shared.clock()
@@ -57,6 +60,7 @@ class StaleTraining:
 
     def flush(self) -> None:
         """Have the updates of all workers up to this one's clock."""
+        self._refuse_changes()
         self._set(self._shared.flush())
 
     def __enter__(self) -> Self:
@@ -65,9 +69,14 @@ class StaleTraining:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._shared.close("" if error is None else ending_of(error))
 
+    def _refuse_changes(self) -> None:
+        if not np.array_equal(self._flat(), self._values, equal_nan=True):
+            problem, hint = "have been changed since the last step", "call step() in place of the optimizer's"
+            raise UserInputError(problem, where="parameters", hint=hint)
+
     def _flat(self) -> Any:
         with torch.no_grad():
-            return parameters_to_vector(self._parameters).numpy().copy()
+            return torch.cat([each.reshape(-1) for each in self._parameters]).numpy()
 
     def _set(self, values: Any) -> None:
         np.copyto(self._values, values)
