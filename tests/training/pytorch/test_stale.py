@@ -97,7 +97,7 @@ def test_a_negative_staleness_is_refused() -> None:
 def test_who_else_changes_parameters_is_told(tmp_path: Path) -> None:
     model = model_of()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    where = {"rank": 0, "world": 1, "rendezvous": f"file://{tmp_path}/meeting"}
+    where: Any = {"rank": 0, "world": 1, "rendezvous": f"file://{tmp_path}/meeting"}
     with StaleTraining(model, optimizer, **where) as training:
         loss(model, 0, 0).backward()
         training.step()
@@ -110,7 +110,7 @@ def test_who_else_changes_parameters_is_told(tmp_path: Path) -> None:
 def test_parameters_that_do_not_lie_in_order_and_types_that_cannot_be(tmp_path: Path) -> None:
     model = torch.nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    where = {"rank": 0, "world": 1, "rendezvous": f"file://{tmp_path}/meeting"}
+    where: Any = {"rank": 0, "world": 1, "rendezvous": f"file://{tmp_path}/meeting"}
     with StaleTraining(model, optimizer, **where) as training:
         model(torch.ones(1, 3, 5, 5)).sum().backward()
         training.step()
