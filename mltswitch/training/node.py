@@ -520,8 +520,8 @@ class Node(Participant):
             for node in range(self.job.nodes)
             if node not in self.gone and (pieces := given.get(node, -1)) < (step + 1) * len(self.job.pieces)
         }
-        if total.origin is not None:  # which waits for the slowest, and not for all
-            behind = {node: pieces for node, pieces in behind.items() if pieces == min(behind.values())}
+        # who is less far behind may wait for the others, or for what one that is silent was to pass on
+        behind = {node: pieces for node, pieces in behind.items() if pieces == min(behind.values())}
         problem = f"has not done its part of step {step} within {self.job.deadline_seconds:g} s"
         if not behind:
             problem = f"piece {total.piece} of step {step} has not crossed in {self.job.deadline_seconds:g} s"
