@@ -17,6 +17,7 @@ name (ping and OpenFlow controllers, whose ever they are), and deletes all *.log
 
 import atexit
 import ctypes
+import errno
 import functools
 import json
 import os
@@ -309,7 +310,13 @@ def shrink_send_buffers(process_id: int) -> int:
     count = 0
     with os.fdopen(os.pidfd_open(process_id), "rb") as process:
         for number in _socket_numbers(process_id):
-            with socket.socket(fileno=_duplicate(process.fileno(), number)) as channel:
+            try:
+                descriptor = _duplicate(process.fileno(), number)
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise
+                continue  # it was closed meanwhile, as the connection is by which we look whether it serves
+            with socket.socket(fileno=descriptor) as channel:
                 if channel.family == socket.AF_PACKET:
                     channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                     count += 1

@@ -547,6 +547,19 @@ def test_only_packet_sockets_get_small_buffers() -> None:
         assert other.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == before
 
 
+@pytest.mark.root
+def test_a_socket_that_is_closed_while_they_are_looked_at_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As the connection is by which the start looks whether BMv2 serves."""
+    if os.geteuid() != 0:
+        pytest.skip("other processes' sockets need root")
+    with socket.socket() as closed:
+        number = closed.fileno()
+    monkeypatch.setattr(mininet_bmv2, "_socket_numbers", lambda _process_id: iter([number]))
+    assert shrink_send_buffers(os.getpid()) == 0
+
+
 HELP = "BMv2 Switch\n  --device-id arg\n  --thrift-port arg\n"
 
 
