@@ -310,13 +310,10 @@ def shrink_send_buffers(process_id: int) -> int:
     count = 0
     with os.fdopen(os.pidfd_open(process_id), "rb") as process:
         for number in _socket_numbers(process_id):
-            try:
-                descriptor = _duplicate(process.fileno(), number)
-            except OSError as error:
-                if error.errno != errno.EBADF:
-                    raise
-                continue  # it was closed meanwhile, as the connection is by which we look whether it serves
-            with socket.socket(fileno=descriptor) as channel:
+            channel = _shared(process.fileno(), number)
+            if channel is None:
+                continue
+            with channel:
                 if channel.family == socket.AF_PACKET:
                     channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
                     count += 1
@@ -330,6 +327,23 @@ def _socket_numbers(process_id: int) -> Iterator[int]:
                 yield int(entry.name)
         except FileNotFoundError:  # it was closed meanwhile
             continue
+
+
+def _shared(process: int, number: int) -> socket.socket | None:
+    """A socket of another process; none where it was closed meanwhile, or its number is another file's.
+
+    The connection by which we look whether a BMv2 serves is closed there about then.
+    """
+    descriptor = -1
+    try:
+        descriptor = _duplicate(process, number)
+        return socket.socket(fileno=descriptor)
+    except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        if error.errno not in {errno.EBADF, errno.ENOTSOCK}:
+            raise
+        return None
 
 
 def _duplicate(process: int, number: int) -> int:

@@ -554,10 +554,13 @@ def test_a_socket_that_is_closed_while_they_are_looked_at_is_no_error(
     """As the connection is by which the start looks whether BMv2 serves."""
     if os.geteuid() != 0:
         pytest.skip("other processes' sockets need root")
-    with socket.socket() as closed:
-        number = closed.fileno()
-    monkeypatch.setattr(mininet_bmv2, "_socket_numbers", lambda _process_id: iter([number]))
+    one, other = os.pipe()
+    monkeypatch.setattr(mininet_bmv2, "_socket_numbers", lambda _process_id: iter([one, 1 << 15]))
+    before = len([*Path("/proc/self/fd").iterdir()])
     assert shrink_send_buffers(os.getpid()) == 0
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+    os.close(one)
+    os.close(other)
 
 
 HELP = "BMv2 Switch\n  --device-id arg\n  --thrift-port arg\n"
