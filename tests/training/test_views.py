@@ -60,12 +60,14 @@ class Nodes:
             self.agreed[node].append(view)
 
     def settle(self, now_ns: int = 0) -> None:
-        while any(self.words.values()):
+        is_over = False
+        while not is_over:  # a node stops also where no word is left
             for (sender, node), words in [*self.words.items()]:
                 if words:
                     self.hear(sender, node, now_ns)
             for node in {*range(self.job.nodes)} - self.dead:
                 self.stop(node, now_ns)
+            is_over = not any(self.words.values())
 
 
 @settings(max_examples=300)
