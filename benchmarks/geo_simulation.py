@@ -25,7 +25,6 @@ million elements, 228 MB) cross once, up and down, in pieces of a million elemen
 """
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import permutations
 from statistics import median
@@ -38,7 +37,7 @@ from benchmarks.figures import print_figures
 from mltswitch.overlay.document import Overlay, seated
 from mltswitch.overlay.exchange import Exchange, simulate_routes
 from mltswitch.overlay.policies import route
-from mltswitch.overlay.policies.packed import seconds_at_least
+from mltswitch.overlay.policies.packed import fullest_seconds, seconds_at_least
 from mltswitch.overlay.routes import Routes
 
 DRAWS, QUICK_DRAWS = 40, 6
@@ -94,19 +93,6 @@ def seconds_of(
     return simulate_routes(overlay, *planned(overlay, policy, settings, elements)).seconds
 
 
-def fullest(overlay: Overlay, routes: Routes) -> float:
-    """Seconds that the fullest link needs for what it carries."""
-    names = [node.name for node in overlay.members]
-    rates = {(link.source, link.target): link.rate_bps for link in overlay.links}
-    loads: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for each in routes.trees:
-        for child, parent in each.tree.items():
-            loads[names[child], names[parent]] += each.share * SIZE_BITS
-        for child, parent in each.down_tree.items():
-            loads[names[parent], names[child]] += each.share * SIZE_BITS
-    return max(bits / rates[ends] for ends, bits in loads.items())
-
-
 def drawn(seed: int) -> dict[str, float]:
     """All figures of one draw."""
     overlay, before, mesh = netstorm9(seed), netstorm9(seed + 1_000), mesh9(seed)
@@ -134,7 +120,7 @@ def drawn(seed: int) -> dict[str, float]:
         "packed_speedup_over_fapt9": fapt9 / packed_seconds,
         "packed_speedup_over_fapt9_same": fapt9 / seconds_of(overlay, "packed", {}),
         "packed_ratio_to_bound": packed_seconds / bound,
-        "packed_utilization_ratio_to_bound": fullest(overlay, packed) / bound,
+        "packed_utilization_ratio_to_bound": fullest_seconds(overlay, packed.trees) * SIZE_BITS / bound,
         "packed_plan_seconds": plan_seconds,
     }
 

@@ -89,24 +89,17 @@ def _ordered(parents: Mapping[Node, Node], root: Node) -> tuple[Mapping[Node, li
     return children, order
 
 
-def simulate_trees(
-    overlay: Overlay,
-    trees: Mapping[int, Tree],
-    exchange: Exchange,
-    shares: Mapping[int, float] | None = None,
-) -> Times:
-    """One exchange of a job over trees, all at once; computing is left out.
+def simulate_trees(overlay: Overlay, trees: Mapping[int, Tree], exchange: Exchange) -> Times:
+    """One exchange of a job over trees with equal shares, all at once; computing is left out.
 
     Args:
         overlay: the network.
-        trees: by their roots.
+        trees: by their roots; results take the same ways.
         exchange: of the job.
-        shares: of each root; None: equal ones.
 
     Raises UserInputError for more flows than MOST_FLOWS, MachineError without numba.
     """
-    equal = {root: 1 / len(trees) for root in trees}
-    ways = [(root, up, up, (shares or equal)[root]) for root, up in trees.items()]
+    ways = [(root, tree, tree, 1 / len(trees)) for root, tree in trees.items()]
     return _simulate_ways(overlay, ways, exchange)
 
 
@@ -143,7 +136,10 @@ def simulate_ring(overlay: Overlay, exchange: Exchange) -> Times:
 
 
 def simulate_routes(overlay: Overlay, routes: Routes, exchange: Exchange) -> Times:
-    """`simulate_trees` of a document; raises UserInputError where it is of more or fewer ranks or servers."""
+    """The same of a document, with its shares and ways down.
+
+    Raises UserInputError, also where it is of another number of ranks or servers.
+    """
     found, told = (len(overlay.ranks), len(overlay.servers)), (routes.ranks, routes.servers)
     if found != told:
         problem = f"are for {told[0]} ranks and {told[1]} servers, the network has {found[0]} and {found[1]}"

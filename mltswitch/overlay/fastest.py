@@ -6,7 +6,7 @@ The weight of a link is the seconds that a bit needs on it. Hosts forward; switc
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mltswitch.errors import MachineError, UserInputError
+from mltswitch.errors import MachineError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.routes import NOBODY, RoutesTree, Tree
 
@@ -64,19 +64,8 @@ def fastest_trees(overlay: Overlay, graph: Any, root: int) -> tuple[Tree, Tree, 
 
 
 def row(root: int, share: float, up: Tree, down: Tree, ranks: int) -> RoutesTree:
-    """Of a routes document."""
+    """A tree of a routes document, which says the way of results only where it is another one."""
     lines = [" ".join(str(tree.get(rank, NOBODY)) for rank in range(ranks)) for tree in (up, down)]
     return RoutesTree.model_validate(
         {"root": root, "share": share, "parents": lines[0], "down": None if up == down else lines[1]}
     )
-
-
-def candidates(overlay: Overlay, roots: int | None) -> int:
-    """How many roots there are to be: as many as told, at most those that there are.
-
-    Raises UserInputError for 0, or for more.
-    """
-    most = len(overlay.roots)
-    if roots is not None and not 1 <= roots <= most:
-        raise UserInputError(f"{roots}", where="fapt.roots", expected=f"1 to {most}")
-    return most if roots is None else roots

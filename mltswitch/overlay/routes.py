@@ -47,7 +47,7 @@ class RoutesTree(SparseDocument):
     root: int = Field(ge=0)
     """The node that completes the sums."""
     share: float = Field(gt=0, le=1)
-    """Of the model's elements that this root sums."""
+    """Of the model's elements that are summed along this tree."""
     parents: Parents
     """Of each rank in order, as one line: `1 - 1` where rank 1 is the root of three."""
     down: Parents | None = None
@@ -66,7 +66,7 @@ class RoutesTree(SparseDocument):
 
 
 class Routes(BaseModel):
-    """Trees over all ranks of a job, one for each root."""
+    """Trees over all ranks of a job; a root may have several."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

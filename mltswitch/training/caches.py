@@ -129,7 +129,7 @@ class Cache:
         self._turn()
 
     def has(self, clock: int) -> bool:
-        """Whether they are here."""
+        """Whether all updates of others before this clock are here."""
         return min([self._above, *(child.clock for child in self._children.values())]) >= clock
 
     # The network
@@ -320,7 +320,7 @@ class Caches:
             cache.want(clock)
 
     def has(self, clock: int) -> bool:
-        """Whether they are here."""
+        """Whether all updates of others before this clock are here, of all trees."""
         return all(cache.has(clock) for cache, _ in self._used)
 
     def read(self, values: Elements) -> None:

@@ -205,7 +205,7 @@ class Node(Participant):
         return self.member is not None and self.member.may_compute(step)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
-        """A post has ended."""
+        """See Participant; while nodes agree on how they go on, posts end without effect."""
         if self._views is None:
             self._cross(crossing, now_ns)
         elif self.error is None:

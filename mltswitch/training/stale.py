@@ -54,12 +54,8 @@ class StaleNode(Participant):
         """What others have said of theirs."""
         self._has_asked = False
 
-    def push(self, update: Elements) -> None:
-        """See `Caches`."""
-        self.caches.push(update)
-
     def clock(self) -> None:
-        """See `Caches`."""
+        """All updates of this worker's clock are in its caches."""
         self._clock = self.caches.clock()
 
     def want(self, staleness: int, now_ns: int) -> None:
@@ -74,7 +70,7 @@ class StaleNode(Participant):
         return self._waits is None
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:  # noqa: ARG002
-        """A post has ended."""
+        """See Participant; what breaks with a worker that has left is no fault unless it is waited for."""
         peer = crossing.key[1]
         if crossing.error is None:
             self.caches.crossed(crossing)
@@ -211,7 +207,7 @@ class SharedModel(Driver[StaleNode]):
             self._has_warned = True
             name = self.job.node_name(self.node.number)
             _log.warning("%s: an update with NaN or infinity is passed on", name)
-        self.call(lambda _: self.node.push(own))
+        self.call(lambda _: self.node.caches.push(own))
 
     def clock(self) -> None:
         """All updates of this clock are pushed."""

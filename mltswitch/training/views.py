@@ -37,7 +37,7 @@ Nodes = frozenset[int]
 
 
 class State(StrEnum):
-    """Of a node's view."""
+    """Where a node is between two views, as in the table above."""
 
     TOGETHER = "together"
     STOPPING = "stopping"

@@ -20,8 +20,7 @@ class StaleReport:
     """What became of workers."""
 
     seconds: float = 0.0
-    clock_seconds: list[float] = field(default_factory=list)
-    """When each worker was done."""
+    """Until the last one has pushed all its updates."""
     values: dict[int, Elements] = field(default_factory=dict)
     """Parameters of each rank at the end, with all updates of all."""
     crossed_bytes: int = 0
@@ -75,7 +74,6 @@ class VirtualCaches:
             self.report.values[rank] = values
             return
         if clock == self._most:
-            self.report.clock_seconds.append(self._timeline.now_seconds)
             self.report.seconds = max(self.report.seconds, self._timeline.now_seconds)
             self._clocks[rank] += 1
             self._want(rank, clock)  # all updates of all

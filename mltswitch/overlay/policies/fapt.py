@@ -10,14 +10,15 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
-from mltswitch.overlay.fastest import candidates, directed, fastest_trees, row
+from mltswitch.overlay.fastest import directed, fastest_trees, row
 from mltswitch.overlay.routes import RoutesTree
 
 
 class FaptSettings(BaseModel):
-    """Of the policy."""
+    """Which roots `fapt` may choose."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,10 +33,12 @@ class Fapt:
     settings = FaptSettings
 
     def trees(self, overlay: Overlay, settings: FaptSettings, exchange: Exchange) -> Sequence[RoutesTree]:  # noqa: ARG002
-        """See Policy."""
-        graph, count = directed(overlay), candidates(overlay, settings.roots)
+        """See Policy. Raises UserInputError for more roots than there are."""
+        graph, most = directed(overlay), len(overlay.roots)
+        if settings.roots is not None and settings.roots > most:
+            raise UserInputError(f"{settings.roots}", where="fapt.roots", expected=f"1 to {most}")
         grown = {root: fastest_trees(overlay, graph, root) for root in overlay.roots}
-        best = sorted(grown, key=lambda root: (grown[root][2], root))[:count]
+        best = sorted(grown, key=lambda root: (grown[root][2], root))[: settings.roots]
         # of one host alone there is no delay
         scores = {root: 1 / grown[root][2] if grown[root][2] else 1.0 for root in sorted(best)}
         whole, ranks = sum(scores.values()), len(overlay.ranks)

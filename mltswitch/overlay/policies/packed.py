@@ -40,7 +40,7 @@ COST: Final = "cost"
 
 
 class PackedSettings(BaseModel):
-    """Of the policy."""
+    """How finely `packed` cuts the model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -48,7 +48,7 @@ class TreeSettings(TreeShape):
 
 
 class Branches(NamedTuple):
-    """One tree."""
+    """A root, and the ways of sums to it and of results from it."""
 
     root: int
     up: Parents
