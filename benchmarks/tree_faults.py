@@ -13,6 +13,7 @@ on without the one before. The seed of a broken law is printed, and the exit sta
     hung                        jobs of which ranks wait for ever
     ended                       nodes that end although more than half are left after each fault
     two_parts                   jobs of which two parts go on that do not hear each other
+    returns, returned           killed ranks that are started again; that are taken in before the job ends
     repairs                     faults that a job has gone on after
     repair_seconds_p99          from a fault, or another one meanwhile, to when all that are left have agreed
     repair_seconds_p50_killed   likewise, of nodes that die
@@ -29,7 +30,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -64,6 +65,10 @@ REAL_RANKS: Final = 5
 REAL_STEPS: Final = 40
 STEP_SECONDS: Final = 0.02
 PATIENCE_SECONDS: Final = 40.0
+AWAY_SECONDS: Final = 0.1
+"""From a death, which all have heard of by then, to when the rank is there again."""
+Composition = tuple[int, frozenset[int], tuple[int, int] | None]
+"""Of a view: epoch, gone, entering."""
 KINDS: Final = ("kill", "kill", "cut", "part")
 
 
@@ -88,6 +93,8 @@ class Case:
     loss_ratio: float
     compute_seconds: NDArray[np.float64]
     faults: tuple[Fault, ...]
+    returns: Mapping[int, float]
+    """When ranks are started again that were killed."""
 
     @property
     def survivors(self) -> list[int]:
@@ -112,12 +119,12 @@ def case_of(seed: int, topology: str = "") -> Case:
     divisor = found.job.divisor if name == "star" else Divisor.RANKS
     job = replace(found.job, continues=True, divisor=divisor, deadline_seconds=DEADLINE_SECONDS)
     axes_of(job)
-    steps = int(random.integers(2, 6))
+    steps = int(random.integers(2, 6)) + 6 * (seed % 2)
     compute = 0.05 * np.exp(random.choice([0.0, 1.0]) * random.standard_normal((job.world, steps)))
     seconds = compute.max(axis=0).sum() + steps * axes_of(job)[1].seconds(job, found.network)
     if random.random() < 0.2:  # a slow child
         compute[random.integers(job.world), random.integers(steps)] = SLOW_SECONDS
-    faults, at_seconds = list[Fault](), MEETING_SECONDS + random.random() * seconds
+    faults, at_seconds = list[Fault](), MEETING_SECONDS + random.random() * seconds / (1 + 3 * (seed % 2))
     nodes = [int(node) for node in random.permutation(job.nodes)]
     while nodes and len(faults) < 4:
         count = min(int(random.integers(1, 4)), max(1, job.nodes // 3))
@@ -126,7 +133,13 @@ def case_of(seed: int, topology: str = "") -> Case:
         at_seconds += float(random.choice([0.0, 1e-4, 5e-3, 0.1, 9.0, 11.0])) * random.random()
         if random.random() < 0.6:
             break
-    return Case(seed, job, found.network, steps, found.loss_ratio, compute, tuple(faults))
+    killed = [(node, fault.at_seconds) for fault in faults if fault.kind == "kill" for node in fault.nodes]
+    returns = {
+        node: at_seconds + AWAY_SECONDS + float(random.choice([0.0, 0.2, 10.0])) * random.random()
+        for node, at_seconds in killed
+        if node < job.world and seed % 2 and random.random() < 0.7
+    }
+    return Case(seed, job, found.network, steps, found.loss_ratio, compute, tuple(faults), returns)
 
 
 def play(case: Case) -> tuple[Report, VirtualJob]:
@@ -141,6 +154,8 @@ def play(case: Case) -> tuple[Report, VirtualJob]:
                 virtual.kill(node, fault.at_seconds)
             else:
                 virtual.cut([node], fault.at_seconds)
+    for rank, at_seconds in case.returns.items():
+        virtual.restart(rank, at_seconds)
     compute = case.compute_seconds
     report = virtual.run(
         case.steps,
@@ -159,22 +174,28 @@ def broken(case: Case) -> tuple[Counter[str], dict[int, float]]:
         return Counter(hung=1), {}
     left = [rank for rank in case.survivors if rank < case.job.world]
     if case.must_go_on:
-        found["ended"] = len([node for node in case.survivors if node in report.errors])
+        found["ended"] = len([node for node in (*case.survivors, *case.returns) if node in report.errors])
     killed = {node for fault in case.faults if fault.kind == "kill" for node in fault.nodes}
-    done = [
-        rank
-        for rank in range(case.job.world)
-        if rank not in report.errors and rank not in killed and (rank, case.steps) in report.results
-    ]
+    first_steps = {rank: virtual.nodes[rank].first_step for rank in range(case.job.world)}
+    first_of = {
+        rank: first
+        for rank, first in first_steps.items()
+        if first is not None
+        and rank not in report.errors
+        and (rank not in killed or rank in case.returns)
+        and (rank, case.steps) in report.results
+    }
+    found["returned"] = sum(bool(first_of.get(rank)) for rank in case.returns)
     for step in range(case.steps):
-        _judge(case, report, step, done, found)
+        _judge(case, report, step, [rank for rank, first in first_of.items() if first <= step], found)
     if not found["ended"] and case.must_go_on:
         found["lost_silently"] += sum(
             bool(np.isnan(report.results.get((rank, step), np.full(1, np.nan))).any())
-            for rank in left
-            for step in range(case.steps)
+            for rank in (*left, *(rank for rank in case.returns if rank in first_of))
+            for step in range(first_of.get(rank, 0), case.steps)
         )
-    gone = {node: virtual.nodes[node].agreed for node in range(case.job.nodes) if node not in report.errors}
+    alive = {*range(case.job.nodes)} - report.errors.keys() - virtual.dead
+    gone = {node: view.gone for node in alive if (view := virtual.nodes[node].view) is not None}
     found["two_parts"] = sum(one in gone[other] and other in gone[one] for one in gone for other in gone)
     return +found, _repairs(case, virtual)
 
@@ -185,7 +206,10 @@ def _repairs(case: Case, virtual: VirtualJob) -> dict[int, float]:
     found = {}
     for number, fault in enumerate(case.faults):
         agreed = [
-            min((when for when, lost in virtual.report.views[node] if lost >= {*fault.nodes}), default=np.nan)
+            min(
+                (when for when, view in virtual.report.views[node] if view.gone >= {*fault.nodes}),
+                default=np.nan,
+            )
             for node in case.survivors
         ]
         if not np.isnan(agreed).any():
@@ -198,7 +222,7 @@ def _repairs(case: Case, virtual: VirtualJob) -> dict[int, float]:
 def _judge(case: Case, report: Report, step: int, done: list[int], found: Counter[str]) -> None:
     """Each piece's results are the mean over the ranks of one view, which is the same at all."""
     job = case.job
-    gone_sets = {gone for views in report.views.values() for _, gone in views}
+    views = {(view.epoch, view.gone, view.entering) for found in report.views.values() for _, view in found}
     for number, piece in enumerate(job.pieces):
         results = {
             rank: result[piece.elements]
@@ -210,17 +234,18 @@ def _judge(case: Case, report: Report, step: int, done: list[int], found: Counte
             continue
         first = next(iter(results.values()))
         found["ranks_that_differ"] += sum(each.tobytes() != first.tobytes() for each in results.values())
-        if not any(first.tobytes() == _mean(job, report, step, number, gone).tobytes() for gone in gone_sets):
+        if not any(first.tobytes() == _mean(job, report, step, number, view).tobytes() for view in views):
             found["counted_twice"] += 1
 
 
-def _mean(job: Job, report: Report, step: int, number: int, gone: frozenset[int]) -> NDArray[Any]:
-    piece = job.pieces[number]
-    ranks = [rank for rank in range(job.world) if rank not in gone]
+def _mean(job: Job, report: Report, step: int, number: int, view: Composition) -> NDArray[Any]:
+    piece, (epoch, gone, entering) = job.pieces[number], view
+    absent = entering[0] if entering is not None and step < entering[1] else -1
+    ranks = [rank for rank in range(job.world) if rank not in gone and rank != absent]
     is_in = np.zeros((job.world, piece.count), bool)
     is_in[ranks] = True
     for loss in report.losses:
-        if loss.total.piece == number and loss.total.number == step and loss.epoch == len(gone):
+        if loss.total.piece == number and loss.total.number == step and loss.epoch == epoch:
             for first, end in loss.missing:
                 is_in[np.ix_(loss.ranks, range(first, end))] = False
     gradients = np.stack([gradient(job, rank, step)[piece.elements] for rank in range(job.world)])
@@ -241,7 +266,8 @@ def campaign(seeds: range) -> tuple[Counter[str], list[str], list[tuple[str, flo
         case = case_of(seed)
         laws, repairs = broken(case)
         found += laws
-        lines += [f"seed {seed}: {dict(laws)}"] if laws else []
+        found["returns"] += len(case.returns)
+        lines += [f"seed {seed}: {dict(laws)}"] if laws.keys() - {"returned"} else []
         seconds += [(case.faults[number].kind, value) for number, value in repairs.items()]
     return found, lines, seconds
 
@@ -260,7 +286,7 @@ def measure(seed: int, jobs: int, kills: int) -> tuple[dict[str, float], list[st
             found += counts
             lines += said
             repairs += seconds
-    figures = {name: float(found[name]) for name in ("jobs", *LAWS)}
+    figures = {name: float(found[name]) for name in ("jobs", *LAWS, "returns", "returned")}
     figures["repairs"] = float(len(repairs))
     figures["repair_seconds_p99"] = float(np.percentile([value for _, value in repairs], 99))
     killed = [value for kind, value in repairs if kind == "kill"]

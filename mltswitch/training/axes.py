@@ -131,6 +131,14 @@ class Member(Protocol):
         """
 
 
+@runtime_checkable
+class Joining(Protocol):
+    """A member that may begin in the midst of a job."""
+
+    def enter(self, step: int) -> None:
+        """Begin with this step: those before are others'."""
+
+
 class Keeper(Protocol):
     """When sums are given out, at the node that completes them: a server, a root, the last rank of a ring.
 
@@ -168,7 +176,8 @@ class Synchronization(Protocol):
     needs: Needs
     votes: bool
     """Whether ranks exchange a ballot in every step."""
-    # `repairs`, where it has that and it is true: sums of all ranks may begin anew without one that is gone
+    # `repairs`, where it has that and it is true: sums of all ranks may begin anew without one that is gone,
+    # and its members are `Joining`
 
     def of(self, job: Job) -> "Synchronization":
         """The one that the settings of a job make of it; raises UserInputError for what they cannot be."""

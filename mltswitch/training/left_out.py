@@ -48,6 +48,10 @@ class LeftOut:
         """Whether its part of such a report is told: who asked may be gone, and another ask again."""
         return end <= self._told
 
+    def enter(self, step: int) -> None:
+        """This node has come in this step: the reports of those before are others'."""
+        self._first = self._end = self._told = step // (self._job.report_every or 1) * self._job.report_every
+
     def told(self, end: int) -> list[object]:
         """A report of the steps before `end` is asked for: this node's part of it, to be told."""
         self._told = end

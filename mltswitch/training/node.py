@@ -6,16 +6,18 @@ It takes what happens (`ready`, `crossed`, `told`, `lost`, `check`) and keeps wh
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.errors import MOST_LISTED
+from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
 from mltswitch.training.axes import (
     Crossing,
     Elements,
     Exchange,
+    Joining,
     Needs,
     Post,
     Repairable,
@@ -35,7 +37,7 @@ from mltswitch.training.left_out import LeftOut
 from mltswitch.training.optimizer import Parameters, check_rule
 from mltswitch.training.participant import Participant
 from mltswitch.training.sums import MOST_STEPS, Loss, Sums
-from mltswitch.training.views import State, Views
+from mltswitch.training.views import State, View, Views, mask_of, nodes_of
 from mltswitch.units import NANOSECONDS
 
 ASKING_SECONDS: Final = 3.0
@@ -56,11 +58,18 @@ class Node(Participant):
         number: of this node.
         parameters: at the start, a vector of all the model's elements, equal at all nodes; where pushes are
             steps of the optimizer of roots.
+        absent: nodes that a rank which comes back does not find; None: it has been there from the beginning.
 
     Raises UserInputError for axes that are not there, or make no sense together.
     """
 
-    def __init__(self, job: Job, number: int, parameters: Elements | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        number: int,
+        parameters: Elements | None = None,
+        absent: frozenset[int] | None = None,
+    ) -> None:
         super().__init__(job, number)
         self.nonfinite_pieces = 0
         """Own pieces with NaN or infinite gradients; they are passed on."""
@@ -82,7 +91,7 @@ class Node(Participant):
             job,
             number,
             topology,
-            synchronization.keeper(job),
+            partial(synchronization.keeper, job),
             votes=self.votes or self._check_every > 0,
             parameters=self._parameters,
         )
@@ -101,11 +110,21 @@ class Node(Participant):
         self.poisoned_step = -1
         """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
         self._arrived: list[tuple[int, Sum]] = []
-        self.reasons: Final[dict[int, str]] = {}
+        self.reasons: dict[int, str] = {}
         """Why nodes are gone, as far as this one knows."""
         self._topology = topology
-        self._views = Views(job, number) if job.continues and not self.counts_alone else None
+        self._views = Views(job, number, absent) if job.continues and not self.counts_alone else None
         """Where sums of all ranks go on without some."""
+        self.view: View | None = None
+        """The last one that all have agreed on."""
+        self.first_step: int | None = 0 if absent is None else None
+        """Of this rank; None: the others have not taken it in yet."""
+        self._callers: dict[int, frozenset[int] | None] = {}
+        """Nodes that are gone, and say that they are there again; and whom each of them does not find."""
+        self._called_ns = 0
+        """When this node has said so last."""
+        if absent is not None:
+            self._come_back(absent)
         self._left_out: Final = LeftOut(job)
         self._reports: list[GradientsLeftOut] = []
         self._given = self._seen = 0
@@ -237,14 +256,18 @@ class Node(Participant):
     def told(self, peer: int, word: bytes, now_ns: int) -> None:
         """See Participant; and who has heard what is missing goes on."""
         super().told(peer, word, now_ns)
+        self._take_in(now_ns)
         self._agree(now_ns)
 
     def lost(self, peer: int, reason: str, now_ns: int) -> None:
         """See Participant; who has left is gone for the others when the next one is lost."""
+        self._callers.pop(peer, None)
         if self._views is None:
             super().lost(peer, reason, now_ns)
         elif self.error is None and peer not in self.gone:
-            if peer in self._left and self.is_idle and not self.is_stopping:
+            if self.first_step is None:
+                self._lose(frozenset({peer}), now_ns)
+            elif peer in self._left and self.is_idle and not self.is_stopping:
                 self._views.depart(peer)
             elif not self._goes_on_without(peer, reason, now_ns):
                 self.fail(self._blamed(peer, reason))
@@ -262,9 +285,13 @@ class Node(Participant):
         """
         if self.has_met_all:
             self._sums.turn(now_ns)
+        if self.first_step is None:
+            self._call(now_ns)
         if self.is_stopping:
             self._await_view(now_ns)
             return
+        self._take_in(now_ns)
+        self._agree(now_ns)
         if self._differ is not None and self._sums.is_over(self._differ[0]):
             self.fail(self._differ[1])
         oldest = next(iter(self._sums.begun.items()), None)
@@ -340,6 +367,11 @@ class Node(Participant):
         return frozenset() if self._views is None else self._views.agreed
 
     @property
+    def deaf(self) -> set[int]:
+        """Nodes that are told nothing."""
+        return self.gone - self._callers.keys()
+
+    @property
     def is_stopping(self) -> bool:
         """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
         return self._views is not None and self._views.state is not State.TOGETHER
@@ -358,13 +390,31 @@ class Node(Participant):
         elif "without" in said:
             self._hear_left_out(peer, said["without"])
         elif "lost" in said and self._views is not None:
-            self._lose(self._views.heard(peer, said), now_ns)
+            self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
         elif "groups" in said:
             self._change_options(said["groups"])
         elif "given" in said:
             self._given_by[peer] = max(int(said["given"]), self._given_by.get(peer, -1))
             if said["asks"]:
                 self._say_how_far()
+
+    def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
+        if self._views is None or peer >= self.job.world:
+            return
+        if "job" in said and self.first_step is None:
+            if said["job"] == self._fingerprints:  # of another one that has come back
+                self._met.add(peer)
+                self.gone.discard(peer)
+                self._views.find(peer)
+        elif "absent" in said:
+            if peer not in self._callers:
+                self._left.discard(peer)
+                self._greet()
+            fits = said["job"] == self._fingerprints  # else it hears so, and ends
+            self._met.add(peer)
+            self._callers[peer] = nodes_of(said["absent"], self.job) if fits else None
+        elif "lost" in said and peer in self._callers:
+            self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
 
     def _begin(self, exchanges: list[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
         for exchange in exchanges:
@@ -450,14 +500,38 @@ class Node(Participant):
         assert self._views is not None  # noqa: S101
         for node in nodes & self._left:
             self._views.depart(node)
-        if not self._views.lose(nodes, now_ns):
+        self._stop_if(self._views.lose(nodes, now_ns), now_ns)
+
+    def _stop_if(self, is_news: bool, now_ns: int) -> None:
+        """Nodes are lost, or one is to be taken in."""
+        views = self._views
+        if not is_news or views is None:
             return
-        self.gone.update(self._views.gone)
-        self._withdrawals += self._sums.freeze()
-        self._say(lost=self._views.mask)
-        if self._views.problem:
+        self.gone.clear()
+        self.gone.update(views.gone)
+        self._callers = {peer: absent for peer, absent in self._callers.items() if peer in self.gone}
+        if views.state is not State.OUTSIDE:
+            self._withdrawals += self._sums.freeze()
+            self._say(lost=mask_of(views.gone), era=views.era)
+        if views.problem:
             here, hint = self.job.node_name(self.number), "start the job again from its last checkpoint"
-            self.fail(NodeLostError(self._views.problem, where=here, hint=hint))
+            self.fail(NodeLostError(views.problem, where=here, hint=hint))
+        self._called_ns = min(self._called_ns, now_ns - round(ASK_AGAIN_SECONDS * NANOSECONDS))
+
+    def _call(self, now_ns: int) -> None:
+        """To be taken in."""
+        if now_ns - self._called_ns >= ASK_AGAIN_SECONDS * NANOSECONDS:
+            self._called_ns = now_ns
+            self._say(job=self._fingerprints, absent=mask_of(self.gone))
+
+    def _take_in(self, now_ns: int) -> None:
+        """One that is there again, once the last one has entered."""
+        if self._views is None or self.is_stopping or self.error is not None or not self._sums.has_entered:
+            return
+        for peer, absent in sorted(self._callers.items(), key=lambda entry: entry[0]):
+            if absent is not None and self._views.take_in(peer, absent, now_ns):
+                self._stop_if(True, now_ns)
+                return
 
     def _agree(self, now_ns: int) -> None:
         """Say how far this node is, once nothing of it is open, and go on once all have said it."""
@@ -465,7 +539,8 @@ class Node(Participant):
         if views is None or self.error is not None:
             return
         if views.state is State.STOPPING and self._sums.is_quiet:
-            for word in views.stopped(self._sums.results, now_ns):
+            begun = -(-self._given // len(self.job.pieces))
+            for word in views.stopped(self._sums.results, begun, now_ns):
                 self._say(**word)
         view = views.installed(now_ns)
         if view is None:
@@ -477,12 +552,39 @@ class Node(Participant):
             return
         assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
         topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
+        self.view = view
+        self.reasons = {node: reason for node, reason in self.reasons.items() if node in view.gone}
+        if view.entering is not None:
+            node, step = view.entering
+            self._given_by.pop(node, None)
+            if self.first_step is None:
+                self._enter(step, view)
         self._sums.repair(topology, view, now_ns)
         self._arrive(now_ns)
+
+    def _come_back(self, absent: frozenset[int]) -> None:
+        if self._views is None:
+            problem = f"{self.job.synchronization} takes in nobody"
+            raise UserInputError(problem, where="returns", expected="bsp with `continues`")
+        self._say(job=self._fingerprints, absent=mask_of(absent))
+        self.gone.update(absent)
+        self._sums.freeze()
+
+    def _enter(self, step: int, view: View) -> None:
+        pieces = len(self.job.pieces)
+        ballots = -(-step // self._check_every) if self._check_every else 0
+        self._sums.enter(view, [step] * pieces + [ballots])
+        self._given, self.first_step = step * pieces, step
+        self._left_out.enter(step)
+        assert isinstance(self.member, Joining), "axes_of has looked"  # noqa: S101
+        self.member.enter(step)
 
     def _await_view(self, now_ns: int) -> None:
         """Others that are alive answer, or end the job."""
         assert self._views is not None  # noqa: S101
+        if self.first_step is None and self._views.state is State.OUTSIDE:
+            return
+        self._lose(self._views.overdue(now_ns), now_ns)
         if now_ns - self._views.since_ns > self.job.deadline_seconds * NANOSECONDS:
             missing = [node for node in self._views.missing if node != self.number]
             names = ", ".join(map(self.job.node_name, missing[:MOST_LISTED]))

@@ -43,6 +43,7 @@ class Participant(ABC):
         """Whether every other node has said that its job is this one; nothing is posted before."""
         self._fingerprints = job.fingerprints()
         self._words: list[bytes] = []
+        self._is_leaving = False
         self._say(job=self._fingerprints)
         self._met, self._left = set[int](), set[int]()
         """Nodes that have said so, and those that need no more of this job; what then becomes of these is no
@@ -63,17 +64,23 @@ class Participant(ABC):
 
     def told(self, peer: int, word: bytes, now_ns: int) -> None:
         """Another node says something that `take_words` gave there."""
-        if peer in self.gone or self.error is not None:
+        if self.error is not None:
             return
         try:
             said = json.loads(word)
-            if "job" in said:
+            if peer in self.gone:
+                self._hear_gone(peer, said, now_ns)
+            elif "job" in said:
                 self._compare(peer, said["job"])
+                if "absent" in said:
+                    self._greet()
             elif "leaves" in said:
                 self._left.add(peer)
             else:
                 self._hear(peer, said, now_ns)
         except _NONSENSE:
+            if peer in self.gone:
+                return
             problem = "says what no node of this version says"
             self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
 
@@ -88,6 +95,7 @@ class Participant(ABC):
 
     def leave(self) -> None:
         """This node begins nothing more: all others are told, so that nobody takes it for lost."""
+        self._is_leaving = True
         self._say(leaves=True)
 
     @property
@@ -122,6 +130,11 @@ class Participant(ABC):
         """Whether nothing is open but memory for what others have not begun."""
 
     @property
+    def deaf(self) -> set[int]:
+        """Nodes that are told nothing."""
+        return self.gone
+
+    @property
     def is_asking(self) -> bool:
         """Whether a deadline is near, and the others say how far they are."""
         return False
@@ -146,6 +159,15 @@ class Participant(ABC):
     def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
         """What else another node says. Raises ValueError and its like for what no node says."""
 
+    def _greet(self) -> None:
+        """What one that has come back has missed."""
+        self._say(job=self._fingerprints)
+        if self._is_leaving:
+            self._say(leaves=True)
+
+    def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:  # noqa: B027
+        """What one says without which the job goes on, and which may come back. Raises as `_hear`."""
+
     def _goes_on_without(self, peer: int, reason: str, now_ns: int) -> bool:  # noqa: ARG002
         """Whether nobody needs a node that is gone, and it does not say that the job is over."""
         return False
@@ -160,7 +182,7 @@ class Participant(ABC):
             self.fail(JobMismatchError(problem, where=there))
             return
         self._met.add(peer)
-        self.has_met_all = len(self._met) == self.job.nodes - 1
+        self.has_met_all |= self._met | self.gone >= {*range(self.job.nodes)} - {self.number}
 
     def _blamed(self, peer: int, reason: str) -> TrainingError:
         """The error of a node that is gone, where it said goodbye with one; else that it is lost."""

@@ -4,7 +4,7 @@ Posts for a carrier, results and losses collect in lists, which whoever owns the
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -36,6 +36,8 @@ EPOCHS: Final = 256
 KEPT_BALLOTS: Final = 4
 """Results of ballots, for which no rank waits."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
+ENTERING: Final = -1
+"""Step of sums to which a rank has nothing to give, for it has come after they were begun."""
 NOTHING: Final = -0.0
 """What is missing in a partial sum: added to whatever it leaves that as it is, also another -0."""
 _ROUNDED: Final = 1e-4
@@ -56,7 +58,7 @@ class Loss:
     is_cut: bool = False
     """Whether they were no longer waited for; else the network has lost them."""
     epoch: int = 0
-    """How many nodes were gone; sums begin anew without each."""
+    """That of the view; sums begin anew in each."""
 
     @property
     def elements(self) -> int:
@@ -130,7 +132,7 @@ class Sums:
         job: what all nodes agree on.
         number: of this node.
         topology: of the job; its windows bound the memory for partial sums.
-        keeper: this node's.
+        keeper: makes this node's.
         votes: whether ranks exchange ballots.
         parameters: of the model, where roots keep them.
     """
@@ -140,7 +142,7 @@ class Sums:
         job: Job,
         number: int,
         topology: Topology,
-        keeper: Keeper,
+        keeper: Callable[[], Keeper],
         *,
         votes: bool = False,
         parameters: Parameters | None = None,
@@ -156,7 +158,8 @@ class Sums:
         self.begun: dict[Sum, int] = {}
         """When this node, or the first other one, has begun sums that are open, in ns and in this order."""
         self._topology = topology
-        self._keeper = keeper
+        self._make_keeper = keeper
+        self._keeper = keeper()
         self._plans: dict[tuple[int, int | None], _Plan] = {}
         self._works: dict[Sum, _Work] = {}
         self._numbers: Counter[tuple[int, Stage, int | None]] = Counter()
@@ -179,6 +182,8 @@ class Sums:
         self._epoch = 0
         self._weight: float = job.world
         """Of all ranks that are left."""
+        self._entering: tuple[int, int] | None = None
+        """A rank, and the number of the first sums in which it is."""
         self.is_frozen = False
         """Whether nothing gets on until `repair`."""
         self.results = [0] * len(self._pieces)
@@ -284,10 +289,11 @@ class Sums:
 
     def repair(self, topology: Topology, view: View, now_ns: int) -> None:
         """Go on with those that are left, from where all have said that they are; nothing is open."""
-        for node in sorted(view.gone - self._ignored):
+        self._keeper = self._make_keeper()
+        for node in sorted(view.gone):
             self._keeper.gone(node)
-        self._ignored |= view.gone
-        self._epoch, self._topology, self.is_frozen = len(view.gone), topology, False
+        self._ignored, self._entering = {*view.gone}, view.entering
+        self._epoch, self._topology, self.is_frozen = view.epoch % EPOCHS, topology, False
         left = [rank for rank in range(self.job.world) if rank not in view.gone]
         self._weight = sum(map(self.job.weight, left)) or 1.0
         works = self._works
@@ -309,11 +315,34 @@ class Sums:
             if total.number < complete[total.piece]:
                 self._end(replace(old, total=None))
             elif old.step is not None:
-                self.begun[total] = now_ns
+                if old.step != ENTERING:
+                    self.begun[total] = now_ns
                 work = self._work(total, now_ns)
                 work.own, work.result, work.step = old.own, old.result, old.step
                 self._advance(work, work.plan.on_own, now_ns)
         self._expect_from(complete)
+
+    def enter(self, view: View, ends: Sequence[int]) -> None:
+        """Before `repair`: this rank has nothing to give to sums that others have begun before it came.
+
+        Args:
+            view: the first one that has this rank.
+            ends: of each piece, the number of the first sum that gets its gradients.
+        """
+        self.results = [*view.results[self.number]]
+        for piece in self._expected:
+            self._numbers[piece, Stage.NOW, None] = ends[piece]
+            for number in range(self.results[piece], ends[piece]):
+                total, count = Sum(piece, number), self._pieces[piece].count
+                own = np.full(count, NOTHING, self.job.element_type)
+                work = _Work(total, _Plan((), is_given=True), [], 0, 0, ENTERING, own, np.empty_like(own))
+                self._works[total] = work
+
+    @property
+    def has_entered(self) -> bool:
+        """Whether the sums are over that the last rank to enter gives nothing to."""
+        first = self._entering[1] if self._entering is not None else 0
+        return min(self.results[: len(self.job.pieces)]) >= first
 
     def _give(self, total: Sum, lacking: list[int], now_ns: int) -> None:
         """A result of the time before a fault, to those who lack it."""
@@ -544,7 +573,7 @@ class Sums:
                 work.result = work.total
             counts = work.counts
             # a ballot's figures are told apart by being whole numbers, also after a division
-            whole = self.job.world if work.of.piece == len(self.job.pieces) else self._weight
+            whole = self.job.world if work.of.piece == len(self.job.pieces) else self._weight_of(work.of)
             by = whole if counts is None else np.where(counts > _ROUNDED, counts, 1)
             with np.errstate(all="ignore"):
                 np.divide(work.total, by, out=work.result)
@@ -554,7 +583,7 @@ class Sums:
             self.results[work.of.piece] = work.of.number + 1
             if self.job.continues and work.result is not None:
                 self._keep(work.of, work.result)
-        if work.step is not None:
+        if work.step not in {None, ENTERING}:
             self.arrived.append((work.step, work.of))
 
     def _keep(self, total: Sum, result: Elements) -> None:
@@ -567,7 +596,7 @@ class Sums:
     def _end(self, work: _Work) -> None:
         """Nothing of it is left, and its memory is free."""
         self.begun.pop(work.of, None)
-        if work.step is not None:
+        if work.step not in {None, ENTERING}:
             self._open_of[work.step] -= 1
             if not self._open_of[work.step]:
                 del self._open_of[work.step]
@@ -577,7 +606,8 @@ class Sums:
     def _count(self, work: _Work, crossing: Crossing) -> None:
         """Elements that have not arrived are missing from the sender's partial sum: of all its ranks."""
         peer, piece = crossing.key[1], work.of.piece
-        ranks = work.plan.ranks.get(peer, ())
+        absent = self._absent(work.of)
+        ranks = tuple(rank for rank in work.plan.ranks.get(peer, ()) if rank != absent)
         missing, is_cut = crossing.missing, crossing.is_cut
         self.losses.append(Loss(work.of, peer, self.number, ranks, missing, is_cut, self._epoch))
         part = self._received[piece, peer, work.of.stage]
@@ -585,9 +615,19 @@ class Sums:
             part[first:end] = NOTHING
         if self.job.divisor is Divisor.ARRIVED:
             if work.counts is None:
-                work.counts = np.full(self._pieces[piece].count, self._weight, self.job.element_type)
+                weight = self._weight_of(work.of)
+                work.counts = np.full(self._pieces[piece].count, weight, self.job.element_type)
             for first, end in crossing.missing:
                 work.counts[first:end] -= sum(map(self.job.weight, ranks))
+
+    def _absent(self, total: Sum) -> int | None:
+        """The rank that gives nothing to a sum, for it has entered later."""
+        rank, first = self._entering or (None, 0)
+        return rank if total.number < first else None
+
+    def _weight_of(self, total: Sum) -> float:
+        absent = self._absent(total)
+        return self._weight - (0 if absent is None else self.job.weight(absent))
 
     def _memory(self, piece: int) -> Elements:
         count = self._pieces[piece].count

@@ -8,8 +8,13 @@ sums begin anew. Nobody gets on with an old sum after it has said how far it is,
 Only those go on who are more than half of the nodes of the last view, or half with its first node: two parts
 that do not hear each other are never both. (Birman and Joseph, "Exploiting Virtual Synchrony", section 3.)
 
+A rank that has been started again is taken in by the same means: all stop, with it, and agree on the step in
+which it enters. Each time begins an era, for in it one is not lost any more who was in the eras before.
+
     state       what happens                      then
+    outside     the others stop, to take it in    stopping
     together    a node is lost, or said to be     stopping
+    together    one that was lost asks            stopping
     stopping    all posts are over                waiting
     waiting     all have said how far they are    together
     either      another node is lost              stopping
@@ -22,23 +27,41 @@ on them, too, and they do not count among those of whom more than half must be l
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import takewhile
 from typing import Any, Final
 
 from mltswitch.training.job import Job
 from mltswitch.units import NANOSECONDS
 
 CALM_SECONDS: Final = 10.0
-"""Between two faults: where they follow each other, trees are given up."""
+"""Between two faults: where they follow each other, trees are given up. As long one that is to be taken in
+may take to say how far it is."""
 FIGURES_A_WORD: Final = 400
 """Of how far a node is, one digit each: words are short."""
 MOST_GONE: Final = 255
 """Epochs of a sum's number."""
 Nodes = frozenset[int]
+Era = tuple[int, ...]
+"""Nodes that have been taken in again, in this order."""
+
+
+def mask_of(nodes: Nodes | set[int]) -> str:
+    """For a word."""
+    return f"{sum(1 << node for node in nodes):x}"
+
+
+def nodes_of(mask: str, job: Job) -> Nodes:
+    """Those of a word. Raises ValueError or TypeError for what no node says."""
+    bits = int(mask, 16)
+    if not 0 <= bits < 1 << job.nodes:
+        raise ValueError("no nodes")
+    return frozenset(node for node in range(job.nodes) if bits >> node & 1)
 
 
 class State(StrEnum):
     """Where a node is between two views, as in the table above."""
 
+    OUTSIDE = "outside"
     TOGETHER = "together"
     STOPPING = "stopping"
     WAITING = "waiting"
@@ -50,8 +73,13 @@ class View:
 
     gone: Nodes
     results: Mapping[int, Sequence[int]]
-    """Of each node that is left and of each piece, how many sums it has the results of."""
+    """Of each node that is left and of each piece, how many sums it has the results of; one that enters has
+    those of the rank that has least."""
     is_star: bool
+    epoch: int = 0
+    """Later views have higher ones."""
+    entering: tuple[int, int] | None = None
+    """The last rank that was taken in again, and the first step that has its gradients."""
 
 
 class Views:
@@ -60,25 +88,32 @@ class Views:
     Args:
         job: what all nodes agree on.
         number: of this node.
+        gone: nodes that one that comes back does not find; None: it has been there from the beginning.
     """
 
-    def __init__(self, job: Job, number: int) -> None:
+    def __init__(self, job: Job, number: int, gone: Nodes | None = None) -> None:
         self._job = job
         self._number = number
-        self.state = State.TOGETHER
-        self.gone: Nodes = frozenset()
+        self.state = State.TOGETHER if gone is None else State.OUTSIDE
+        self.gone: Nodes = gone or frozenset()
         """Nodes that this one has lost, or has heard of as lost."""
         self.since_ns = 0
         """When the last fault was heard of."""
         self.agreed: Nodes = frozenset()
         """Of them, those without which all have agreed to go on."""
+        self.entering: tuple[int, int] | None = None
+        """As in the last view."""
+        self._is_new = gone is not None
+        """Whether it has not been taken in yet."""
+        self.era: Era = ()
+        """Whom all have taken in, or are about to."""
         self._agreed_ns = -round(CALM_SECONDS * NANOSECONDS)
         self._departed: Nodes = frozenset()
         """Nodes that have left, and are not there any more."""
         self._pieces: Final = len(job.pieces)
-        self._said: dict[tuple[int, Nodes], dict[int, list[int]]] = {}
+        self._said: dict[tuple[int, Era, Nodes], dict[int, list[int]]] = {}
         """How far nodes are who have lost these: figures by the first one's place."""
-        self._hurried: set[Nodes] = set()
+        self._hurried: set[tuple[Era, Nodes]] = set()
         """Lost nodes of which somebody says that they followed others too fast."""
 
     @property
@@ -91,7 +126,11 @@ class Views:
         """Why this node cannot go on; empty: it can."""
         if self._number in self.gone:
             return "the others have lost it, and go on without it"
-        before, left = frozenset(range(self._job.nodes)) - self.agreed - self._departed, self.left
+        if self.state is State.OUTSIDE:
+            is_over = self.gone.issuperset({*range(self._job.world)} - {self._number})
+            return "nobody is left who could take it in" if is_over else ""
+        before = frozenset(range(self._job.nodes)) - self.agreed - self._departed
+        left = self.left & before
         is_part = 2 * len(left) > len(before) or (2 * len(left) == len(before) and min(before) in left)
         names = ", ".join(self._job.node_name(node) for node in sorted(before - left)[:8])
         if not is_part:
@@ -110,78 +149,158 @@ class Views:
         if nodes <= self.gone:
             return False
         self.gone |= nodes | self._departed
-        self.state, self.since_ns = State.STOPPING, now_ns
+        if self.state is not State.OUTSIDE:
+            self._stop(now_ns)
         return True
+
+    def _stop(self, now_ns: int) -> None:
+        self.state, self.since_ns = State.STOPPING, now_ns
 
     def depart(self, node: int) -> None:
         """A node that has left is not there any more."""
         self._departed |= {node}
 
-    def stopped(self, results: Sequence[int], now_ns: int) -> list[dict[str, Any]]:
+    def find(self, node: int) -> None:
+        """While this node is outside: another one is there that it has not found before."""
+        self.gone -= {node}
+
+    def take_in(self, node: int, gone: Nodes, now_ns: int) -> bool:
+        """One that was lost is there again; whether all are to stop because of it.
+
+        Args:
+            node: a rank that this node has a connection with, and that has the same job.
+            gone: whom that one does not find.
+            now_ns: the time.
+        """
+        here = self.agreed | self._departed
+        if self.state is not State.TOGETHER or not gone <= here - {node}:
+            return False
+        self.era = (*self.era, node)
+        self.gone, self._departed = here - {node}, self._departed - {node}
+        self._stop(now_ns)
+        return True
+
+    def stopped(self, results: Sequence[int], begun: int, now_ns: int) -> list[dict[str, Any]]:
         """All posts of this node are over: what is to be told to the others.
 
         Args:
             results: of each piece, how many sums this node has the results of.
+            begun: steps of which it has given gradients.
             now_ns: the time.
         """
         self.state = State.WAITING
-        lost = self.gone - self.agreed - self._departed
-        is_hurried = now_ns - self._agreed_ns < CALM_SECONDS * NANOSECONDS or len(lost) > 1
         *pieces, ballot = results
         least, words = min(pieces), list[dict[str, Any]]()
-        for first in range(0, self._pieces, FIGURES_A_WORD):
+        said = {"lost": mask_of(self.gone), "era": self.era}
+        if self._is_entering:
+            words.append({**said, "enters": True})
+        for first in () if self._is_entering else range(0, self._pieces, FIGURES_A_WORD):
             part = pieces[first : first + FIGURES_A_WORD]
-            said = {
-                "lost": self.mask,
-                "hurried": is_hurried,
-                "first": first,
-                "least": least,
-                "ballot": ballot,
-            }
-            words.append({**said, "more": "".join(f"{figure - least:x}" for figure in part)})
-            self.heard(self._number, words[-1])
+            figures = {"first": first, "least": least, "ballot": ballot, "begun": begun, "at": self._at}
+            more = "".join(f"{figure - least:x}" for figure in part)
+            words.append({**said, "hurried": self._is_hurried(now_ns), **figures, "more": more})
+        for word in words:
+            self.heard(self._number, word, now_ns)
         return words
 
-    def heard(self, peer: int, said: Mapping[str, Any]) -> Nodes:
-        """A node says how far it is, or only whom it has lost: nodes that are lost by that.
+    @property
+    def _is_entering(self) -> bool:
+        """Whether this node is to be taken in, and has not been."""
+        return self._is_new and self.era[-1:] == (self._number,)
+
+    @property
+    def _at(self) -> int:
+        """In which step the last one has entered, where this node has agreed on that; -1: it has not."""
+        return self.entering[1] if self.entering is not None and self.entering[0] == self.era[-1] else -1
+
+    def _is_hurried(self, now_ns: int) -> bool:
+        lost = self.gone - self.agreed - self._departed
+        is_soon = now_ns - self._agreed_ns < CALM_SECONDS * NANOSECONDS
+        return len(lost) > 1 or (bool(lost) and is_soon)
+
+    def heard(self, peer: int, said: Mapping[str, Any], now_ns: int) -> bool:
+        """A node says how far it is, or only whom it has lost; whether that is news, as `lose` has it.
 
         Raises ValueError, TypeError or LookupError for what no node says.
         """
-        mask = int(said["lost"], 16)
-        if not 0 <= mask < 1 << self._job.nodes:
-            raise ValueError("no nodes")
-        lost = frozenset(node for node in range(self._job.nodes) if mask >> node & 1)
-        if "more" in said:
-            first, least, ballot = (int(said[name]) for name in ("first", "least", "ballot"))
-            part = [least + int(digit, 16) for digit in said["more"]]
-            is_whole = len(part) == min(FIGURES_A_WORD, self._pieces - first)
-            if first < 0 or first % FIGURES_A_WORD or not is_whole or min(least, ballot) < 0:
-                raise ValueError("no figures of pieces")
-            parts = self._said.setdefault((peer, lost), {})
-            parts |= {first: part, self._pieces: [ballot]}
-            if said["hurried"]:
-                self._hurried.add(lost)
-        return lost
+        lost, era = nodes_of(said["lost"], self._job), tuple(int(node) for node in said["era"])
+        if not {*era} <= {*range(self._job.world)}:
+            raise ValueError("no ranks")
+        key = (peer, era, lost)
+        if "enters" in said:
+            self._said[key] = {}
+        elif "more" in said:
+            self._note(key, said)
+        if self.state is State.OUTSIDE and (era[-1:] != (self._number,) or self._number in lost):
+            return False
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(era, self.era, strict=False)))
+        if not self._is_later(era):  # who was lost in an era before may be there again
+            return self.lose(lost - {*self.era[alike:]}, now_ns)
+        if self._is_new and era[-1:] != (self._number,):  # another one is first
+            self.state, self.era, self.gone = State.OUTSIDE, (), lost - {self._number}
+            return True
+        if self.state is State.OUTSIDE:
+            self.agreed = lost | {self._number}
+        self.gone, self.era = (self.gone - {*era[alike:]}) | lost, era
+        self._stop(now_ns)
+        return True
+
+    def _note(self, key: tuple[int, Era, Nodes], said: Mapping[str, Any]) -> None:
+        first, least, *figures = (int(said[name]) for name in ("first", "least", "ballot", "begun", "at"))
+        part = [least + int(digit, 16) for digit in said["more"]]
+        is_whole = len(part) == min(FIGURES_A_WORD, self._pieces - first)
+        is_count = min(first, least, *figures[:2], 1 + figures[2]) >= 0
+        if first % FIGURES_A_WORD or not is_whole or not is_count:
+            raise ValueError("no figures of pieces")
+        self._said.setdefault(key, {}).update({first: part, self._pieces: figures})
+        if said["hurried"]:
+            self._hurried.add(key[1:])
+
+    def _is_later(self, era: Era) -> bool:
+        """Of two that were begun at once, the one that takes in the lower node."""
+        return (len(era), *self.era) > (len(self.era), *era)
 
     def installed(self, now_ns: int) -> View | None:
         """The next view, once all that are left have said how far they are."""
         if self.state is not State.WAITING or self.missing:
             return None
-        results = {}
-        for node in sorted(self.left):
-            parts = self._said[node, self.gone]
-            results[node] = [figure for first in sorted(parts) for figure in parts[first]]
-        is_star = self.gone in self._hurried
-        self._said = {key: parts for key, parts in self._said.items() if not key[1] <= self.gone}
-        self._hurried = {lost for lost in self._hurried if not lost <= self.gone}
-        self.agreed, self._agreed_ns = self.gone, now_ns
-        self.state = State.TOGETHER
-        return View(self.gone, results, is_star)
+        said = {node: self._said[node, self.era, self.gone] for node in sorted(self.left)}
+        figures = {
+            node: [figure for first in sorted(parts) for figure in parts[first]]
+            for node, parts in said.items()
+            if parts
+        }
+        results = {node: each[: self._pieces + 1] for node, each in figures.items()}
+        counts = [each for node, each in results.items() if node < self._job.world]
+        self.entering = None
+        if self.era and self.era[-1] in self.left:
+            at = max(each[-1] for each in figures.values())
+            begun = max(each[-2] for node, each in figures.items() if node != self.era[-1])
+            # who has begun that many steps may be about to give gradients of the next one
+            self.entering = self.era[-1], at if at >= 0 else begun + 1
+            least = [min(each) for each in zip(*counts, strict=True)]
+            results.setdefault(self.era[-1], least)
+        is_star = (self.era, self.gone) in self._hurried
+        if self.gone - self.agreed - self._departed:
+            self._agreed_ns = now_ns
+        self.agreed, self.state, self._is_new = self.gone, State.TOGETHER, False
+        self._said = {key: parts for key, parts in self._said.items() if self._is_ahead(*key[1:])}
+        self._hurried = {key for key in self._hurried if self._is_ahead(*key)}
+        return View(self.gone, results, is_star, self.epoch, self.entering)
+
+    def _is_ahead(self, era: Era, lost: Nodes) -> bool:
+        return self._is_later(era) or (era == self.era and not lost <= self.gone)
 
     @property
-    def mask(self) -> str:
-        """Of lost nodes, in a word."""
-        return f"{sum(1 << node for node in self.gone):x}"
+    def epoch(self) -> int:
+        """Of this view: an era takes in one node, and counts for two."""
+        return len(self.gone) + 2 * len(self.era)
+
+    def overdue(self, now_ns: int) -> Nodes:
+        """One that is to be taken in, and keeps the others waiting."""
+        is_late = now_ns - self.since_ns > CALM_SECONDS * NANOSECONDS
+        return frozenset(self.era[-1:]) & frozenset(self.missing) if is_late else frozenset()
 
     def _is_whole(self, node: int) -> bool:
-        return sum(map(len, self._said.get((node, self.gone), {}).values())) == self._pieces + 1
+        parts = self._said.get((node, self.era, self.gone))
+        return parts is not None and (not parts or sum(map(len, parts.values())) == self._pieces + 3)

@@ -21,6 +21,7 @@ from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
 from mltswitch.training.sums import EPOCHS, MOST_STEPS, Loss
+from mltswitch.training.views import View
 from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
 from mltswitch.units import NANOSECONDS
 
@@ -51,8 +52,8 @@ class Report:
     """In which step the ranks gave their part of a sum."""
     step_seconds: list[float] = field(default_factory=list)
     """From when the first rank begins to compute to when the last one may begin the next step."""
-    views: dict[int, list[tuple[float, frozenset[int]]]] = field(default_factory=dict)
-    """Of each node, when it has gone on after a fault, and without whom."""
+    views: dict[int, list[tuple[float, View]]] = field(default_factory=dict)
+    """Of each node, when it has gone on after a fault, and with whom."""
     seconds: float = 0.0
     most_open_posts: int = 0
     """Of one node at a time."""
@@ -107,8 +108,10 @@ class VirtualJob:
             loss_ratio=loss_ratio,
             seed=seed,
         )
-        self._dead: set[int] = set()
+        self.dead: set[int] = set()
         """Nodes that were killed."""
+        self._outside: set[int] = set()
+        """Ranks that were started again, and have not been taken in."""
         self._step_of = [0] * job.world
         self._computing = set(range(job.world))
         self._running = set(range(job.world))
@@ -164,8 +167,22 @@ class VirtualJob:
 
     def kill(self, node: int, at_seconds: float) -> None:
         """End a node without a word; its peers hear of it at once, as a kernel closes connections."""
-        self._timeline.after(at_seconds, partial(self._dead.add, node))
+        self._timeline.after(at_seconds, partial(self.dead.add, node))
         self._timeline.after(at_seconds, partial(self._leave, node, "connection reset"))
+
+    def restart(self, rank: int, at_seconds: float) -> None:
+        """Start a rank again that was killed before; it finds all that are there."""
+        self._timeline.after(at_seconds, partial(self._restart, rank))
+
+    def _restart(self, rank: int) -> None:
+        self._network.join(rank)
+        self.dead.discard(rank)
+        apart = {node for node in self._others(rank) if self._network.are_apart(node, rank)}
+        self.nodes[rank] = Node(
+            self.job, rank, absent=frozenset(self.dead | self.report.errors.keys() | apart)
+        )
+        self._outside.add(rank)
+        self._turn(rank)
 
     def cut(self, nodes: Collection[int], at_seconds: float) -> None:
         """Break the links between these and the others: nobody hears of that until the silence is noticed."""
@@ -200,7 +217,7 @@ class VirtualJob:
 
     def _happen(self, number: int, call: Callable[[], None]) -> None:
         """Something at a node, and what it then wants done."""
-        if number in self._dead or self.nodes[number].error is not None:
+        if number in self.dead or self.nodes[number].error is not None:
             return
         self._changed_seconds = self.now_seconds
         call()
@@ -211,16 +228,17 @@ class VirtualJob:
         for word in node.take_words():
             for other in self._others(number):
                 delay_seconds = self._wires.delay_seconds(number, other)
-                self._timeline.after(delay_seconds, partial(self._tell, other, number, word))
+                call = partial(self._tell, self.nodes[other], node, word)
+                self._timeline.after(delay_seconds, call)
         self.report.losses += node.take_losses()
         if node.error is not None:
             self.report.errors[number] = node.error
             self.report.failed_seconds[number] = self.now_seconds
             self._leave(number, node.goodbye)
             return
-        views = self.report.views.setdefault(number, [(0.0, frozenset())])
-        if node.agreed != views[-1][1]:
-            views.append((self.now_seconds, node.agreed))
+        views = self.report.views.setdefault(number, [(0.0, View(frozenset(), {}, is_star=False))])
+        if node.view is not None and node.view is not views[-1][1]:
+            views.append((self.now_seconds, node.view))
         for key in node.take_withdrawals():
             self._network.withdraw(number, key)
         for post in node.take_posts():
@@ -229,6 +247,11 @@ class VirtualJob:
             self.report.steps[total] = step
             self.arrived(number, step, total)
             self._there[number].add(total.piece)
+        if number in self._outside and node.first_step is not None:
+            self._outside.discard(number)
+            if node.first_step <= self._steps:
+                self._running.add(number)
+                self._compute_step(number, node.first_step)
         if number in self._running - self._computing:
             step = self._step_of[number]
             if self._waits_by_piece and step < self._steps:
@@ -242,9 +265,10 @@ class VirtualJob:
     def _losing(self, number: int, peer: int, reason: str) -> Callable[[], None]:
         return lambda: self.nodes[number].lost(peer, reason, self.now_ns)
 
-    def _tell(self, number: int, peer: int, word: bytes) -> None:
-        if not self._network.are_apart(number, peer):
-            self._happen(number, lambda: self.nodes[number].told(peer, word, self.now_ns))
+    def _tell(self, node: Node, peer: Node, word: bytes) -> None:
+        is_now = self.nodes[node.number] is node and self.nodes[peer.number] is peer  # none was started again
+        if is_now and not self._network.are_apart(node.number, peer.number):
+            self._happen(node.number, lambda: node.told(peer.number, word, self.now_ns))
 
     def _check(self, *, is_anything_to_come: bool) -> None:
         """All nodes look at the clock."""
@@ -253,7 +277,7 @@ class VirtualJob:
             raise HungError(f"ranks {sorted(self._running)} wait since {self._changed_seconds:g} s")
         self._check_seconds += CHECK_SECONDS
         for number, node in enumerate(self.nodes):
-            if number not in self._dead and node.error is None:
+            if number not in self.dead and node.error is None:
                 node.check(self.now_ns)
                 self._turn(number)
 
@@ -291,21 +315,21 @@ class VirtualJob:
         backward_share = self._backward_share
         ahead_share = 0.0 if is_passed else 1 - backward_share
         for piece in range(count):
-            call = partial(self._computed, number, step, piece, own, result, seconds)
+            call = partial(self._computed, self.nodes[number], step, piece, own, result, seconds)
             self._timeline.after(seconds * (ahead_share + backward_share * (1 - piece / count)), call)
 
     def _computed(
-        self, number: int, step: int, piece: int, own: Elements, result: Elements, seconds: float
+        self, node: Node, step: int, piece: int, own: Elements, result: Elements, seconds: float
     ) -> None:
-        node = self.nodes[number]
-
         def call() -> None:
             node.ready(step, (piece,), own, result, self.now_ns)
             if piece == 0:
-                self._computing.discard(number)
-                node.computed(step, self._losses(number, step), seconds, own, result, self.now_ns)
+                self._computing.discard(node.number)
+                loss = self._losses(node.number, step)
+                node.computed(step, loss, seconds, own, result, self.now_ns)
 
-        self._happen(number, call)
+        if self.nodes[node.number] is node:
+            self._happen(node.number, call)
 
     def _others(self, node: int) -> Iterable[int]:
         return (other for other in range(self.job.nodes) if other != node)

@@ -278,6 +278,17 @@ class VirtualNetwork:
         """Whether nothing gets from one to the other."""
         return any((node in part) != (other in part) for part in self._parts)
 
+    def join(self, node: int) -> None:
+        """A node that was parted from all is there again; nothing of before is."""
+        for key, flow in [*self._flows.items()]:
+            if node in key[:2]:
+                flow.is_withdrawn = True
+                del self._flows[key]
+        self._waiting = {key: post for key, post in self._waiting.items() if node not in key[:2]}
+        self._withdrawn = {key for key in self._withdrawn if node not in key[:2]}
+        self._open_posts[node].clear()
+        self._parts.remove(frozenset({node}))
+
     def part(self, nodes: frozenset[int]) -> None:
         """Nothing gets from these to the others any more, nor back."""
         self._move()

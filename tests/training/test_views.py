@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.training.job import Job, make_job
-from mltswitch.training.views import State, View, Views
+from mltswitch.training.views import State, View, Views, mask_of
 
 SECOND = 1_000_000_000
 
@@ -35,22 +35,28 @@ class Nodes:
 
     def lose(self, node: int, lost: frozenset[int], now_ns: int = 0) -> None:
         views = self.views[node]
-        if not views.lose(lost, now_ns):
+        self.heed(node, views.lose(lost, now_ns))
+
+    def heed(self, node: int, is_news: bool) -> None:
+        views = self.views[node]
+        if not is_news:
             return
-        self.says(node, [{"lost": views.mask}])
+        self.says(node, [{"lost": mask_of(views.gone), "era": views.era}])
         if views.problem:
             self.dead.add(node)
 
     def stop(self, node: int, now_ns: int = 0) -> None:
         if self.views[node].state is State.STOPPING:
-            self.says(node, self.views[node].stopped([node] * len(self.job.pieces) + [9 * node], now_ns))
+            self.says(
+                node, self.views[node].stopped([node] * len(self.job.pieces) + [9 * node], node, now_ns)
+            )
             self.agree(node, now_ns)
 
     def hear(self, sender: int, node: int, now_ns: int = 0) -> None:
         word = self.words[sender, node].popleft()
         if node in self.dead or sender in self.views[node].gone:
             return
-        self.lose(node, self.views[node].heard(sender, word), now_ns)
+        self.heed(node, self.views[node].heard(sender, word, now_ns))
         if node not in self.dead:
             self.agree(node, now_ns)
 
@@ -147,7 +153,7 @@ def test_only_the_larger_part_goes_on(ranks: int, lost: set[int], problem: str) 
 
 def test_who_is_taken_for_lost_ends() -> None:
     views = Views(job_of(4), 2)
-    views.lose(views.heard(1, {"lost": "4"}), 0)
+    assert views.heard(1, {"lost": "4", "era": ()}, 0)
     assert views.problem == "the others have lost it, and go on without it"
 
 
@@ -159,17 +165,30 @@ def test_servers_alone_do_not_go_on() -> None:
 
 
 PIECES = len(job_of(4).pieces)
-SAID = {"lost": "2", "hurried": False, "first": 0, "least": 3, "ballot": 1, "more": "01" * (PIECES // 2)}
+SAID = {
+    "lost": "2",
+    "era": (),
+    "begun": 1,
+    "at": -1,
+    "hurried": False,
+    "first": 0,
+    "least": 3,
+    "ballot": 1,
+    "more": "01" * (PIECES // 2),
+}
 
 
 @pytest.mark.parametrize(
     "word",
     [
-        {"lost": "10"},
-        {"lost": "-1"},
-        {"lost": "x"},
+        SAID | {"lost": "10"},
+        SAID | {"lost": "-1"},
+        SAID | {"lost": "x"},
         {},
-        {"lost": "1", "more": "0"},
+        {"lost": "1", "era": (), "more": "0"},
+        SAID | {"era": (4,)},
+        SAID | {"at": -2},
+        SAID | {"begun": -1},
         SAID | {"first": 1},
         SAID | {"first": -400},
         SAID | {"more": "0"},
@@ -181,8 +200,9 @@ SAID = {"lost": "2", "hurried": False, "first": 0, "least": 3, "ballot": 1, "mor
 def test_what_no_node_says(word: dict[str, Any]) -> None:
     views = Views(job_of(4), 0)
     with pytest.raises((ValueError, LookupError)):
-        views.heard(2, word)
-    assert views.heard(2, SAID) == {1}
+        views.heard(2, word, 0)
+    assert views.heard(2, SAID, 0)
+    assert views.gone == {1}
 
 
 def test_who_has_left_counts_for_nothing() -> None:
@@ -194,7 +214,7 @@ def test_who_has_left_counts_for_nothing() -> None:
         assert views[number].lose(frozenset({2}), 0)
         assert views[number].gone == {2, 3, 4}
         assert not views[number].problem
-    views[0].stopped([0] * (len(job_of(5).pieces) + 1), 0)
+    views[0].stopped([0] * (len(job_of(5).pieces) + 1), 0, 0)
     assert views[0].missing == [1]
 
 
@@ -204,7 +224,7 @@ def test_all_say_alike_whether_faults_follow_each_other() -> None:
     for node in range(7):
         nodes.lose(node, frozenset({5}), 100 * SECOND)
     for node in {*range(7)} - {5}:
-        nodes.says(node, nodes.views[node].stopped([0] * (len(nodes.job.pieces) + 1), 100 * SECOND))
+        nodes.says(node, nodes.views[node].stopped([0] * (len(nodes.job.pieces) + 1), 0, 100 * SECOND))
     for sender in (1, 2, 3, 4, 6):
         while nodes.words[sender, 0]:
             nodes.hear(sender, 0, 100 * SECOND)

@@ -62,6 +62,10 @@ class BspMember:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Nothing depends on the past."""
 
+    def enter(self, step: int) -> None:
+        """The steps before are others'."""
+        self._arrived = step * self._pieces
+
     def may_compute(self, step: int) -> bool:
         """Once all results of the steps before are there."""
         return self._arrived >= step * self._pieces
