@@ -9,8 +9,8 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Callable, Iterable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import Annotated, Final, Self
@@ -21,13 +21,16 @@ from mltswitch.errors import MachineError, MltswitchError, UserInputError
 from mltswitch.hostagent.agent import Agent
 from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint, parse_endpoint
-from mltswitch.hostagent.errors import AgentError, DeadlineExceededError, RanksMissingError
+from mltswitch.hostagent.errors import AgentError, DeadlineExceededError, PeerBusyError, RanksMissingError
 from mltswitch.hostagent.streams import CANNOT_LISTEN
 
 MOST_ANSWER_BYTES: Final = 8 << 20
 LINE_SECONDS: Final = 5.0
 """For a rank to say who it is; strangers call, too. Past the deadline, for rank 0 to say who is missing."""
 PAUSE_SECONDS: Final = 0.05
+FILE: Final = "file:///"
+FIND_SECONDS: Final = 1.0
+"""For one rank to answer one that returns; whoever is alive listens."""
 
 
 class _Entry(BaseModel):
@@ -52,6 +55,8 @@ class Group:
         config: without keys, plan and routes of `p4` the agent's name is the host's with the rank behind it,
             so that ranks of one host differ; without `listen`, or where its port is taken, it takes any.
         timeout_seconds: until all are connected.
+        returns: this rank has been there before, by a file, and the others have gone on without it: it takes
+            its former place and name, and connects with whoever is there.
 
     Raises UserInputError, also where a rank is there already or ranks disagree on the world's size,
     MachineError, RanksMissingError, or DeadlineExceededError where rank 0 does not answer.
@@ -65,23 +70,32 @@ class Group:
         *,
         config: AgentConfig | None = None,
         timeout_seconds: float = 60.0,
+        returns: bool = False,
     ) -> None:
         self.rank: Final = _number("RANK") if rank is None else rank
         self.world: Final = _number("WORLD_SIZE") if world is None else world
         if not 0 <= self.rank < self.world:
             raise UserInputError(f"is {self.rank} of {self.world}", where="rank", expected="0 to world - 1")
         self._until = time.monotonic() + timeout_seconds
+        self.absent: frozenset[int] = frozenset()
+        """Ranks that one which returns does not find."""
+        chosen = _of_rank(config or AgentConfig(), self.rank)
+        if returns:
+            chosen = self._as_before(chosen, rendezvous)
         try:
-            self.agent: Final = _agent_of(_of_rank(config or AgentConfig(), self.rank))
+            self.agent: Final = _agent_of(chosen)
         except MltswitchError as error:
             if callable(rendezvous):  # else the others would wait for this rank
                 rendezvous(self._entry(f"rank {self.rank}", "127.0.0.1:1", str(error)[:1000]))
             raise
         try:
-            entries = self._meet(rendezvous)
+            entries = self._meet(rendezvous, returns=returns)
             self.names: Final = tuple(entry.name for entry in entries)
             """By rank."""
-            self._connect(entries)
+            if returns:
+                self._find(entries)
+            else:
+                self._connect(entries)
         except BaseException:
             self.agent.close()
             raise
@@ -100,7 +114,7 @@ class Group:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _meet(self, rendezvous: str | Callable[[str], list[str]]) -> list[_Entry]:
+    def _meet(self, rendezvous: str | Callable[[str], list[str]], *, returns: bool) -> list[_Entry]:
         at = self.agent.listening_at
         address = self.agent.config.addresses[0] if at.ip.is_unspecified else at.address
         endpoint = str(Endpoint(address, at.port))
@@ -113,8 +127,8 @@ class Group:
                 raise UserInputError(f"is {port - 1}", where="MASTER_PORT", expected="1 to 65534")
             work = self._ask(host, port, own) if self.rank else self._serve(host, port, own)
             texts = self.agent.engine.run(work, self._left() + 2 * LINE_SECONDS)
-        elif rendezvous.startswith("file:///"):
-            texts = self._by_file(Path(rendezvous.removeprefix("file://")), own)
+        elif rendezvous.startswith(FILE):
+            texts = self._by_file(_path(rendezvous), own, returns=returns)
         else:
             expected = "env://, file:///PATH or a function"
             raise UserInputError(f"{rendezvous!r:.60}", where="rendezvous", expected=expected)
@@ -138,6 +152,36 @@ class Group:
             ranks = [entry.rank for entry in entries if entry.name in here]
             raise self._missing(ranks, f" ({error})") from None
 
+    def _as_before(self, config: AgentConfig, rendezvous: str | Callable[[str], list[str]]) -> AgentConfig:
+        """With the name by which the others know this rank."""
+        if callable(rendezvous) or not rendezvous.startswith(FILE):
+            raise UserInputError("keeps no ranks", where="rendezvous", expected="file:///PATH of the others")
+        former = {entry.rank: entry for entry in map(self._agreeing, _lines(_path(rendezvous)))}
+        if len(former) < self.world:
+            problem, hint = f"has {len(former)} of {self.world} ranks", "it is the file of all ranks' start"
+            raise UserInputError(problem, where=str(_path(rendezvous)), hint=hint)
+        if config.keys is None:
+            return config.model_copy(update={"name": former[self.rank].name})
+        return config
+
+    def _find(self, entries: list[_Entry]) -> None:
+        """Calls all; some may still hold this rank's former connection, until they notice its silence."""
+        open_entries = [entry for entry in entries if entry.rank != self.rank]
+        others = len(open_entries)
+        while open_entries:
+            entry = open_entries.pop(0)
+            try:
+                self.agent.connect(entry.name, entry.endpoint, timeout_seconds=FIND_SECONDS)
+            except PeerBusyError:
+                if self._left():
+                    open_entries.append(entry)
+            except AgentError:
+                pass  # it is gone, too
+        here = {entry.rank for entry in entries if entry.name in self.agent.peers}
+        self.absent = frozenset(range(self.world)) - here - {self.rank}
+        if len(self.absent) == others:
+            raise self._missing([self.rank], ": nobody is there who could take this one in")
+
     def _entry(self, name: str, endpoint: str, problem: str = "") -> str:
         own = _Entry(rank=self.rank, world=self.world, name=name, endpoint=endpoint, problem=problem)
         return own.model_dump_json()
@@ -154,26 +198,27 @@ class Group:
             )
         return entry
 
-    def _by_file(self, path: Path, own: str) -> list[str]:
+    def _by_file(self, path: Path, own: str, *, returns: bool) -> list[str]:
         """A line for each rank."""
         while True:
-            try:
-                lines = self._entered(path, own)
-            except (OSError, UnicodeDecodeError) as error:
-                what = getattr(error, "strerror", None) or "is no text"
-                raise UserInputError(f"cannot be used: {what}", where=str(path)) from None
+            with _usable(path):
+                lines = self._entered(path, own, returns=returns)
             if len(lines) >= self.world:
                 return lines
             if not self._left():
                 raise self._missing(_entry(line).rank for line in lines)
             time.sleep(PAUSE_SECONDS)
 
-    def _entered(self, path: Path, own: str) -> list[str]:
+    def _entered(self, path: Path, own: str, *, returns: bool) -> list[str]:
         """The lines of all that are in the file, this rank's with them."""
         with path.open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             lines = file.read().splitlines()
+            if returns and own not in lines:
+                lines = [own if _entry(line).rank == self.rank else line for line in lines]
+                file.truncate(0)
+                file.write("".join(f"{line}\n" for line in lines))
             if own not in lines:
                 if any(self._agreeing(line).rank == self.rank for line in lines):
                     raise UserInputError(f"rank {self.rank} has been there already", where=str(path))
@@ -241,6 +286,39 @@ class Group:
         error = RanksMissingError(f"ranks that did not come: {names}{why}")
         error.ranks = ranks
         return error
+
+
+def was_there(rendezvous: str, rank: int) -> bool:
+    """Whether a rank has been in a file `rendezvous`: then its process is started again, and `returns`.
+
+    Raises UserInputError for what is no such file.
+    """
+    if not rendezvous.startswith(FILE):
+        raise UserInputError(f"{rendezvous!r:.60}", where="rendezvous", expected="file:///PATH")
+    return any(_entry(line).rank == rank for line in _lines(_path(rendezvous)))
+
+
+def _path(rendezvous: str) -> Path:
+    return Path(rendezvous.removeprefix("file://"))
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        what = getattr(error, "strerror", None) or "is no text"
+        raise UserInputError(f"cannot be used: {what}", where=str(path)) from None
+
+
+def _lines(path: Path) -> list[str]:
+    """Of a file that others write to; none where it is not there."""
+    with _usable(path):
+        if not path.exists():
+            return []
+        with path.open(encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+            return file.read().splitlines()
 
 
 def _agent_of(config: AgentConfig) -> Agent:

@@ -8,12 +8,13 @@ with Group(rank, world, "env://", config=config) as group:
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from mltswitch.errors import UserInputError
@@ -22,6 +23,7 @@ from mltswitch.hostagent import (
     AgentConfig,
     AgentError,
     Group,
+    Transfer,
 )
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
 from mltswitch.training.axes import Elements, Stage, axes_of
@@ -35,13 +37,17 @@ from mltswitch.training.errors import (
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
 from mltswitch.training.sums import Loss
+from mltswitch.training.views import View
 
 _log: Final = logging.getLogger(__name__)
 MOST_LOSSES: Final = 10_000
 """Kept for `take_losses`, which nobody may call."""
 JOB_TENSOR: Final = (1 << 32) - 1
 PARAMETER_TENSOR: Final = JOB_TENSOR - 1
+STATE_TENSOR: Final = JOB_TENSOR - 2
 MOST_JOB_BYTES: Final = 256 << 20
+MOST_STATE_BYTES: Final = 1 << 40
+STATE_PAUSE_SECONDS: Final = 0.1
 
 
 def share_job(job: Job, group: Group, parameters: Elements | None = None) -> None:
@@ -53,13 +59,31 @@ def share_job(job: Job, group: Group, parameters: Elements | None = None) -> Non
     try:
         for server in range(job.world, job.nodes):
             peer = group.peer(server)
-            group.agent.send_message(peer, str(len(text)).encode(), MEETING_SECONDS)
-            send = partial(group.agent.post_send, peer, traffic_class="gradient-0", importance="all")
-            send(text, tensor=JOB_TENSOR).wait(MEETING_SECONDS)
+            _send_all(group.agent, peer, text, JOB_TENSOR).wait(MEETING_SECONDS)
             if parameters is not None:
-                send(parameters, tensor=PARAMETER_TENSOR).wait(job.deadline_seconds)
+                _post(group.agent, peer, parameters, PARAMETER_TENSOR).wait(job.deadline_seconds)
     except AgentError as error:
         raise NodeLostError(str(error), where=job.node_name(server)) from None
+
+
+def _post(agent: Agent, peer: str, data: NDArray[Any], tensor: int) -> Transfer:
+    return agent.post_send(peer, data, tensor=tensor, traffic_class="gradient-0", importance="all")
+
+
+def _send_all(agent: Agent, peer: str, data: NDArray[np.uint8], tensor: int) -> Transfer:
+    """Bytes of which the peer does not know how many there are."""
+    agent.send_message(peer, str(len(data)).encode(), MEETING_SECONDS)
+    return _post(agent, peer, data, tensor)
+
+
+def _receive_all(agent: Agent, peer: str, tensor: int, most: int, seconds: float) -> NDArray[np.uint8]:
+    """The other end; raises JobMismatchError for what no node of this version sends, AgentError."""
+    size = agent.receive_message(peer, seconds)
+    if not size.isdigit() or int(size) > most:
+        raise JobMismatchError("tells no job of this version", where=peer)
+    data = np.empty(int(size), np.uint8)
+    agent.post_receive(peer, data, tensor=tensor, loss_bound=0.0).wait(seconds)
+    return data
 
 
 def serve(
@@ -86,12 +110,8 @@ def serve(
     """
     number = world + server
     with Group(number, world + servers, rendezvous, config=config, timeout_seconds=timeout_seconds) as group:
-        size = group.agent.receive_message(group.peer(0), timeout_seconds)
-        if not size.isdigit() or int(size) > MOST_JOB_BYTES:
-            raise JobMismatchError("tells no job of this version", where="rank 0")
-        text = np.empty(int(size), np.uint8)
-        receive = partial(group.agent.post_receive, group.peer(0), loss_bound=0.0)
-        receive(text, tensor=JOB_TENSOR).wait(timeout_seconds)
+        peer = group.peer(0)
+        text = _receive_all(group.agent, peer, JOB_TENSOR, MOST_JOB_BYTES, timeout_seconds)
         try:
             job = TypeAdapter(Job).validate_json(text.tobytes())
         except (ValidationError, UserInputError):
@@ -102,7 +122,8 @@ def serve(
         parameters = None
         if axes_of(job)[0].needs.lone_pushes:
             parameters = np.empty(job.elements, job.element_type)
-            receive(parameters, tensor=PARAMETER_TENSOR).wait(timeout_seconds)
+            receive = group.agent.post_receive(peer, parameters, tensor=PARAMETER_TENSOR, loss_bound=0.0)
+            receive.wait(timeout_seconds)
         node = AgentNode(
             job, number, group.agent, group.names, parameters=parameters, timeout_seconds=timeout_seconds
         )
@@ -129,6 +150,7 @@ class AgentNode(Driver[Node]):
         failed: is called in this node's thread with what ends the job.
         parameters: as `Node` has them.
         timeout_seconds: until all nodes have come.
+        absent: of a rank that returns, nodes that it does not find; its first step is `node.first_step`.
 
     Raises UserInputError for axes that make no sense, and what `wait` raises where the nodes do not meet or
     disagree on the job.
@@ -145,14 +167,17 @@ class AgentNode(Driver[Node]):
         failed: Callable[[TrainingError], object] | None = None,
         parameters: Elements | None = None,
         timeout_seconds: float = MEETING_SECONDS,
+        absent: frozenset[int] | None = None,
     ) -> None:
         self._arrived = arrived
         self._losses: deque[Loss] = deque(maxlen=MOST_LOSSES)
         self._has_warned = False
-        self._agreed: frozenset[int] = frozenset()
+        self._view: View | None = None
+        """The last one that has been told."""
+        self._given: tuple[Transfer, NDArray[np.uint8]] | None = None
         self.report: GradientsLeftOut | None = None
         """The last one of what bounds left out, over all nodes."""
-        node = Node(job, number, parameters)
+        node = Node(job, number, parameters, absent)
         super().__init__(node, agent, names, failed=failed, timeout_seconds=timeout_seconds)
 
     def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements) -> None:
@@ -184,6 +209,39 @@ class AgentNode(Driver[Node]):
         before = step - 1 - self.node.member.lag
         self.wait_until(lambda: self.node.may_compute(step + 1) and self.node.is_over(before))
 
+    def newcomer(self, step: int) -> int | None:
+        """A rank that begins with a step, and to which this one is to give what ranks hold alike then.
+
+        To be asked at the beginning of each step, behind `wait` for the one before.
+        """
+        with self._changed:
+            rank, first = self.node.entering or (None, 0)
+            return rank if first == step and self.node.giver == self.node.number else None
+
+    def give_state(self, rank: int, state: NDArray[np.uint8]) -> None:
+        """What a newcomer takes by `take_state`; it crosses while this one trains on."""
+        try:
+            self._given = _send_all(self._agent, self._names[rank], state, STATE_TENSOR), state
+        except AgentError as error:  # it is gone again, of which the node hears, too
+            _log.warning("%s has not got the state: %s", self.job.node_name(rank), error)
+
+    def take_state(self) -> NDArray[np.uint8]:
+        """Of this rank, which returns: what another one has given. Raises NodeLostError, and what has ended
+        the job."""
+        until = time.monotonic() + self.job.deadline_seconds / 2
+        while True:
+            self._check()
+            giver = self.node.giver
+            left = max(0.0, until - time.monotonic())
+            if giver is None:
+                raise NodeLostError("nobody is left who could give this rank its state")
+            try:
+                return _receive_all(self._agent, self._names[giver], STATE_TENSOR, MOST_STATE_BYTES, left)
+            except AgentError as error:  # another one gives, once all have agreed that this one is gone
+                if not left:
+                    raise NodeLostError(str(error), where=self.job.node_name(giver)) from None
+                time.sleep(STATE_PAUSE_SECONDS)
+
     def serve(self) -> None:
         """A server's life: until the ranks say goodbye. Raises TrainingError where they end otherwise."""
         self.wait_until(lambda: self.node.has_left_all)
@@ -196,20 +254,26 @@ class AgentNode(Driver[Node]):
             self._losses.clear()
         return losses
 
+    def _tell_view(self) -> None:
+        before, view = self._view, self.node.view
+        assert view is not None  # noqa: S101
+        self._view, here = view, self.job.node_name(self.node.number)
+        lost = sorted(view.gone - (frozenset() if before is None else before.gone))
+        reasons = ((node, self.node.reasons.get(node, "")) for node in lost)
+        names = ", ".join(self.job.node_name(node) + (f" ({why})" if why else "") for node, why in reasons)
+        if names:
+            _log.warning("%s goes on without %s", here, names)
+        if view.entering is not None and (before is None or before.entering != view.entering):
+            node, step = view.entering
+            _log.warning("%s: %s is there again, from step %d on", here, self.job.node_name(node), step)
+
     def _tell_user(self) -> None:
         step, here = self.node.first_nonfinite_step, self.job.node_name(self.node.number)
         if step is not None and not self._has_warned:
             self._has_warned = True
             _log.warning("%s, step %d: gradients with NaN or infinity are passed on", here, step)
-        if self.node.agreed != self._agreed:
-            reasons = (
-                (node, self.node.reasons.get(node, "")) for node in sorted(self.node.agreed - self._agreed)
-            )
-            names = ", ".join(
-                self.job.node_name(node) + (f" ({why})" if why else "") for node, why in reasons
-            )
-            self._agreed = self.node.agreed
-            _log.warning("%s goes on without %s", here, names)
+        if self.node.view is not self._view:
+            self._tell_view()
         self._losses += self.node.take_losses()
         for report in self.node.take_reports():
             self.report = report

@@ -90,10 +90,12 @@ class Driver(Generic[N]):
         """When a transfer has ended last, while others are waited for."""
         self._unsent: dict[int, deque[bytes]] = {}
         """Words for nodes that have not read those before."""
+        self._held: list[tuple[int, bytes]] = []
+        """What nodes have said that are gone: it counts once all is known that has happened before."""
         self._pause = min(TURN_SECONDS, self.job.deadline_seconds / LOOKS)
         self._unexplained: deque[tuple[int, int, _Call]] = deque()
         """(time in ns, node, what ends the job unless somebody says goodbye with the cause until then)."""
-        others = [name for name in names if name != agent.name]
+        others = [name for at, name in enumerate(names) if name != agent.name and at not in node.gone]
         try:
             self._carrier.channel.wait_for_peers(others, timeout_seconds)
         except AgentError as error:
@@ -175,9 +177,11 @@ class Driver(Generic[N]):
     def _meet(self, timeout_seconds: float) -> None:
         until = time.monotonic() + timeout_seconds
         with self._changed:
-            while self._error is None and not self.node.has_met_all:
+            while self._error is None and not self.node.is_in:
                 if time.monotonic() > until:
                     problem = f"not all nodes have told their job within {timeout_seconds:g} s"
+                    if self.node.has_met_all:
+                        problem = f"the others have not taken this one in within {timeout_seconds:g} s"
                     self._error = NodeLateError(problem)
                 self._changed.wait(MEETING_TURN_SECONDS)
         if self._error is not None:
@@ -198,7 +202,7 @@ class Driver(Generic[N]):
     def _turn(self) -> None:
         node = self.node
         is_talking = self._is_leaving or not node.has_met_all or node.is_asking or node.is_stopping
-        is_talking = is_talking or any(self._unsent.values())
+        is_talking = is_talking or any(self._unsent.values()) or bool(self._held)
         pause = MEETING_TURN_SECONDS if is_talking or self._unexplained else self._pause
         if time.monotonic() - self._listened_seconds > pause:
             self._listened_seconds = time.monotonic()
@@ -219,6 +223,7 @@ class Driver(Generic[N]):
             now_ns = time.monotonic_ns()
             while self._unexplained and self._unexplained[0][0] <= now_ns:
                 self._unexplained.popleft()[2](now_ns)
+            self._hear_held(now_ns)
             self.node.check(now_ns)
             self._do()
 
@@ -283,10 +288,10 @@ class Driver(Generic[N]):
         for number, name in enumerate(self._names):
             if name != self._agent.name:
                 with self._changed:
-                    self._listen(number)
+                    self._listen(number, is_held=number in self.node.gone or number in self._explaining)
         words = self.node.take_words()
         for number, name in enumerate(self._names):
-            if name == self._agent.name or number in self.node.gone:
+            if name == self._agent.name or number in self.node.deaf:
                 self._unsent.pop(number, None)
                 continue
             unsent = self._unsent.setdefault(number, deque())
@@ -302,12 +307,28 @@ class Driver(Generic[N]):
                 with self._changed:
                     self._lose(number, error.what, time.monotonic_ns())
 
-    def _listen(self, number: int) -> None:
+    @property
+    def _explaining(self) -> set[int]:
+        """Nodes of which it is not clear yet why they are gone."""
+        return {number for _, number, _ in self._unexplained}
+
+    def _hear_held(self, now_ns: int) -> None:
+        held, self._held, explaining = self._held, [], self._explaining
+        for number, word in held:
+            if number in explaining:
+                self._held.append((number, word))
+            else:
+                self.node.told(number, word, now_ns)
+
+    def _listen(self, number: int, *, is_held: bool = False) -> None:
         """What a node has said; also the last words of one that has left."""
         with suppress(AgentError):  # there is no more; that it is gone is told as an event
             while True:
                 word = self._carrier.channel.receive_message(self._names[number], 0.0)
-                self.node.told(number, word, time.monotonic_ns())
+                if is_held:
+                    self._held.append((number, word))
+                else:
+                    self.node.told(number, word, time.monotonic_ns())
 
     def _tell_user(self) -> None:
         """What else has happened at the node, in its thread."""

@@ -362,6 +362,23 @@ class Node(Participant):
         return not self._sums.begun
 
     @property
+    def is_in(self) -> bool:
+        """Whether this node takes part."""
+        return self.has_met_all and self.first_step is not None
+
+    @property
+    def giver(self) -> int | None:
+        """Of what ranks hold alike, to the last one that was taken in; None: there is none."""
+        if self.entering is None:
+            return None
+        return min({*range(self.job.world)} - self.gone - {self.entering[0]}, default=None)
+
+    @property
+    def entering(self) -> tuple[int, int] | None:
+        """The last rank that was taken in, and its first step."""
+        return None if self.view is None else self.view.entering
+
+    @property
     def agreed(self) -> frozenset[int]:
         """Nodes without which all that are left have agreed to go on."""
         return frozenset() if self._views is None else self._views.agreed

@@ -125,6 +125,11 @@ class Participant(ABC):
         return words
 
     @property
+    def is_in(self) -> bool:
+        """Whether this node takes part."""
+        return self.has_met_all
+
+    @property
     @abstractmethod
     def is_idle(self) -> bool:
         """Whether nothing is open but memory for what others have not begun."""
