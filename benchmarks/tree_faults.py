@@ -165,13 +165,14 @@ def play(case: Case) -> tuple[Report, VirtualJob]:
     return report, virtual
 
 
-def broken(case: Case) -> tuple[Counter[str], dict[int, float]]:
-    """How often a job breaks each law, and how long its repairs have taken, by the fault's number."""
+def broken(case: Case) -> tuple[Counter[str], dict[int, float], int]:
+    """How often a job breaks each law, how long its repairs have taken, by the fault's number, and how many
+    ranks are taken in again."""
     found: Counter[str] = Counter()
     try:
         report, virtual = play(case)
     except HungError:
-        return Counter(hung=1), {}
+        return Counter(hung=1), {}, 0
     left = [rank for rank in case.survivors if rank < case.job.world]
     if case.must_go_on:
         found["ended"] = len([node for node in (*case.survivors, *case.returns) if node in report.errors])
@@ -185,7 +186,6 @@ def broken(case: Case) -> tuple[Counter[str], dict[int, float]]:
         and (rank not in killed or rank in case.returns)
         and (rank, case.steps) in report.results
     }
-    found["returned"] = sum(bool(first_of.get(rank)) for rank in case.returns)
     for step in range(case.steps):
         _judge(case, report, step, [rank for rank, first in first_of.items() if first <= step], found)
     if not found["ended"] and case.must_go_on:
@@ -197,7 +197,8 @@ def broken(case: Case) -> tuple[Counter[str], dict[int, float]]:
     alive = {*range(case.job.nodes)} - report.errors.keys() - virtual.dead
     gone = {node: view.gone for node in alive if (view := virtual.nodes[node].view) is not None}
     found["two_parts"] = sum(one in gone[other] and other in gone[one] for one in gone for other in gone)
-    return +found, _repairs(case, virtual)
+    returned = sum(bool(first_of.get(rank)) for rank in case.returns)
+    return +found, _repairs(case, virtual), returned
 
 
 def _repairs(case: Case, virtual: VirtualJob) -> dict[int, float]:
@@ -264,10 +265,11 @@ def campaign(seeds: range) -> tuple[Counter[str], list[str], list[tuple[str, flo
     lines, seconds = [], []
     for seed in seeds:
         case = case_of(seed)
-        laws, repairs = broken(case)
+        laws, repairs, returned = broken(case)
         found += laws
+        found["returned"] += returned
         found["returns"] += len(case.returns)
-        lines += [f"seed {seed}: {dict(laws)}"] if laws.keys() - {"returned"} else []
+        lines += [f"seed {seed}: {dict(laws)}"] if laws else []
         seconds += [(case.faults[number].kind, value) for number, value in repairs.items()]
     return found, lines, seconds
 

@@ -1,7 +1,7 @@
 """A channel: one transport, and a space of tensor and round numbers of its own, towards every peer."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -232,6 +232,10 @@ class Channel:
                 raise DeadlineExceededError("reads no messages", peer=peer)
             self._agent.engine.check_wait()
             time.sleep(_RETRY_SECONDS)
+
+    def call_on_message(self, call: Callable[[str], object]) -> None:
+        """Call it, at once and in the agent's thread, with the peer whose message can be received now."""
+        self._agent.engine.readers[self.name] = call
 
     def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
         """The peer's next one, where it has left since, too, unless it is connected anew.

@@ -93,6 +93,8 @@ class Engine:
         """Each with the kinds of events that it wants."""
         for observer in observers:
             self.observe(observer)
+        self.readers: dict[str, Callable[[str], object]] = {}
+        """By channel, who is called with the peer whose message has arrived, in the engine's thread."""
         self._channels: dict[str, str] = {}
         self._transports: dict[str, TransportEngine] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -257,10 +259,13 @@ class Engine:
         if session is not None:
             session.send(TransportFrame(channel=channel, body=body))
 
-    def message_arrived(self, peer: str, channel: str) -> None:  # noqa: ARG002  (who waits looks at its own)
+    def message_arrived(self, peer: str, channel: str) -> None:
         """See TransportHost."""
         with self.changed:
             self.changed.notify_all()
+        call = self.readers.get(channel)
+        if call is not None:
+            call(peer)
 
     def connection_failed(self, peer: str, error: AgentError) -> None:
         """See TransportHost."""

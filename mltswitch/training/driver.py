@@ -45,7 +45,8 @@ class _Inbox(CompletionQueue):
 
     def __init__(self) -> None:
         super().__init__()
-        self.entries: queue.SimpleQueue[Completion | _Call | PeerLost | None] = queue.SimpleQueue()
+        self.entries: queue.SimpleQueue[Completion | _Call | PeerLost | str | None] = queue.SimpleQueue()
+        """A name: that node has said something; None: there may be something to do."""
 
     def add(self, completion: Completion) -> None:
         self.entries.put(completion)
@@ -85,7 +86,6 @@ class Driver(Generic[N]):
         self._is_closing = self._is_leaving = False
         self._has_told = False
         """Whether the others have been told that this node leaves."""
-        self._listened_seconds = 0.0
         self._moved_seconds = 0.0
         """When a transfer has ended last, while others are waited for."""
         self._unsent: dict[int, deque[bytes]] = {}
@@ -101,6 +101,9 @@ class Driver(Generic[N]):
         except AgentError as error:
             raise NodeLostError(str(error)) from None
         agent.observe(self, PeerLost)
+        self._carrier.channel.call_on_message(self._inbox.entries.put)
+        for name in self._names:  # who has said something before
+            self._inbox.entries.put(name)
         self._thread = threading.Thread(target=self._run, name=f"training-{node.number}", daemon=True)
         self._thread.start()
         atexit.register(self._at_exit)
@@ -200,15 +203,11 @@ class Driver(Generic[N]):
             self._end()
 
     def _turn(self) -> None:
-        node = self.node
-        is_talking = self._is_leaving or not node.has_met_all or node.is_asking or node.is_stopping
-        is_talking = is_talking or any(self._unsent.values()) or bool(self._held)
-        pause = MEETING_TURN_SECONDS if is_talking or self._unexplained else self._pause
-        if time.monotonic() - self._listened_seconds > pause:
-            self._listened_seconds = time.monotonic()
-            is_leaving = self._is_leaving
-            self._tell_and_listen()
-            self._has_told = is_leaving and not any(self._unsent.values())
+        is_busy = self._unexplained or self._held or any(self._unsent.values())
+        pause = MEETING_TURN_SECONDS if is_busy or not self.node.is_in else self._pause
+        is_leaving = self._is_leaving
+        self._tell()
+        self._has_told = is_leaving and not any(self._unsent.values())
         try:
             entry = self._inbox.entries.get(timeout=pause)
         except queue.Empty:
@@ -227,7 +226,7 @@ class Driver(Generic[N]):
             self.node.check(now_ns)
             self._do()
 
-    def _take(self, entry: Completion | _Call | PeerLost) -> None:
+    def _take(self, entry: Completion | _Call | PeerLost | str) -> None:
         now_ns = time.monotonic_ns()
         match entry:
             case Completion():
@@ -237,6 +236,11 @@ class Driver(Generic[N]):
                 self._lose(self._names.index(peer), entry.reason, now_ns)
             case PeerLost():
                 pass  # of another job
+            case str() if entry in self._names:
+                number = self._names.index(entry)
+                self._listen(number, is_held=number in self.node.gone or number in self._explaining)
+            case str():
+                pass
             case _:
                 entry(now_ns)
 
@@ -283,13 +287,11 @@ class Driver(Generic[N]):
             self._end()
         self._changed.notify_all()
 
-    def _tell_and_listen(self) -> None:
+    def _tell(self) -> None:
         """Short messages of nodes to all others: their job at first, and how far they are past a deadline."""
-        for number, name in enumerate(self._names):
-            if name != self._agent.name:
-                with self._changed:
-                    self._listen(number, is_held=number in self.node.gone or number in self._explaining)
         words = self.node.take_words()
+        if not words and not any(self._unsent.values()):
+            return
         for number, name in enumerate(self._names):
             if name == self._agent.name or number in self.node.deaf:
                 self._unsent.pop(number, None)
@@ -301,7 +303,7 @@ class Driver(Generic[N]):
                     self._carrier.channel.send_message(name, unsent[0], 0.0)
                     unsent.popleft()
             except DeadlineExceededError:
-                pass  # it reads no more for now: in the next turn, and meanwhile it is listened to
+                pass  # it reads no more for now: in the next turn
             except AgentError as error:
                 unsent.clear()
                 with self._changed:

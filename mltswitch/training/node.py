@@ -6,25 +6,22 @@ It takes what happens (`ready`, `crossed`, `told`, `lost`, `check`) and keeps wh
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.errors import MOST_LISTED, UserInputError
+from mltswitch.errors import MOST_LISTED
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
 from mltswitch.training.axes import (
     Crossing,
     Elements,
     Exchange,
     Joining,
-    Needs,
     Post,
-    Repairable,
     Stage,
     Sum,
-    axes_of,
 )
+from mltswitch.training.company import ASK_AGAIN_SECONDS, Company
 from mltswitch.training.errors import (
     JobMismatchError,
     NodeLateError,
@@ -34,15 +31,13 @@ from mltswitch.training.errors import (
 )
 from mltswitch.training.job import Job
 from mltswitch.training.left_out import LeftOut
-from mltswitch.training.optimizer import Parameters, check_rule
-from mltswitch.training.participant import Participant
-from mltswitch.training.sums import MOST_STEPS, Loss, Sums
-from mltswitch.training.views import State, View, Views, mask_of, nodes_of
+from mltswitch.training.optimizer import check_rule
+from mltswitch.training.sums import ENTERING, MOST_STEPS, Loss
+from mltswitch.training.views import View
 from mltswitch.units import NANOSECONDS
 
 ASKING_SECONDS: Final = 3.0
 """Before a deadline, or half of it: nodes say how far they are, so that it can name those that are late."""
-ASK_AGAIN_SECONDS: Final = 0.5
 KEPT_STEPS: Final = 3
 NONFINITE: Final = 3
 """Figure of a ballot: own pieces of the step with NaN or infinite gradients."""
@@ -50,7 +45,7 @@ CHECKSUM_BITS: Final = 20
 """After a division and a multiplication by the ranks they are exact in float32."""
 
 
-class Node(Participant):
+class Node(Company):
     """A rank or a server.
 
     Args:
@@ -70,31 +65,10 @@ class Node(Participant):
         parameters: Elements | None = None,
         absent: frozenset[int] | None = None,
     ) -> None:
-        super().__init__(job, number)
+        super().__init__(job, number, parameters, absent)
         self.nonfinite_pieces = 0
         """Own pieces with NaN or infinite gradients; they are passed on."""
         self.first_nonfinite_step: int | None = None
-        synchronization, topology = axes_of(job)
-        self.member: Final = synchronization.member(job, number) if number < job.world else None
-        self.counts_alone: Final = synchronization.needs.lone_pushes
-        """Whether results are parameters, and not sums."""
-        self._parameters: Parameters | None = None
-        if self.counts_alone:
-            assert parameters is not None, "roots keep parameters"  # noqa: S101
-            assert job.optimizer is not None, "axes_of has looked"  # noqa: S101
-            check_rule(job.optimizer)
-            self._parameters = Parameters(job, parameters)
-        self.votes: Final = synchronization.votes
-        """Whether ranks exchange a ballot in every step."""
-        self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
-        self._sums = Sums(
-            job,
-            number,
-            topology,
-            partial(synchronization.keeper, job),
-            votes=self.votes or self._check_every > 0,
-            parameters=self._parameters,
-        )
         self._vectors: dict[int, tuple[Elements, Elements]] = {}
         """Own gradients and results of the last steps."""
         self._ballots: dict[int, tuple[Elements, Elements]] = {}
@@ -110,21 +84,6 @@ class Node(Participant):
         self.poisoned_step = -1
         """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
         self._arrived: list[tuple[int, Sum]] = []
-        self.reasons: dict[int, str] = {}
-        """Why nodes are gone, as far as this one knows."""
-        self._topology = topology
-        self._views = Views(job, number, absent) if job.continues and not self.counts_alone else None
-        """Where sums of all ranks go on without some."""
-        self.view: View | None = None
-        """The last one that all have agreed on."""
-        self.first_step: int | None = 0 if absent is None else None
-        """Of this rank; None: the others have not taken it in yet."""
-        self._callers: dict[int, frozenset[int] | None] = {}
-        """Nodes that are gone, and say that they are there again; and whom each of them does not find."""
-        self._called_ns = 0
-        """When this node has said so last."""
-        if absent is not None:
-            self._come_back(absent)
         self._left_out: Final = LeftOut(job)
         self._reports: list[GradientsLeftOut] = []
         self._given = self._seen = 0
@@ -253,12 +212,6 @@ class Node(Participant):
         problem = f"piece {total.piece} of step {self._step_of(total)}: {error}"
         self.fail(self._blamed(peer, problem))
 
-    def told(self, peer: int, word: bytes, now_ns: int) -> None:
-        """See Participant; and who has heard what is missing goes on."""
-        super().told(peer, word, now_ns)
-        self._take_in(now_ns)
-        self._agree(now_ns)
-
     def lost(self, peer: int, reason: str, now_ns: int) -> None:
         """See Participant; who has left is gone for the others when the next one is lost."""
         self._callers.pop(peer, None)
@@ -361,43 +314,6 @@ class Node(Participant):
         """Whether nothing is open but memory for what others have not begun."""
         return not self._sums.begun
 
-    @property
-    def is_in(self) -> bool:
-        """Whether this node takes part."""
-        return self.has_met_all and self.first_step is not None
-
-    @property
-    def giver(self) -> int | None:
-        """Of what ranks hold alike, to the last one that was taken in; None: there is none."""
-        if self.entering is None:
-            return None
-        return min({*range(self.job.world)} - self.gone - {self.entering[0]}, default=None)
-
-    @property
-    def entering(self) -> tuple[int, int] | None:
-        """The last rank that was taken in, and its first step."""
-        return None if self.view is None else self.view.entering
-
-    @property
-    def agreed(self) -> frozenset[int]:
-        """Nodes without which all that are left have agreed to go on."""
-        return frozenset() if self._views is None else self._views.agreed
-
-    @property
-    def deaf(self) -> set[int]:
-        """Nodes that are told nothing."""
-        return self.gone - self._callers.keys()
-
-    @property
-    def is_stopping(self) -> bool:
-        """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
-        return self._views is not None and self._views.state is not State.TOGETHER
-
-    @property
-    def is_asking(self) -> bool:
-        """Whether a deadline is near, and the others say how far they are."""
-        return self._asked is not None
-
     # Inside
 
     def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
@@ -414,24 +330,6 @@ class Node(Participant):
             self._given_by[peer] = max(int(said["given"]), self._given_by.get(peer, -1))
             if said["asks"]:
                 self._say_how_far()
-
-    def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
-        if self._views is None or peer >= self.job.world:
-            return
-        if "job" in said and self.first_step is None:
-            if said["job"] == self._fingerprints:  # of another one that has come back
-                self._met.add(peer)
-                self.gone.discard(peer)
-                self._views.find(peer)
-        elif "absent" in said:
-            if peer not in self._callers:
-                self._left.discard(peer)
-                self._greet()
-            fits = said["job"] == self._fingerprints  # else it hears so, and ends
-            self._met.add(peer)
-            self._callers[peer] = nodes_of(said["absent"], self.job) if fits else None
-        elif "lost" in said and peer in self._callers:
-            self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
 
     def _begin(self, exchanges: list[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
         for exchange in exchanges:
@@ -512,82 +410,14 @@ class Node(Participant):
             self._arrive(now_ns)
         return True
 
-    def _lose(self, nodes: frozenset[int], now_ns: int) -> None:
-        """Stop, because of nodes that this one has lost, or another."""
-        assert self._views is not None  # noqa: S101
-        for node in nodes & self._left:
-            self._views.depart(node)
-        self._stop_if(self._views.lose(nodes, now_ns), now_ns)
+    @property
+    def _begun(self) -> int:
+        return -(-self._given // len(self.job.pieces))
 
-    def _stop_if(self, is_news: bool, now_ns: int) -> None:
-        """Nodes are lost, or one is to be taken in."""
-        views = self._views
-        if not is_news or views is None:
+    def _heed_entry(self, view: View, rank: int, step: int) -> None:
+        self._given_by.pop(rank, None)
+        if self.first_step is not None:
             return
-        self.gone.clear()
-        self.gone.update(views.gone)
-        self._callers = {peer: absent for peer, absent in self._callers.items() if peer in self.gone}
-        if views.state is not State.OUTSIDE:
-            self._withdrawals += self._sums.freeze()
-            self._say(lost=mask_of(views.gone), era=views.era)
-        if views.problem:
-            here, hint = self.job.node_name(self.number), "start the job again from its last checkpoint"
-            self.fail(NodeLostError(views.problem, where=here, hint=hint))
-        self._called_ns = min(self._called_ns, now_ns - round(ASK_AGAIN_SECONDS * NANOSECONDS))
-
-    def _call(self, now_ns: int) -> None:
-        """To be taken in."""
-        if now_ns - self._called_ns >= ASK_AGAIN_SECONDS * NANOSECONDS:
-            self._called_ns = now_ns
-            self._say(job=self._fingerprints, absent=mask_of(self.gone))
-
-    def _take_in(self, now_ns: int) -> None:
-        """One that is there again, once the last one has entered."""
-        if self._views is None or self.is_stopping or self.error is not None or not self._sums.has_entered:
-            return
-        for peer, absent in sorted(self._callers.items(), key=lambda entry: entry[0]):
-            if absent is not None and self._views.take_in(peer, absent, now_ns):
-                self._stop_if(True, now_ns)
-                return
-
-    def _agree(self, now_ns: int) -> None:
-        """Say how far this node is, once nothing of it is open, and go on once all have said it."""
-        views = self._views
-        if views is None or self.error is not None:
-            return
-        if views.state is State.STOPPING and self._sums.is_quiet:
-            begun = -(-self._given // len(self.job.pieces))
-            for word in views.stopped(self._sums.results, begun, now_ns):
-                self._say(**word)
-        view = views.installed(now_ns)
-        if view is None:
-            return
-        wrong = self._sums.impossible(view)
-        if wrong is not None:
-            problem = "says that it has results which it cannot have"
-            self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
-            return
-        assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
-        topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
-        self.view = view
-        self.reasons = {node: reason for node, reason in self.reasons.items() if node in view.gone}
-        if view.entering is not None:
-            node, step = view.entering
-            self._given_by.pop(node, None)
-            if self.first_step is None:
-                self._enter(step, view)
-        self._sums.repair(topology, view, now_ns)
-        self._arrive(now_ns)
-
-    def _come_back(self, absent: frozenset[int]) -> None:
-        if self._views is None:
-            problem = f"{self.job.synchronization} takes in nobody"
-            raise UserInputError(problem, where="returns", expected="bsp with `continues`")
-        self._say(job=self._fingerprints, absent=mask_of(absent))
-        self.gone.update(absent)
-        self._sums.freeze()
-
-    def _enter(self, step: int, view: View) -> None:
         pieces = len(self.job.pieces)
         ballots = -(-step // self._check_every) if self._check_every else 0
         self._sums.enter(view, [step] * pieces + [ballots])
@@ -595,18 +425,6 @@ class Node(Participant):
         self._left_out.enter(step)
         assert isinstance(self.member, Joining), "axes_of has looked"  # noqa: S101
         self.member.enter(step)
-
-    def _await_view(self, now_ns: int) -> None:
-        """Others that are alive answer, or end the job."""
-        assert self._views is not None  # noqa: S101
-        if self.first_step is None and self._views.state is State.OUTSIDE:
-            return
-        self._lose(self._views.overdue(now_ns), now_ns)
-        if now_ns - self._views.since_ns > self.job.deadline_seconds * NANOSECONDS:
-            missing = [node for node in self._views.missing if node != self.number]
-            names = ", ".join(map(self.job.node_name, missing[:MOST_LISTED]))
-            problem = f"has not said within {self.job.deadline_seconds:g} s how far it is after a fault"
-            self.fail(NodeLateError(problem, where=names))
 
     @staticmethod
     def _is_question(total: Sum) -> bool:
@@ -627,6 +445,8 @@ class Node(Participant):
     def _step_of(self, total: Sum) -> int:
         """In which the ranks give their part of a sum, as far as this node knows."""
         step = self._sums.step_of(total)
+        if step == ENTERING:
+            return total.number
         if step is None:  # a rank has not come to it; a server knows its number, which is less or the same
             step = total.number if self.member is None else self._given // len(self.job.pieces)
         return step

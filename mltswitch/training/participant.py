@@ -140,11 +140,6 @@ class Participant(ABC):
         return self.gone
 
     @property
-    def is_asking(self) -> bool:
-        """Whether a deadline is near, and the others say how far they are."""
-        return False
-
-    @property
     def is_stopping(self) -> bool:
         """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
         return False

@@ -114,11 +114,6 @@ class StaleNode(Participant):
         """Whether nothing is waited for here."""
         return self._waits is None
 
-    @property
-    def is_asking(self) -> bool:
-        """Whether a deadline is near."""
-        return self._has_asked
-
     def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:  # noqa: ARG002
         self._clocks[peer] = int(said["clock"])
         if said["asks"]:

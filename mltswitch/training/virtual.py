@@ -236,9 +236,7 @@ class VirtualJob:
             self.report.failed_seconds[number] = self.now_seconds
             self._leave(number, node.goodbye)
             return
-        views = self.report.views.setdefault(number, [(0.0, View(frozenset(), {}, is_star=False))])
-        if node.view is not None and node.view is not views[-1][1]:
-            views.append((self.now_seconds, node.view))
+        self._note_view(number, node.view)
         for key in node.take_withdrawals():
             self._network.withdraw(number, key)
         for post in node.take_posts():
@@ -248,10 +246,7 @@ class VirtualJob:
             self.arrived(number, step, total)
             self._there[number].add(total.piece)
         if number in self._outside and node.first_step is not None:
-            self._outside.discard(number)
-            if node.first_step <= self._steps:
-                self._running.add(number)
-                self._compute_step(number, node.first_step)
+            self._enter(number, node.first_step)
         if number in self._running - self._computing:
             step = self._step_of[number]
             if self._waits_by_piece and step < self._steps:
@@ -261,6 +256,17 @@ class VirtualJob:
                 self._compute_step(number, step + 1)
             elif step == self._steps and node.is_drained:
                 self._running.discard(number)
+
+    def _note_view(self, number: int, view: View | None) -> None:
+        views = self.report.views.setdefault(number, [(0.0, View(frozenset(), {}, is_star=False))])
+        if view is not None and view is not views[-1][1]:
+            views.append((self.now_seconds, view))
+
+    def _enter(self, rank: int, step: int) -> None:
+        self._outside.discard(rank)
+        if step <= self._steps:
+            self._running.add(rank)
+            self._compute_step(rank, step)
 
     def _losing(self, number: int, peer: int, reason: str) -> Callable[[], None]:
         return lambda: self.nodes[number].lost(peer, reason, self.now_ns)

@@ -1,0 +1,231 @@
+"""With whom a node makes sums: it stops when another one is lost or comes back, and goes on when all agree.
+
+What is exchanged, and when, `node.py` says.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from mltswitch.errors import MOST_LISTED, UserInputError
+from mltswitch.training.axes import Elements, Needs, Repairable, axes_of
+from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
+from mltswitch.training.job import Job
+from mltswitch.training.optimizer import Parameters, check_rule
+from mltswitch.training.participant import Participant
+from mltswitch.training.sums import Sums
+from mltswitch.training.views import State, View, Views, mask_of, nodes_of
+from mltswitch.units import NANOSECONDS
+
+ASK_AGAIN_SECONDS: Final = 0.5
+
+
+class Company(Participant):
+    """A rank or a server, and its sums.
+
+    Args:
+        job: what all nodes agree on.
+        number: of this node.
+        parameters: at the start, a vector of all the model's elements, equal at all nodes; where pushes are
+            steps of the optimizer of roots.
+        absent: nodes that a rank which comes back does not find; None: it has been there from the beginning.
+
+    Raises UserInputError for axes that are not there, or make no sense together.
+    """
+
+    def __init__(
+        self, job: Job, number: int, parameters: Elements | None, absent: frozenset[int] | None
+    ) -> None:
+        super().__init__(job, number)
+        synchronization, topology = axes_of(job)
+        self.member: Final = synchronization.member(job, number) if number < job.world else None
+        self.counts_alone: Final = synchronization.needs.lone_pushes
+        """Whether results are parameters, and not sums."""
+        self._parameters: Parameters | None = None
+        if self.counts_alone:
+            assert parameters is not None, "roots keep parameters"  # noqa: S101
+            assert job.optimizer is not None, "axes_of has looked"  # noqa: S101
+            check_rule(job.optimizer)
+            self._parameters = Parameters(job, parameters)
+        self.votes: Final = synchronization.votes
+        """Whether ranks exchange a ballot in every step."""
+        self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
+        self._sums = Sums(
+            job,
+            number,
+            topology,
+            partial(synchronization.keeper, job),
+            votes=self.votes or self._check_every > 0,
+            parameters=self._parameters,
+        )
+        self._topology = topology
+        self._views = Views(job, number, absent) if job.continues and not self.counts_alone else None
+        """Where sums of all ranks go on without some."""
+        self.view: View | None = None
+        """The last one that all have agreed on."""
+        self.first_step: int | None = 0 if absent is None else None
+        """Of this rank; None: the others have not taken it in yet."""
+        self.reasons: dict[int, str] = {}
+        """Why nodes are gone, as far as this one knows."""
+        self._callers: dict[int, frozenset[int] | None] = {}
+        """Nodes that are gone, and say that they are there again; and whom each of them does not find."""
+        self._called_ns = 0
+        """When this node has said so last."""
+        if absent is not None:
+            if self._views is None:
+                problem = f"{job.synchronization} takes in nobody"
+                raise UserInputError(problem, where="returns", expected="bsp with `continues`")
+            self._say(job=self._fingerprints, absent=mask_of(absent))
+            self.gone.update(absent)
+            self._sums.freeze()
+
+    # What happens
+
+    def told(self, peer: int, word: bytes, now_ns: int) -> None:
+        """See Participant; and who has heard what is missing goes on."""
+        super().told(peer, word, now_ns)
+        self._take_in(now_ns)
+        self._agree(now_ns)
+
+    # What is to be done
+
+    @property
+    def is_in(self) -> bool:
+        """Whether this node takes part."""
+        return self.has_met_all and self.first_step is not None
+
+    @property
+    def giver(self) -> int | None:
+        """Of what ranks hold alike, to the last one that was taken in; None: there is none."""
+        if self.entering is None:
+            return None
+        return min({*range(self.job.world)} - self.gone - {self.entering[0]}, default=None)
+
+    @property
+    def entering(self) -> tuple[int, int] | None:
+        """The last rank that was taken in, and its first step."""
+        return None if self.view is None else self.view.entering
+
+    @property
+    def agreed(self) -> frozenset[int]:
+        """Nodes without which all that are left have agreed to go on."""
+        return frozenset() if self._views is None else self._views.agreed
+
+    @property
+    def deaf(self) -> set[int]:
+        """Nodes that are told nothing."""
+        return self.gone - self._callers.keys()
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
+        return self._views is not None and self._views.state is not State.TOGETHER
+
+    # Inside
+
+    @property
+    @abstractmethod
+    def _begun(self) -> int:
+        """Steps of which this rank has given gradients."""
+
+    @abstractmethod
+    def _arrive(self, now_ns: int) -> None:
+        """Results may be there."""
+
+    @abstractmethod
+    def _heed_entry(self, view: View, rank: int, step: int) -> None:
+        """A rank takes part from a step on, perhaps this one."""
+
+    def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
+        if self._views is None or peer >= self.job.world:
+            return
+        if "job" in said and self.first_step is None:
+            if said["job"] == self._fingerprints:  # of another one that has come back
+                self._met.add(peer)
+                self.gone.discard(peer)
+                self._views.find(peer)
+        elif "absent" in said:
+            if peer not in self._callers:
+                self._left.discard(peer)
+                self._greet()
+            fits = said["job"] == self._fingerprints  # else it hears so, and ends
+            self._met.add(peer)
+            self._callers[peer] = nodes_of(said["absent"], self.job) if fits else None
+        elif "lost" in said and peer in self._callers:
+            self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
+
+    def _lose(self, nodes: frozenset[int], now_ns: int) -> None:
+        """Stop, because of nodes that this one has lost, or another."""
+        assert self._views is not None  # noqa: S101
+        for node in nodes & self._left:
+            self._views.depart(node)
+        self._stop_if(self._views.lose(nodes, now_ns), now_ns)
+
+    def _stop_if(self, is_news: bool, now_ns: int) -> None:
+        """Nodes are lost, or one is to be taken in."""
+        views = self._views
+        if not is_news or views is None:
+            return
+        self.gone.clear()
+        self.gone.update(views.gone)
+        self._callers = {peer: absent for peer, absent in self._callers.items() if peer in self.gone}
+        if views.state is not State.OUTSIDE:
+            self._withdrawals += self._sums.freeze()
+            self._say(lost=mask_of(views.gone), era=views.era)
+        if views.problem:
+            here, hint = self.job.node_name(self.number), "start the job again from its last checkpoint"
+            self.fail(NodeLostError(views.problem, where=here, hint=hint))
+        self._called_ns = min(self._called_ns, now_ns - round(ASK_AGAIN_SECONDS * NANOSECONDS))
+
+    def _call(self, now_ns: int) -> None:
+        """To be taken in."""
+        if now_ns - self._called_ns >= ASK_AGAIN_SECONDS * NANOSECONDS:
+            self._called_ns = now_ns
+            self._say(job=self._fingerprints, absent=mask_of(self.gone))
+
+    def _take_in(self, now_ns: int) -> None:
+        """One that is there again, once the last one has entered."""
+        if self._views is None or self.is_stopping or self.error is not None or not self._sums.has_entered:
+            return
+        for peer, absent in sorted(self._callers.items(), key=lambda entry: entry[0]):
+            if absent is not None and self._views.take_in(peer, absent, now_ns):
+                self._stop_if(True, now_ns)
+                return
+
+    def _agree(self, now_ns: int) -> None:
+        """Say how far this node is, once nothing of it is open, and go on once all have said it."""
+        views = self._views
+        if views is None or self.error is not None:
+            return
+        if views.state is State.STOPPING and self._sums.is_quiet:
+            for word in views.stopped(self._sums.results, self._begun, now_ns):
+                self._say(**word)
+        view = views.installed(now_ns)
+        if view is None:
+            return
+        wrong = self._sums.impossible(view)
+        if wrong is not None:
+            problem = "says that it has results which it cannot have"
+            self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
+            return
+        assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
+        topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
+        self.view = view
+        self.reasons = {node: reason for node, reason in self.reasons.items() if node in view.gone}
+        if view.entering is not None:
+            self._heed_entry(view, *view.entering)
+        self._sums.repair(topology, view, now_ns)
+        self._arrive(now_ns)
+
+    def _await_view(self, now_ns: int) -> None:
+        """Others that are alive answer, or end the job."""
+        assert self._views is not None  # noqa: S101
+        if self.first_step is None and self._views.state is State.OUTSIDE:
+            return
+        self._lose(self._views.overdue(now_ns), now_ns)
+        if now_ns - self._views.since_ns > self.job.deadline_seconds * NANOSECONDS:
+            missing = [node for node in self._views.missing if node != self.number]
+            names = ", ".join(map(self.job.node_name, missing[:MOST_LISTED]))
+            problem = f"has not said within {self.job.deadline_seconds:g} s how far it is after a fault"
+            self.fail(NodeLateError(problem, where=names))
