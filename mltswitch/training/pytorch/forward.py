@@ -73,6 +73,9 @@ class MltForward(Rank):
         **settings: Any,
     ) -> None:
         self._make_optimizer = make_optimizer
+        if settings.get("returns") is not None:
+            problem = "no rank comes back to a job whose forward pass waits for each parameter"
+            raise UserInputError(problem, where="returns", hint="take mlt_hook")
         super().__init__(model, **settings)
 
     def _prepare(

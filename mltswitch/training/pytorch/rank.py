@@ -28,6 +28,7 @@ from mltswitch.training.driver import MEETING_SECONDS
 from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, REPORT_EVERY, Divisor, Job
 from mltswitch.training.pytorch.layout import Place, checksum, places_of
+from mltswitch.training.pytorch.returning import bytes_of, come_back, keep_job, load_bytes
 from mltswitch.training.pytorch.start import (
     Setup,
     agree,
@@ -76,6 +77,9 @@ class Rank:
         report_every: steps after which a line tells what the bound has left out; 0: never.
         example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
             layers; without it they are in the order of registration.
+        returns: the rank that this process is again: it was started again, and is in no process group with
+            the others, which go on without it. `optimizer` is that of the model; the job is that of the
+            others, and `first_step` is where it goes on. They meet by a file `rendezvous`, from the start.
         check_every: steps after which ranks compare checksums of their parameters, where all must hold the
             same; the job ends where they differ. 0: never.
 
@@ -111,6 +115,7 @@ class Rank:
         report_every: int = REPORT_EVERY,
         example: Any = None,
         check_every: int = CHECK_EVERY,
+        returns: int | None = None,
     ) -> None:
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if ddp is not None and process_group is None and ddp.process_group != dist.group.WORLD:
@@ -143,13 +148,19 @@ class Rank:
             "check_every": check_every,
         }
         config = config or os.environ.get(CONFIG_VARIABLE) or None
-        options["link_bps"] = slowest_link(process_group, world, config)
-        names = [f"rank {number}" for number in ranks or range(world)]
-        call = partial(self._prepare, model, rank, optimizer, example, config, options)
-        own, said = agree(process_group, names, samples, call)
-        self._setup: Final = own
+        self._optimizer = optimizer
         self._process_group: Final = process_group
-        self.job: Final[Job] = replace(own.job, samples=said)
+        names = [f"rank {number}" for number in ranks or range(world)]
+        call = partial(self._prepare, model, example=example, optimizer=optimizer, config=config)
+        if returns is None:
+            options["link_bps"] = slowest_link(process_group, world, config)
+            own, said = agree(process_group, names, samples, partial(call, rank=rank, options=options))
+            job = replace(own.job, samples=said)
+        else:
+            rank = returns
+            own, job = come_back(rendezvous, options, partial(call, rank=rank))
+        self.job: Final[Job] = job
+        self._setup: Final = own
         self._weight: Final = self.job.weight(rank)
         self._generations: Final = GENERATIONS + own.lag
         self.error: TrainingError | None = None
@@ -163,26 +174,37 @@ class Rank:
         """Elements of each piece of this step that have not been given yet."""
         self._have_results: set[int] = set()
         meeting = rendezvous or meeting_of(process_group, world)
-        self._group = group_of(self.job, rank, meeting, own.config, timeout_seconds)
+        is_back = returns is not None
+        self._group = group_of(self.job, rank, meeting, own.config, timeout_seconds, returns=is_back)
         try:
-            is_kept = own.replica is not None and own.kind.needs.lone_pushes
-            parameters = own.replica.values() if own.replica is not None and is_kept else None
-            if rank == 0:
-                share_job(self.job, self._group, parameters)
-            self._node = AgentNode(
-                self.job,
-                rank,
-                self._group.agent,
-                self._group.names,
-                arrived=self._arrived,
-                failed=self._failed,
-                parameters=parameters,
-                timeout_seconds=timeout_seconds,
-            )
+            if rank == 0 and not is_back:
+                keep_job(self.job, rendezvous)
+            self._open(rank, timeout_seconds, is_back=is_back)
             self._started(model)
         except BaseException:
             self._group.close()
             raise
+
+    def _open(self, rank: int, timeout_seconds: float, *, is_back: bool) -> None:
+        replica = self._setup.replica
+        is_kept = replica is not None and self._setup.kind.needs.lone_pushes
+        parameters = replica.values() if replica is not None and is_kept else None
+        if rank == 0 and not is_back:
+            share_job(self.job, self._group, parameters)
+        self._node = AgentNode(
+            self.job,
+            rank,
+            self._group.agent,
+            self._group.names,
+            arrived=self._arrived,
+            failed=self._failed,
+            parameters=parameters,
+            timeout_seconds=timeout_seconds,
+            absent=self._group.absent if is_back else None,
+        )
+        if is_back:
+            load_bytes(self._node.take_state(), self._module, self._optimizer)
+            self._step = self.first_step - 1
 
     def take_losses(self) -> list[Loss]:
         """What the bound has left out of sums that this rank has made or passed on, since the last call."""
@@ -192,6 +214,11 @@ class Rank:
     def gone(self) -> frozenset[int]:
         """Nodes without which the job goes on: ranks, and behind them servers."""
         return frozenset(self._node.node.gone)
+
+    @property
+    def first_step(self) -> int:
+        """In which this rank has begun, or goes on: steps of the job that are others' come before."""
+        return self._node.node.first_step or 0
 
     @property
     def left_out(self) -> GradientsLeftOut | None:
@@ -278,6 +305,9 @@ class Rank:
             self._step += 1
             self._left = {number: piece.count for number, piece in enumerate(self.job.pieces)}
             self._have_results = set()
+        newcomer = self._node.newcomer(self._step)
+        if newcomer is not None:
+            self._node.give_state(newcomer, bytes_of(self._module, self._optimizer))
 
     def _give(self, place: Place, gradient: torch.Tensor | float) -> list[int]:
         """Copy an own gradient, or the same number everywhere, to this step's vector.

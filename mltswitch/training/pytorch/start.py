@@ -280,11 +280,16 @@ def group_of(
     rendezvous: str | Callable[[str], list[str]],
     config: AgentConfig | None,
     timeout_seconds: float,
+    *,
+    returns: bool = False,
 ) -> Group:
     """The nodes' agents, once all have come; raises TrainingError that names who has not."""
     try:
-        return Group(rank, job.nodes, rendezvous, config=config, timeout_seconds=timeout_seconds)
+        seconds = timeout_seconds
+        return Group(rank, job.nodes, rendezvous, config=config, timeout_seconds=seconds, returns=returns)
     except RanksMissingError as error:
+        if returns:
+            raise NodeLostError(str(error)) from None
         missing = ", ".join(map(job.node_name, error.ranks[:MOST_LISTED]))
         raise NodeLateError("did not come to the start", where=missing) from None
     except AgentError as error:
