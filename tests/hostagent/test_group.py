@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, DeadlineExceededError, Group, PeerUnreachableError
+from mltswitch.hostagent.errors import RanksMissingError
 from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.group import was_there
 from tests.hostagent.background import eventually
 
 PATIENCE = 30.0
@@ -203,6 +206,57 @@ def test_a_file_serves_one_run(tmp_path: Path) -> None:
     Group(0, 1, rendezvous, config=TCP).close()
     with pytest.raises(UserInputError, match="rank 0 has been there already"):
         Group(0, 1, rendezvous, config=TCP)
+
+
+def test_a_rank_that_is_started_again_finds_who_is_there(tmp_path: Path) -> None:
+    rendezvous = f"file://{tmp_path}/ranks"
+    assert not was_there(rendezvous, 1)
+    with ThreadPoolExecutor(4) as pool:
+        groups = [future.result(PATIENCE) for future in start(pool, 4, [0, 1, 2, 3], rendezvous)]
+        assert was_there(rendezvous, 1)
+        groups[3].close()
+        groups[1].close()
+        [back] = start(pool, 4, [1], rendezvous, returns=True, config=AgentConfig(name="x", transport="tcp"))
+        with back.result(PATIENCE) as group:
+            assert group.names == groups[0].names
+            assert group.agent.name == groups[1].agent.name
+            assert group.absent == {3}
+            groups[0].agent.wait_for_peers([group.peer(1)], PATIENCE)
+            [third] = start(pool, 4, [3], rendezvous, returns=True)  # by the new address of the other one
+            with third.result(PATIENCE) as other:
+                assert other.absent == frozenset()
+                group.agent.send_message(other.peer(3), b"word")
+                assert other.agent.receive_message(group.peer(1)) == b"word"
+    for each in (groups[0], groups[2]):
+        each.close()
+
+
+def test_who_holds_the_former_connection_is_asked_until_it_is_free(tmp_path: Path) -> None:
+    rendezvous = f"file://{tmp_path}/ranks"
+    with ThreadPoolExecutor(3) as pool:
+        first, former = (future.result(PATIENCE) for future in start(pool, 2, [0, 1], rendezvous))
+        [back] = start(pool, 2, [1], rendezvous, returns=True)
+        with pytest.raises(FutureTimeoutError):
+            back.result(2.0)
+        former.close()
+        with back.result(PATIENCE) as group:
+            assert group.absent == frozenset()
+        first.close()
+
+
+def test_nobody_is_there_who_could_take_a_rank_in(tmp_path: Path) -> None:
+    rendezvous = f"file://{tmp_path}/ranks"
+    with pytest.raises(UserInputError, match="rendezvous: keeps no ranks"):
+        Group(0, 2, "env://", returns=True)
+    with pytest.raises(UserInputError, match=f"{tmp_path}/ranks: has 0 of 2 ranks"):
+        Group(0, 2, rendezvous, returns=True)
+    with ThreadPoolExecutor(2) as pool:
+        for future in start(pool, 2, [0, 1], rendezvous):
+            future.result(PATIENCE).close()
+    with pytest.raises(RanksMissingError, match="did not come: 0: nobody is there who could take this one"):
+        Group(1, 2, rendezvous, returns=True)
+    with pytest.raises(UserInputError, match="rank 1 is one of 3, rank . one of 2"):
+        Group(1, 3, rendezvous, returns=True)
 
 
 def test_a_name_that_routes_name_stays() -> None:

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.tree_faults import broken, case_of, kill_real
+from mltswitch.errors import UserInputError
 from mltswitch.overlay.trees import children_of, depths, rooted_at, tree, without
 from mltswitch.training.axes import Network, axes_of
 from mltswitch.training.errors import NodeLateError, NodeLostError
 from mltswitch.training.job import Job, make_job
+from mltswitch.training.node import Node
 from mltswitch.training.virtual import SILENCE_SECONDS, Report, VirtualJob
 
 STEPS = 6
@@ -97,6 +99,64 @@ def test_one_node_dies_and_all_others_train_on(dead: int, kind: str, options: di
     assert report.views[min(left)][-1][1].gone == {dead}
     silence = 0.0 if kind == "kill" else SILENCE_SECONDS
     assert max(report.views[rank][-1][0] for rank in left) <= 0.3 + silence + 0.5
+
+
+@pytest.mark.parametrize("back", range(5), ids=["root", "inner", "inner-2", "leaf", "leaf-2"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"servers": 1}, {"topology": "star", "topology_settings": {}}, {"samples": (1, 2, 3, 4, 5)}],
+)
+def test_one_that_is_started_again_takes_part_again(back: int, options: dict[str, Any]) -> None:
+    job = job_of(check_every=2, **options)
+    virtual = VirtualJob(job, NETWORK)
+    virtual.kill(back, 0.3)
+    virtual.restart(back, 0.45)
+    for node in virtual.nodes:
+        node.checksum = 7
+    report = virtual.run(20, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.05)
+    assert not report.errors
+    first = virtual.nodes[back].first_step
+    assert first is not None
+    assert 3 < first < 12
+    every, left = {*range(5)}, {*range(5)} - {back}
+    for step in range(20):
+        results = [report.results[rank, step] for rank in (every if step >= first else left)]
+        assert all(result.tobytes() == results[0].tobytes() for result in results)
+        for place in job.pieces:
+            part = results[0][place.elements]
+            inside = [ranks for ranks in (every, left) if (part == mean(job, ranks, step)).all()]
+            assert inside, f"step {step} is no mean"
+            assert inside == [left] if step == first - 1 else inside == [every] or step < first
+
+
+def test_what_bounds_leave_out_is_not_counted_for_who_came_later() -> None:
+    job = job_of(topology="star", topology_settings={}, divisor="arrived", loss_bound=0.2)
+    virtual = VirtualJob(job, NETWORK, loss_ratio=0.1, seed=3)
+    virtual.kill(2, 0.3)
+    virtual.restart(2, 0.45)
+    report = virtual.run(20, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.05)
+    first = virtual.nodes[2].first_step
+    assert first is not None
+    epoch = report.views[0][-1][1].epoch
+    losses = [loss for loss in report.losses if loss.epoch == epoch]
+    assert any(2 in loss.ranks and loss.total.number >= first for loss in losses)
+    assert not any(2 in loss.ranks and loss.total.number < first for loss in losses)
+
+
+def test_one_of_another_job_is_not_taken_in() -> None:
+    job = job_of()
+    virtual = VirtualJob(job, NETWORK)
+    virtual.kill(3, 0.3)
+    virtual.restart(3, 0.45, job_of(report_every=3))
+    report = virtual.run(20, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.05)
+    assert {*report.errors} == {3}
+    assert "differ in: report_every" in str(report.errors[3])
+    assert report.views[0][-1][1].gone == {3}
+
+
+def test_who_takes_in_nobody_says_so() -> None:
+    with pytest.raises(UserInputError, match="bsp takes in nobody"):
+        Node(job_of(continues=False), 0, absent=frozenset())
 
 
 def test_the_cut_off_part_ends_and_says_why() -> None:

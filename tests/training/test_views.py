@@ -41,7 +41,8 @@ class Nodes:
         views = self.views[node]
         if not is_news:
             return
-        self.says(node, [{"lost": mask_of(views.gone), "era": views.era}])
+        if views.state is not State.OUTSIDE:
+            self.says(node, [{"lost": mask_of(views.gone), "era": views.era}])
         if views.problem:
             self.dead.add(node)
 
@@ -54,7 +55,8 @@ class Nodes:
 
     def hear(self, sender: int, node: int, now_ns: int = 0) -> None:
         word = self.words[sender, node].popleft()
-        if node in self.dead or sender in self.views[node].gone:
+        enters = word["era"][-1:] == (sender,)
+        if node in self.dead or (sender in self.views[node].gone and not enters):
             return
         self.heed(node, self.views[node].heard(sender, word, now_ns))
         if node not in self.dead:
@@ -64,6 +66,20 @@ class Nodes:
         view = self.views[node].installed(now_ns)
         if view is not None:
             self.agreed[node].append(view)
+
+    def restart(self, node: int) -> None:
+        """All hear that its former connections are over before it has new ones."""
+        for pair in [pair for pair in self.words if node in pair]:
+            del self.words[pair]
+        for other in {*range(self.job.nodes)} - self.dead:
+            self.lose(other, frozenset({node}))
+        self.views[node] = Views(self.job, node, frozenset(self.dead - {node}))
+        self.dead -= {node}
+
+    def take_in(self, node: int, newcomer: int) -> None:
+        views, absent = self.views[node], self.views[newcomer].gone
+        if newcomer in views.gone and self.views[newcomer].state is State.OUTSIDE:
+            self.heed(node, views.take_in(newcomer, absent, 0))
 
     def settle(self, now_ns: int = 0) -> None:
         is_over = False
@@ -76,41 +92,60 @@ class Nodes:
             is_over = not any(self.words.values())
 
 
+def happen(nodes: Nodes, what: str, node: int, data: st.DataObject) -> None:
+    ranks = nodes.job.nodes
+    match what:
+        case "die":
+            nodes.dead.add(node)
+        case "lose":
+            nodes.lose(node, frozenset({data.draw(st.integers(0, ranks - 1))}))
+        case "restart" if nodes.dead:
+            nodes.restart(data.draw(st.sampled_from(sorted(nodes.dead))))
+        case "take in":
+            for newcomer in {*range(ranks)} - nodes.dead:
+                nodes.take_in(node, newcomer)
+        case "settle":
+            nodes.settle()
+        case "stop":
+            nodes.stop(node)
+        case "hear":
+            waiting = [pair for pair, words in nodes.words.items() if words]
+            if waiting:
+                nodes.hear(*data.draw(st.sampled_from(sorted(waiting))))
+
+
 @settings(max_examples=300)
 @given(data=st.data())
 def test_views_are_alike_and_follow_each_other(data: st.DataObject) -> None:
     ranks = data.draw(st.integers(2, 6))
     nodes = Nodes(job_of(ranks))
+    kinds = ["lose", "die", "stop", "hear", "hear", "hear", "settle", "restart", "take in", "take in"]
     for _ in range(data.draw(st.integers(1, 40))):
-        what = data.draw(st.sampled_from(["lose", "die", "stop", "hear", "hear", "hear"]))
-        alive = [node for node in range(ranks) if node not in nodes.dead]
+        alive = sorted({*range(ranks)} - nodes.dead)
         if not alive:
             break
-        node = data.draw(st.sampled_from(alive))
-        if what == "die":
-            nodes.dead.add(node)
-        elif what == "lose":
-            nodes.lose(node, frozenset({data.draw(st.integers(0, ranks - 1))}))
-        elif what == "stop":
-            nodes.stop(node)
-        elif waiting := [pair for pair, words in nodes.words.items() if words]:
-            nodes.hear(*data.draw(st.sampled_from(sorted(waiting))))
+        happen(nodes, data.draw(st.sampled_from(kinds)), data.draw(st.sampled_from(alive)), data)
     nodes.settle()
     for node in sorted({*range(ranks)} - nodes.dead):  # who hears of the dead in the end
         nodes.lose(node, frozenset(nodes.dead))
     nodes.settle()
-    by_gone: dict[frozenset[int], View] = {}
-    for views in nodes.agreed.values():
+    by_epoch: dict[int, View] = {}
+    for node, views in nodes.agreed.items():
         for view in views:
-            assert by_gone.setdefault(view.gone, view) == view
-        assert all(one.gone < other.gone for one, other in itertools.pairwise(views))
-    chain = sorted(by_gone, key=len)
-    assert all(one < other for one, other in itertools.pairwise(chain))
-    left = {*range(ranks)} - nodes.dead
+            assert by_epoch.setdefault(view.epoch, view) == view
+            assert node not in view.gone
+        assert all(one.epoch < other.epoch for one, other in itertools.pairwise(views))
+    chain = [by_epoch[epoch] for epoch in sorted(by_epoch)]
+    for one, other in itertools.pairwise(chain):
+        back = one.gone - other.gone
+        assert len(back) <= 1 or other.epoch > one.epoch + 2, "one is taken in at a time"
+    outside = {node for node in range(ranks) if nodes.views[node].state is State.OUTSIDE}
+    left = {*range(ranks)} - nodes.dead - outside
     assert len({nodes.views[node].agreed for node in left}) <= 1
     for node in left:
         assert nodes.views[node].state is State.TOGETHER
         assert nodes.views[node].left >= left
+        assert nodes.views[node].entering == nodes.views[min(left)].entering
 
 
 def test_it_goes_on_from_where_all_say_that_they_are() -> None:

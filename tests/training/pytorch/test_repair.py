@@ -111,9 +111,9 @@ def test_a_rank_that_is_started_again_has_the_parameters_and_the_momentum_of_the
     first = min(later)
     assert [*later] == [*range(first, LONG_STEPS)]
     assert first < LONG_STEPS - STEPS
-    for step in later:
-        assert steps[0][step] == steps[2][step] == later[step]
-        assert not later[step][1]
+    for step, (said, gone) in later.items():
+        assert steps[0][step][0] == steps[2][step][0] == said
+        assert not gone
 
 
 @pytest.fixture(scope="module")
