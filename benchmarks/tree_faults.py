@@ -18,24 +18,20 @@ on without the one before. The seed of a broken law is printed, and the exit sta
     repair_seconds_p99          from a fault, or another one meanwhile, to when all that are left have agreed
     repair_seconds_p50_killed   likewise, of nodes that die
     real_kills                  real processes that got SIGKILL while they trained, by agents over loopback
-    real_broken                 of these, how often a law was broken: a rank ends or hangs, results differ or
+    real_broken                 of these jobs, those that break a law: a rank ends or hangs, results differ or
                                 are no mean over ranks with all that are left
     real_seconds_p50, …_p99     from SIGKILL to the end of the last step that it has held up, at the last rank
+    real_returned               killed processes that were started again, and are taken in
+    real_back_seconds_p50, …_max from their start to when they have what the others hold
     seconds
 """
 
-import itertools
-import multiprocessing
 import os
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
 import click
@@ -43,11 +39,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import print_figures
+from benchmarks.real_kills import kill_real
 from benchmarks.training_campaign import gradient, scenario
-from mltswitch.hostagent import Group
-from mltswitch.training.agents import AgentNode
 from mltswitch.training.axes import Network, axes_of
-from mltswitch.training.job import Divisor, Job, make_job
+from mltswitch.training.job import Divisor, Job
 from mltswitch.training.sums import NOTHING
 from mltswitch.training.virtual import HungError, Report, VirtualJob
 
@@ -61,10 +56,6 @@ PART: Final = 50
 SLOW_SECONDS: Final = 12.0
 LAWS: Final = ("counted_twice", "lost_silently", "ranks_that_differ", "hung", "ended", "two_parts")
 REAL_KILLS: Final = 50
-REAL_RANKS: Final = 5
-REAL_STEPS: Final = 40
-STEP_SECONDS: Final = 0.02
-PATIENCE_SECONDS: Final = 40.0
 AWAY_SECONDS: Final = 0.1
 """From a death, which all have heard of by then, to when the rank is there again."""
 Composition = tuple[int, frozenset[int], tuple[int, int] | None]
@@ -282,7 +273,7 @@ def measure(seed: int, jobs: int, kills: int) -> tuple[dict[str, float], list[st
     lines: list[str] = []
     repairs: list[tuple[str, float]] = []
     real = [kill_real(number) for number in range(seed, seed + kills)]
-    lines += [f"real, seed {seed + at}: {what}" for at, (what, _) in enumerate(real) if what]
+    lines += [f"real, seed {seed + at}: {each.problem}" for at, each in enumerate(real) if each.problem]
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for counts, said, seconds in pool.map(campaign, parts):
             found += counts
@@ -294,118 +285,16 @@ def measure(seed: int, jobs: int, kills: int) -> tuple[dict[str, float], list[st
     killed = [value for kind, value in repairs if kind == "kill"]
     figures["repair_seconds_p50_killed"] = float(np.median(killed))
     figures["real_kills"] = float(len(real))
-    figures["real_broken"] = float(sum(bool(what) for what, _ in real))
+    figures["real_broken"] = float(sum(bool(each.problem) for each in real))
     for percent in (50, 99):
-        figures[f"real_seconds_p{percent}"] = float(np.percentile([took for _, took in real], percent))
+        figures[f"real_seconds_p{percent}"] = float(
+            np.percentile([each.held_up_seconds for each in real], percent)
+        )
+    back = [took for each in real for took in each.back_seconds]
+    figures["real_returned"] = float(len(back))
+    figures["real_back_seconds_p50"] = float(np.median(back))
+    figures["real_back_seconds_max"] = max(back)
     return figures | {"seconds": time.monotonic() - started}, lines
-
-
-def real_job(seed: int) -> Job:
-    """Of real processes."""
-    topology, settings = (("tree", {"in_degree": 2}), ("tree", {"in_degree": 1}), ("star", {}))[seed % 3]
-    return make_job(
-        [(f"layer-{number}", 20_000) for number in range(4)],
-        world=REAL_RANKS,
-        continues=True,
-        topology=topology,
-        topology_settings=settings,
-        transport=("mlt", "tcp")[seed // 3 % 2],
-        deadline_seconds=DEADLINE_SECONDS,
-    )
-
-
-def train(job: Job, number: int, place: str, told: Connection) -> None:
-    """A rank in a process of its own; tells of each step when it has ended, and its result."""
-    with Group(number, job.world, place) as group:
-        node = AgentNode(job, number, group.agent, group.names)
-        vectors = np.zeros((2, 2, job.elements), np.float32)
-        for step in range(REAL_STEPS):
-            own, result = vectors[step % 2]
-            own[:] = gradient(job, number, step)
-            node.ready(step, range(len(job.pieces)), own, result)
-            node.computed(step, 0.0, 0.0, own, result)
-            node.wait(step)
-            told.send((step, time.monotonic(), result.copy()))
-            time.sleep(STEP_SECONDS)
-        node.close()
-
-
-Told = tuple[int, float, NDArray[Any]]
-"""A step, when it has ended, and its result."""
-
-
-def kill_real(seed: int) -> tuple[str, float]:
-    """Kill some processes that train: what is wrong then (empty: nothing), and the seconds it took."""
-    random, job = np.random.default_rng(seed), real_job(seed)
-    context = multiprocessing.get_context("fork")
-    victims = [int(rank) for rank in random.permutation(job.world)[: random.integers(1, 3)]]
-    waits = {victim: random.random() * REAL_STEPS * STEP_SECONDS / 2 for victim in victims}
-    with tempfile.TemporaryDirectory() as folder:
-        place = f"file://{folder}/meeting"
-        ends = [context.Pipe(duplex=False) for _ in range(job.world)]
-        ranks = []
-        for number, (_, told) in enumerate(ends):
-            ranks.append(context.Process(target=train, args=(job, number, place, told), daemon=True))
-            ranks[-1].start()
-            told.close()
-        steps, killed = _collected([end for end, _ in ends], ranks, waits)
-        for rank in ranks:
-            rank.join(1.0)
-            rank.kill()
-    left = [number for number in range(job.world) if number not in victims]
-    for number in left:
-        if len(steps[number]) < REAL_STEPS or ranks[number].exitcode:
-            return f"rank {number} ended after {len(steps[number])} steps by {ranks[number].exitcode}", 0.0
-    held_up = [
-        after[1] - moment
-        for number in left
-        for before, after in pairwise(steps[number])
-        for moment in killed
-        if before[1] <= moment + STEP_SECONDS < after[1]
-    ]
-    for step in range(REAL_STEPS):
-        result = steps[left[0]][step][2]
-        if any(steps[number][step][2].tobytes() != result.tobytes() for number in left):
-            return f"results of step {step} differ", 0.0
-        if not all(_is_mean(job, result, step, piece, left) for piece in range(len(job.pieces))):
-            return f"a result of step {step} is no mean", 0.0
-    return "", max(held_up, default=0.0)
-
-
-def _collected(
-    ends: list[Connection], ranks: Sequence[BaseProcess], waits: dict[int, float]
-) -> tuple[list[list[Told]], list[float]]:
-    """What ranks tell until they end, and when some were killed: so long after the first word."""
-    steps: list[list[Told]] = [[] for _ in ends]
-    killed: list[float] = []
-    until, began = time.monotonic() + PATIENCE_SECONDS, 0.0
-    open_ends = set(range(len(ends)))
-    while open_ends and time.monotonic() < until:
-        for number in [number for number in open_ends if ends[number].poll()]:
-            try:
-                steps[number].append(ends[number].recv())
-            except (EOFError, OSError):  # in the middle of a message, where it was killed
-                open_ends.remove(number)
-        began = began or (time.monotonic() if any(steps) else 0.0)
-        for victim, wait in [*waits.items()]:
-            if began and time.monotonic() > began + wait:
-                ranks[victim].kill()
-                killed.append(time.monotonic())
-                del waits[victim]
-        time.sleep(1e-3)
-    return steps, killed
-
-
-def _is_mean(job: Job, result: NDArray[Any], step: int, number: int, left: list[int]) -> bool:
-    """Over all ranks, or over all but some of those that are gone."""
-    place, gone = job.pieces[number].elements, [rank for rank in range(job.world) if rank not in left]
-    for count in range(len(gone) + 1):
-        for others in itertools.combinations(gone, count):
-            ranks = [rank for rank in range(job.world) if rank in left or rank in others]
-            total = np.sum([gradient(job, rank, step)[place] for rank in ranks], axis=0, dtype=np.float32)
-            if result[place].tobytes() == (total / np.float32(len(ranks))).tobytes():
-                return True
-    return False
 
 
 @click.command()

@@ -152,7 +152,7 @@ class Company(Participant):
             fits = said["job"] == self._fingerprints  # else it hears so, and ends
             self._met.add(peer)
             self._callers[peer] = nodes_of(said["absent"], self.job) if fits else None
-        elif "lost" in said and peer in self._callers:
+        elif "lost" in said and self._views.takes_in(peer, said):
             self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
 
     def _lose(self, nodes: frozenset[int], now_ns: int) -> None:

@@ -220,8 +220,7 @@ class Driver(Generic[N]):
                 except queue.Empty:
                     entry = None
             now_ns = time.monotonic_ns()
-            while self._unexplained and self._unexplained[0][0] <= now_ns:
-                self._unexplained.popleft()[2](now_ns)
+            self._end_waits(now_ns)
             self._hear_held(now_ns)
             self.node.check(now_ns)
             self._do()
@@ -308,6 +307,20 @@ class Driver(Generic[N]):
                 unsent.clear()
                 with self._changed:
                     self._lose(number, error.what, time.monotonic_ns())
+
+    def _end_waits(self, now_ns: int) -> None:
+        """What no goodbye has explained in time; and all of a node that is gone: it may come back soon."""
+        while self._unexplained:
+            calls = [
+                call
+                for until_ns, number, call in self._unexplained
+                if until_ns <= now_ns or number in self.node.gone
+            ]
+            if not calls:
+                return
+            self._unexplained = deque(entry for entry in self._unexplained if entry[2] not in calls)
+            for call in calls:
+                call(now_ns)
 
     @property
     def _explaining(self) -> set[int]:

@@ -340,9 +340,8 @@ class Sums:
 
     @property
     def has_entered(self) -> bool:
-        """Whether the sums are over that the last rank to enter gives nothing to."""
-        first = self._entering[1] if self._entering is not None else 0
-        return min(self.results[: len(self.job.pieces)]) >= first
+        """Whether the last rank that was taken in has given its first gradients."""
+        return self._entering is None or min(self.results[: len(self.job.pieces)]) > self._entering[1]
 
     def _give(self, total: Sum, lacking: list[int], now_ns: int) -> None:
         """A result of the time before a fault, to those who lack it."""

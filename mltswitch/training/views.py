@@ -164,6 +164,11 @@ class Views:
         """While this node is outside: another one is there that it has not found before."""
         self.gone -= {node}
 
+    def takes_in(self, node: int, said: Mapping[str, Any]) -> bool:
+        """Whether a node that is gone says that others are about to take it in."""
+        era = tuple(said["era"])
+        return era[-1:] == (node,) and self._is_later(era)
+
     def take_in(self, node: int, gone: Nodes, now_ns: int) -> bool:
         """One that was lost is there again; whether all are to stop because of it.
 

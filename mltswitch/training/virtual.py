@@ -171,16 +171,14 @@ class VirtualJob:
         self._timeline.after(at_seconds, partial(self._leave, node, "connection reset"))
 
     def restart(self, rank: int, at_seconds: float, job: Job | None = None) -> None:
-        """Start a rank again that was killed before, perhaps with another job; it finds all that are there."""
+        """Start a rank again that was killed, perhaps with another job; it finds all that are there."""
         self._timeline.after(at_seconds, partial(self._restart, rank, job or self.job))
 
     def _restart(self, rank: int, job: Job) -> None:
         self._network.join(rank)
         self.dead.discard(rank)
         apart = {node for node in self._others(rank) if self._network.are_apart(node, rank)}
-        self.nodes[rank] = Node(
-            job, rank, absent=frozenset(self.dead | self.report.errors.keys() | apart)
-        )
+        self.nodes[rank] = Node(job, rank, absent=frozenset(self.dead | self.report.errors.keys() | apart))
         self._outside.add(rank)
         self._turn(rank)
 
