@@ -174,18 +174,18 @@ def _problem(job: Job, run: _Run, steps: int, left: list[int], back: list[int]) 
         if number in back and state.tobytes() != total[first].tobytes():
             return f"rank {number} has not got the sum of the steps before {first + 1}"
     for step, result in results.items():
-        if not all(_is_mean(job, result, step, piece, left) for piece in range(len(job.pieces))):
+        gradients = np.stack([gradient(job, rank, step) for rank in range(job.world)])
+        if not all(_is_mean(result[each.elements], gradients[:, each.elements], left) for each in job.pieces):
             return f"a result of step {step} is no mean"
     return ""
 
 
-def _is_mean(job: Job, result: NDArray[Any], step: int, number: int, left: list[int]) -> bool:
+def _is_mean(result: NDArray[Any], gradients: NDArray[Any], left: list[int]) -> bool:
     """Over all ranks, or over all but some of those that were killed."""
-    place, gone = job.pieces[number].elements, [rank for rank in range(job.world) if rank not in left]
+    gone = [rank for rank in range(len(gradients)) if rank not in left]
     for count in range(len(gone) + 1):
         for others in itertools.combinations(gone, count):
-            ranks = [rank for rank in range(job.world) if rank in left or rank in others]
-            total = np.sum([gradient(job, rank, step)[place] for rank in ranks], axis=0, dtype=np.float32)
-            if result[place].tobytes() == (total / np.float32(len(ranks))).tobytes():
+            total = gradients[sorted([*left, *others])].sum(axis=0, dtype=np.float32)
+            if result.tobytes() == (total / np.float32(len(left) + count)).tobytes():
                 return True
     return False

@@ -31,7 +31,7 @@ from mltswitch.hostagent.fields import (
 from mltswitch.hostagent.port_share import PortShareSettings
 from mltswitch.hostagent.protocol.frames import MOST_CHANNELS, MOST_PEERS, ChannelName
 from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS
-from mltswitch.hostagent.tagging.classes import Classes, TwoQueues
+from mltswitch.hostagent.tagging.classes import Classes, JobPlace, TwoQueues
 from mltswitch.hostagent.transport.description import transports
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 from mltswitch.wire import AGENT_PORT, Dscp
@@ -125,6 +125,8 @@ class AgentConfig(BaseModel):
     spraying: Spraying = Spraying()
     port_share: PortShareSettings | None = None
     """Jobs of several agents at one port, by their priorities; None: nobody else is told of this one."""
+    job: JobPlace | None = None
+    """Among jobs that share the fabric: it has gradient classes of its own; None: all of them."""
     two_queues: int | None = Field(default=None, ge=1, le=65_536, strict=True)
     """Two classes stand for many priorities: so many foremost unfinished layers use the first one."""
     transport: TransportName = "mlt"
@@ -213,6 +215,8 @@ class AgentConfig(BaseModel):
         fields: dict[str, Any] = {"name": made.own_name, "plan": None, "profile": None}
         fields |= made._of_plan(folder, fields["name"]) if is_planned else made._of_itself()
         made = made.model_copy(update=fields)
+        if made.job is not None:
+            made = made.model_copy(update={"classes": made._classes.of_job(made.job), "job": None})
         made._check()
         return made
 

@@ -26,6 +26,23 @@ TensorDscp = Annotated[int, Field(ge=0, le=63, strict=True), AfterValidator(_not
 LayerNumber = Annotated[int, Field(ge=0, lt=MOST_LAYERS, strict=True)]
 
 
+class JobPlace(BaseModel):
+    """Of one among jobs that share a fabric: each has gradient classes of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    number: int = Field(ge=0, strict=True)
+    """From 0; switches serve all classes of a job before those of the next."""
+    of: int = Field(ge=1, le=62, strict=True)
+    """How many jobs there are."""
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> Self:
+        if self.number >= self.of:
+            raise ValueError(f"{self.of} jobs have the numbers 0 to {self.of - 1}")
+        return self
+
+
 class Classes(BaseModel):
     """The code points of the fabric, and which layers they are for."""
 
@@ -54,6 +71,17 @@ class Classes(BaseModel):
         ):
             raise ValueError("first_layers has a number for each of gradient_dscp, rising from 0")
         return self
+
+    def of_job(self, job: JobPlace) -> Self:
+        """Those of one job alone, in which its layers are divided evenly; raises UserInputError."""
+        points, each = self.gradient_dscp, len(self.gradient_dscp) // job.of
+        if not each:
+            problem = f"{job.of} jobs, and the switches have {len(points)} gradient classes"
+            hint = "plan more classes, or let jobs of one place share theirs"
+            raise UserInputError(problem, where="job.of", expected=f"at most {len(points)}", hint=hint)
+        first = len(points) - each * (job.of - job.number)  # what is left over, the first job has
+        own = points[first if job.number else 0 : first + each]
+        return self.model_copy(update={"gradient_dscp": own, "first_layers": None})
 
     def layer_number(self, layer: int | str) -> int:
         """0-based in forward order; raises UserInputError for a layer that nobody knows."""

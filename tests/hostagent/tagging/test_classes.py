@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent import AgentConfig
 from mltswitch.hostagent.planned import planned_classes
-from mltswitch.hostagent.tagging.classes import Classes, TwoQueues
+from mltswitch.hostagent.tagging.classes import Classes, JobPlace, TwoQueues
 from mltswitch.plan import Plan
 from mltswitch.plan.document import ClassKind
 from mltswitch.profile import bundled_profile
@@ -129,3 +130,31 @@ def test_the_backward_pass() -> None:
     assert queues.started(0) == queues.finished(0) == frozenset()
     assert queues.finished(0) == {1}
     assert queues.finished(1) == {2}
+
+
+@given(st.integers(1, 20), st.integers(1, 20))
+def test_jobs_have_classes_of_their_own_in_the_order_of_their_numbers(points: int, of: int) -> None:
+    classes = Classes(control_dscp=63, gradient_dscp=tuple(range(points)), layers=50)
+    if of > points:
+        with pytest.raises(UserInputError, match=f"{of} jobs, and the switches have {points} gradient class"):
+            classes.of_job(JobPlace(number=0, of=of))
+        return
+    jobs = [classes.of_job(JobPlace(number=number, of=of)) for number in range(of)]
+    assert sum((each.gradient_dscp for each in jobs), ()) == classes.gradient_dscp
+    for each in jobs:
+        assert len(each.gradient_dscp) >= points // of
+        assert each.of_layer(0) == each.gradient_dscp[0]
+        assert each.of_layer(49) == each.gradient_dscp[-1]
+
+
+def test_a_job_is_one_of_those_that_there_are() -> None:
+    with pytest.raises(ValueError, match="2 jobs have the numbers 0 to 1"):
+        JobPlace(number=2, of=2)
+    places = {"control_dscp": 63, "gradient_dscp": (8, 10, 12, 14), "layers": 8, "first_layers": (0, 1, 2, 5)}
+    config = AgentConfig.model_validate(
+        {"name": "h", "classes": places, "job": {"number": 1, "of": 2}}
+    ).resolved()
+    assert config.classes is not None
+    assert config.classes.gradient_dscp == (12, 14)
+    assert [config.dscp(layer) for layer in (0, 3, 4, 7)] == [12, 12, 14, 14]
+    assert config.dscp_of_class("gradient-0") == 12
