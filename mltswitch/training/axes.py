@@ -333,6 +333,8 @@ class Crossing:
     """Whether either end has withdrawn it, which is an error, too."""
     is_fault: bool = False
     """Whether the error is that the ends do not fit together: then neither is lost."""
+    arrival: tuple[int, int, int] | None = None
+    """Of a receive: bytes that have come, and when the first and the last packet came, in ns."""
 
 
 class Carrier(Protocol):

@@ -25,8 +25,10 @@ from mltswitch.hostagent import (
 )
 from mltswitch.hostagent.channel import MOST_PRIORITY
 from mltswitch.training.axes import Crossing, Direction, Elements, Key, Needs, Post, Stage, axes_of
+from mltswitch.training.changes import Changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
+from mltswitch.training.links import Arrival
 from mltswitch.training.shortening import lengthen, shortened
 from mltswitch.training.sums import EPOCHS
 
@@ -64,6 +66,8 @@ class AgentCarrier:
         self._is_alone = kind.needs != Needs()
         """Whether ranks are at different steps, so that a lower number is no older sum."""
         self._varies = kind.votes
+        self._is_measured = isinstance(axes_of(job)[1], Changing)
+        """Whether somebody asks for what has come so far."""
         """Whether pieces of one round belong to different steps: they end each by itself, and have no age."""
 
     def post(self, posts: Sequence[Post]) -> None:
@@ -78,7 +82,7 @@ class AgentCarrier:
                     begun = self.channel.post_sends(name, [*map(self._send, group)], self._inbox)
                 else:
                     begun = self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
-                if self._job.continues:
+                if self._job.continues or self._is_measured:
                     self._open.update(zip((post.key for post in group), begun, strict=True))
             except AgentError as error:
                 for post in group:
@@ -90,6 +94,15 @@ class AgentCarrier:
         for key in keys:
             if key in self._open:
                 self._open[key].cancel(WITHDRAWN)
+
+    def arriving(self) -> list[Arrival]:
+        """What has come so far of pieces that are on their way to this node."""
+        found = []
+        for (direction, peer, _, _), transfer in self._open.items():
+            if direction is Direction.RECEIVE:
+                said = transfer.progress
+                found.append(Arrival(peer, said.bytes_received, said.first_ns, said.last_ns))
+        return found
 
     def abort(self, reason: str) -> None:
         """Say goodbye to all others, with the reason."""
@@ -115,7 +128,8 @@ class AgentCarrier:
         said = completion.statistics
         # who has not been told how many packets are important has not been sent all
         is_cut = said.ending in {"taken", "percentage", "deadline"} or said.important_packets is None
-        return Crossing(key, tuple(completion.missing), is_cut=is_cut)
+        arrival = said.size_bytes, said.first_ns, said.last_ns
+        return Crossing(key, tuple(completion.missing), is_cut=is_cut, arrival=arrival)
 
     def _send(self, post: Post) -> SendRequest:
         classes = self._agent.config.classes

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Elements, Needs, Repairable, axes_of
+from mltswitch.training.changes import Changes, Changing
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
 from mltswitch.training.job import Job
 from mltswitch.training.optimizer import Parameters, check_rule
@@ -51,12 +52,18 @@ class Company(Participant):
         self.votes: Final = synchronization.votes
         """Whether ranks exchange a ballot in every step."""
         self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
+        self._changes: Changes | None = None
+        """Where other routes may be bound."""
+        if isinstance(topology, Changing) and topology.update_seconds > 0:
+            self._changes = Changes(job, number, topology)
+        is_changing = self._changes is not None
         self._sums = Sums(
             job,
             number,
             topology,
             partial(synchronization.keeper, job),
-            votes=self.votes or self._check_every > 0,
+            votes=self.votes or self._check_every > 0 or is_changing,
+            is_changing=is_changing,
             parameters=self._parameters,
         )
         self._topology = topology
@@ -73,9 +80,11 @@ class Company(Participant):
         self._called_ns = 0
         """When this node has said so last."""
         if absent is not None:
-            if self._views is None:
-                problem = f"{job.synchronization} takes in nobody"
-                raise UserInputError(problem, where="returns", expected="bsp with `continues`")
+            if self._views is None or is_changing:
+                problem = f"{job.synchronization} over {job.topology} takes in nobody"
+                raise UserInputError(
+                    problem, where="returns", expected="bsp with `continues`, over star or tree"
+                )
             self._say(job=self._fingerprints, absent=mask_of(absent))
             self.gone.update(absent)
             self._sums.freeze()
@@ -155,6 +164,14 @@ class Company(Participant):
         elif "lost" in said and self._views.takes_in(peer, said):
             self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
 
+    @property
+    def _version(self) -> int:
+        return 0 if self._changes is None else self._changes.version
+
+    @property
+    def _is_first(self) -> bool:
+        return self.gone.issuperset(range(self.number))
+
     def _lose(self, nodes: frozenset[int], now_ns: int) -> None:
         """Stop, because of nodes that this one has lost, or another."""
         assert self._views is not None  # noqa: S101
@@ -199,7 +216,7 @@ class Company(Participant):
         if views is None or self.error is not None:
             return
         if views.state is State.STOPPING and self._sums.is_quiet:
-            for word in views.stopped(self._sums.results, self._begun, now_ns):
+            for word in views.stopped(self._sums.results, self._begun, now_ns, self._version):
                 self._say(**word)
         view = views.installed(now_ns)
         if view is None:
@@ -209,6 +226,9 @@ class Company(Participant):
             problem = "says that it has results which it cannot have"
             self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
             return
+        if self._changes is not None:
+            self._changes.bind(view.version)
+            self._topology = self._changes.topology
         assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
         topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
         self.view = view

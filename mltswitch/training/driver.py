@@ -222,6 +222,8 @@ class Driver(Generic[N]):
             now_ns = time.monotonic_ns()
             self._end_waits(now_ns)
             self._hear_held(now_ns)
+            if self.node.wants_arrivals(now_ns):
+                self.node.measure(self._carrier.arriving(), now_ns)
             self.node.check(now_ns)
             self._do()
 

@@ -161,9 +161,9 @@ class Job:
 
     @property
     def whole_ballot(self) -> Piece:
-        """The ballot, and behind it what nodes tell of each rank: a checksum of its parameters, and the norm
-        of its own gradients of which sums come later."""
-        return replace(self.ballot, count=self.ballot.count + 2 * self.world)
+        """The ballot, and behind it what nodes tell of each rank: which routes it holds, a checksum of its
+        parameters, and the norm of its own gradients of which sums come later."""
+        return replace(self.ballot, count=self.ballot.count + 3 * self.world)
 
     @property
     def wire_bytes(self) -> int:

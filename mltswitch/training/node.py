@@ -31,6 +31,7 @@ from mltswitch.training.errors import (
 )
 from mltswitch.training.job import Job
 from mltswitch.training.left_out import LeftOut
+from mltswitch.training.links import Arrival
 from mltswitch.training.optimizer import check_rule
 from mltswitch.training.sums import ENTERING, MOST_STEPS, Loss
 from mltswitch.training.views import View
@@ -81,6 +82,8 @@ class Node(Company):
         """What ends the job once all ranks have the ballot of a step, so that each says it by itself."""
         self.checksum = self._nonfinite_before = 0
         """Of this rank's parameters, for the next ballot of a step that `checks`; 0: it says nothing."""
+        self._counted = 0
+        """Ballots."""
         self.poisoned_step = -1
         """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
         self._arrived: list[tuple[int, Sum]] = []
@@ -113,7 +116,7 @@ class Node(Company):
             raise ValueError(f"step {step} is beyond {MOST_STEPS}")
         self._given += len(pieces)
         steps, is_within = divmod(self._given, len(self.job.pieces))
-        if not is_within and self._left_out.is_due(steps) and self.gone.issuperset(range(self.number)):
+        if not is_within and self._left_out.is_due(steps) and self._is_first:
             self._say(report=steps)
             self._tell_left_out(steps)
         self._vectors[step] = own, result
@@ -132,6 +135,10 @@ class Node(Company):
                 if self.first_nonfinite_step is None:
                     self.first_nonfinite_step = step
         self._begin(self.member.ready(step, pieces, now_ns), own, result, now_ns)
+
+    def ballots(self, step: int) -> bool:
+        """Whether a step has a ballot."""
+        return self.votes or self._changes is not None or self.checks(step)
 
     def checks(self, step: int) -> bool:
         """Whether ranks compare their parameters in the ballot of a step."""
@@ -152,13 +159,14 @@ class Node(Company):
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         exchanges = self.member.computed(step, loss, seconds, now_ns)
-        if self.votes or self.checks(step):
+        if self.ballots(step):
             said = self.member.vote(step)
             vote = np.zeros(self.job.whole_ballot.count, self.job.element_type)
             vote[: len(said)] = said
             if self.votes:
                 vote[NONFINITE] = self.nonfinite_pieces - self._nonfinite_before
                 self._nonfinite_before = self.nonfinite_pieces
+            vote[self.number - 3 * self.job.world] = 0 if self._changes is None else self._changes.held
             vote[self.number - 2 * self.job.world] = self.checksum if self.checks(step) else 0
             later = sum(self._squares[piece] for piece in self.member.later(step))
             vote[self.number - self.job.world] = later**0.5
@@ -180,7 +188,8 @@ class Node(Company):
 
     def may_compute(self, step: int) -> bool:
         """Whether this rank may begin a step."""
-        return self.member is not None and self.member.may_compute(step)
+        is_counted = self._changes is None or self._counted >= step
+        return self.member is not None and is_counted and self.member.may_compute(step)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
         """See Participant; while nodes agree on how they go on, posts end without effect."""
@@ -199,6 +208,8 @@ class Node(Company):
         if (error is not None and peer in self._left and self.is_idle) or self._sums.is_ignored(crossing):
             return  # memory for a push that will not come
         if error is None:
+            if self._changes is not None and crossing.arrival is not None:
+                self._changes.links.arrived(Arrival(peer, *crossing.arrival))
             self._sums.crossed(crossing, now_ns)
             self._arrive(now_ns)
             return
@@ -273,6 +284,18 @@ class Node(Company):
             else:
                 self.fail(self._late(oldest[0]))
 
+    def wants_arrivals(self, now_ns: int) -> bool:
+        """See Participant; where routes may change."""
+        return (
+            self._changes is not None and self.is_in and not self.is_stopping and self._changes.is_due(now_ns)
+        )
+
+    def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:
+        """See Participant."""
+        assert self._changes is not None, "it wants none"  # noqa: S101
+        for word in self._changes.words(so_far, now_ns, is_first=self._is_first):
+            self._say(**word)
+
     # What is to be done
 
     def take_posts(self) -> list[Post]:
@@ -324,6 +347,9 @@ class Node(Company):
             self._hear_left_out(peer, said["without"])
         elif "lost" in said and self._views is not None:
             self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
+        elif ("rates" in said or "offer" in said) and self._changes is not None:
+            is_first = {*range(peer)} <= self.gone
+            self._changes.hear(peer, said, now_ns, is_first=is_first)
         elif "groups" in said:
             self._change_options(said["groups"])
         elif "given" in said:
@@ -373,6 +399,13 @@ class Node(Company):
             problem = f"has other parameters in step {step} than {self.job.node_name(sums.index(common))}"
             hint = "look for what only some ranks do to parameters, gradients or the optimizer"
             self._differ = step, JobMismatchError(problem, where=names, hint=hint)
+        self._counted += 1
+        held = [round(figure) for figure in ballot[-3 * world : -2 * world].tolist()]
+        if self._changes is not None:
+            if self._changes.counted(held):
+                gone = frozenset() if self._views is None else self._views.agreed
+                self._sums.change(step + 1, self._changes.without(gone))
+            self._sums.expect_before(step + 2)
         if ballot[NONFINITE] != 0:
             self.poisoned_step = step
         differing = self.member.counted(step, ballot.tolist())

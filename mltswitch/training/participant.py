@@ -6,13 +6,14 @@ It takes what happens (`crossed`, `told`, `lost`, `check`) and keeps what is to 
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Crossing, Key, Post
 from mltswitch.training.errors import JobMismatchError, NodeLostError, TrainingError, cause_of, goodbye_of
 from mltswitch.training.job import Job
+from mltswitch.training.links import Arrival
 
 _NONSENSE: Final = (
     ValueError,
@@ -57,6 +58,13 @@ class Participant(ABC):
     @abstractmethod
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
         """A post has ended."""
+
+    def wants_arrivals(self, now_ns: int) -> bool:  # noqa: ARG002
+        """Whether `measure` is to be called now."""
+        return False
+
+    def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:  # noqa: B027
+        """What has come so far of pieces that are still on their way to this node."""
 
     @abstractmethod
     def check(self, now_ns: int) -> None:

@@ -33,6 +33,8 @@ from mltswitch.training.windows import Window
 
 EPOCHS: Final = 256
 """Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
+KEPT_VERSIONS: Final = 4
+"""Of the topology, where it changes: sums of the oldest one are over."""
 KEPT_BALLOTS: Final = 4
 """Results of ballots, for which no rank waits."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
@@ -64,6 +66,17 @@ class Loss:
     def elements(self) -> int:
         """How many."""
         return sum(end - first for first, end in self.missing)
+
+
+@dataclass(slots=True)
+class _Version:
+    """A topology, and the sums that it is for."""
+
+    first: int
+    """Number of the first sum."""
+    topology: Topology
+    hop_bound: float
+    plans: dict[tuple[int, int | None], "_Plan"] = field(default_factory=dict)
 
 
 class _Plan:
@@ -134,6 +147,7 @@ class Sums:
         topology: of the job; its windows bound the memory for partial sums.
         keeper: makes this node's.
         votes: whether ranks exchange ballots.
+        is_changing: whether each ballot may change the topology of the sums that follow.
         parameters: of the model, where roots keep them.
     """
 
@@ -145,6 +159,7 @@ class Sums:
         keeper: Callable[[], Keeper],
         *,
         votes: bool = False,
+        is_changing: bool = False,
         parameters: Parameters | None = None,
     ) -> None:
         self.job: Final = job
@@ -157,10 +172,14 @@ class Sums:
         """What bounds have left out of sums at this node."""
         self.begun: dict[Sum, int] = {}
         """When this node, or the first other one, has begun sums that are open, in ns and in this order."""
-        self._topology = topology
+        self._versions: list[_Version] = []
+        """The last one first."""
+        self._known_end = 1 if is_changing else MOST_STEPS
+        """Of numbers of sums that may be expected, one beyond the last."""
+        self._later: list[Sum] = []
+        """Sums that are expected once they may be."""
         self._make_keeper = keeper
         self._keeper = keeper()
-        self._plans: dict[tuple[int, int | None], _Plan] = {}
         self._works: dict[Sum, _Work] = {}
         self._numbers: Counter[tuple[int, Stage, int | None]] = Counter()
         """Of this rank's next sums, by piece, stage and origin."""
@@ -193,7 +212,7 @@ class Sums:
         ]
         """The last ones of these, for nodes that lack them after a fault."""
         self._expected = range(len(job.pieces) + votes)
-        self._heed_topology(self.results)
+        self._heed_topology(topology, self.results)
         self._expect_from(self.results)
 
     def begin(
@@ -293,15 +312,16 @@ class Sums:
         for node in sorted(view.gone):
             self._keeper.gone(node)
         self._ignored, self._entering = {*view.gone}, view.entering
-        self._epoch, self._topology, self.is_frozen = view.epoch % EPOCHS, topology, False
+        self._epoch, self.is_frozen = view.epoch % EPOCHS, False
         left = [rank for rank in range(self.job.world) if rank not in view.gone]
         self._weight = sum(map(self.job.weight, left)) or 1.0
         works = self._works
         for memory in (*self._received.values(), *(work.total for work in works.values())):
             if memory is not None:
                 self._free[len(memory)].append(memory)
-        self._works, self._received, self._lent, self._plans, self.begun = {}, {}, {}, {}, {}
-        self._heed_topology(complete := [max(counts) for counts in zip(*view.results.values(), strict=True)])
+        self._works, self._received, self._lent, self.begun, self._later = {}, {}, {}, {}, []
+        complete = [max(counts) for counts in zip(*view.results.values(), strict=True)]
+        self._heed_topology(topology, complete)
         for piece, end in enumerate(complete):
             for number in range(min(view.results[rank][piece] for rank in left), end):
                 total = Sum(piece, number)
@@ -313,7 +333,7 @@ class Sums:
                     self._take(works.pop(total), giver, now_ns)
         for total, old in works.items():
             if total.number < complete[total.piece]:
-                self._end(replace(old, total=None))
+                self._end_work(replace(old, total=None))
             elif old.step is not None:
                 if old.step != ENTERING:
                     self.begun[total] = now_ns
@@ -358,11 +378,25 @@ class Sums:
         self._begin_plan(work, now_ns)
         self._advance(work, plan.on_own, now_ns)
 
-    def _heed_topology(self, numbers: Sequence[int]) -> None:
-        """What follows from it, where each piece's next sum has such a number."""
+    def change(self, first: int, topology: Topology) -> None:
+        """Sums from a number on are made by another topology; none of them is open."""
+        # what had children before is expected when the sum before it is made
+        fresh = [piece for piece in self._expected if not self._plan(Sum(piece, first)).adds]
+        self._versions = [self._version(first, topology), *self._versions][:KEPT_VERSIONS]
+        for piece in fresh:
+            self._expect_one(Sum(piece, first))
+
+    def _version(self, first: int, topology: Topology) -> _Version:
         # not 1 - (1 - p) ** (1 / hops), which is right on average: hops may lose different elements
-        self._hop_bound = self.job.loss_bound / self._topology.lossy_hops(self.job)
-        size = getattr(self._topology, "window_pieces", None)  # of another package, it may have no such thing
+        return _Version(first, topology, self.job.loss_bound / topology.lossy_hops(self.job))
+
+    def _version_of(self, total: Sum) -> _Version:
+        return next((each for each in self._versions if each.first <= total.number), self._versions[-1])
+
+    def _heed_topology(self, topology: Topology, numbers: Sequence[int]) -> None:
+        """What follows from it, where each piece's next sum has such a number."""
+        self._versions = [self._version(0, topology)]
+        size = getattr(topology, "window_pieces", None)  # of another package, it may have no such thing
         if size is not None:
             self._open_windows(size, numbers)
 
@@ -410,17 +444,26 @@ class Sums:
         for total in self._keeper.expected(piece, after):
             self._expect_one(total)
 
+    def expect_before(self, end: int) -> None:
+        """The topology is known of all sums with numbers before this one."""
+        self._known_end = max(self._known_end, end)
+        later, self._later = self._later, []
+        for total in later:
+            self._expect_one(total)
+
     def _expect_one(self, total: Sum) -> None:
-        if self._plan(total).adds and total.origin not in self._ignored:
+        if total.number >= self._known_end:
+            self._later.append(total)
+        elif self._plan(total).adds and total.origin not in self._ignored:
             self._work(total, None)
 
     def _plan(self, total: Sum) -> _Plan:
-        key = (total.piece, total.origin)
-        plan = self._plans.get(key)
+        key, version = (total.piece, total.origin), self._version_of(total)
+        plan = version.plans.get(key)
         if plan is None:
-            steps = self._topology.schedule(self.job, total.piece, self.number, total.origin)
+            steps = version.topology.schedule(self.job, total.piece, self.number, total.origin)
             is_given = self.number < self.job.world and total.origin in {None, self.number}
-            plan = self._plans[key] = _Plan(steps, is_given)
+            plan = version.plans[key] = _Plan(steps, is_given)
         return plan
 
     def _work(self, total: Sum, now_ns: int | None) -> _Work:
@@ -446,7 +489,7 @@ class Sums:
                 work.left -= 1
                 queue += work.plan.followers[number]
         if not work.left and self._works.pop(work.of, None) is not None:
-            self._end(work)
+            self._end_work(work)
 
     def _does(self, work: _Work, number: int, now_ns: int) -> bool:
         """Begin a step; whether it is done already."""
@@ -502,7 +545,7 @@ class Sums:
             round_number=total.number * EPOCHS + self._epoch,
             layer=self._pieces[total.piece].layer,
             stage=total.stage,
-            loss_bound=0.0 if step.is_result or is_ballot else self._hop_bound,
+            loss_bound=0.0 if step.is_result or is_ballot else self._version_of(total).hop_bound,
             is_early=total not in self.begun,
             is_short=self.job.wire_type is not None and not is_ballot,
         )
@@ -525,6 +568,9 @@ class Sums:
                 self._receive(place, *self._lent[place].popleft())
             else:
                 del self._lent[place]
+                if len(self._versions) > 1:  # another child may be the next one
+                    memory = self._received.pop(place)
+                    self._free[len(memory)].append(memory)
             self._move_window(place, work.of)
         work.adds_left -= 1
         if not work.adds_left:
@@ -592,7 +638,7 @@ class Sums:
         np.copyto(memory, result)
         kept.append((total.number, memory))
 
-    def _end(self, work: _Work) -> None:
+    def _end_work(self, work: _Work) -> None:
         """Nothing of it is left, and its memory is free."""
         self.begun.pop(work.of, None)
         if work.step not in {None, ENTERING}:

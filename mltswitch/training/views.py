@@ -80,6 +80,8 @@ class View:
     """Later views have higher ones."""
     entering: tuple[int, int] | None = None
     """The last rank that was taken in again, and the first step that has its gradients."""
+    version: int = 0
+    """Of routes: the newest one that anybody knows to be bound."""
 
 
 class Views:
@@ -185,13 +187,16 @@ class Views:
         self._stop(now_ns)
         return True
 
-    def stopped(self, results: Sequence[int], begun: int, now_ns: int) -> list[dict[str, Any]]:
+    def stopped(
+        self, results: Sequence[int], begun: int, now_ns: int, version: int = 0
+    ) -> list[dict[str, Any]]:
         """All posts of this node are over: what is to be told to the others.
 
         Args:
             results: of each piece, how many sums this node has the results of.
             begun: steps of which it has given gradients.
             now_ns: the time.
+            version: of the routes that it has.
         """
         self.state = State.WAITING
         *pieces, ballot = results
@@ -202,6 +207,7 @@ class Views:
         for first in () if self._is_entering else range(0, self._pieces, FIGURES_A_WORD):
             part = pieces[first : first + FIGURES_A_WORD]
             figures = {"first": first, "least": least, "ballot": ballot, "begun": begun, "at": self._at}
+            figures["version"] = version
             more = "".join(f"{figure - least:x}" for figure in part)
             words.append({**said, "hurried": self._is_hurried(now_ns), **figures, "more": more})
         for word in words:
@@ -251,10 +257,11 @@ class Views:
         return True
 
     def _note(self, key: tuple[int, Era, Nodes], said: Mapping[str, Any]) -> None:
-        first, least, *figures = (int(said[name]) for name in ("first", "least", "ballot", "begun", "at"))
+        names = ("first", "least", "ballot", "version", "begun", "at")
+        first, least, *figures = (int(said[name]) for name in names)
         part = [least + int(digit, 16) for digit in said["more"]]
         is_whole = len(part) == min(FIGURES_A_WORD, self._pieces - first)
-        is_count = min(first, least, *figures[:2], 1 + figures[2]) >= 0
+        is_count = min(first, least, *figures[:3], 1 + figures[3]) >= 0
         if first % FIGURES_A_WORD or not is_whole or not is_count:
             raise ValueError("no figures of pieces")
         self._said.setdefault(key, {}).update({first: part, self._pieces: figures})
@@ -291,7 +298,8 @@ class Views:
         self.agreed, self.state, self._is_new = self.gone, State.TOGETHER, False
         self._said = {key: parts for key, parts in self._said.items() if self._is_ahead(*key[1:])}
         self._hurried = {key for key in self._hurried if self._is_ahead(*key)}
-        return View(self.gone, results, is_star, self.epoch, self.entering)
+        version = max(each[-3] for each in figures.values())
+        return View(self.gone, results, is_star, self.epoch, self.entering, version)
 
     def _is_ahead(self, era: Era, lost: Nodes) -> bool:
         return self._is_later(era) or (era == self.era and not lost <= self.gone)
@@ -308,4 +316,4 @@ class Views:
 
     def _is_whole(self, node: int) -> bool:
         parts = self._said.get((node, self.era, self.gone))
-        return parts is not None and (not parts or sum(map(len, parts.values())) == self._pieces + 3)
+        return parts is not None and (not parts or sum(map(len, parts.values())) == self._pieces + 4)

@@ -170,6 +170,10 @@ class VirtualJob:
         self._timeline.after(at_seconds, partial(self.dead.add, node))
         self._timeline.after(at_seconds, partial(self._leave, node, "connection reset"))
 
+    def change(self, network: Wires, at_seconds: float) -> None:
+        """The rates of links are those of another network from then on."""
+        self._timeline.after(at_seconds, partial(self._network.rewire, network))
+
     def restart(self, rank: int, at_seconds: float, job: Job | None = None) -> None:
         """Start a rank again that was killed, perhaps with another job; it finds all that are there."""
         self._timeline.after(at_seconds, partial(self._restart, rank, job or self.job))
@@ -282,6 +286,8 @@ class VirtualJob:
         self._check_seconds += CHECK_SECONDS
         for number, node in enumerate(self.nodes):
             if number not in self.dead and node.error is None:
+                if node.wants_arrivals(self.now_ns):
+                    node.measure(self._network.arriving(number), self.now_ns)
                 node.check(self.now_ns)
                 self._turn(number)
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from mltswitch.training.axes import Crossing, Direction, Key, Post, Range
 from mltswitch.training.errors import TrainingError
-from mltswitch.units import BITS_PER_BYTE
+from mltswitch.training.links import Arrival
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 PACKET_BYTES: Final = 1_448
 """Of elements in a packet."""
@@ -50,6 +51,8 @@ class _Flow:
     checksum: int
     """Of what is sent: its memory is the carrier's until it has crossed."""
     is_withdrawn: bool = False
+    size_bytes: int = 0
+    began_ns: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -176,6 +179,8 @@ class VirtualNetwork:
         receive.data.fill(np.nan)
         flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
         self._flows[key] = flow
+        flow.size_bytes = round(bits / BITS_PER_BYTE)
+        flow.began_ns = round(self._timeline.now_seconds * NANOSECONDS)
         heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._ties), flow))
         self.is_filled = False
 
@@ -239,8 +244,11 @@ class VirtualNetwork:
         np.copyto(flow.receive.data, flow.send.data)
         for first, end in flow.missing:
             flow.receive.data[first:end] = 0
+        now_ns = round(self._timeline.now_seconds * NANOSECONDS)
+        delay_ns = round(self._wires.delay_seconds(flow.source, flow.target) * NANOSECONDS)
+        arrival = flow.size_bytes, flow.began_ns, now_ns - delay_ns
         for number, crossing in (
-            (flow.target, Crossing(flow.receive.key, flow.missing)),
+            (flow.target, Crossing(flow.receive.key, flow.missing, arrival=arrival)),
             (flow.source, Crossing(flow.send.key)),
         ):
             self._open_posts[number].discard(crossing.key)
@@ -277,6 +285,28 @@ class VirtualNetwork:
     def are_apart(self, node: int, other: int) -> bool:
         """Whether nothing gets from one to the other."""
         return any((node in part) != (other in part) for part in self._parts)
+
+    def arriving(self, node: int) -> list[Arrival]:
+        """What has come so far of the pieces that are on their way to a node; delays are left out."""
+        self._move()
+        now_ns = round(self._timeline.now_seconds * NANOSECONDS)
+        return [
+            Arrival(
+                source,
+                round(flow.size_bytes - (until - pair.carried_bits) / BITS_PER_BYTE),
+                flow.began_ns,
+                now_ns,
+            )
+            for (source, target, _), pair in self._pairs.items()
+            if target == node
+            for until, _, flow in pair.flows
+        ]
+
+    def rewire(self, wires: Wires) -> None:
+        """The network is another one from now on: its rates, not its ways."""
+        self._move()
+        self._wires = wires
+        self.is_filled = False
 
     def join(self, node: int) -> None:
         """A node that was parted from all is there again; nothing of before is."""

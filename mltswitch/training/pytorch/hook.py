@@ -147,6 +147,8 @@ class MltState(Rank):
             # one that has joined gets the others' parameters once all have
             has_joined = self._ddp is not None and self._ddp._join_config.enable and not self._computes
             self._tell_checksum(0 if has_joined else self._checksum())
+        elif node.ballots(self._step):
+            self._tell_checksum(0)
         self._computes = False
 
     def _push(self) -> None:

@@ -1,0 +1,195 @@
+"""Routes that change while a job runs: measured, planned and offered by one rank, bound by a ballot of all.
+
+Each rank tells the rates of the links into it. The lowest one plans anew with these, and offers routes that
+pay. Each ballot says which offer every rank holds; where all hold the same one, it is bound: its sums are
+those from the next step on. So all ranks know the same, no step waits, and no step has sums of
+two versions. (NetStorm, section VI, lets ranks ask a coordinator: two may ask on both sides of a change.)
+
+    rank holds        it hears                     then
+    version v         parts of an offer            nothing yet
+    version v         the last part, good routes   it says so in its ballots
+    v and an offer    a ballot: all hold it        the offer is the version, from the next step on
+    v and an offer    a newer offer                it holds that one
+    v                 a fault, others have bound   their version, for every sum that begins anew
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.training.axes import Topology
+from mltswitch.training.job import Job
+from mltswitch.training.links import Arrival, Links
+from mltswitch.units import NANOSECONDS
+
+PART_CHARACTERS: Final = 600
+"""Of routes in a word."""
+MOST_CHARACTERS: Final = 1 << 20
+FASTER: Final = 2.0
+"""Than the fastest link is said to be: no link is."""
+NOTHING_HELD: Final = 1
+"""In a ballot; 0 is a rank that is not in it."""
+MOST_NUMBER: Final = 1 << 20
+Ends = tuple[int, int]
+"""Of a link: the rank that sends, and the one that receives."""
+
+
+@runtime_checkable
+class Changing(Topology, Protocol):
+    """A topology of which other routes may be bound while the job runs."""
+
+    update_seconds: float
+    """Between two looks at the rates; 0: never."""
+    update_threshold: float
+    """Share of time that other routes must save, as far as the plan knows."""
+    stale_after_seconds: float
+    probe_bytes: int
+    probe_pieces: int
+    rates_bps: Mapping[Ends, float]
+    """Of links between ranks, as somebody has said before the start."""
+
+    def planned(self, rates_bps: Mapping[Ends, float]) -> str:
+        """Routes for other rates, as text. Raises MachineError, UserInputError."""
+
+    def seconds_a_bit(self, rates_bps: Mapping[Ends, float]) -> float:
+        """That the fullest link needs under such rates."""
+
+    def changed(self, text: str) -> "Changing":
+        """The topology with these routes; raises UserInputError for what are none."""
+
+
+class Changes:
+    """Of one rank.
+
+    Args:
+        job: what all nodes agree on.
+        number: of this rank.
+        topology: of the job's start.
+    """
+
+    def __init__(self, job: Job, number: int, topology: Changing) -> None:
+        self._job, self._number = job, number
+        self.topology: Changing = topology
+        """That of the version that is bound."""
+        self.version = NOTHING_HELD
+        self.held = NOTHING_HELD
+        """Number of the newest offer that this rank has, for its ballots."""
+        self._offers: dict[int, Changing] = {}
+        self._parts: defaultdict[int, dict[int, str]] = defaultdict(dict)
+        self.links: Final = Links(topology.probe_bytes, topology.probe_pieces)
+        self.measured: dict[Ends, tuple[float, int]] = {}
+        """What ranks have told: bit/s, and when it was heard, in ns."""
+        self.refused = 0
+        """Rates and routes that no rank of this job tells."""
+        self.problem = ""
+        """Why this rank cannot plan."""
+        self._due_ns = 0
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether it is time to look at the rates."""
+        return now_ns >= self._due_ns
+
+    def words(self, so_far: Iterable[Arrival], now_ns: int, *, is_first: bool) -> Iterator[dict[str, Any]]:
+        """What is to be told to all now: rates, by what is on its way; the first rank that is left plans."""
+        self._due_ns = now_ns + round(self.topology.update_seconds * NANOSECONDS)
+        rates = [(source, round(bps)) for source, bps in self.links.rates_bps(so_far).items()]
+        if rates:
+            self._note(self._number, rates, now_ns)
+            yield {"rates": rates}
+        if is_first and self.measured:
+            yield from self._offer(now_ns)
+
+    def _offer(self, now_ns: int) -> Iterator[dict[str, Any]]:
+        rates = self.rates_bps(now_ns)
+        try:
+            text = self.topology.planned(rates)
+            other = self.topology.changed(text)
+        except (MachineError, UserInputError) as error:
+            self.problem = str(error)
+            return
+        newest = self._offers.get(self.held, self.topology)
+        saved = 1 - other.seconds_a_bit(rates) / newest.seconds_a_bit(rates)
+        # numbers of two ranks that plan one after the other are never the same
+        number = (max(self.held, self.version) // self._job.world + 1) * self._job.world + self._number
+        if saved < self.topology.update_threshold or number >= MOST_NUMBER:
+            return
+        self._hold(number, other)
+        count = -(-len(text) // PART_CHARACTERS)
+        for part in range(count):
+            piece = text[part * PART_CHARACTERS : (part + 1) * PART_CHARACTERS]
+            yield {"offer": number, "part": part, "of": count, "routes": piece}
+
+    def rates_bps(self, now_ns: int) -> dict[Ends, float]:
+        """Of all links: what was measured lately, else what was said before the start."""
+        since_ns = now_ns - self.topology.stale_after_seconds * NANOSECONDS
+        fresh = {ends: bps for ends, (bps, at_ns) in self.measured.items() if at_ns >= since_ns}
+        return {**self.topology.rates_bps, **fresh}
+
+    def hear(self, peer: int, said: Mapping[str, Any], now_ns: int, *, is_first: bool) -> None:
+        """What another rank tells; `is_first`: it is the one that plans. Raises as `Node` has it."""
+        if "rates" in said:
+            self._note(peer, said["rates"], now_ns)
+        elif is_first:
+            self._take_part(said)
+
+    def _note(self, target: int, rates: Sequence[Sequence[Any]], now_ns: int) -> None:
+        """A rank tells only of links into itself."""
+        most = FASTER * max(self.topology.rates_bps.values())
+        for source, bps in rates:
+            ends = int(source), target
+            if ends in self.topology.rates_bps and math.isfinite(bps) and 0 < bps <= most:
+                self.measured[ends] = float(bps), now_ns
+            else:
+                self.refused += 1
+
+    def _take_part(self, said: Mapping[str, Any]) -> None:
+        number, part, count = (int(said[name]) for name in ("offer", "part", "of"))
+        if (
+            not self.held < number < MOST_NUMBER
+            or not 0 <= part < count <= MOST_CHARACTERS // PART_CHARACTERS
+        ):
+            self.refused += 1
+            return
+        for other in [other for other in self._parts if other != number]:
+            del self._parts[other]
+        parts = self._parts[number]
+        parts[part] = str(said["routes"])[:PART_CHARACTERS]
+        if len(parts) < count:
+            return
+        text = "".join(parts[each] for each in sorted(self._parts.pop(number)))
+        try:
+            self._hold(number, self.topology.changed(text))
+        except UserInputError:
+            self.refused += 1
+
+    def _hold(self, number: int, topology: Changing) -> None:
+        self._offers[number] = topology
+        self.held = number
+
+    def counted(self, held: Sequence[int]) -> bool:
+        """A ballot tells which offer each rank holds; whether one is bound by that."""
+        told = {number for number in held if number}
+        if len(told) != 1 or max(told) not in self._offers:  # this rank may hold a newer one by now
+            return False
+        self.bind(max(told))
+        return True
+
+    def bind(self, version: int) -> None:
+        """All have this version; older offers are forgotten."""
+        if version > self.version:
+            self.version, self.topology = version, self._offers[version]
+            self._offers = {number: each for number, each in self._offers.items() if number > version}
+
+    def without(self, gone: frozenset[int]) -> Topology:
+        """The version's topology, for those that are left."""
+        topology: Any = self.topology
+        found: Topology = topology.without(self._job, gone, is_star=False) if gone else topology
+        return found
+
+
+def text_of(settings: Mapping[str, Any]) -> str:
+    """Routes for words."""
+    return json.dumps(settings, separators=(",", ":"))

@@ -1,0 +1,159 @@
+"""Trees between sites, planned by the rates of their links, and planned anew when these change (NetStorm).
+
+The settings have the network, and a policy that makes trees of it; `tree` does the rest.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.exchange import Exchange
+from mltswitch.overlay.policies import route
+from mltswitch.overlay.policies.packed import fullest_seconds
+from mltswitch.training.axes import settings_of
+from mltswitch.training.changes import Ends, text_of
+from mltswitch.training.job import Job
+from mltswitch.training.topology.tree import JobRoutes, Tree, TreeSettings
+from mltswitch.units import BITS_PER_BYTE
+
+
+class FaptSettings(BaseModel):
+    """Of the topology `fapt`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    overlay: Overlay
+    """The hosts of the job's ranks, linked with each other."""
+    policy: str = "fapt"
+    """That makes trees: `fapt`, `packed`, `mst` or another one."""
+    policy_settings: dict[str, Any] = {}
+    routes: JobRoutes | None = None
+    """Those of the start, so that only ranks that plan need the extra `sim`; none: each makes them."""
+    update_seconds: float = Field(default=5.0, ge=0, le=3600)
+    """Between two plans for rates that the job has measured; 0: never, and nothing is measured."""
+    update_threshold: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the fullest link's time that other routes must save."""
+    stale_after_seconds: float = Field(default=600.0, gt=0)
+    """Then a measured rate is forgotten, and the one of the network counts again."""
+    probe_bytes: int = Field(default=2_000_000, ge=1, strict=True)
+    """That must have come over a link for a figure, (NetStorm's PROBE_CHUNK_SIZE)"""
+    probe_pieces: int = Field(default=4, ge=1, strict=True)
+    """in so many pieces (PROBE_CHUNK_NUM)."""
+
+
+class Fapt(Tree):
+    """The description that is registered, and what the settings of a job make of it."""
+
+    name = "fapt"
+    has_servers = False
+
+    def of(self, job: Job) -> Self:
+        """Its trees; raises UserInputError for settings that are none, MachineError without networkx."""
+        found = type(self)(job)
+        chosen = found._chosen
+        if len(chosen.overlay.ranks) != job.world or chosen.overlay.servers or job.colocated is not None:
+            ranks, servers = len(chosen.overlay.ranks), len(chosen.overlay.servers)
+            problem = (
+                f"has {ranks} ranks and {servers} servers, the job {job.world} ranks that serve each other"
+            )
+            raise UserInputError(problem, where="topology.fapt.overlay")
+        if not found.rates_bps and job.world > 1:
+            problem = "has no links between hosts with ranks"
+            raise UserInputError(problem, where="topology.fapt.overlay", hint="take tree behind switches")
+        if chosen.update_seconds and job.synchronization != "bsp":
+            problem = f"{job.synchronization}: routes change under bsp alone"
+            raise UserInputError(problem, where="topology.fapt.update_seconds", expected="0")
+        if chosen.routes is None:
+            found.take(found.planned(found.rates_bps))
+        else:
+            found.take(text_of(chosen.routes.model_dump(mode="json")))
+        return found
+
+    @cached_property
+    def _chosen(self) -> FaptSettings:
+        return settings_of(self._configured, FaptSettings, axis="topology")
+
+    def take(self, text: str) -> None:
+        """These routes; raises UserInputError for what are none."""
+        try:
+            routes = JobRoutes.model_validate(json.loads(text))
+        except (ValidationError, ValueError):
+            raise UserInputError("are none", where="topology.fapt.routes") from None
+        self.__dict__["_settings"] = TreeSettings(routes=routes)
+        for _, up, down in self.branches:
+            for source, target in (*up.items(), *((parent, child) for child, parent in down.items())):
+                if (source, target) not in self.rates_bps:
+                    problem = f"rank {source} sends to rank {target}, and no link goes there"
+                    raise UserInputError(problem, where="topology.fapt.routes")
+
+    # As `Changing`
+
+    @property
+    def update_seconds(self) -> float:
+        """See Changing."""
+        return self._chosen.update_seconds
+
+    @property
+    def update_threshold(self) -> float:
+        """See Changing."""
+        return self._chosen.update_threshold
+
+    @property
+    def stale_after_seconds(self) -> float:
+        """See Changing."""
+        return self._chosen.stale_after_seconds
+
+    @property
+    def probe_bytes(self) -> int:
+        """See Changing."""
+        return self._chosen.probe_bytes
+
+    @property
+    def probe_pieces(self) -> int:
+        """See Changing."""
+        return self._chosen.probe_pieces
+
+    @cached_property
+    def rates_bps(self) -> Mapping[Ends, float]:
+        """See Changing; those of the overlay."""
+        number = {node.name: rank for rank, node in enumerate(self._chosen.overlay.ranks)}
+        return {
+            (number[link.source], number[link.target]): float(link.rate_bps)
+            for link in self._chosen.overlay.links
+            if link.source in number and link.target in number
+        }
+
+    def _with(self, rates_bps: Mapping[Ends, float]) -> Overlay:
+        overlay = self._chosen.overlay
+        number = {node.name: rank for rank, node in enumerate(overlay.ranks)}
+        links = []
+        for link in overlay.links:
+            ends = number.get(link.source, -1), number.get(link.target, -1)
+            links.append(link.model_copy(update={"rate_bps": round(rates_bps.get(ends, link.rate_bps)) or 1}))
+        return overlay.model_copy(update={"links": tuple(links)})
+
+    def planned(self, rates_bps: Mapping[Ends, float]) -> str:
+        """See Changing."""
+        job, chosen = self._configured, self._chosen
+        exchange = Exchange(float(job.elements * job.wire_bytes * BITS_PER_BYTE), len(job.pieces))
+        found = route(self._with(rates_bps), chosen.policy, chosen.policy_settings, exchange)
+        return text_of(found.topology_settings["routes"])
+
+    def seconds_a_bit(self, rates_bps: Mapping[Ends, float]) -> float:
+        """See Changing."""
+        assert self._routes is not None, "`take` has set them"  # noqa: S101
+        return fullest_seconds(self._with(rates_bps), self._routes.trees)
+
+    def changed(self, text: str) -> Self:
+        """See Changing."""
+        found = type(self)(self._configured)
+        found.take(text)
+        return found
+
+
+TOPOLOGY: Final[Any] = Fapt()
