@@ -128,7 +128,7 @@ class AgentCarrier:
         said = completion.statistics
         # who has not been told how many packets are important has not been sent all
         is_cut = said.ending in {"taken", "percentage", "deadline"} or said.important_packets is None
-        arrival = said.size_bytes, said.first_ns, said.last_ns
+        arrival = said.bytes_received, said.first_ns, said.last_ns
         return Crossing(key, tuple(completion.missing), is_cut=is_cut, arrival=arrival)
 
     def _send(self, post: Post) -> SendRequest:

@@ -52,11 +52,11 @@ class Company(Participant):
         self.votes: Final = synchronization.votes
         """Whether ranks exchange a ballot in every step."""
         self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
-        self._changes: Changes | None = None
+        self.changes: Changes | None = None
         """Where other routes may be bound."""
         if isinstance(topology, Changing) and topology.update_seconds > 0:
-            self._changes = Changes(job, number, topology)
-        is_changing = self._changes is not None
+            self.changes = Changes(job, number, topology)
+        is_changing = self.changes is not None
         self._sums = Sums(
             job,
             number,
@@ -166,7 +166,7 @@ class Company(Participant):
 
     @property
     def _version(self) -> int:
-        return 0 if self._changes is None else self._changes.version
+        return 0 if self.changes is None else self.changes.version
 
     @property
     def _is_first(self) -> bool:
@@ -226,9 +226,9 @@ class Company(Participant):
             problem = "says that it has results which it cannot have"
             self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
             return
-        if self._changes is not None:
-            self._changes.bind(view.version)
-            self._topology = self._changes.topology
+        if self.changes is not None:
+            self.changes.bind(view.version)
+            self._topology = self.changes.topology
         assert isinstance(self._topology, Repairable), "axes_of has looked"  # noqa: S101
         topology = self._topology.without(self.job, view.gone, is_star=view.is_star)
         self.view = view

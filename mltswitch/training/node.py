@@ -138,7 +138,7 @@ class Node(Company):
 
     def ballots(self, step: int) -> bool:
         """Whether a step has a ballot."""
-        return self.votes or self._changes is not None or self.checks(step)
+        return self.votes or self.changes is not None or self.checks(step)
 
     def checks(self, step: int) -> bool:
         """Whether ranks compare their parameters in the ballot of a step."""
@@ -166,7 +166,7 @@ class Node(Company):
             if self.votes:
                 vote[NONFINITE] = self.nonfinite_pieces - self._nonfinite_before
                 self._nonfinite_before = self.nonfinite_pieces
-            vote[self.number - 3 * self.job.world] = 0 if self._changes is None else self._changes.held
+            vote[self.number - 3 * self.job.world] = 0 if self.changes is None else self.changes.held
             vote[self.number - 2 * self.job.world] = self.checksum if self.checks(step) else 0
             later = sum(self._squares[piece] for piece in self.member.later(step))
             vote[self.number - self.job.world] = later**0.5
@@ -188,7 +188,7 @@ class Node(Company):
 
     def may_compute(self, step: int) -> bool:
         """Whether this rank may begin a step."""
-        is_counted = self._changes is None or self._counted >= step
+        is_counted = self.changes is None or self._counted >= step
         return self.member is not None and is_counted and self.member.may_compute(step)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
@@ -208,8 +208,8 @@ class Node(Company):
         if (error is not None and peer in self._left and self.is_idle) or self._sums.is_ignored(crossing):
             return  # memory for a push that will not come
         if error is None:
-            if self._changes is not None and crossing.arrival is not None:
-                self._changes.links.arrived(Arrival(peer, *crossing.arrival))
+            if self.changes is not None and crossing.arrival is not None:
+                self.changes.links.arrived(Arrival(peer, *crossing.arrival))
             self._sums.crossed(crossing, now_ns)
             self._arrive(now_ns)
             return
@@ -287,13 +287,13 @@ class Node(Company):
     def wants_arrivals(self, now_ns: int) -> bool:
         """See Participant; where routes may change."""
         return (
-            self._changes is not None and self.is_in and not self.is_stopping and self._changes.is_due(now_ns)
+            self.changes is not None and self.is_in and not self.is_stopping and self.changes.is_due(now_ns)
         )
 
     def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:
         """See Participant."""
-        assert self._changes is not None, "it wants none"  # noqa: S101
-        for word in self._changes.words(so_far, now_ns, is_first=self._is_first):
+        assert self.changes is not None, "it wants none"  # noqa: S101
+        for word in self.changes.words(so_far, now_ns, is_first=self._is_first):
             self._say(**word)
 
     # What is to be done
@@ -323,6 +323,10 @@ class Node(Company):
         reports, self._reports = self._reports, []
         return reports
 
+    def version_of(self, step: int) -> int:
+        """Number of the first sums that are made as those of a step: where its routes were bound."""
+        return self._sums.version_of(step)
+
     def is_over(self, step: int) -> bool:
         """Whether the vectors of a step are the caller's again."""
         return self._sums.is_over(step)
@@ -347,9 +351,9 @@ class Node(Company):
             self._hear_left_out(peer, said["without"])
         elif "lost" in said and self._views is not None:
             self._stop_if(self._views.heard(peer, said, now_ns), now_ns)
-        elif ("rates" in said or "offer" in said) and self._changes is not None:
+        elif ("rates" in said or "offer" in said) and self.changes is not None:
             is_first = {*range(peer)} <= self.gone
-            self._changes.hear(peer, said, now_ns, is_first=is_first)
+            self.changes.hear(peer, said, now_ns, is_first=is_first)
         elif "groups" in said:
             self._change_options(said["groups"])
         elif "given" in said:
@@ -401,10 +405,10 @@ class Node(Company):
             self._differ = step, JobMismatchError(problem, where=names, hint=hint)
         self._counted += 1
         held = [round(figure) for figure in ballot[-3 * world : -2 * world].tolist()]
-        if self._changes is not None:
-            if self._changes.counted(held):
+        if self.changes is not None:
+            if self.changes.counted(held):
                 gone = frozenset() if self._views is None else self._views.agreed
-                self._sums.change(step + 1, self._changes.without(gone))
+                self._sums.change(step + 1, self.changes.without(gone))
             self._sums.expect_before(step + 2)
         if ballot[NONFINITE] != 0:
             self.poisoned_step = step

@@ -390,6 +390,10 @@ class Sums:
         # not 1 - (1 - p) ** (1 / hops), which is right on average: hops may lose different elements
         return _Version(first, topology, self.job.loss_bound / topology.lossy_hops(self.job))
 
+    def version_of(self, number: int) -> int:
+        """Number of the first sums that have the topology of these."""
+        return self._version_of(Sum(0, number)).first
+
     def _version_of(self, total: Sum) -> _Version:
         return next((each for each in self._versions if each.first <= total.number), self._versions[-1])
 

@@ -92,7 +92,7 @@ def test_what_may_travel_short_does_and_arrives_as_it_was_added() -> None:
     for request, answer in zip(channel.received, channel.sent, strict=True):
         memory = memory_of(request.buffer, writable=True, element_type=request.element_type)
         memory.data[:] = memory_of(answer.data, element_type=answer.element_type).data
-    said = SimpleNamespace(ending="complete", important_packets=0)
+    said = SimpleNamespace(ending="complete", important_packets=0, bytes_received=8, first_ns=1, last_ns=2)
     for tensor in (0, 4):
         completion: Any = SimpleNamespace(
             direction=Direction.RECEIVE,
