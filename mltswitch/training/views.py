@@ -27,8 +27,7 @@ on them, too, and they do not count among those of whom more than half must be l
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import takewhile
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
 from mltswitch.training.job import Job
 from mltswitch.units import NANOSECONDS
@@ -41,8 +40,47 @@ FIGURES_A_WORD: Final = 400
 MOST_GONE: Final = 255
 """Epochs of a sum's number."""
 Nodes = frozenset[int]
-Era = tuple[int, ...]
-"""Nodes that have been taken in again, in this order."""
+KEPT_ERAS: Final = 8
+"""Of which a word tells: no node is more behind, for nobody goes on before all have agreed."""
+
+
+class Era(NamedTuple):
+    """Which nodes have been taken in again."""
+
+    number: int = 0
+    """How often one was."""
+    last: tuple[int, ...] = ()
+    """The last ones, in this order."""
+
+    @classmethod
+    def read(cls, said: Sequence[Any], job: Job) -> Self:
+        """Of a word. Raises ValueError, TypeError or LookupError for what no node says."""
+        number, last = int(said[0]), tuple(int(node) for node in said[1])
+        if not len(last) == min(number, KEPT_ERAS) or not {*last} <= {*range(job.world)}:
+            raise ValueError("no era")
+        return cls(number, last)
+
+    @property
+    def newest(self) -> int | None:
+        """The node with which it has begun."""
+        return self.last[-1] if self.last else None
+
+    def after(self, node: int) -> "Era":
+        """The one that begins with a node."""
+        return Era(self.number + 1, (*self.last, node)[-KEPT_ERAS:])
+
+    def since(self, other: "Era") -> Nodes:
+        """Nodes that have been taken in since this one and the other were the same."""
+        start, other_start = self.number - len(self.last), other.number - len(other.last)
+        for place, node in enumerate(self.last, start):
+            is_known = other_start <= place < other.number
+            if place >= other.number or (is_known and other.last[place - other_start] != node):
+                return frozenset(self.last[place - start :])
+        return frozenset()
+
+    def is_later(self, other: "Era") -> bool:
+        """Of two that were begun at once, the one that takes in the lower node."""
+        return self.number > other.number or (self.number == other.number and self.last < other.last)
 
 
 def mask_of(nodes: Nodes | set[int]) -> str:
@@ -105,9 +143,11 @@ class Views:
         """Of them, those without which all have agreed to go on."""
         self.entering: tuple[int, int] | None = None
         """As in the last view."""
+        self._entered = Era()
+        """Of that view."""
         self._is_new = gone is not None
         """Whether it has not been taken in yet."""
-        self.era: Era = ()
+        self.era = Era()
         """Whom all have taken in, or are about to."""
         self._agreed_ns = -round(CALM_SECONDS * NANOSECONDS)
         self._departed: Nodes = frozenset()
@@ -168,8 +208,8 @@ class Views:
 
     def takes_in(self, node: int, said: Mapping[str, Any]) -> bool:
         """Whether a node that is gone says that others are about to take it in."""
-        era = tuple(said["era"])
-        return era[-1:] == (node,) and self._is_later(era)
+        era = Era.read(said["era"], self._job)
+        return era.newest == node and era.is_later(self.era)
 
     def take_in(self, node: int, gone: Nodes, now_ns: int) -> bool:
         """One that was lost is there again; whether all are to stop because of it.
@@ -182,7 +222,7 @@ class Views:
         here = self.agreed | self._departed
         if self.state is not State.TOGETHER or not gone <= here - {node}:
             return False
-        self.era = (*self.era, node)
+        self.era = self.era.after(node)
         self.gone, self._departed = here - {node}, self._departed - {node}
         self._stop(now_ns)
         return True
@@ -217,12 +257,12 @@ class Views:
     @property
     def _is_entering(self) -> bool:
         """Whether this node is to be taken in, and has not been."""
-        return self._is_new and self.era[-1:] == (self._number,)
+        return self._is_new and self.era.newest == self._number
 
     @property
     def _at(self) -> int:
         """In which step the last one has entered, where this node has agreed on that; -1: it has not."""
-        return self.entering[1] if self.entering is not None and self.entering[0] == self.era[-1] else -1
+        return self.entering[1] if self.entering is not None and self._entered == self.era else -1
 
     def _is_hurried(self, now_ns: int) -> bool:
         lost = self.gone - self.agreed - self._departed
@@ -234,25 +274,25 @@ class Views:
 
         Raises ValueError, TypeError or LookupError for what no node says.
         """
-        lost, era = nodes_of(said["lost"], self._job), tuple(int(node) for node in said["era"])
-        if not {*era} <= {*range(self._job.world)}:
-            raise ValueError("no ranks")
+        lost, era = nodes_of(said["lost"], self._job), Era.read(said["era"], self._job)
         key = (peer, era, lost)
         if "enters" in said:
             self._said[key] = {}
         elif "more" in said:
             self._note(key, said)
-        if self.state is State.OUTSIDE and (era[-1:] != (self._number,) or self._number in lost):
+        if self.state is State.OUTSIDE and (era.newest != self._number or self._number in lost):
             return False
-        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(era, self.era, strict=False)))
-        if not self._is_later(era):  # who was lost in an era before may be there again
-            return self.lose(lost - {*self.era[alike:]}, now_ns)
-        if self._is_new and era[-1:] != (self._number,):  # another one is first
-            self.state, self.era, self.gone = State.OUTSIDE, (), lost - {self._number}
+        lost -= self.era.since(era)  # who was lost in an era before may be there again
+        is_later = era.is_later(self.era)
+        is_other = is_later and era.newest != self._number
+        if self._is_new and (is_other or self._number in lost):  # it asks again
+            self.state, self.era, self.gone = State.OUTSIDE, Era(), lost - {self._number}
             return True
+        if not is_later:
+            return self.lose(lost, now_ns)
         if self.state is State.OUTSIDE:
             self.agreed = lost | {self._number}
-        self.gone, self.era = (self.gone - {*era[alike:]}) | lost, era
+        self.gone, self.era = (self.gone - era.since(self.era)) | lost, era
         self._stop(now_ns)
         return True
 
@@ -268,10 +308,6 @@ class Views:
         if said["hurried"]:
             self._hurried.add(key[1:])
 
-    def _is_later(self, era: Era) -> bool:
-        """Of two that were begun at once, the one that takes in the lower node."""
-        return (len(era), *self.era) > (len(self.era), *era)
-
     def installed(self, now_ns: int) -> View | None:
         """The next view, once all that are left have said how far they are."""
         if self.state is not State.WAITING or self.missing:
@@ -285,13 +321,14 @@ class Views:
         results = {node: each[: self._pieces + 1] for node, each in figures.items()}
         counts = [each for node, each in results.items() if node < self._job.world]
         self.entering = None
-        if self.era and self.era[-1] in self.left:
+        newest = self.era.newest
+        if newest in self.left:
             at = max(each[-1] for each in figures.values())
-            begun = max(each[-2] for node, each in figures.items() if node != self.era[-1])
+            begun = max(each[-2] for node, each in figures.items() if node != newest)
             # who has begun that many steps may be about to give gradients of the next one
-            self.entering = self.era[-1], at if at >= 0 else begun + 1
+            self.entering, self._entered = (newest, at if at >= 0 else begun + 1), self.era
             least = [min(each) for each in zip(*counts, strict=True)]
-            results.setdefault(self.era[-1], least)
+            results.setdefault(newest, least)
         is_star = (self.era, self.gone) in self._hurried
         if self.gone - self.agreed - self._departed:
             self._agreed_ns = now_ns
@@ -302,17 +339,17 @@ class Views:
         return View(self.gone, results, is_star, self.epoch, self.entering, version)
 
     def _is_ahead(self, era: Era, lost: Nodes) -> bool:
-        return self._is_later(era) or (era == self.era and not lost <= self.gone)
+        return era.is_later(self.era) or (era == self.era and not lost <= self.gone)
 
     @property
     def epoch(self) -> int:
         """Of this view: an era takes in one node, and counts for two."""
-        return len(self.gone) + 2 * len(self.era)
+        return len(self.gone) + 2 * self.era.number
 
     def overdue(self, now_ns: int) -> Nodes:
         """One that is to be taken in, and keeps the others waiting."""
         is_late = now_ns - self.since_ns > CALM_SECONDS * NANOSECONDS
-        return frozenset(self.era[-1:]) & frozenset(self.missing) if is_late else frozenset()
+        return frozenset(self.era.last[-1:]) & frozenset(self.missing) if is_late else frozenset()
 
     def _is_whole(self, node: int) -> bool:
         parts = self._said.get((node, self.era, self.gone))

@@ -55,7 +55,7 @@ class Nodes:
 
     def hear(self, sender: int, node: int, now_ns: int = 0) -> None:
         word = self.words[sender, node].popleft()
-        enters = word["era"][-1:] == (sender,)
+        enters = word["era"][1][-1:] == (sender,)
         if node in self.dead or (sender in self.views[node].gone and not enters):
             return
         self.heed(node, self.views[node].heard(sender, word, now_ns))
@@ -188,7 +188,7 @@ def test_only_the_larger_part_goes_on(ranks: int, lost: set[int], problem: str) 
 
 def test_who_is_taken_for_lost_ends() -> None:
     views = Views(job_of(4), 2)
-    assert views.heard(1, {"lost": "4", "era": ()}, 0)
+    assert views.heard(1, {"lost": "4", "era": (0, ())}, 0)
     assert views.problem == "the others have lost it, and go on without it"
 
 
@@ -202,8 +202,9 @@ def test_servers_alone_do_not_go_on() -> None:
 PIECES = len(job_of(4).pieces)
 SAID = {
     "lost": "2",
-    "era": (),
+    "era": (0, ()),
     "begun": 1,
+    "version": 0,
     "at": -1,
     "hurried": False,
     "first": 0,
@@ -220,8 +221,9 @@ SAID = {
         SAID | {"lost": "-1"},
         SAID | {"lost": "x"},
         {},
-        {"lost": "1", "era": (), "more": "0"},
-        SAID | {"era": (4,)},
+        {"lost": "1", "era": (0, ()), "more": "0"},
+        SAID | {"era": (1, (4,))},
+        SAID | {"era": (1, ())},
         SAID | {"at": -2},
         SAID | {"begun": -1},
         SAID | {"first": 1},
