@@ -1,22 +1,20 @@
-"""Routes that follow the rates of links between sites, in virtual time: what it brings to measure and plan anew.
+"""Routes that follow the rates of links between sites, in virtual time: what a new plan brings.
 
     python -m benchmarks.geo_awareness [--draws N] [--quick] [--json]
 
-`netstorm9` (see geo_simulation), of which each direction is drawn anew every 180 s, ten times; nine ranks train
-with topology `fapt`, a second of computing a step, once with the routes of the first draw for ever and once
-with `update_seconds` 5. A step's routes are bound before it begins, so what counts is how many steps there are
-between two changes: MobileNet's (17 MB), some forty, and AlexNet's (228 MB), two or three. Medians over draws.
+`netstorm9` (see geo_simulation): each direction is drawn anew every 180 s, ten times. Nine ranks train with
+topology `fapt`, a second of computing a step, once with the routes of the first draw for ever and once with
+`update_seconds` 5. A step's routes are bound before it begins, so what counts is how many steps there are
+between two changes: of MobileNet (17 MB) some forty, of AlexNet (228 MB) two or three. Medians over draws.
 
     draws
     awareness_gain_mobilenet        seconds of a step without measuring over those with (paper 1.32)
     awareness_gain_alexnet          likewise; its plans are two steps old when they count
-    rate_error_median               of measured rates that ranks have told, over the true ones at that time, for
-                                    links that carried four pieces since the last figure
+    rate_error_median               of the rates that ranks have told, over the true ones at that time
     rate_error_p90                  near a change a figure is of both rates
-    change_noticed_seconds_p50, p90 from a change to the first figure of a link within a tenth of its new rate,
-                                    for links that carry anything
+    change_noticed_seconds_p50, p90 from a change to a link's first figure within a tenth of its new rate
     versions                        that were bound, of a run of MobileNet
-    versions_mixed_in_a_step        sums of which two ranks have bound different versions; any is a fault
+    versions_mixed_in_a_step        steps of which two ranks have bound different versions; any is a fault
     refused                         rates or routes that no rank of the job tells
     seconds
 """
@@ -36,7 +34,7 @@ from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.job import Job, make_job
 from mltswitch.training.virtual import VirtualJob
 
-DRAWS, QUICK_DRAWS = 12, 2
+DRAWS, QUICK_DRAWS = 5, 1
 CHANGES: Final = 10
 CHANGE_SECONDS: Final = 180.0
 ELEMENTS: Final = 57_000
@@ -74,15 +72,11 @@ class Run:
         networks = [netstorm9(100 * seed + number) for number in range(CHANGES + 1)]
         self._networks = [FabricNetwork(each).scaled(1 / SCALE[model]) for each in networks]
         # the job plans with rates as slow as its elements are few
-        slow = {"rate_bps": lambda link: max(1, round(link.rate_bps / SCALE[model]))}
-        first = networks[0].model_copy(
-            update={
-                "links": tuple(
-                    link.model_copy(update={name: of(link) for name, of in slow.items()})
-                    for link in networks[0].links
-                )
-            }
+        links = tuple(
+            link.model_copy(update={"rate_bps": round(link.rate_bps / SCALE[model])})
+            for link in networks[0].links
         )
+        first = networks[0].model_copy(update={"links": links})
         self.virtual = VirtualJob(job_of(first, update_seconds), self._networks[0])
         for number in range(1, CHANGES + 1):
             self.virtual.change(self._networks[number], number * CHANGE_SECONDS)

@@ -70,7 +70,7 @@ def train(job: Job, number: int, place: str, told: Connection, steps: int) -> No
         for step in range(first, steps):
             newcomer = node.newcomer(step)
             if newcomer is not None:
-                node.give_state(newcomer, total.copy().view(np.uint8))
+                node.give_state(newcomer, total.copy().view(np.uint8).copy)
             own, result = vectors[step % 2]
             own[:] = gradient(job, number, step)
             node.ready(step, range(len(job.pieces)), own, result)

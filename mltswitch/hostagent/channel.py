@@ -233,9 +233,12 @@ class Channel:
             self._agent.engine.check_wait()
             time.sleep(_RETRY_SECONDS)
 
-    def call_on_message(self, call: Callable[[str], object]) -> None:
+    def call_on_message(self, call: Callable[[str], object] | None) -> None:
         """Call it, at once and in the agent's thread, with the peer whose message can be received now."""
-        self._agent.engine.readers[self.name] = call
+        if call is None:
+            self._agent.engine.readers.pop(self.name, None)
+        else:
+            self._agent.engine.readers[self.name] = call
 
     def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
         """The peer's next one, where it has left since, too, unless it is connected anew.

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -23,6 +24,7 @@ from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint, parse_endpoint
 from mltswitch.hostagent.errors import AgentError, DeadlineExceededError, PeerBusyError, RanksMissingError
 from mltswitch.hostagent.streams import CANNOT_LISTEN
+from mltswitch.outputs import write_atomically
 
 MOST_ANSWER_BYTES: Final = 8 << 20
 LINE_SECONDS: Final = 5.0
@@ -80,8 +82,9 @@ class Group:
         self.absent: frozenset[int] = frozenset()
         """Ranks that one which returns does not find."""
         chosen = _of_rank(config or AgentConfig(), self.rank)
-        if returns:
-            chosen = self._as_before(chosen, rendezvous)
+        former = self._former(rendezvous) if returns else {}
+        if former and chosen.keys is None:  # the name by which the others know this rank
+            chosen = chosen.model_copy(update={"name": former[self.rank].name})
         try:
             self.agent: Final = _agent_of(chosen)
         except MltswitchError as error:
@@ -89,11 +92,11 @@ class Group:
                 rendezvous(self._entry(f"rank {self.rank}", "127.0.0.1:1", str(error)[:1000]))
             raise
         try:
-            entries = self._meet(rendezvous, returns=returns)
+            entries = [*former.values()] if former else self._meet(rendezvous)
             self.names: Final = tuple(entry.name for entry in entries)
             """By rank."""
-            if returns:
-                self._find(entries)
+            if former:
+                self._return(entries, _path(str(rendezvous)))
             else:
                 self._connect(entries)
         except BaseException:
@@ -114,11 +117,13 @@ class Group:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _meet(self, rendezvous: str | Callable[[str], list[str]], *, returns: bool) -> list[_Entry]:
+    def _own(self) -> str:
         at = self.agent.listening_at
         address = self.agent.config.addresses[0] if at.ip.is_unspecified else at.address
-        endpoint = str(Endpoint(address, at.port))
-        own = self._entry(self.agent.name, endpoint)
+        return self._entry(self.agent.name, str(Endpoint(address, at.port)))
+
+    def _meet(self, rendezvous: str | Callable[[str], list[str]]) -> list[_Entry]:
+        own = self._own()
         if callable(rendezvous):
             texts = rendezvous(own)
         elif rendezvous == "env://":
@@ -128,7 +133,7 @@ class Group:
             work = self._ask(host, port, own) if self.rank else self._serve(host, port, own)
             texts = self.agent.engine.run(work, self._left() + 2 * LINE_SECONDS)
         elif rendezvous.startswith(FILE):
-            texts = self._by_file(_path(rendezvous), own, returns=returns)
+            texts = self._by_file(_path(rendezvous), own)
         else:
             expected = "env://, file:///PATH or a function"
             raise UserInputError(f"{rendezvous!r:.60}", where="rendezvous", expected=expected)
@@ -152,35 +157,42 @@ class Group:
             ranks = [entry.rank for entry in entries if entry.name in here]
             raise self._missing(ranks, f" ({error})") from None
 
-    def _as_before(self, config: AgentConfig, rendezvous: str | Callable[[str], list[str]]) -> AgentConfig:
-        """With the name by which the others know this rank."""
+    def _former(self, rendezvous: str | Callable[[str], list[str]]) -> dict[int, _Entry]:
+        """All ranks, as the file of their start has them, or of the last one that returned."""
         if callable(rendezvous) or not rendezvous.startswith(FILE):
             raise UserInputError("keeps no ranks", where="rendezvous", expected="file:///PATH of the others")
         former = {entry.rank: entry for entry in map(self._agreeing, _lines(_path(rendezvous)))}
-        if len(former) < self.world:
+        if sorted(former) != [*range(self.world)]:
             problem, hint = f"has {len(former)} of {self.world} ranks", "it is the file of all ranks' start"
             raise UserInputError(problem, where=str(_path(rendezvous)), hint=hint)
-        if config.keys is None:
-            return config.model_copy(update={"name": former[self.rank].name})
-        return config
+        return {rank: former[rank] for rank in range(self.world)}
 
-    def _find(self, entries: list[_Entry]) -> None:
-        """Calls all; some may still hold this rank's former connection, until they notice its silence."""
-        open_entries = [entry for entry in entries if entry.rank != self.rank]
-        others = len(open_entries)
-        while open_entries:
-            entry = open_entries.pop(0)
+    def _return(self, entries: list[_Entry], path: Path) -> None:
+        """Finds the others, and then says in the file where it is; who returns meanwhile is found, too."""
+        self._find(entry for entry in entries if entry.rank != self.rank)
+        if not self.agent.peers:
+            raise self._missing([self.rank], ": nobody is there who could take this one in")
+        with _usable(path), Path(f"{path}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            others = [entry for entry in map(_entry, _lines(path)) if entry.rank != self.rank]
+            lines = [*(entry.model_dump_json() for entry in others), self._own()]
+            write_atomically(path, "".join(f"{line}\n" for line in lines))
+        self._find(entry for entry in others if entry not in entries)
+        here = {entry.rank for entry in entries if entry.name in self.agent.peers}
+        self.absent = frozenset(range(self.world)) - here - {self.rank}
+
+    def _find(self, entries: Iterable[_Entry]) -> None:
+        """Calls them; some may still hold this rank's former connection, until they notice its silence."""
+        waiting = deque(entries)
+        while waiting:
+            entry = waiting.popleft()
             try:
                 self.agent.connect(entry.name, entry.endpoint, timeout_seconds=FIND_SECONDS)
             except PeerBusyError:
                 if self._left():
-                    open_entries.append(entry)
+                    waiting.append(entry)
             except AgentError:
                 pass  # it is gone, too
-        here = {entry.rank for entry in entries if entry.name in self.agent.peers}
-        self.absent = frozenset(range(self.world)) - here - {self.rank}
-        if len(self.absent) == others:
-            raise self._missing([self.rank], ": nobody is there who could take this one in")
 
     def _entry(self, name: str, endpoint: str, problem: str = "") -> str:
         own = _Entry(rank=self.rank, world=self.world, name=name, endpoint=endpoint, problem=problem)
@@ -198,27 +210,23 @@ class Group:
             )
         return entry
 
-    def _by_file(self, path: Path, own: str, *, returns: bool) -> list[str]:
+    def _by_file(self, path: Path, own: str) -> list[str]:
         """A line for each rank."""
         while True:
             with _usable(path):
-                lines = self._entered(path, own, returns=returns)
+                lines = self._entered(path, own)
             if len(lines) >= self.world:
                 return lines
             if not self._left():
                 raise self._missing(_entry(line).rank for line in lines)
             time.sleep(PAUSE_SECONDS)
 
-    def _entered(self, path: Path, own: str, *, returns: bool) -> list[str]:
+    def _entered(self, path: Path, own: str) -> list[str]:
         """The lines of all that are in the file, this rank's with them."""
         with path.open("a+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             lines = file.read().splitlines()
-            if returns and own not in lines:
-                lines = [own if _entry(line).rank == self.rank else line for line in lines]
-                file.truncate(0)
-                file.write("".join(f"{line}\n" for line in lines))
             if own not in lines:
                 if any(self._agreeing(line).rank == self.rank for line in lines):
                     raise UserInputError(f"rank {self.rank} has been there already", where=str(path))

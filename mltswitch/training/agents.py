@@ -8,9 +8,9 @@ with Group(rank, world, "env://", config=config) as group:
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from mltswitch.hostagent import (
     Agent,
     AgentConfig,
     AgentError,
+    DeadlineExceededError,
     Group,
     Transfer,
 )
@@ -47,7 +48,12 @@ PARAMETER_TENSOR: Final = JOB_TENSOR - 1
 STATE_TENSOR: Final = JOB_TENSOR - 2
 MOST_JOB_BYTES: Final = 256 << 20
 MOST_STATE_BYTES: Final = 1 << 40
-STATE_PAUSE_SECONDS: Final = 0.1
+PART_BYTES: Final = 1 << 30
+"""Of a tensor: it has 32 bits for its elements."""
+NO_STATE: Final = b"!"
+MOST_REASON_BYTES: Final = 300
+AGAIN: Final = "start this rank again"
+STATE_PAUSE_SECONDS: Final = 1.0
 
 
 def share_job(job: Job, group: Group, parameters: Elements | None = None) -> None:
@@ -59,30 +65,55 @@ def share_job(job: Job, group: Group, parameters: Elements | None = None) -> Non
     try:
         for server in range(job.world, job.nodes):
             peer = group.peer(server)
-            _send_all(group.agent, peer, text, JOB_TENSOR).wait(MEETING_SECONDS)
+            for transfer in _send_all(group.agent, peer, text, JOB_TENSOR, MEETING_SECONDS):
+                transfer.wait(MEETING_SECONDS)
             if parameters is not None:
-                _post(group.agent, peer, parameters, PARAMETER_TENSOR).wait(job.deadline_seconds)
+                seconds = job.deadline_seconds
+                _post(group.agent, peer, parameters, PARAMETER_TENSOR, seconds).wait(seconds)
     except AgentError as error:
         raise NodeLostError(str(error), where=job.node_name(server)) from None
 
 
-def _post(agent: Agent, peer: str, data: NDArray[Any], tensor: int) -> Transfer:
-    return agent.post_send(peer, data, tensor=tensor, traffic_class="gradient-0", importance="all")
+def _post(
+    agent: Agent, peer: str, data: NDArray[Any], tensor: int, seconds: float, *, number: int = 0
+) -> Transfer:
+    return agent.post_send(
+        peer,
+        data,
+        tensor=tensor,
+        round_number=number,
+        traffic_class="gradient-0",
+        importance="all",
+        deadline_seconds=seconds,
+    )
 
 
-def _send_all(agent: Agent, peer: str, data: NDArray[np.uint8], tensor: int) -> Transfer:
+def _send_all(
+    agent: Agent, peer: str, data: NDArray[np.uint8], tensor: int, seconds: float
+) -> list[Transfer]:
     """Bytes of which the peer does not know how many there are."""
     agent.send_message(peer, str(len(data)).encode(), MEETING_SECONDS)
-    return _post(agent, peer, data, tensor)
+    parts = enumerate(range(0, len(data), PART_BYTES))
+    return [
+        _post(agent, peer, data[first : first + PART_BYTES], tensor, seconds, number=number)
+        for number, first in parts
+    ]
 
 
-def _receive_all(agent: Agent, peer: str, tensor: int, most: int, seconds: float) -> NDArray[np.uint8]:
+def _receive_all(
+    agent: Agent, peer: str, size: bytes, tensor: int, most: int, seconds: float
+) -> NDArray[np.uint8]:
     """The other end; raises JobMismatchError for what no node of this version sends, AgentError."""
-    size = agent.receive_message(peer, seconds)
     if not size.isdigit() or int(size) > most:
         raise JobMismatchError("tells no job of this version", where=peer)
     data = np.empty(int(size), np.uint8)
-    agent.post_receive(peer, data, tensor=tensor, loss_bound=0.0).wait(seconds)
+    options: dict[str, Any] = {"loss_bound": 0.0, "deadline_seconds": seconds, "tensor": tensor}
+    parts = enumerate(range(0, len(data), PART_BYTES))
+    for transfer in [
+        agent.post_receive(peer, data[first : first + PART_BYTES], round_number=number, **options)
+        for number, first in parts
+    ]:
+        transfer.wait(seconds)
     return data
 
 
@@ -111,7 +142,8 @@ def serve(
     number = world + server
     with Group(number, world + servers, rendezvous, config=config, timeout_seconds=timeout_seconds) as group:
         peer = group.peer(0)
-        text = _receive_all(group.agent, peer, JOB_TENSOR, MOST_JOB_BYTES, timeout_seconds)
+        size = group.agent.receive_message(peer, timeout_seconds)
+        text = _receive_all(group.agent, peer, size, JOB_TENSOR, MOST_JOB_BYTES, timeout_seconds)
         try:
             job = TypeAdapter(Job).validate_json(text.tobytes())
         except (ValidationError, UserInputError):
@@ -174,7 +206,7 @@ class AgentNode(Driver[Node]):
         self._has_warned = False
         self._view: View | None = None
         """The last one that has been told."""
-        self._given: tuple[Transfer, NDArray[np.uint8]] | None = None
+        self._given: list[Transfer] = []
         self.report: GradientsLeftOut | None = None
         """The last one of what bounds left out, over all nodes."""
         node = Node(job, number, parameters, absent)
@@ -218,29 +250,35 @@ class AgentNode(Driver[Node]):
             rank, first = self.node.entering or (None, 0)
             return rank if first == step and self.node.giver == self.node.number else None
 
-    def give_state(self, rank: int, state: NDArray[np.uint8]) -> None:
-        """What a newcomer takes by `take_state`; it crosses while this one trains on."""
+    def give_state(self, rank: int, make: Callable[[], NDArray[np.uint8]]) -> None:
+        """What a newcomer takes by `take_state`; this one trains on meanwhile, whatever comes of it."""
+        name = self._names[rank]
         try:
-            self._given = _send_all(self._agent, self._names[rank], state, STATE_TENSOR), state
-        except AgentError as error:  # it is gone again, of which the node hears, too
-            _log.warning("%s has not got the state: %s", self.job.node_name(rank), error)
+            self._given = _send_all(self._agent, name, make(), STATE_TENSOR, self.job.deadline_seconds)
+        except Exception as error:  # noqa: BLE001  (the newcomer's matter alone)
+            _log.warning("%s gets no state: %s", self.job.node_name(rank), error)
+            with suppress(AgentError):
+                self._agent.send_message(name, NO_STATE + str(error).encode()[:MOST_REASON_BYTES], 1.0)
 
     def take_state(self) -> NDArray[np.uint8]:
-        """Of this rank, which returns: what another one has given. Raises NodeLostError, and what has ended
-        the job."""
-        until = time.monotonic() + self.job.deadline_seconds / 2
-        while True:
+        """Of this rank, which returns: what another one has given, when it comes to the step that is the
+        first one of this. Raises NodeLostError where it is gone, or cannot, and what has ended the job."""
+        giver = self.node.giver
+        while giver is not None and giver == self.node.giver and not self.node.has_left(giver):
             self._check()
-            giver = self.node.giver
-            left = max(0.0, until - time.monotonic())
-            if giver is None:
-                raise NodeLostError("nobody is left who could give this rank its state")
+            name, seconds = self._names[giver], self.job.deadline_seconds
             try:
-                return _receive_all(self._agent, self._names[giver], STATE_TENSOR, MOST_STATE_BYTES, left)
-            except AgentError as error:  # another one gives, once all have agreed that this one is gone
-                if not left:
-                    raise NodeLostError(str(error), where=self.job.node_name(giver)) from None
-                time.sleep(STATE_PAUSE_SECONDS)
+                size = self._agent.receive_message(name, STATE_PAUSE_SECONDS)
+                if size.startswith(NO_STATE):
+                    raise NodeLostError(size[1:].decode(errors="replace"), where=self.job.node_name(giver))
+                return _receive_all(self._agent, name, size, STATE_TENSOR, MOST_STATE_BYTES, seconds)
+            except DeadlineExceededError:
+                continue
+            except AgentError as error:
+                problem = f"was to give this rank its state, and {error.what}"
+                raise NodeLostError(problem, where=self.job.node_name(giver), hint=AGAIN) from None
+        self._check()
+        raise NodeLostError("nobody is left who gives this rank its state", hint=AGAIN)
 
     def serve(self) -> None:
         """A server's life: until the ranks say goodbye. Raises TrainingError where they end otherwise."""

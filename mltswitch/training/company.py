@@ -105,6 +105,11 @@ class Company(Participant):
         return self.has_met_all and self.first_step is not None
 
     @property
+    def is_returning(self) -> bool:
+        """See Participant."""
+        return self.first_step is None
+
+    @property
     def giver(self) -> int | None:
         """Of what ranks hold alike, to the last one that was taken in; None: there is none."""
         if self.entering is None:
@@ -184,8 +189,7 @@ class Company(Participant):
         views = self._views
         if not is_news or views is None:
             return
-        self.gone.clear()
-        self.gone.update(views.gone)
+        self.gone = {*views.gone}  # at once: others read it
         self._callers = {peer: absent for peer, absent in self._callers.items() if peer in self.gone}
         if views.state is not State.OUTSIDE:
             self._withdrawals += self._sums.freeze()
@@ -203,7 +207,10 @@ class Company(Participant):
 
     def _take_in(self, now_ns: int) -> None:
         """One that is there again, once the last one has entered."""
-        if self._views is None or self.is_stopping or self.error is not None or not self._sums.has_entered:
+        is_ending = self._is_leaving or bool(self._left - self.gone)
+        if self._views is None or self.is_stopping or self.error is not None or is_ending:
+            return
+        if not self._sums.has_entered:
             return
         for peer, absent in sorted(self._callers.items(), key=lambda entry: entry[0]):
             if absent is not None and self._views.take_in(peer, absent, now_ns):

@@ -96,10 +96,13 @@ class Driver(Generic[N]):
         self._unexplained: deque[tuple[int, int, _Call]] = deque()
         """(time in ns, node, what ends the job unless somebody says goodbye with the cause until then)."""
         others = [name for at, name in enumerate(names) if name != agent.name and at not in node.gone]
-        try:
-            self._carrier.channel.wait_for_peers(others, timeout_seconds)
-        except AgentError as error:
-            raise NodeLostError(str(error)) from None
+        for name in others:
+            try:
+                self._carrier.channel.wait_for_peers([name], timeout_seconds)
+            except AgentError as error:
+                if not node.is_returning:
+                    raise NodeLostError(str(error)) from None
+                node.lost(names.index(name), error.what, time.monotonic_ns())
         agent.observe(self, PeerLost)
         self._carrier.channel.call_on_message(self._inbox.entries.put)
         for name in self._names:  # who has said something before
@@ -151,6 +154,7 @@ class Driver(Generic[N]):
                     self._changed.wait(MEETING_TURN_SECONDS)
         self._is_closing = True
         self._agent.stop_observing(self)
+        self._carrier.channel.call_on_message(None)
         self._inbox.entries.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(MEETING_SECONDS)

@@ -277,12 +277,7 @@ class Node(Company):
             self._say_how_far(is_question=True)
         # who looks late gives the others time to answer all the same
         if now_ns > deadline_ns and now_ns - self._asked[1] > asking_ns / 2:
-            seen, self._seen = self._seen, sum(self._given_by.values())
-            if self._is_question(oldest[0]) and self._seen > seen:
-                self._sums.begun[oldest[0]] = now_ns
-                self._asked = None
-            else:
-                self.fail(self._late(oldest[0]))
+            self._end_late(oldest[0], now_ns)
 
     def wants_arrivals(self, now_ns: int) -> bool:
         """See Participant; where routes may change."""
@@ -455,6 +450,7 @@ class Node(Company):
         self._given_by.pop(rank, None)
         if self.first_step is not None:
             return
+        self.has_met_all = True  # all that are left have said how far they are
         pieces = len(self.job.pieces)
         ballots = -(-step // self._check_every) if self._check_every else 0
         self._sums.enter(view, [step] * pieces + [ballots])
@@ -487,6 +483,19 @@ class Node(Company):
         if step is None:  # a rank has not come to it; a server knows its number, which is less or the same
             step = total.number if self.member is None else self._given // len(self.job.pieces)
         return step
+
+    def _end_late(self, late: Sum, now_ns: int) -> None:
+        """The deadline of a sum is over: so is the job, but for what others train on for, or a newcomer."""
+        seen, self._seen = self._seen, sum(self._given_by.values())
+        if self._is_question(late) and self._seen > seen:
+            self._sums.begun[late] = now_ns
+            self._asked = None
+        elif self.entering is not None and not self._sums.has_entered:
+            rank = self.entering[0]
+            self.reasons[rank] = f"it has given nothing within {self.job.deadline_seconds:g} s"
+            self._lose(frozenset({rank}), now_ns)
+        else:
+            self.fail(self._late(late))
 
     def _late(self, total: Sum) -> TrainingError:
         step = self._step_of(total)

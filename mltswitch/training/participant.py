@@ -49,7 +49,7 @@ class Participant(ABC):
         self._met, self._left = set[int](), set[int]()
         """Nodes that have said so, and those that need no more of this job; what then becomes of these is no
         fault."""
-        self.gone: Final[set[int]] = set()
+        self.gone: set[int] = set()
         """Nodes without which the job goes on."""
         self._withdrawals: list[Key] = []
 
@@ -131,6 +131,15 @@ class Participant(ABC):
         """To be told to every other node."""
         words, self._words = self._words, []
         return words
+
+    def has_left(self, node: int) -> bool:
+        """Whether another one has said that it needs nothing more."""
+        return node in self._left
+
+    @property
+    def is_returning(self) -> bool:
+        """Whether this node comes back, and the others have not taken it in yet."""
+        return False
 
     @property
     def is_in(self) -> bool:

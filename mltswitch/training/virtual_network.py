@@ -53,6 +53,8 @@ class _Flow:
     is_withdrawn: bool = False
     size_bytes: int = 0
     began_ns: int = 0
+    ended_ns: int = 0
+    """Its last bit has left; it arrives when the way's delay is over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -229,6 +231,7 @@ class VirtualNetwork:
             until_bits = pair.carried_bits * (1 + ROUNDING) + ROUNDING
             while pair.flows and pair.flows[0][0] <= until_bits:
                 flow = heapq.heappop(pair.flows)[2]
+                flow.ended_ns = round(self._timeline.now_seconds * NANOSECONDS)
                 delay_seconds = self._wires.delay_seconds(flow.source, flow.target)
                 self._timeline.after(delay_seconds, partial(self._deliver, flow))
             if not pair.flows:
@@ -244,9 +247,7 @@ class VirtualNetwork:
         np.copyto(flow.receive.data, flow.send.data)
         for first, end in flow.missing:
             flow.receive.data[first:end] = 0
-        now_ns = round(self._timeline.now_seconds * NANOSECONDS)
-        delay_ns = round(self._wires.delay_seconds(flow.source, flow.target) * NANOSECONDS)
-        arrival = flow.size_bytes, flow.began_ns, now_ns - delay_ns
+        arrival = flow.size_bytes, flow.began_ns, flow.ended_ns
         for number, crossing in (
             (flow.target, Crossing(flow.receive.key, flow.missing, arrival=arrival)),
             (flow.source, Crossing(flow.send.key)),
@@ -290,16 +291,20 @@ class VirtualNetwork:
         """What has come so far of the pieces that are on their way to a node; delays are left out."""
         self._move()
         now_ns = round(self._timeline.now_seconds * NANOSECONDS)
+        left_bytes = {
+            flow: (until_bits - pair.carried_bits) / BITS_PER_BYTE
+            for (_, target, _), pair in self._pairs.items()
+            for until_bits, _, flow in (pair.flows if target == node else ())
+        }
         return [
             Arrival(
-                source,
-                round(flow.size_bytes - (until - pair.carried_bits) / BITS_PER_BYTE),
+                flow.source,
+                max(0, round(flow.size_bytes - left_bytes.get(flow, 0.0))),
                 flow.began_ns,
-                now_ns,
+                flow.ended_ns or now_ns,
             )
-            for (source, target, _), pair in self._pairs.items()
-            if target == node
-            for until, _, flow in pair.flows
+            for flow in self._flows.values()
+            if flow.target == node
         ]
 
     def rewire(self, wires: Wires) -> None:

@@ -155,8 +155,52 @@ def test_one_of_another_job_is_not_taken_in() -> None:
     assert report.views[0][-1][1].gone == {3}
 
 
+def test_a_newcomer_that_gives_nothing_is_lost_and_the_others_train_on() -> None:
+    job = job_of()
+    virtual = VirtualJob(job, NETWORK)
+    virtual.kill(3, 0.3)
+    virtual.restart(3, 0.45)
+    report = virtual.run(
+        20,
+        lambda rank, step: gradient(job, rank, step),
+        lambda rank, step: math.inf if (rank, virtual.nodes[3].first_step) == (3, step) else 0.05,
+    )
+    assert {*report.errors} == {3}
+    assert "the others have lost it" in str(report.errors[3])
+    assert "it has given nothing within 30 s" in virtual.nodes[0].reasons[3]
+    assert report.views[0][-1][1].gone == {3}
+
+
+def test_nobody_is_taken_in_when_one_has_left() -> None:
+    job = job_of()
+    virtual = VirtualJob(job, NETWORK)
+    virtual.kill(3, 0.3)
+    virtual.nodes[0].leave()
+    virtual.restart(3, 0.45)
+    report = virtual.run(20, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.05)
+    assert not report.errors
+    assert virtual.nodes[3].first_step is None
+
+
+def test_a_rank_comes_back_many_times() -> None:
+    """Words say only the last eras, and each of them is another one."""
+    job = job_of()
+    virtual = VirtualJob(job, NETWORK)
+    for number in range(20):
+        virtual.kill(3, 0.3 + 1.5 * number)
+        virtual.restart(3, 0.6 + 1.5 * number)
+    steps = 300
+    report = virtual.run(steps, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.1)
+    assert not report.errors
+    assert report.views[0][-1][1].epoch == 40
+    for step in range(steps):
+        results = [report.results[rank, step] for rank in (0, 1, 2, 4)]
+        assert all(result.tobytes() == results[0].tobytes() for result in results)
+    assert report.results[3, steps - 1].tobytes() == report.results[0, steps - 1].tobytes()
+
+
 def test_who_takes_in_nobody_says_so() -> None:
-    with pytest.raises(UserInputError, match="bsp takes in nobody"):
+    with pytest.raises(UserInputError, match="bsp over tree takes in nobody"):
         Node(job_of(continues=False), 0, absent=frozenset())
 
 

@@ -28,7 +28,7 @@ from mltswitch.training.driver import MEETING_SECONDS
 from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
 from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, REPORT_EVERY, Divisor, Job
 from mltswitch.training.pytorch.layout import Place, checksum, places_of
-from mltswitch.training.pytorch.returning import bytes_of, come_back, keep_job, load_bytes
+from mltswitch.training.pytorch.returning import bytes_of, come_back, held_of, keep_job, load_bytes
 from mltswitch.training.pytorch.start import (
     Setup,
     agree,
@@ -80,6 +80,8 @@ class Rank:
         returns: the rank that this process is again: it was started again, and is in no process group with
             the others, which go on without it. `optimizer` is that of the model; the job is that of the
             others, and `first_step` is where it goes on. They meet by a file `rendezvous`, from the start.
+        carries: what else ranks hold alike, by names, with `state_dict` and `load_state_dict`: a scaler, a
+            schedule; a rank that returns gets it with model and optimizer.
         check_every: steps after which ranks compare checksums of their parameters, where all must hold the
             same; the job ends where they differ. 0: never.
 
@@ -116,6 +118,7 @@ class Rank:
         example: Any = None,
         check_every: int = CHECK_EVERY,
         returns: int | None = None,
+        carries: Mapping[str, Any] | None = None,
     ) -> None:
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if ddp is not None and process_group is None and ddp.process_group != dist.group.WORLD:
@@ -148,7 +151,7 @@ class Rank:
             "check_every": check_every,
         }
         config = config or os.environ.get(CONFIG_VARIABLE) or None
-        self._optimizer = optimizer
+        self._held: Final = held_of(self._module, optimizer, carries)
         self._process_group: Final = process_group
         names = [f"rank {number}" for number in ranks or range(world)]
         call = partial(self._prepare, model, example=example, optimizer=optimizer, config=config)
@@ -158,7 +161,7 @@ class Rank:
             job = replace(own.job, samples=said)
         else:
             rank = returns
-            own, job = come_back(rendezvous, options, partial(call, rank=rank))
+            own, job = come_back(rendezvous, options, partial(call, rank=rank), self._held)
         self.job: Final[Job] = job
         self._setup: Final = own
         self._weight: Final = self.job.weight(rank)
@@ -178,7 +181,7 @@ class Rank:
         self._group = group_of(self.job, rank, meeting, own.config, timeout_seconds, returns=is_back)
         try:
             if rank == 0 and not is_back:
-                keep_job(self.job, rendezvous)
+                keep_job(self.job, rendezvous, own.named, self._held)
             self._open(rank, timeout_seconds, is_back=is_back)
             self._started(model)
         except BaseException:
@@ -203,7 +206,7 @@ class Rank:
             absent=self._group.absent if is_back else None,
         )
         if is_back:
-            load_bytes(self._node.take_state(), self._module, self._optimizer)
+            load_bytes(self._node.take_state(), self._held)
             self._step = self.first_step - 1
 
     def take_losses(self) -> list[Loss]:
@@ -307,7 +310,7 @@ class Rank:
             self._have_results = set()
         newcomer = self._node.newcomer(self._step)
         if newcomer is not None:
-            self._node.give_state(newcomer, bytes_of(self._module, self._optimizer))
+            self._node.give_state(newcomer, lambda: bytes_of(self._held))
 
     def _give(self, place: Place, gradient: torch.Tensor | float) -> list[int]:
         """Copy an own gradient, or the same number everywhere, to this step's vector.

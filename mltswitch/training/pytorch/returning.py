@@ -14,6 +14,7 @@ with MltState(ddp, continues=True, optimizer=optimizer, rendezvous=meeting, retu
 """
 
 import io
+import pickle
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -22,14 +23,14 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.group import FILE, was_there
 from mltswitch.outputs import write_atomically
 from mltswitch.training.errors import JobMismatchError
 from mltswitch.training.job import Job
-from mltswitch.training.pytorch.start import Setup
+from mltswitch.training.pytorch.start import Setup, described
 
 Rendezvous = str | Callable[[str], list[str]] | None
 
@@ -42,14 +43,41 @@ def returning(rendezvous: str, rank: int) -> int | None:
     return rank if was_there(rendezvous, rank) and _job_file(rendezvous).exists() else None
 
 
-def keep_job(job: Job, rendezvous: Rendezvous) -> None:
+class _Kept(BaseModel):
+    """The file beside that by which all have met."""
+
+    job: Job
+    model: tuple[str, ...]
+    """A line for each parameter."""
+    held: tuple[str, ...]
+    """Names of what ranks hold alike, and give to one that returns."""
+
+
+def held_of(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, others: Mapping[str, Any] | None
+) -> Mapping[str, Any]:
+    """What ranks hold alike, by names. Raises UserInputError for what has no state to give."""
+    for name, each in (others or {}).items():
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            problem = f"is a {type(each).__name__}, without state_dict and load_state_dict"
+            raise UserInputError(problem, where=f"carries.{name}")
+    return {"model": module, **({} if optimizer is None else {"optimizer": optimizer}), **(others or {})}
+
+
+def keep_job(
+    job: Job, rendezvous: Rendezvous, named: Mapping[str, torch.nn.Parameter], held: Mapping[str, Any]
+) -> None:
     """For ranks that come back, beside the file by which all have met. Raises UserInputError."""
     if job.continues and isinstance(rendezvous, str) and rendezvous.startswith(FILE):
-        write_atomically(_job_file(rendezvous), TypeAdapter(Job).dump_json(job).decode())
+        kept = _Kept(job=job, model=tuple(described(named)), held=tuple(held))
+        write_atomically(_job_file(rendezvous), kept.model_dump_json())
 
 
 def come_back(
-    rendezvous: Rendezvous, options: Mapping[str, Any], prepare: Callable[..., Setup]
+    rendezvous: Rendezvous,
+    options: Mapping[str, Any],
+    prepare: Callable[..., Setup],
+    held: Mapping[str, Any],
 ) -> tuple[Setup, Job]:
     """What this rank makes of its model, and the job of the others, which its own is to fit.
 
@@ -57,25 +85,27 @@ def come_back(
         rendezvous: that of all ranks.
         options: as `make_job` has them.
         prepare: with options, what this rank can find by itself.
+        held: what it takes from another rank.
 
     Raises UserInputError.
     """
-    job = _kept_job(rendezvous)
-    setup = prepare(options={**options, "world": job.world, "ranks": job.ranks})
-    pairs = enumerate(zip_longest(setup.job.layers, job.layers))
-    other = next((at for at, (own, theirs) in pairs if own != theirs), None)
-    if other is not None:
-        problem = f"differs from that of the other ranks in layer {other} of {len(job.layers)}"
-        raise UserInputError(problem, where="model", expected="the same")
-    return setup, job
+    kept = _kept(rendezvous)
+    setup = prepare(options={**options, "world": kept.job.world, "ranks": kept.job.ranks})
+    for own, theirs in zip_longest(described(setup.named), kept.model, fillvalue="none"):
+        if own != theirs:
+            raise UserInputError(f"has {own}", where="model", expected=f"{theirs}, as the other ranks have")
+    if {*held} != {*kept.held}:
+        problem = f"the other ranks hold {', '.join(kept.held)}, this one {', '.join(held)}"
+        raise UserInputError(problem, where="optimizer, carries", expected="the same on all ranks")
+    return setup, kept.job
 
 
-def _kept_job(rendezvous: Rendezvous) -> Job:
+def _kept(rendezvous: Rendezvous) -> _Kept:
     if not isinstance(rendezvous, str) or not rendezvous.startswith(FILE):
         raise UserInputError("keeps no job", where="rendezvous", expected="file:///PATH, on all ranks")
     path = _job_file(rendezvous)
     try:
-        return TypeAdapter(Job).validate_json(path.read_bytes())
+        return _Kept.model_validate_json(path.read_bytes())
     except OSError as error:
         problem = f"cannot be read: {error.strerror}"
         hint = "all ranks start with `continues` and this rendezvous"
@@ -84,34 +114,24 @@ def _kept_job(rendezvous: Rendezvous) -> Job:
         raise UserInputError("is no job of this version", where=str(path)) from None
 
 
-def bytes_of(module: torch.nn.Module, optimizer: torch.optim.Optimizer | None) -> NDArray[np.uint8]:
+def bytes_of(held: Mapping[str, Any]) -> NDArray[np.uint8]:
     """What ranks hold alike when a step begins."""
     file = io.BytesIO()
-    states: dict[str, Any] = {"model": module.state_dict()}
-    if optimizer is not None:
-        states["optimizer"] = optimizer.state_dict()
-    torch.save(states, file)
+    torch.save({name: each.state_dict() for name, each in held.items()}, file)
     return np.frombuffer(file.getbuffer(), np.uint8)
 
 
-def load_bytes(
-    data: NDArray[np.uint8], module: torch.nn.Module, optimizer: torch.optim.Optimizer | None
-) -> None:
-    """The other end. Raises UserInputError where one has an optimizer and the other has none,
-    JobMismatchError for what is no such state."""
+def load_bytes(data: NDArray[np.uint8], held: Mapping[str, Any]) -> None:
+    """The other end. Raises JobMismatchError for what is no such state."""
     try:
         states = torch.load(io.BytesIO(data.tobytes()), map_location="cpu", weights_only=True)
-        has_state = "optimizer" in states
-        if has_state is (optimizer is None):
-            who = "the others have one, and this rank" if has_state else "this rank has one, and another"
-            raise UserInputError(f"is missing: {who} gives none", where="optimizer")
-        module.load_state_dict(states["model"])
-        if optimizer is not None:
-            optimizer.load_state_dict(states["optimizer"])
-    except (RuntimeError, ValueError, KeyError, TypeError, EOFError) as error:
+        for name, each in held.items():
+            each.load_state_dict(states[name])
+    except (RuntimeError, ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
         problem = f"does not fit: {str(error).splitlines()[0]:.150}"
-        raise JobMismatchError(problem, where="the state that another rank has given") from None
+        hint = "states are tensors and plain numbers"
+        raise JobMismatchError(problem, where="the state of another rank", hint=hint) from None
 
 
 def _job_file(rendezvous: str) -> Path:
-    return Path(rendezvous.removeprefix("file://") + ".job")
+    return Path(rendezvous.removeprefix("file://") + ".mltswitch")

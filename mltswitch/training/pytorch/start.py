@@ -242,10 +242,7 @@ def agree(
     problem: Exception | None = None
     try:
         own = setup()
-        lines = [
-            f"{name!r} {tuple(each.shape)} {each.dtype} {torch.empty_like(each, device='meta').stride()}"
-            for name, each in own.named.items()
-        ]
+        lines = described(own.named)
     except Exception as error:  # noqa: BLE001  (whatever it is, the others must not wait for this rank)
         problem = error
     digest = hashlib.sha256("\n".join(lines).encode(errors="replace")).hexdigest()
@@ -272,6 +269,14 @@ def agree(
             f"told by {len(said)} of {len(ranks)} ranks", where="samples", expected="all or none"
         )
     return own, tuple(said)
+
+
+def described(named: Mapping[str, torch.nn.Parameter]) -> list[str]:
+    """A line for each parameter, alike on all ranks."""
+    return [
+        f"{name!r} {tuple(each.shape)} {each.dtype} {torch.empty_like(each, device='meta').stride()}"
+        for name, each in named.items()
+    ]
 
 
 def group_of(

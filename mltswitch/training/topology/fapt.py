@@ -4,7 +4,7 @@ The settings have the network, and a policy that makes trees of it; `tree` does 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -90,6 +90,12 @@ class Fapt(Tree):
                 if (source, target) not in self.rates_bps:
                     problem = f"rank {source} sends to rank {target}, and no link goes there"
                     raise UserInputError(problem, where="topology.fapt.routes")
+
+    def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Self:
+        """See Tree."""
+        found = super().without(job, gone, is_star=is_star)
+        found.__dict__["_settings"] = TreeSettings()  # its trees are no longer those of settings
+        return found
 
     # As `Changing`
 

@@ -1,0 +1,264 @@
+"""Routes that change: all ranks bind the same ones for the same step, whatever is offered, lost, or dies."""
+
+import math
+import multiprocessing
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.geo_simulation import mesh9, netstorm9
+from mltswitch.errors import UserInputError
+from mltswitch.hostagent import Group
+from mltswitch.overlay.document import Overlay
+from mltswitch.training.agents import AgentNode
+from mltswitch.training.axes import axes_of
+from mltswitch.training.changes import Changes
+from mltswitch.training.fabric import FabricNetwork
+from mltswitch.training.job import Job, make_job
+from mltswitch.training.links import Arrival
+from mltswitch.training.virtual import Report, VirtualJob
+
+SECOND = 1_000_000_000
+SLOW = 1e-3
+RANKS = 9
+STEPS = 30
+
+
+def plain(overlay: Overlay, share: float = SLOW) -> dict[str, Any]:
+    found = overlay.model_dump(mode="json", by_alias=True, exclude_none=True)
+    for link in found["links"]:
+        link["rate"] = round(link["rate"] * share)
+    return found
+
+
+def job_of(overlay: Overlay, **settings: Any) -> Job:
+    options: dict[str, Any] = {"overlay": plain(overlay), "probe_bytes": 2_000, **settings}
+    return make_job(
+        [(f"layer-{number}", 3_000) for number in range(4)],
+        world=RANKS,
+        topology="fapt",
+        topology_settings=options,
+        piece_bytes=4_000,
+        deadline_seconds=600.0,
+        continues=True,
+    )
+
+
+def gradient(job: Job, rank: int, step: int) -> Any:
+    return np.full(job.elements, 2.0**rank * (step + 1), np.float32)
+
+
+def train(job: Job, seeds: Iterator[int], steps: int, befall: Any = None) -> tuple[VirtualJob, Report]:
+    virtual = VirtualJob(job, FabricNetwork(netstorm9(next(seeds)), SLOW))
+    for number, seed in enumerate(seeds, 1):
+        virtual.change(FabricNetwork(netstorm9(seed), SLOW), 30.0 * number)
+    if befall is not None:
+        befall(virtual)
+    return virtual, virtual.run(steps, lambda rank, step: gradient(job, rank, step), lambda *_: 0.5)
+
+
+@pytest.mark.parametrize("policy", ["fapt", "packed", "mst"])
+def test_sums_are_right_and_all_ranks_bind_the_same_routes(policy: str) -> None:
+    # packed needs a fifth of a second for a plan
+    update_seconds = 30.0 if policy == "packed" else 5.0
+    job = job_of(netstorm9(0), policy=policy, update_threshold=0.05, update_seconds=update_seconds)
+    bound: dict[int, set[int]] = {}
+    virtual = VirtualJob(job, FabricNetwork(netstorm9(0), SLOW))
+    virtual.arrived = lambda rank, step, _: bound.setdefault(step, set()).add(
+        virtual.nodes[rank].version_of(step)
+    )
+    for number in range(1, 6):
+        virtual.change(FabricNetwork(netstorm9(number), SLOW), 30.0 * number)
+    steps = 60
+    report = virtual.run(steps, lambda rank, step: gradient(job, rank, step), lambda *_: 0.5)
+    assert not report.errors
+    assert all(len(found) == 1 for found in bound.values())
+    assert len({*map(frozenset, bound.values())}) > 2, "routes have changed"
+    assert {node.changes.refused for node in virtual.nodes if node.changes is not None} == {0}
+    for (_, step), result in report.results.items():
+        if step < steps:
+            assert (result == (2.0**RANKS - 1) * (step + 1) / RANKS).all()
+
+
+def test_without_updates_routes_stay_and_no_ballot_is_exchanged() -> None:
+    virtual, report = train(job_of(netstorm9(0), update_seconds=0), iter(range(3)), 5)
+    assert not report.errors
+    assert all(node.changes is None and not node.ballots(1) for node in virtual.nodes)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_routes_change_while_ranks_die(seed: int) -> None:
+    """Also the one that plans, and at any moment of an offer: results are means over those of one view."""
+    random = np.random.default_rng(seed)
+    dead = [int(rank) for rank in random.permutation(RANKS)[: 1 + seed % 3]]
+    if seed % 4 == 0:
+        dead[0] = 0
+    at_seconds = [5.0 + 60.0 * random.random() for _ in dead]
+
+    def befall(virtual: VirtualJob) -> None:
+        for rank, seconds in zip(dead, at_seconds, strict=True):
+            virtual.kill(rank, seconds)
+
+    job = job_of(netstorm9(seed), update_threshold=0.02, update_seconds=2.0)
+    virtual, report = train(job, iter(range(seed, seed + 4)), STEPS, befall)
+    left = [rank for rank in range(RANKS) if rank not in dead]
+    assert not report.errors
+    assert len({virtual.nodes[rank].changes.version for rank in left}) == 1  # type: ignore[union-attr]
+    means = {
+        step: {
+            sum(2.0**rank for rank in range(RANKS) if rank not in view.gone)
+            * (step + 1)
+            / (RANKS - len(view.gone))
+            for _, view in report.views[left[0]]
+        }
+        for step in range(STEPS)
+    }
+    for step in range(STEPS):
+        results = [report.results[rank, step] for rank in left]
+        assert all(result.tobytes() == results[0].tobytes() for result in results)
+        assert all(min(abs(figure - mean) for mean in means[step]) < 1e-3 * figure for figure in results[0])
+
+
+def test_what_others_tell_is_looked_at() -> None:
+    topology: Any = axes_of(job_of(netstorm9(0)))[1]
+    changes = Changes(job_of(netstorm9(0)), 3, topology)
+    ends = next(iter(topology.rates_bps))
+    fastest = max(topology.rates_bps.values())
+    for source, bps in [(ends[0], -1), (ends[0], 0), (ends[0], math.inf), (ends[0], 3 * fastest), (77, 5)]:
+        changes.hear(ends[1], {"rates": [(source, bps)]}, 0, is_first=False)
+    assert changes.refused == 5
+    assert not changes.measured
+    changes.hear(ends[1], {"rates": [(ends[0], fastest / 7)]}, 0, is_first=False)
+    assert changes.rates_bps(SECOND)[ends] == fastest / 7
+    assert changes.rates_bps(10_000 * SECOND)[ends] == topology.rates_bps[ends]
+
+
+@pytest.mark.parametrize(
+    "routes",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"servers":0,"trees":[[0,1.0,"- 8 0 0 0 0 0 0 0"]]}',
+        '{"servers":0,"trees":[[0,1.0,"-"]]}',
+    ],
+)
+def test_routes_that_are_none_are_held_by_nobody(routes: str) -> None:
+    job = job_of(netstorm9(0))
+    topology: Any = axes_of(job)[1]
+    changes = Changes(job, 3, topology)
+    changes.hear(0, {"offer": 9, "part": 0, "of": 1, "routes": routes}, 0, is_first=True)
+    assert (changes.refused, changes.held) == (1, 1)
+
+
+def test_only_the_first_rank_offers_and_only_what_is_newer_and_whole() -> None:
+    job = job_of(netstorm9(0))
+    topology: Any = axes_of(job)[1]
+    changes, text = Changes(job, 3, topology), topology.planned(topology.rates_bps)
+    word = {"offer": 9, "part": 0, "of": 1, "routes": text[:600]}
+    changes.hear(5, word, 0, is_first=False)
+    assert changes.held == 1
+    parts = [text[first : first + 600] for first in range(0, len(text), 600)]
+    for part in reversed(range(len(parts))):
+        assert changes.held == 1
+        changes.hear(0, {**word, "part": part, "of": len(parts), "routes": parts[part]}, 0, is_first=True)
+    assert changes.held == 9
+    assert not changes.counted([9, 9, 9, 9, 1, 9, 9, 9, 9]), "one does not hold it"
+    assert changes.counted([9, 9, 9, 9, 0, 9, 9, 9, 9]), "one is gone"
+    assert not changes.counted([9] * 9), "it is bound"
+    changes.hear(0, {**word, "offer": 9}, 0, is_first=True)
+    assert changes.refused == 1
+
+
+NO_WAY = "- 8 0 0 0 0 0 0 0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "options", "problem"),
+    [
+        ({"overlay": plain(mesh9(0)), "policy": "none"}, {}, "'none' is unknown"),
+        ({"overlay": plain(mesh9(0)), "update_seconds": -1}, {}, "update_seconds"),
+        ({}, {}, "overlay"),
+        ({"overlay": plain(mesh9(0))}, {"world": 4}, "has 9 ranks and 0 servers"),
+        ({"overlay": plain(mesh9(0))}, {"synchronization": "osp"}, "osp: routes change under bsp alone"),
+        (
+            {"overlay": plain(netstorm9(0)), "routes": {"trees": [(0, 1.0, "- 8 0 0 0 0 0 0 0")]}},
+            {},
+            "no link",
+        ),
+    ],
+)
+def test_settings_that_are_none(settings: dict[str, Any], options: dict[str, Any], problem: str) -> None:
+    given = {"world": 9, "topology": "fapt", "topology_settings": settings, **options}
+    with pytest.raises(UserInputError, match=problem):
+        axes_of(make_job([("a", 100)], **given))
+
+
+def real(job: Job, number: int, place: str, told: Connection) -> None:
+    """A rank over loopback, whose links are all as fast as another, whatever the overlay says."""
+    with Group(number, job.world, place) as group:
+        node = AgentNode(job, number, group.agent, group.names)
+        vectors = np.zeros((2, 2, job.elements), np.float32)
+        for step in range(40):
+            own, result = vectors[step % 2]
+            own[:] = number + step
+            node.ready(step, range(len(job.pieces)), own, result)
+            node.computed(step, 0.0, 0.0, own, result)
+            node.wait(step)
+            told.send((node.node.version_of(step), float(result.min()), float(result.max())))
+        node.close()
+
+
+@pytest.mark.parametrize("transport", ["mlt", "tcp"])
+def test_real_agents_measure_and_change_their_routes(tmp_path: Path, transport: str) -> None:
+    names = [f"site{number}" for number in range(4)]
+    links = [
+        {"source": one, "target": other, "rate": "400Gbps" if {one, other} != {*names[:2]} else "100Gbps"}
+        for one in names
+        for other in names
+        if one != other
+    ]
+    nodes = [{"name": name, "rank": rank} for rank, name in enumerate(names)]
+    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    settings = {"overlay": overlay, "update_seconds": 0.2, "probe_bytes": 100_000, "update_threshold": 0.0}
+    job = make_job(
+        [(f"layer-{number}", 100_000) for number in range(4)],
+        world=4,
+        topology="fapt",
+        topology_settings=settings,
+        transport=transport,
+        deadline_seconds=60.0,
+    )
+    context = multiprocessing.get_context("fork")
+    ends, ranks = [], []
+    for number in range(4):
+        end, told = context.Pipe(duplex=False)
+        ranks.append(
+            context.Process(target=real, args=(job, number, f"file://{tmp_path}/m", told), daemon=True)
+        )
+        ranks[-1].start()
+        told.close()
+        ends.append(end)
+    said = [[end.recv() for _ in range(40) if end.poll(60)] for end in ends]
+    for rank in ranks:
+        rank.join(20)
+        assert rank.exitcode == 0
+    assert said[0] == said[1] == said[2] == said[3]
+    assert [each[1:] for each in said[0]] == [(1.5 + step, 1.5 + step) for step in range(40)]
+    assert len({version for version, _, _ in said[0]}) > 1
+
+
+def test_what_is_open_is_measured() -> None:
+    job = job_of(netstorm9(0))
+    topology: Any = axes_of(job)[1]
+    changes = Changes(job, 1, topology)
+    source = next(source for source, target in topology.rates_bps if target == 1)
+    open_pieces = [Arrival(source, 1_000, 1 + number, SECOND) for number in range(4)]
+    [word] = changes.words(open_pieces, SECOND, is_first=False)
+    assert word == {"rates": [(source, 32_000)]}
+    assert not changes.is_due(SECOND)
+    assert changes.is_due(6 * SECOND)
