@@ -244,6 +244,18 @@ def test_who_holds_the_former_connection_is_asked_until_it_is_free(tmp_path: Pat
         first.close()
 
 
+def test_a_second_process_of_a_rank_changes_nothing(tmp_path: Path) -> None:
+    rendezvous = f"file://{tmp_path}/ranks"
+    with ThreadPoolExecutor(3) as pool:
+        groups = [future.result(PATIENCE) for future in start(pool, 2, [0, 1], rendezvous)]
+        before = (tmp_path / "ranks").read_text()
+        with pytest.raises(RanksMissingError):
+            Group(1, 2, rendezvous, config=TCP, returns=True, timeout_seconds=2.5)
+    assert (tmp_path / "ranks").read_text() == before
+    for group in groups:
+        group.close()
+
+
 def test_nobody_is_there_who_could_take_a_rank_in(tmp_path: Path) -> None:
     rendezvous = f"file://{tmp_path}/ranks"
     with pytest.raises(UserInputError, match="rendezvous: keeps no ranks"):

@@ -18,6 +18,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from itertools import zip_longest
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -128,7 +129,7 @@ def load_bytes(data: NDArray[np.uint8], held: Mapping[str, Any]) -> None:
         for name, each in held.items():
             each.load_state_dict(states[name])
     except (RuntimeError, ValueError, KeyError, TypeError, EOFError, pickle.UnpicklingError) as error:
-        problem = f"does not fit: {str(error).splitlines()[0]:.150}"
+        problem = f"does not fit: {shorten(str(error) or type(error).__name__, 150, placeholder=' …')}"
         hint = "states are tensors and plain numbers"
         raise JobMismatchError(problem, where="the state of another rank", hint=hint) from None
 
