@@ -395,6 +395,9 @@ class Sums:
         return self._version_of(Sum(0, number)).first
 
     def _version_of(self, total: Sum) -> _Version:
+        newest = self._versions[0]
+        if newest.first <= total.number:
+            return newest
         return next((each for each in self._versions if each.first <= total.number), self._versions[-1])
 
     def _heed_topology(self, topology: Topology, numbers: Sequence[int]) -> None:
