@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final
 
@@ -210,6 +211,9 @@ class AgentNode(Driver[Node]):
         self.report: GradientsLeftOut | None = None
         """The last one of what bounds left out, over all nodes."""
         node = Node(job, number, parameters, absent)
+        if node.changes is not None:
+            node.changes.executor = ThreadPoolExecutor(1, thread_name_prefix="routes")
+        self._problem = ""
         super().__init__(node, agent, names, failed=failed, timeout_seconds=timeout_seconds)
 
     def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements) -> None:
@@ -312,6 +316,10 @@ class AgentNode(Driver[Node]):
             _log.warning("%s, step %d: gradients with NaN or infinity are passed on", here, step)
         if self.node.view is not self._view:
             self._tell_view()
+        problem = self.node.changes.problem if self.node.changes is not None else ""
+        if problem != self._problem:
+            self._problem = problem
+            _log.warning("%s makes no new routes: %s", here, problem)
         self._losses += self.node.take_losses()
         for report in self.node.take_reports():
             self.report = report

@@ -63,11 +63,12 @@ class AgentCarrier:
         self._short: dict[Key, tuple[NDArray[np.uint16], Elements]] = {}
         """Receives that cross as bfloat16: what comes, and where it belongs."""
         kind = axes_of(job)[0]
+        topology = axes_of(job)[1]
+        self._is_measured = isinstance(topology, Changing) and topology.update_seconds > 0
+        """Whether somebody asks for what has come so far."""
         self._is_alone = kind.needs != Needs()
         """Whether ranks are at different steps, so that a lower number is no older sum."""
         self._varies = kind.votes
-        self._is_measured = isinstance(axes_of(job)[1], Changing)
-        """Whether somebody asks for what has come so far."""
         """Whether pieces of one round belong to different steps: they end each by itself, and have no age."""
 
     def post(self, posts: Sequence[Post]) -> None:

@@ -16,7 +16,8 @@ two versions. (NetStorm, section VI, lets ranks ask a coordinator: two may ask o
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Executor, Future
 from typing import Any, Final, Protocol, runtime_checkable
 
 from mltswitch.errors import MachineError, UserInputError
@@ -30,6 +31,12 @@ PART_CHARACTERS: Final = 600
 MOST_CHARACTERS: Final = 1 << 20
 FASTER: Final = 2.0
 """Than the fastest link is said to be: no link is."""
+RATES_A_WORD: Final = 30
+NOTHING_BPS: Final = 1.0
+LEAST_CHANGE: Final = 0.01
+"""Of a rate, for a new plan."""
+PATIENCE_BALLOTS: Final = 4
+"""For an offer: a rank has not got it, perhaps."""
 NOTHING_HELD: Final = 1
 """In a ballot; 0 is a rank that is not in it."""
 MOST_NUMBER: Final = 1 << 20
@@ -54,8 +61,8 @@ class Changing(Topology, Protocol):
     def planned(self, rates_bps: Mapping[Ends, float]) -> str:
         """Routes for other rates, as text. Raises MachineError, UserInputError."""
 
-    def seconds_a_bit(self, rates_bps: Mapping[Ends, float]) -> float:
-        """That the fullest link needs under such rates."""
+    def seconds_a_bit(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> float:
+        """That the fullest link needs under such rates, without these nodes."""
 
     def changed(self, text: str) -> "Changing":
         """The topology with these routes; raises UserInputError for what are none."""
@@ -86,41 +93,80 @@ class Changes:
         """Rates and routes that no rank of this job tells."""
         self.problem = ""
         """Why this rank cannot plan."""
-        self._due_ns = 0
+        self._due_ns = self._ballots = self._highest = 0
+        """Ballots since the last offer; and the highest number in the last one."""
+        self._planned_for: Mapping[Ends, float] = topology.rates_bps
+        self.executor: Executor | None = None
+        """That plans, while the node goes on; None: it plans at once."""
+        self._plan: Future[tuple[str, Changing | None]] | None = None
 
     def is_due(self, now_ns: int) -> bool:
         """Whether it is time to look at the rates."""
         return now_ns >= self._due_ns
 
-    def words(self, so_far: Iterable[Arrival], now_ns: int, *, is_first: bool) -> Iterator[dict[str, Any]]:
+    def words(
+        self, so_far: Iterable[Arrival], now_ns: int, *, is_first: bool, gone: Set[int] = frozenset()
+    ) -> Iterator[dict[str, Any]]:
         """What is to be told to all now: rates, by what is on its way; the first rank that is left plans."""
         self._due_ns = now_ns + round(self.topology.update_seconds * NANOSECONDS)
         rates = [(source, round(bps)) for source, bps in self.links.rates_bps(so_far).items()]
-        if rates:
-            self._note(self._number, rates, now_ns)
-            yield {"rates": rates}
+        self._note(self._number, rates, now_ns)
+        for first in range(0, len(rates), RATES_A_WORD):
+            yield {"rates": rates[first : first + RATES_A_WORD]}
         if is_first and self.measured:
-            yield from self._offer(now_ns)
+            yield from self._offer(now_ns, gone)
 
-    def _offer(self, now_ns: int) -> Iterator[dict[str, Any]]:
+    def _offer(self, now_ns: int, gone: Set[int]) -> Iterator[dict[str, Any]]:
         rates = self.rates_bps(now_ns)
-        try:
-            text = self.topology.planned(rates)
-            other = self.topology.changed(text)
-        except (MachineError, UserInputError) as error:
-            self.problem = str(error)
+        # who is gone forwards nothing
+        rates |= {ends: NOTHING_BPS for ends in rates if not gone.isdisjoint(ends)}
+        if self._plan is None and self._has_moved(rates):
+            self._planned_for = rates
+            if self.executor is not None:
+                self._plan = self.executor.submit(self._planned, rates)
+            else:
+                self._plan = Future()
+                self._plan.set_result(self._planned(rates))
+        if self._plan is None or not self._plan.done():
             return
-        newest = self._offers.get(self.held, self.topology)
-        saved = 1 - other.seconds_a_bit(rates) / newest.seconds_a_bit(rates)
+        (text, other), self._plan = self._plan.result(), None
+        newest = (
+            self.topology if self._ballots >= PATIENCE_BALLOTS else self._offers.get(self.held, self.topology)
+        )
+        if other is None or self._saved(other, newest, rates, gone) < self.topology.update_threshold:
+            return
         # numbers of two ranks that plan one after the other are never the same
-        number = (max(self.held, self.version) // self._job.world + 1) * self._job.world + self._number
-        if saved < self.topology.update_threshold or number >= MOST_NUMBER:
+        number = (max(self.held, self._highest) // self._job.world + 1) * self._job.world + self._number
+        if number >= MOST_NUMBER:
+            self.problem = f"routes have been offered {number // self._job.world} times"
             return
         self._hold(number, other)
         count = -(-len(text) // PART_CHARACTERS)
         for part in range(count):
             piece = text[part * PART_CHARACTERS : (part + 1) * PART_CHARACTERS]
             yield {"offer": number, "part": part, "of": count, "routes": piece}
+
+    def _planned(self, rates: Mapping[Ends, float]) -> tuple[str, Changing | None]:
+        try:
+            text = self.topology.planned(rates)
+            return text, self.topology.changed(text)
+        except (MachineError, UserInputError) as error:
+            self.problem = str(error)
+            return "", None
+
+    def _has_moved(self, rates: Mapping[Ends, float]) -> bool:
+        """Whether a rate is other than when this rank planned last, or an offer of it has come to nothing."""
+        least = max(self.topology.update_threshold / 2, LEAST_CHANGE)
+        moved = any(abs(bps / self._planned_for[ends] - 1) > least for ends, bps in rates.items())
+        return moved or self._is_stuck
+
+    @property
+    def _is_stuck(self) -> bool:
+        return self.held > self.version and self._ballots >= PATIENCE_BALLOTS
+
+    @staticmethod
+    def _saved(other: Changing, newest: Changing, rates: Mapping[Ends, float], gone: Set[int]) -> float:
+        return 1 - other.seconds_a_bit(rates, gone) / newest.seconds_a_bit(rates, gone)
 
     def rates_bps(self, now_ns: int) -> dict[Ends, float]:
         """Of all links: what was measured lately, else what was said before the start."""
@@ -167,15 +213,21 @@ class Changes:
 
     def _hold(self, number: int, topology: Changing) -> None:
         self._offers[number] = topology
-        self.held = number
+        self.held, self._ballots = number, 0
 
     def counted(self, held: Sequence[int]) -> bool:
         """A ballot tells which offer each rank holds; whether one is bound by that."""
+        self._ballots += 1
         told = {number for number in held if number}
+        self._highest = max(self._highest, *held)
         if len(told) != 1 or max(told) not in self._offers:  # this rank may hold a newer one by now
             return False
         self.bind(max(told))
         return True
+
+    def knows(self, version: int) -> bool:
+        """Whether this rank can have bound a version."""
+        return version <= self.version or version in self._offers
 
     def bind(self, version: int) -> None:
         """All have this version; older offers are forgotten."""

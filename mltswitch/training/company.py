@@ -79,6 +79,11 @@ class Company(Participant):
         """Nodes that are gone, and say that they are there again; and whom each of them does not find."""
         self._called_ns = 0
         """When this node has said so last."""
+        digest = getattr(topology, "digest", "")
+        if digest:  # of routes that each node has planned by itself
+            self._fingerprints = {**self._fingerprints, "routes": digest}
+            self._words.clear()
+            self._say(job=self._fingerprints)
         if absent is not None:
             if self._views is None or is_changing:
                 problem = f"{job.synchronization} over {job.topology} takes in nobody"
@@ -191,6 +196,8 @@ class Company(Participant):
             return
         self.gone = {*views.gone}  # at once: others read it
         self._callers = {peer: absent for peer, absent in self._callers.items() if peer in self.gone}
+        if self.changes is not None:
+            self.changes.links.clear()
         if views.state is not State.OUTSIDE:
             self._withdrawals += self._sums.freeze()
             self._say(lost=mask_of(views.gone), era=views.era)
@@ -232,6 +239,10 @@ class Company(Participant):
         if wrong is not None:
             problem = "says that it has results which it cannot have"
             self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
+            return
+        if self.changes is not None and not self.changes.knows(view.version):
+            problem = "says that routes are bound which not all have held"
+            self.fail(JobMismatchError(problem, where=self.job.node_name(view.teller)))
             return
         if self.changes is not None:
             self.changes.bind(view.version)

@@ -1,16 +1,22 @@
 """How fast the links into a node are, by what arrives on them anyway: nothing is sent to find out.
 
 Bytes over the time in which pieces were arriving, from the first packet of each to its last so far, those
-side by side together: what waits at the sender, for a sum that is not made yet, is no time of the link. The
-receiver's clock alone is asked (NetStorm, section V, where departures count, too, and clocks must agree).
+side by side or close behind each other together: what waits at the sender, for a sum that is not made yet, is
+no time of the link. The receiver's clock alone is asked (NetStorm, section V, where departures count, too,
+and clocks must agree). Packets come in bunches with one time, so short periods by themselves tell nothing.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
+
+CLOSE_NS: Final = 5_000_000
+"""Between two pieces that are one period."""
+LEAST_NS: Final = 2_000_000
+"""Of a period that counts."""
 
 
 class Arrival(NamedTuple):
@@ -30,15 +36,22 @@ class _Seen:
     since_ns: int = 0
     before_bytes: int = 0
     """Of pieces that were open then: what had come of them."""
-    size_bytes: int = 0
-    spans: list[tuple[int, int]] = field(default_factory=list)
+    pieces: list[Arrival] = field(default_factory=list)
 
-    def busy_ns(self, spans: Iterable[tuple[int, int]]) -> int:
-        busy, until = 0, self.since_ns
-        for first, last in sorted([*self.spans, *spans]):
-            busy += max(0, last - max(first, until))
-            until = max(until, last)
-        return busy
+    def busy(self, pieces: Iterable[Arrival]) -> tuple[int, int]:
+        """Bytes that have come in periods that count, and how long these were in ns."""
+        size_bytes = busy_ns = 0
+        first = last = self.since_ns
+        period_bytes = -self.before_bytes
+        end = Arrival(0, 0, 1 << 63, 1 << 63)
+        for piece in (*sorted(pieces, key=lambda piece: piece.first_ns), end):
+            if piece.first_ns > last + CLOSE_NS:
+                if last - first >= LEAST_NS:
+                    size_bytes, busy_ns = size_bytes + period_bytes, busy_ns + last - first
+                first, period_bytes = piece.first_ns, 0
+            period_bytes += piece.size_bytes
+            last = max(last, piece.last_ns)
+        return size_bytes, busy_ns
 
 
 class Links:
@@ -55,9 +68,11 @@ class Links:
 
     def arrived(self, piece: Arrival) -> None:
         """All of a piece, or as much of it as comes."""
-        seen = self._seen[piece.peer]
-        seen.size_bytes += piece.size_bytes
-        seen.spans.append((piece.first_ns, piece.last_ns))
+        self._seen[piece.peer].pieces.append(piece)
+
+    def clear(self) -> None:
+        """What was open is withdrawn."""
+        self._seen.clear()
 
     def rates_bps(self, so_far: Iterable[Arrival]) -> dict[int, float]:
         """By peer, where enough has come since the last figure; with what has come of open pieces so far."""
@@ -68,11 +83,11 @@ class Links:
         found = {}
         for peer in {*self._seen, *opened}:
             seen, open_bytes = self._seen[peer], sum(piece.size_bytes for piece in opened[peer])
-            spans = [(piece.first_ns, piece.last_ns) for piece in opened[peer]]
-            size_bytes, busy_ns = seen.size_bytes + open_bytes - seen.before_bytes, seen.busy_ns(spans)
-            if size_bytes >= self._probe_bytes and len(seen.spans) + len(spans) >= self._probe_pieces:
-                if busy_ns:  # what came at once tells of no rate
+            pieces = [*seen.pieces, *opened[peer]]
+            come_bytes = sum(piece.size_bytes for piece in pieces) - seen.before_bytes
+            if come_bytes >= self._probe_bytes and len(pieces) >= self._probe_pieces:
+                size_bytes, busy_ns = seen.busy(pieces)
+                if busy_ns and size_bytes > 0:
                     found[peer] = size_bytes * BITS_PER_BYTE * NANOSECONDS / busy_ns
-                ends = [last for _, last in (*seen.spans, *spans)]
-                self._seen[peer] = _Seen(max(ends), open_bytes)
+                self._seen[peer] = _Seen(max(piece.last_ns for piece in pieces), open_bytes)
         return found

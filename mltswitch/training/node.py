@@ -288,7 +288,7 @@ class Node(Company):
     def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:
         """See Participant."""
         assert self.changes is not None, "it wants none"  # noqa: S101
-        for word in self.changes.words(so_far, now_ns, is_first=self._is_first):
+        for word in self.changes.words(so_far, now_ns, is_first=self._is_first, gone=self.gone):
             self._say(**word)
 
     # What is to be done

@@ -119,7 +119,9 @@ class View:
     entering: tuple[int, int] | None = None
     """The last rank that was taken in again, and the first step that has its gradients."""
     version: int = 0
-    """Of routes: the newest one that anybody knows to be bound."""
+    """Of routes: the newest one that anybody knows to be bound,"""
+    teller: int = 0
+    """and a node that does."""
 
 
 class Views:
@@ -335,8 +337,9 @@ class Views:
         self.agreed, self.state, self._is_new = self.gone, State.TOGETHER, False
         self._said = {key: parts for key, parts in self._said.items() if self._is_ahead(*key[1:])}
         self._hurried = {key for key in self._hurried if self._is_ahead(*key)}
-        version = max(each[-3] for each in figures.values())
-        return View(self.gone, results, is_star, self.epoch, self.entering, version)
+        teller = max(figures, key=lambda node: figures[node][-3])
+        version = figures[teller][-3]
+        return View(self.gone, results, is_star, self.epoch, self.entering, version, teller)
 
     def _is_ahead(self, era: Era, lost: Nodes) -> bool:
         return era.is_later(self.era) or (era == self.era and not lost <= self.gone)

@@ -1,5 +1,6 @@
 """Routes that change: all ranks bind the same ones for the same step, whatever is offered, lost, or dies."""
 
+import json
 import math
 import multiprocessing
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from mltswitch.training.changes import Changes
 from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.job import Job, make_job
 from mltswitch.training.links import Arrival
+from mltswitch.training.node import Node
 from mltswitch.training.virtual import Report, VirtualJob
 
 SECOND = 1_000_000_000
@@ -121,6 +123,90 @@ def test_routes_change_while_ranks_die(seed: int) -> None:
         results = [report.results[rank, step] for rank in left]
         assert all(result.tobytes() == results[0].tobytes() for result in results)
         assert all(min(abs(figure - mean) for mean in means[step]) < 1e-3 * figure for figure in results[0])
+
+
+@pytest.mark.parametrize("policy", ["fapt", "mst", "packed"])
+def test_plans_go_around_a_host_that_is_gone(policy: str) -> None:
+    """Rank 0 was the hub, and two direct links are slow: the others need not pass these."""
+    slow = ({1, 2}, {3, 4})
+    links = [
+        {"source": f"s{one}", "target": f"s{other}", "rate": 20_000 if {one, other} in slow else 1_000_000}
+        for one in range(5)
+        for other in range(5)
+        if one != other
+    ]
+    nodes = [{"name": f"s{rank}", "rank": rank} for rank in range(5)]
+    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    settings = {"overlay": overlay, "policy": policy, "probe_bytes": 1_000, "update_seconds": 2.0}
+    job = make_job(
+        [("a", 5_000)],
+        world=5,
+        topology="fapt",
+        topology_settings=settings,
+        piece_bytes=1_000,
+        continues=True,
+        deadline_seconds=600.0,
+    )
+    virtual = VirtualJob(job, FabricNetwork(Overlay.model_validate(overlay)))
+    virtual.kill(0, 5.0)
+    report = virtual.run(60, lambda rank, step: gradient(job, rank, step), lambda *_: 0.5)
+    assert not report.errors
+    changes = virtual.nodes[1].changes
+    assert changes is not None
+    rates = {ends: bps for ends, bps in changes.topology.rates_bps.items() if 0 not in ends}
+    assert changes.topology.seconds_a_bit(rates, {0}) < 1 / 20_000 / 10
+
+
+def test_ranks_that_plan_other_routes_at_the_start_end_with_their_names() -> None:
+    job = job_of(netstorm9(0), update_seconds=0)
+    node, other = Node(job, 0), Node(job, 1)
+    word = json.loads(other.take_words()[0])
+    word["job"]["routes"] = "0"
+    node.told(1, json.dumps(word).encode(), 0)
+    assert "the jobs of rank 0 and rank 1 differ in: routes" in str(node.error)
+
+
+def test_a_version_that_nobody_can_have_bound_ends_the_job_with_its_name() -> None:
+    job = job_of(netstorm9(0))
+    virtual = VirtualJob(job, FabricNetwork(netstorm9(0), SLOW))
+    virtual.kill(7, 5.0)
+    assert virtual.nodes[8].changes is not None
+    virtual.nodes[8].changes.version = 777
+    report = virtual.run(10, lambda rank, step: gradient(job, rank, step), lambda *_: 0.5)
+    assert "rank 8: says that routes are bound" in str(report.errors[0])
+
+
+def test_many_rates_are_told_in_several_words() -> None:
+    names = [f"s{rank}" for rank in range(70)]
+    links = [{"source": name, "target": "s0", "rate": "1Gbps"} for name in names[1:]]
+    links += [{"source": "s0", "target": name, "rate": "1Gbps"} for name in names[1:]]
+    nodes = [{"name": name, "rank": rank} for rank, name in enumerate(names)]
+    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    settings = {"overlay": overlay, "probe_bytes": 1, "probe_pieces": 1}
+    job = make_job([("a", 5_000)], world=70, topology="fapt", topology_settings=settings)
+    topology: Any = axes_of(job)[1]
+    changes = Changes(job, 0, topology)
+    come = [Arrival(rank, 123_456_789, 1, SECOND) for rank in range(1, 70)]
+    words = [*changes.words(come, SECOND, is_first=False)]
+    assert sum(len(word["rates"]) for word in words) == 69
+    assert all(len(json.dumps(word)) < 1_000 for word in words)
+
+
+def test_an_offer_that_a_rank_has_not_got_is_made_again() -> None:
+    job = job_of(netstorm9(0), update_threshold=0.0)
+    topology: Any = axes_of(job)[1]
+    changes = Changes(job, 0, topology)
+    ends = next(ends for ends in topology.rates_bps if ends[1] == 0)
+    slow = topology.rates_bps[ends] / 50
+    changes.hear(0, {"rates": [(ends[0], slow)]}, 0, is_first=False)
+    first = [*changes.words([], SECOND, is_first=True)]
+    assert first
+    assert not [*changes.words([], 10 * SECOND, is_first=True)], "it is held"
+    for _ in range(6):
+        assert not changes.counted([changes.held] * 8 + [1])
+    again = [*changes.words([], 20 * SECOND, is_first=True)]
+    assert again
+    assert again[0]["offer"] > first[0]["offer"]
 
 
 def test_what_others_tell_is_looked_at() -> None:
@@ -226,7 +312,7 @@ def test_real_agents_measure_and_change_their_routes(tmp_path: Path, transport: 
     overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
     settings = {"overlay": overlay, "update_seconds": 0.2, "probe_bytes": 100_000, "update_threshold": 0.0}
     job = make_job(
-        [(f"layer-{number}", 100_000) for number in range(4)],
+        [(f"layer-{number}", 1_000_000) for number in range(4)],
         world=4,
         topology="fapt",
         topology_settings=settings,

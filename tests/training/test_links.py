@@ -27,10 +27,24 @@ def test_what_has_come_of_open_pieces_counts_and_is_not_counted_again() -> None:
     assert links.rates_bps([]) == pytest.approx({2: 4_000})
 
 
-def test_what_came_at_once_tells_nothing() -> None:
+def test_packets_that_come_in_bunches_have_one_time() -> None:
+    """Alone they tell nothing; close behind each other all but the first do."""
     links = Links(probe_bytes=1, probe_pieces=1)
     links.arrived(Arrival(0, 10_000, SECOND, SECOND))
     assert links.rates_bps([]) == {}
+    for number in range(1_001):
+        links.arrived(
+            Arrival(0, 1_000, (10_000 + number) * SECOND // 1_000, (10_000 + number) * SECOND // 1_000)
+        )
+    assert links.rates_bps([])[0] == pytest.approx(8_000_000, rel=2e-3)
+
+
+def test_after_a_fault_all_is_counted_anew() -> None:
+    links = Links(probe_bytes=1, probe_pieces=1)
+    links.rates_bps([Arrival(0, 16_000, 1, SECOND)])
+    links.clear()
+    links.arrived(Arrival(0, 18_000, 2 * SECOND, 3 * SECOND))
+    assert links.rates_bps([])[0] == 8 * 18_000
 
 
 @given(

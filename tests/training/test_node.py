@@ -303,7 +303,8 @@ def test_results_that_nobody_can_have_end_the_job(ballot: int) -> None:
     for key in node.take_withdrawals():
         node.crossed(Crossing(key, error=RuntimeError("withdrawn"), is_withdrawn=True), 0)
     least = 0 if ballot else 7
-    word = {"lost": "4", "hurried": False, "first": 0, "least": least, "ballot": ballot}
+    word = {"lost": "4", "era": [0, []], "hurried": False, "first": 0, "least": least, "ballot": ballot}
+    word |= {"begun": 1, "version": 0, "at": -1}
     node.told(1, json.dumps({**word, "more": "0" * len(job.pieces)}).encode(), 0)
     assert isinstance(node.error, JobMismatchError)
     assert node.error.where == "rank 1"

@@ -54,7 +54,7 @@ class Rank:
         model: the module, or its DistributedDataParallel.
         loss_bound: share of the gradients that a sum may be without.
         synchronization: a registered name; `bsp`, `osp`, `asp`, `ssp`, `r2sp`.
-        topology: a registered name; `star` (each rank serves a part), `ring`, `tree`.
+        topology: a registered name; `star` (each rank serves a part), `ring`, `tree`, `fapt`.
         transport: a registered name; `mlt`, `ltp`, `tcp`.
         config: of this rank's agent, or its file; None: the file that MLTSWITCH_AGENT_CONFIG names, or one
             for loopback.

@@ -3,7 +3,9 @@
 The settings have the network, and a policy that makes trees of it; `tree` does the rest.
 """
 
+import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Set
 from functools import cached_property
 from typing import Any, Final, Self
@@ -14,9 +16,8 @@ from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
 from mltswitch.overlay.policies import route
-from mltswitch.overlay.policies.packed import fullest_seconds
 from mltswitch.training.axes import settings_of
-from mltswitch.training.changes import Ends, text_of
+from mltswitch.training.changes import NOTHING_BPS, Ends, text_of
 from mltswitch.training.job import Job
 from mltswitch.training.topology.tree import JobRoutes, Tree, TreeSettings
 from mltswitch.units import BITS_PER_BYTE
@@ -150,10 +151,25 @@ class Fapt(Tree):
         found = route(self._with(rates_bps), chosen.policy, chosen.policy_settings, exchange)
         return text_of(found.topology_settings["routes"])
 
-    def seconds_a_bit(self, rates_bps: Mapping[Ends, float]) -> float:
-        """See Changing."""
-        assert self._routes is not None, "`take` has set them"  # noqa: S101
-        return fullest_seconds(self._with(rates_bps), self._routes.trees)
+    def seconds_a_bit(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> float:
+        """See Changing; a way that is no link is as slow as one to a node that is gone."""
+        job = self._configured
+        left = self.without(job, gone, is_star=False) if gone else self
+        shares = [0.0] * len(left.branches)
+        for branch, piece in zip(left.branch_of, job.pieces, strict=False):
+            shares[branch] += piece.count / job.elements
+        loads: defaultdict[Ends, float] = defaultdict(float)
+        for (_, up, down), share in zip(left.branches, shares, strict=True):
+            for child, parent in up.items():
+                loads[child, parent] += share
+            for child, parent in down.items():
+                loads[parent, child] += share
+        return max((load / rates_bps.get(ends, NOTHING_BPS) for ends, load in loads.items()), default=0.0)
+
+    @property
+    def digest(self) -> str:
+        """Of the routes: ranks that have planned for themselves compare it."""
+        return hashlib.sha256(repr(self.branches).encode()).hexdigest()[:16]
 
     def changed(self, text: str) -> Self:
         """See Changing."""
