@@ -130,9 +130,7 @@ class Changes:
         if self._plan is None or not self._plan.done():
             return
         (text, other), self._plan = self._plan.result(), None
-        newest = (
-            self.topology if self._ballots >= PATIENCE_BALLOTS else self._offers.get(self.held, self.topology)
-        )
+        newest = self.topology if self._is_stuck else self._offers.get(self.held, self.topology)
         if other is None or self._saved(other, newest, rates, gone) < self.topology.update_threshold:
             return
         # numbers of two ranks that plan one after the other are never the same
