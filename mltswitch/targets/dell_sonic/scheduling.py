@@ -45,7 +45,9 @@ class Traffic:
     anywhere: bool
     """Whether a packet may meanwhile take a queue of neither end: two maps are bound one after the other."""
     queues: frozenset[int]
-    """Queues that packets take before."""
+    """Queues that packets take before,"""
+    later: frozenset[int] = frozenset()
+    """and after that; a policy need not name them."""
 
 
 def traffic_between(now: Configuration, then: Configuration) -> Traffic:
@@ -53,8 +55,8 @@ def traffic_between(now: Configuration, then: Configuration) -> Traffic:
     before = [_leads_to(now, now.ports[name]) for name in then.ports]
     after = [_leads_to(then, settings) for settings in then.ports.values()]
     anywhere = any(_is_no_identity(now, now.ports[name]) for name in then.ports)
-    queues = frozenset(queue for queues in before for queue in queues)
-    return Traffic(anywhere or before != after, anywhere, queues)
+    taken, later = (frozenset(queue for queues in ports for queue in queues) for ports in (before, after))
+    return Traffic(anywhere or before != after, anywhere, taken, later)
 
 
 def _leads_to(configuration: Configuration, port: PortSettings) -> tuple[int, ...]:
@@ -89,9 +91,11 @@ def _between(old: SchedulerPolicy | None, new: SchedulerPolicy, traffic: Traffic
         queue: joined(present.get(queue, {}), scheduler) if queue in traffic.queues else scheduler
         for queue, scheduler in new.queues.items()
     }
-    for queue in sorted(traffic.queues - new.queues.keys(), reverse=True):
+    for queue in sorted((traffic.queues | traffic.later) - new.queues.keys(), reverse=True):
         if old is None or queue in present:
-            found[queue] = present.get(queue, _STRICT)
+            served = present.get(queue, _STRICT)
+            # where packets come to it that the new policy does not cap
+            found[queue] = joined(served, {}) if queue in traffic.later else served
     return found
 
 

@@ -18,8 +18,9 @@ from mltswitch.targets.dell_sonic.names import (
     scheduler_policy_name,
     wred_policy_name,
 )
+from mltswitch.targets.dell_sonic.scheduling import Moment, Traffic, passage
 from mltswitch.targets.dell_sonic.sections import number_list, numbers_of
-from mltswitch.targets.dell_sonic.settings import classification_of
+from mltswitch.targets.dell_sonic.settings import SchedulerPolicy, classification_of
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
 from tests.targets.dell_sonic.device import apply, read
 
@@ -882,3 +883,14 @@ def test_a_threshold_is_out_of_the_way_where_neither_spares_what_the_other_does(
     assert commands(device) == [
         *on_port("Eth1/2", "no queue 5 wred-policy", "queue 5 wred-policy mltswitch-wred-60"),
     ]
+
+
+def test_a_queue_that_packets_come_to_is_not_capped_as_before_meanwhile() -> None:
+    """The new policy need not name it: then it is strict, and has no cap."""
+    old = SchedulerPolicy({0: {"type": "strict", "pir": "900"}, 1: {"type": "strict"}})
+    new = SchedulerPolicy({1: {"type": "strict"}})
+    moment, queues = passage(old, new, Traffic(True, False, frozenset({1}), frozenset({0, 1})))
+    assert moment is Moment.NEITHER
+    assert queues == {0: {"type": "strict"}, 1: {"type": "strict"}}
+    moment, _ = passage(old, new, Traffic(True, False, frozenset({0, 1}), frozenset({1})))
+    assert moment is Moment.AFTER
