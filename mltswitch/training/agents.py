@@ -211,8 +211,9 @@ class AgentNode(Driver[Node]):
         self.report: GradientsLeftOut | None = None
         """The last one of what bounds left out, over all nodes."""
         node = Node(job, number, parameters, absent)
+        self._planner = None if node.changes is None else ThreadPoolExecutor(1, thread_name_prefix="routes")
         if node.changes is not None:
-            node.changes.executor = ThreadPoolExecutor(1, thread_name_prefix="routes")
+            node.changes.executor = self._planner
         self._problem = ""
         super().__init__(node, agent, names, failed=failed, timeout_seconds=timeout_seconds)
 
@@ -244,6 +245,12 @@ class AgentNode(Driver[Node]):
         assert self.node.member is not None, "a server has no steps"  # noqa: S101
         before = step - 1 - self.node.member.lag
         self.wait_until(lambda: self.node.may_compute(step + 1) and self.node.is_over(before))
+
+    def close(self, reason: str = "", patience_seconds: float | None = None) -> None:
+        """See Driver."""
+        super().close(reason, patience_seconds)
+        if self._planner is not None:
+            self._planner.shutdown(wait=False)
 
     def newcomer(self, step: int) -> int | None:
         """A rank that begins with a step, and to which this one is to give what ranks hold alike then.
