@@ -326,7 +326,7 @@ class AgentNode(Driver[Node]):
         problem = self.node.changes.problem if self.node.changes is not None else ""
         if problem != self._problem:
             self._problem = problem
-            _log.warning("%s makes no new routes: %s", here, problem)
+            _log.warning("%s, routes: %s", here, problem)
         self._losses += self.node.take_losses()
         for report in self.node.take_reports():
             self.report = report

@@ -92,7 +92,7 @@ class Changes:
         self.refused = 0
         """Rates and routes that no rank of this job tells."""
         self.problem = ""
-        """Why this rank cannot plan."""
+        """What its user should know: why it cannot plan, or what it does not believe."""
         self._due_ns = self._ballots = self._highest = 0
         """Ballots since the last offer; and the highest number in the last one."""
         self._planned_for: Mapping[Ends, float] = topology.rates_bps
@@ -188,6 +188,8 @@ class Changes:
                 self.measured[ends] = float(bps), now_ns
             else:
                 self.refused += 1
+                told = f"rank {target} measures {bps:g} bit/s from rank {source}"
+                self.problem = self.problem or f"{told}, and no link of the overlay can be so"
 
     def _take_part(self, said: Mapping[str, Any]) -> None:
         number, part, count = (int(said[name]) for name in ("offer", "part", "of"))

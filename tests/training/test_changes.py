@@ -217,6 +217,7 @@ def test_what_others_tell_is_looked_at() -> None:
     for source, bps in [(ends[0], -1), (ends[0], 0), (ends[0], math.inf), (ends[0], 3 * fastest), (77, 5)]:
         changes.hear(ends[1], {"rates": [(source, bps)]}, 0, is_first=False)
     assert changes.refused == 5
+    assert changes.problem.startswith(f"rank {ends[1]} measures -1 bit/s from rank {ends[0]}")
     assert not changes.measured
     changes.hear(ends[1], {"rates": [(ends[0], fastest / 7)]}, 0, is_first=False)
     assert changes.rates_bps(SECOND)[ends] == fastest / 7
