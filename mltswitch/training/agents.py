@@ -207,7 +207,6 @@ class AgentNode(Driver[Node]):
         self._has_warned = False
         self._view: View | None = None
         """The last one that has been told."""
-        self._given: list[Transfer] = []
         self.report: GradientsLeftOut | None = None
         """The last one of what bounds left out, over all nodes."""
         node = Node(job, number, parameters, absent)
@@ -247,7 +246,7 @@ class AgentNode(Driver[Node]):
         self.wait_until(lambda: self.node.may_compute(step + 1) and self.node.is_over(before))
 
     def close(self, reason: str = "", patience_seconds: float | None = None) -> None:
-        """See Driver."""
+        """Take no more part, as `Driver.close`; nor are routes planned any more."""
         super().close(reason, patience_seconds)
         if self._planner is not None:
             self._planner.shutdown(wait=False)
@@ -265,7 +264,7 @@ class AgentNode(Driver[Node]):
         """What a newcomer takes by `take_state`; this one trains on meanwhile, whatever comes of it."""
         name = self._names[rank]
         try:
-            self._given = _send_all(self._agent, name, make(), STATE_TENSOR, self.job.deadline_seconds)
+            _send_all(self._agent, name, make(), STATE_TENSOR, self.job.deadline_seconds)
         except Exception as error:  # noqa: BLE001  (the newcomer's matter alone)
             _log.warning("%s gets no state: %s", self.job.node_name(rank), error)
             with suppress(AgentError):

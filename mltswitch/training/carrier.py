@@ -64,7 +64,7 @@ class AgentCarrier:
         """Receives that cross as bfloat16: what comes, and where it belongs."""
         kind = axes_of(job)[0]
         topology = axes_of(job)[1]
-        self._is_measured = isinstance(topology, Changing) and topology.update_seconds > 0
+        self._is_measured = isinstance(topology, Changing) and topology.updates.update_seconds > 0
         """Whether somebody asks for what has come so far."""
         self._is_alone = kind.needs != Needs()
         """Whether ranks are at different steps, so that a lower number is no older sum."""

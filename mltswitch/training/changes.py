@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future
 from typing import Any, Final, Protocol, runtime_checkable
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.training.axes import Topology
 from mltswitch.training.job import Job
@@ -27,7 +29,7 @@ from mltswitch.training.links import Arrival, Links
 from mltswitch.units import NANOSECONDS
 
 PART_CHARACTERS: Final = 600
-"""Of routes in a word."""
+"""Of the text of routes, that one word carries."""
 MOST_CHARACTERS: Final = 1 << 20
 FASTER: Final = 2.0
 """Than the fastest link is said to be: no link is."""
@@ -44,17 +46,28 @@ Ends = tuple[int, int]
 """Of a link: the rank that sends, and the one that receives."""
 
 
+class UpdateSettings(BaseModel):
+    """When a job looks at its links, and what it takes to change its routes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    update_seconds: float = Field(default=5.0, ge=0, le=3600)
+    """Between two plans for rates that the job has measured; 0: never, and nothing is measured."""
+    update_threshold: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the fullest link's time that other routes must save."""
+    stale_after_seconds: float = Field(default=600.0, gt=0)
+    """Then a measured rate is forgotten, and the one of the network counts again."""
+    probe_bytes: int = Field(default=2_000_000, ge=1, strict=True)
+    """That must have come over a link for a figure (NetStorm's PROBE_CHUNK_SIZE)."""
+    probe_pieces: int = Field(default=4, ge=1, strict=True)
+    """In how many pieces these bytes must have come, at least (PROBE_CHUNK_NUM)."""
+
+
 @runtime_checkable
 class Changing(Topology, Protocol):
     """A topology of which other routes may be bound while the job runs."""
 
-    update_seconds: float
-    """Between two looks at the rates; 0: never."""
-    update_threshold: float
-    """Share of time that other routes must save, as far as the plan knows."""
-    stale_after_seconds: float
-    probe_bytes: int
-    probe_pieces: int
+    updates: UpdateSettings
     rates_bps: Mapping[Ends, float]
     """Of links between ranks, as somebody has said before the start."""
 
@@ -86,7 +99,7 @@ class Changes:
         """Number of the newest offer that this rank has, for its ballots."""
         self._offers: dict[int, Changing] = {}
         self._parts: defaultdict[int, dict[int, str]] = defaultdict(dict)
-        self.links: Final = Links(topology.probe_bytes, topology.probe_pieces)
+        self.links: Final = Links(topology.updates.probe_bytes, topology.updates.probe_pieces)
         self.measured: dict[Ends, tuple[float, int]] = {}
         """What ranks have told: bit/s, and when it was heard, in ns."""
         self.refused = 0
@@ -108,7 +121,7 @@ class Changes:
         self, so_far: Iterable[Arrival], now_ns: int, *, is_first: bool, gone: Set[int] = frozenset()
     ) -> Iterator[dict[str, Any]]:
         """What is to be told to all now: rates, by what is on its way; the first rank that is left plans."""
-        self._due_ns = now_ns + round(self.topology.update_seconds * NANOSECONDS)
+        self._due_ns = now_ns + round(self.topology.updates.update_seconds * NANOSECONDS)
         rates = [(source, round(bps)) for source, bps in self.links.rates_bps(so_far).items()]
         self._note(self._number, rates, now_ns)
         for first in range(0, len(rates), RATES_A_WORD):
@@ -131,7 +144,7 @@ class Changes:
             return
         (text, other), self._plan = self._plan.result(), None
         newest = self.topology if self._is_stuck else self._offers.get(self.held, self.topology)
-        if other is None or self._saved(other, newest, rates, gone) < self.topology.update_threshold:
+        if other is None or self._saved(other, newest, rates, gone) < self.topology.updates.update_threshold:
             return
         # numbers of two ranks that plan one after the other are never the same
         number = (max(self.held, self._highest) // self._job.world + 1) * self._job.world + self._number
@@ -154,7 +167,7 @@ class Changes:
 
     def _has_moved(self, rates: Mapping[Ends, float]) -> bool:
         """Whether a rate is other than when this rank planned last, or an offer of it has come to nothing."""
-        least = max(self.topology.update_threshold / 2, LEAST_CHANGE)
+        least = max(self.topology.updates.update_threshold / 2, LEAST_CHANGE)
         moved = any(abs(bps / self._planned_for[ends] - 1) > least for ends, bps in rates.items())
         return moved or self._is_stuck
 
@@ -168,7 +181,7 @@ class Changes:
 
     def rates_bps(self, now_ns: int) -> dict[Ends, float]:
         """Of all links: what was measured lately, else what was said before the start."""
-        since_ns = now_ns - self.topology.stale_after_seconds * NANOSECONDS
+        since_ns = now_ns - self.topology.updates.stale_after_seconds * NANOSECONDS
         fresh = {ends: bps for ends, (bps, at_ns) in self.measured.items() if at_ns >= since_ns}
         return {**self.topology.rates_bps, **fresh}
 
@@ -243,5 +256,5 @@ class Changes:
 
 
 def text_of(settings: Mapping[str, Any]) -> str:
-    """Routes for words."""
+    """The settings of routes as the text that `Changing.changed` takes and words carry in parts."""
     return json.dumps(settings, separators=(",", ":"))

@@ -38,8 +38,9 @@ class Company(Participant):
     def __init__(
         self, job: Job, number: int, parameters: Elements | None, absent: frozenset[int] | None
     ) -> None:
-        super().__init__(job, number)
         synchronization, topology = axes_of(job)
+        digest = getattr(topology, "digest", None)  # of routes that each node has planned by itself
+        super().__init__(job, number, {} if digest is None else {"routes": digest})
         self.member: Final = synchronization.member(job, number) if number < job.world else None
         self.counts_alone: Final = synchronization.needs.lone_pushes
         """Whether results are parameters, and not sums."""
@@ -54,7 +55,7 @@ class Company(Participant):
         self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
         self.changes: Changes | None = None
         """Where other routes may be bound."""
-        if isinstance(topology, Changing) and topology.update_seconds > 0:
+        if isinstance(topology, Changing) and topology.updates.update_seconds > 0:
             self.changes = Changes(job, number, topology)
         is_changing = self.changes is not None
         self._sums = Sums(
@@ -79,11 +80,6 @@ class Company(Participant):
         """Nodes that are gone, and say that they are there again; and whom each of them does not find."""
         self._called_ns = 0
         """When this node has said so last."""
-        digest = getattr(topology, "digest", "")
-        if digest:  # of routes that each node has planned by itself
-            self._fingerprints = {**self._fingerprints, "routes": digest}
-            self._words.clear()
-            self._say(job=self._fingerprints)
         if absent is not None:
             if self._views is None or is_changing:
                 problem = f"{job.synchronization} over {job.topology} takes in nobody"
@@ -111,7 +107,7 @@ class Company(Participant):
 
     @property
     def is_returning(self) -> bool:
-        """See Participant."""
+        """Whether this rank comes back, and the others have not taken it in yet."""
         return self.first_step is None
 
     @property
@@ -207,7 +203,7 @@ class Company(Participant):
         self._called_ns = min(self._called_ns, now_ns - round(ASK_AGAIN_SECONDS * NANOSECONDS))
 
     def _call(self, now_ns: int) -> None:
-        """To be taken in."""
+        """Say to all that this rank wants to be taken in, now and then."""
         if now_ns - self._called_ns >= ASK_AGAIN_SECONDS * NANOSECONDS:
             self._called_ns = now_ns
             self._say(job=self._fingerprints, absent=mask_of(self.gone))

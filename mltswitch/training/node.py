@@ -47,17 +47,7 @@ CHECKSUM_BITS: Final = 20
 
 
 class Node(Company):
-    """A rank or a server.
-
-    Args:
-        job: what all nodes agree on.
-        number: of this node.
-        parameters: at the start, a vector of all the model's elements, equal at all nodes; where pushes are
-            steps of the optimizer of roots.
-        absent: nodes that a rank which comes back does not find; None: it has been there from the beginning.
-
-    Raises UserInputError for axes that are not there, or make no sense together.
-    """
+    """A rank or a server; arguments and errors are those of `Company`."""
 
     def __init__(
         self,
@@ -402,8 +392,7 @@ class Node(Company):
         held = [round(figure) for figure in ballot[-3 * world : -2 * world].tolist()]
         if self.changes is not None:
             if self.changes.counted(held):
-                gone = frozenset() if self._views is None else self._views.agreed
-                self._sums.change(step + 1, self.changes.without(gone))
+                self._sums.change(step + 1, self.changes.without(self.agreed))
             self._sums.expect_before(step + 2)
         if ballot[NONFINITE] != 0:
             self.poisoned_step = step

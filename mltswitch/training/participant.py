@@ -7,6 +7,7 @@ It takes what happens (`crossed`, `told`, `lost`, `check`) and keeps what is to 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from mltswitch.errors import UserInputError
@@ -33,16 +34,17 @@ class Participant(ABC):
     Args:
         job: what all nodes agree on.
         number: of this node.
+        digests: of what nodes have made of the job by themselves, and must have made alike.
     """
 
-    def __init__(self, job: Job, number: int) -> None:
+    def __init__(self, job: Job, number: int, digests: Mapping[str, str] = MappingProxyType({})) -> None:
         self.job: Final = job
         self.number: Final = number
         self.error: TrainingError | None = None
         """Why the job is over at this node."""
         self.has_met_all = job.nodes == 1
         """Whether every other node has said that its job is this one; nothing is posted before."""
-        self._fingerprints = job.fingerprints()
+        self._fingerprints = {**job.fingerprints(), **digests}
         self._words: list[bytes] = []
         self._is_leaving = False
         self._say(job=self._fingerprints)
@@ -63,7 +65,7 @@ class Participant(ABC):
         """Whether `measure` is to be called now."""
         return False
 
-    def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:  # noqa: B027
+    def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:  # noqa: B027  (others have nothing to do)
         """What has come so far of pieces that are still on their way to this node."""
 
     @abstractmethod
@@ -182,7 +184,7 @@ class Participant(ABC):
         if self._is_leaving:
             self._say(leaves=True)
 
-    def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:  # noqa: B027
+    def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:  # noqa: B027  (others have nothing to do)
         """What one says without which the job goes on, and which may come back. Raises as `_hear`."""
 
     def _goes_on_without(self, peer: int, reason: str, now_ns: int) -> bool:  # noqa: ARG002

@@ -173,7 +173,7 @@ class Sums:
         self.begun: dict[Sum, int] = {}
         """When this node, or the first other one, has begun sums that are open, in ns and in this order."""
         self._versions: list[_Version] = []
-        """The last one first."""
+        """Topologies that open sums have, the newest one first."""
         self._known_end = 1 if is_changing else MOST_STEPS
         """Of numbers of sums that may be expected, one beyond the last."""
         self._later: list[Sum] = []

@@ -48,7 +48,7 @@ class Era(NamedTuple):
     """Which nodes have been taken in again."""
 
     number: int = 0
-    """How often one was."""
+    """How often a node was taken in again, since the beginning."""
     last: tuple[int, ...] = ()
     """The last ones, in this order."""
 
@@ -84,7 +84,7 @@ class Era(NamedTuple):
 
 
 def mask_of(nodes: Nodes | set[int]) -> str:
-    """For a word."""
+    """Nodes as a word carries them: a bit each, in hexadecimal."""
     return f"{sum(1 << node for node in nodes):x}"
 
 
@@ -119,9 +119,9 @@ class View:
     entering: tuple[int, int] | None = None
     """The last rank that was taken in again, and the first step that has its gradients."""
     version: int = 0
-    """Of routes: the newest one that anybody knows to be bound,"""
+    """Of routes: the newest one that anybody knows to be bound."""
     teller: int = 0
-    """and a node that does."""
+    """A node that knows this version to be bound."""
 
 
 class Views:

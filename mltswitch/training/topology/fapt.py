@@ -10,41 +10,29 @@ from collections.abc import Mapping, Set
 from functools import cached_property
 from typing import Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
 from mltswitch.overlay.policies import route
 from mltswitch.training.axes import settings_of
-from mltswitch.training.changes import NOTHING_BPS, Ends, text_of
+from mltswitch.training.changes import NOTHING_BPS, Ends, UpdateSettings, text_of
 from mltswitch.training.job import Job
 from mltswitch.training.topology.tree import JobRoutes, Tree, TreeSettings
 from mltswitch.units import BITS_PER_BYTE
 
 
-class FaptSettings(BaseModel):
+class FaptSettings(UpdateSettings):
     """Of the topology `fapt`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     overlay: Overlay
     """The hosts of the job's ranks, linked with each other."""
     policy: str = "fapt"
     """That makes trees: `fapt`, `packed`, `mst` or another one."""
-    policy_settings: dict[str, Any] = {}
+    policy_settings: dict[str, Any] = Field(default_factory=dict)
     routes: JobRoutes | None = None
     """Those of the start, so that only ranks that plan need the extra `sim`; none: each makes them."""
-    update_seconds: float = Field(default=5.0, ge=0, le=3600)
-    """Between two plans for rates that the job has measured; 0: never, and nothing is measured."""
-    update_threshold: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the fullest link's time that other routes must save."""
-    stale_after_seconds: float = Field(default=600.0, gt=0)
-    """Then a measured rate is forgotten, and the one of the network counts again."""
-    probe_bytes: int = Field(default=2_000_000, ge=1, strict=True)
-    """That must have come over a link for a figure, (NetStorm's PROBE_CHUNK_SIZE)"""
-    probe_pieces: int = Field(default=4, ge=1, strict=True)
-    """in so many pieces (PROBE_CHUNK_NUM)."""
 
 
 class Fapt(Tree):
@@ -93,7 +81,7 @@ class Fapt(Tree):
                     raise UserInputError(problem, where="topology.fapt.routes")
 
     def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Self:
-        """See Tree."""
+        """The trees of those that are left, as `Tree` makes them of routes and of settings alike."""
         found = super().without(job, gone, is_star=is_star)
         found.__dict__["_settings"] = TreeSettings()  # its trees are no longer those of settings
         return found
@@ -101,58 +89,40 @@ class Fapt(Tree):
     # As `Changing`
 
     @property
-    def update_seconds(self) -> float:
-        """See Changing."""
-        return self._chosen.update_seconds
+    def updates(self) -> UpdateSettings:
+        """When a job looks at its links, and what it takes to change its routes."""
+        return self._chosen
 
-    @property
-    def update_threshold(self) -> float:
-        """See Changing."""
-        return self._chosen.update_threshold
-
-    @property
-    def stale_after_seconds(self) -> float:
-        """See Changing."""
-        return self._chosen.stale_after_seconds
-
-    @property
-    def probe_bytes(self) -> int:
-        """See Changing."""
-        return self._chosen.probe_bytes
-
-    @property
-    def probe_pieces(self) -> int:
-        """See Changing."""
-        return self._chosen.probe_pieces
+    @cached_property
+    def _ranks(self) -> Mapping[str, int]:
+        """By their hosts."""
+        return {node.name: rank for rank, node in enumerate(self._chosen.overlay.ranks)}
 
     @cached_property
     def rates_bps(self) -> Mapping[Ends, float]:
-        """See Changing; those of the overlay."""
-        number = {node.name: rank for rank, node in enumerate(self._chosen.overlay.ranks)}
+        """Of the overlay's links between two hosts with ranks."""
         return {
-            (number[link.source], number[link.target]): float(link.rate_bps)
+            (self._ranks[link.source], self._ranks[link.target]): float(link.rate_bps)
             for link in self._chosen.overlay.links
-            if link.source in number and link.target in number
+            if link.source in self._ranks and link.target in self._ranks
         }
 
     def _with(self, rates_bps: Mapping[Ends, float]) -> Overlay:
-        overlay = self._chosen.overlay
-        number = {node.name: rank for rank, node in enumerate(overlay.ranks)}
-        links = []
+        overlay, links = self._chosen.overlay, []
         for link in overlay.links:
-            ends = number.get(link.source, -1), number.get(link.target, -1)
+            ends = self._ranks.get(link.source, -1), self._ranks.get(link.target, -1)
             links.append(link.model_copy(update={"rate_bps": round(rates_bps.get(ends, link.rate_bps)) or 1}))
         return overlay.model_copy(update={"links": tuple(links)})
 
     def planned(self, rates_bps: Mapping[Ends, float]) -> str:
-        """See Changing."""
+        """Routes that the policy makes for other rates, as text; raises MachineError, UserInputError."""
         job, chosen = self._configured, self._chosen
         exchange = Exchange(float(job.elements * job.wire_bytes * BITS_PER_BYTE), len(job.pieces))
         found = route(self._with(rates_bps), chosen.policy, chosen.policy_settings, exchange)
         return text_of(found.topology_settings["routes"])
 
     def seconds_a_bit(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> float:
-        """See Changing; a way that is no link is as slow as one to a node that is gone."""
+        """That the fullest link needs without these nodes; where no link is, a way is as slow as to them."""
         job = self._configured
         left = self.without(job, gone, is_star=False) if gone else self
         shares = [0.0] * len(left.branches)
@@ -172,7 +142,7 @@ class Fapt(Tree):
         return hashlib.sha256(repr(self.branches).encode()).hexdigest()[:16]
 
     def changed(self, text: str) -> Self:
-        """See Changing."""
+        """The same topology with other routes; raises UserInputError for what are none."""
         found = type(self)(self._configured)
         found.take(text)
         return found
