@@ -4,7 +4,9 @@
 
 A seed chooses a job as `training_campaign` does, with `continues`, and faults: nodes die, fall silent, are
 parted from the others, or compute slowly, often several at once or while the others still agree on how to go
-on without the one before. The seed of a broken law is printed, and the exit status is 1.
+on without the one before; pieces arrive late, and overtake each other. No transfer has the key of one before,
+so that what is repeated of that counts for none. The seed of a broken law is printed, and the exit status
+is 1.
 
     jobs
     counted_twice               pieces of results that are no mean over the ranks of one view
@@ -56,6 +58,11 @@ PART: Final = 50
 SLOW_SECONDS: Final = 12.0
 LAWS: Final = ("counted_twice", "lost_silently", "ranks_that_differ", "hung", "ended", "two_parts")
 REAL_KILLS: Final = 50
+LATE_JOBS: Final = 0.5
+LATE_SHARE: Final = 0.05
+"""Of pieces, in that share of jobs."""
+LATE_SECONDS: Final = (1e-3, 0.05, 1.0, 5.0)
+"""Of which a job has one, at most, for each of its late pieces."""
 AWAY_SECONDS: Final = 0.1
 """From a death, which all have heard of by then, to when the rank is there again."""
 Composition = tuple[int, frozenset[int], tuple[int, int] | None]
@@ -135,7 +142,15 @@ def case_of(seed: int, topology: str = "") -> Case:
 
 def play(case: Case) -> tuple[Report, VirtualJob]:
     """Run it. Raises HungError."""
-    virtual = VirtualJob(case.job, case.network, loss_ratio=case.loss_ratio, seed=case.seed)
+    random = np.random.default_rng((case.seed, 1))
+    most = float(random.choice(LATE_SECONDS)) if random.random() < LATE_JOBS else 0.0
+    virtual = VirtualJob(
+        case.job,
+        case.network,
+        loss_ratio=case.loss_ratio,
+        seed=case.seed,
+        late=lambda: most * random.random() if random.random() < LATE_SHARE else 0.0,
+    )
     for fault in case.faults:
         if fault.kind == "part":
             virtual.cut(fault.nodes, fault.at_seconds)

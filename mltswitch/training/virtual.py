@@ -68,6 +68,7 @@ class VirtualJob:
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
         seed: of what is lost.
+        late: see VirtualNetwork.
         parameters: at the start, where roots keep them.
         backward_share: of computing, in which gradients become ready, the last piece first; 0: at its end.
         waits_by_piece: whether a forward pass waits for each piece when it comes to it, and not for all of
@@ -82,6 +83,7 @@ class VirtualJob:
         *,
         loss_ratio: float = 0.0,
         seed: int = 0,
+        late: Callable[[], float] = lambda: 0.0,
         parameters: Elements | None = None,
         backward_share: float = 1.0,
         waits_by_piece: bool = False,
@@ -107,6 +109,7 @@ class VirtualJob:
             wire_bytes=job.wire_bytes,
             loss_ratio=loss_ratio,
             seed=seed,
+            late=late,
         )
         self.dead: set[int] = set()
         """Nodes that were killed."""

@@ -110,6 +110,7 @@ class VirtualNetwork:
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
         seed: of what is lost.
+        late: gives the seconds by which the next tensor arrives later than its way's delay says.
     """
 
     def __init__(
@@ -122,8 +123,10 @@ class VirtualNetwork:
         wire_bytes: int = 4,
         loss_ratio: float = 0.0,
         seed: int = 0,
+        late: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self._timeline, self._wires, self._cross, self._order = timeline, wires, cross, order
+        self._late = late
         self._wire_bytes = wire_bytes
         self._loss_ratio = loss_ratio
         self._random = np.random.default_rng(seed)
@@ -135,6 +138,8 @@ class VirtualNetwork:
         """Of one node at a time."""
         self._flows: dict[tuple[int, int, int, int], _Flow] = {}
         """Posts that have met, until they have crossed."""
+        self._used: set[tuple[int, Key]] = set()
+        """Nodes and keys of all their posts."""
         self._withdrawn: set[tuple[int, int, int, int]] = set()
         """Those of which one end was withdrawn before the other one came."""
         self._pairs: dict[tuple[int, int, int], Pair] = {}
@@ -149,8 +154,12 @@ class VirtualNetwork:
     def post(self, node: int, post: Post) -> None:
         """One end of a crossing; it begins when the other one is there, too.
 
-        Raises AssertionError where the two do not fit together, which no nodes should make.
+        Raises AssertionError where the two do not fit together, which no nodes should make, and for a key
+        that was there before: what is late, or repeated, of that one would count for this.
         """
+        if (node, post.key) in self._used:
+            raise AssertionError(f"node {node} posts {post.key} again")
+        self._used.add((node, post.key))
         self._open_posts[node].add(post.key)
         self.most_open_posts = max(self.most_open_posts, len(self._open_posts[node]))
         is_send = post.direction is Direction.SEND
@@ -232,7 +241,7 @@ class VirtualNetwork:
             while pair.flows and pair.flows[0][0] <= until_bits:
                 flow = heapq.heappop(pair.flows)[2]
                 flow.ended_ns = round(self._timeline.now_seconds * NANOSECONDS)
-                delay_seconds = self._wires.delay_seconds(flow.source, flow.target)
+                delay_seconds = self._wires.delay_seconds(flow.source, flow.target) + self._late()
                 self._timeline.after(delay_seconds, partial(self._deliver, flow))
             if not pair.flows:
                 del self._pairs[key]

@@ -11,9 +11,11 @@ from mltswitch.overlay.document import Overlay, overlay_of_graph, seated
 from mltswitch.overlay.exchange import Exchange, simulate_routes
 from mltswitch.overlay.graph import fat_tree
 from mltswitch.overlay.policies import route
+from mltswitch.training.axes import Direction, Network, Post, Stage
 from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.job import Job, make_job
 from mltswitch.training.virtual import VirtualJob
+from mltswitch.training.virtual_network import Timeline, VirtualNetwork
 
 pytest.importorskip("numba")
 RATE_BPS = 1e8
@@ -82,3 +84,12 @@ def test_networks_that_cannot_be(words: list[str], problem: str, capsys: pytest.
         main(["train", "simulate", "--compute", "0.1", *words])
     assert ended.value.code == 2
     assert problem in capsys.readouterr().err
+
+
+def test_a_key_is_no_other_posts_again() -> None:
+    network = VirtualNetwork(Timeline(), Network(1e9, 1e-3), lambda node, crossing: None)
+    early, late = (Post(Direction.SEND, 1, np.ones(4), 0, number, 0, Stage.NOW, 0.0) for number in (7, 7))
+    network.post(0, early)
+    network.withdraw(0, early.key)
+    with pytest.raises(AssertionError, match=r"node 0 posts .* again"):
+        network.post(0, late)
