@@ -58,11 +58,8 @@ PART: Final = 50
 SLOW_SECONDS: Final = 12.0
 LAWS: Final = ("counted_twice", "lost_silently", "ranks_that_differ", "hung", "ended", "two_parts")
 REAL_KILLS: Final = 50
-LATE_JOBS: Final = 0.5
-LATE_SHARE: Final = 0.05
-"""Of pieces, in that share of jobs."""
-LATE_SECONDS: Final = (1e-3, 0.05, 1.0, 5.0)
-"""Of which a job has one, at most, for each of its late pieces."""
+LATE: Final = ((0.2, 1e-3), (0.05, 0.05), (0.01, 1.0), (0.002, 5.0))
+"""Share of pieces that are late, and by how much at most: half of all jobs have one of these."""
 AWAY_SECONDS: Final = 0.1
 """From a death, which all have heard of by then, to when the rank is there again."""
 Composition = tuple[int, frozenset[int], tuple[int, int] | None]
@@ -143,13 +140,13 @@ def case_of(seed: int, topology: str = "") -> Case:
 def play(case: Case) -> tuple[Report, VirtualJob]:
     """Run it. Raises HungError."""
     random = np.random.default_rng((case.seed, 1))
-    most = float(random.choice(LATE_SECONDS)) if random.random() < LATE_JOBS else 0.0
+    share, most = LATE[random.integers(len(LATE))] if random.random() < 0.5 else (0.0, 0.0)
     virtual = VirtualJob(
         case.job,
         case.network,
         loss_ratio=case.loss_ratio,
         seed=case.seed,
-        late=lambda: most * random.random() if random.random() < LATE_SHARE else 0.0,
+        late=lambda: most * random.random() if random.random() < share else 0.0,
     )
     for fault in case.faults:
         if fault.kind == "part":

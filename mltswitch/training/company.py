@@ -149,7 +149,7 @@ class Company(Participant):
         """Results may be there."""
 
     @abstractmethod
-    def _heed_entry(self, view: View, rank: int, step: int) -> None:
+    def _heed_entry(self, rank: int, step: int) -> None:
         """A rank takes part from a step on, perhaps this one."""
 
     def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
@@ -248,7 +248,7 @@ class Company(Participant):
         self.view = view
         self.reasons = {node: reason for node, reason in self.reasons.items() if node in view.gone}
         if view.entering is not None:
-            self._heed_entry(view, *view.entering)
+            self._heed_entry(*view.entering)
         self._sums.repair(topology, view, now_ns)
         self._arrive(now_ns)
 

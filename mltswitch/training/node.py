@@ -33,8 +33,7 @@ from mltswitch.training.job import Job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.links import Arrival
 from mltswitch.training.optimizer import check_rule
-from mltswitch.training.sums import ENTERING, MOST_STEPS, Loss
-from mltswitch.training.views import View
+from mltswitch.training.sums import ENTERING, KEPT_BALLOTS, MOST_STEPS, Loss
 from mltswitch.units import NANOSECONDS
 
 ASKING_SECONDS: Final = 3.0
@@ -179,6 +178,7 @@ class Node(Company):
     def may_compute(self, step: int) -> bool:
         """Whether this rank may begin a step."""
         is_counted = self.changes is None or self._counted >= step
+        is_counted &= not self.job.continues or len(self._ballots) < KEPT_BALLOTS
         return self.member is not None and is_counted and self.member.may_compute(step)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
@@ -435,14 +435,14 @@ class Node(Company):
     def _begun(self) -> int:
         return -(-self._given // len(self.job.pieces))
 
-    def _heed_entry(self, view: View, rank: int, step: int) -> None:
+    def _heed_entry(self, rank: int, step: int) -> None:
         self._given_by.pop(rank, None)
         if self.first_step is not None:
             return
         self.has_met_all = True  # all that are left have said how far they are
         pieces = len(self.job.pieces)
         ballots = -(-step // self._check_every) if self._check_every else 0
-        self._sums.enter(view, [step] * pieces + [ballots])
+        self._sums.enter([step] * pieces + [ballots])
         self._given, self.first_step = step * pieces, step
         self._left_out.enter(step)
         assert isinstance(self.member, Joining), "axes_of has looked"  # noqa: S101

@@ -83,6 +83,14 @@ def test_no_law_is_broken_by_faults(seed: int, topology: str) -> None:
     assert not laws
 
 
+@pytest.mark.parametrize("seed", [105, 1589, 1679, 2041, 2221, 11851])
+def test_late_pieces_and_ranks_that_come_back(seed: int) -> None:
+    """Results of before a fault come late, after those that follow them, to a rank that was started again."""
+    case = case_of(seed)
+    assert case.returns
+    assert not broken(case)[0]
+
+
 @pytest.mark.parametrize("dead", range(5), ids=["root", "inner", "inner-2", "leaf", "leaf-2"])
 @pytest.mark.parametrize("kind", ["kill", "cut"])
 @pytest.mark.parametrize("options", [{}, {"colocated": 0}, {"topology": "star", "topology_settings": {}}])
