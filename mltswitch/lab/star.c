@@ -14,9 +14,13 @@
  * paths, and after the last leaf comes the first again; a packet to another leaf passes a port up to its spine and one down from it, of that rate, with the queues of all
  * ports. Paths 1 to S are the spines; on path S + 1 a packet takes the spine that its addresses and ports hash to.
  *
+ * With `cable` it is a router at each host, and cables between them, each direction with a rate, a delay, random loss
+ * and a buffer of its own; `hop` says which cable a router takes to a host. What has no hop is dropped.
+ *
  * Commands on standard input, one a line, each answered by one line of JSON:
  *   rate BPS | delay NANOSECONDS | loss PROBABILITY | path P loss PROBABILITY
  *   queue Q S L | buffer BYTES | dscp D Q | leaves L S BPS N | report (counts since the last one)
+ *   cable FROM TO BPS NANOSECONDS PROBABILITY BYTES | hop AT TO NEXT | cables (bytes and drops since the last one)
  * Transmission goes by the clock of departures, not of wake-ups: a late wake-up sends what is due, and the rate stays.
  */
 #define _GNU_SOURCE
@@ -38,7 +42,8 @@
 #include <unistd.h>
 
 enum { MOST_HOSTS = 32, MOST_PATHS = 8, QUEUES = 8, LINK_BYTES = 14, MOST_BYTES = 9216, READ_AT_ONCE = 16 };
-enum { MOST_LEAVES = 8, MOST_HOPS = 3, MOST_PORTS = MOST_HOSTS * MOST_PATHS + 2 * MOST_LEAVES * MOST_PATHS };
+enum { MOST_LEAVES = 8, MOST_HOPS = 32 };
+enum { MOST_PORTS = MOST_HOSTS * (MOST_PATHS + MOST_HOSTS) + 2 * MOST_LEAVES * MOST_PATHS };
 
 struct packet {
     struct packet *next;
@@ -55,10 +60,16 @@ struct line {
 };
 
 struct port {
-    struct line queues[QUEUES];
+    struct line queues[QUEUES], flying; /* behind the port, until its delay is over */
     struct packet *sending;
-    uint64_t free_at, *rate_bps;
+    uint64_t free_at, *rate_bps, *delay, *buffer_bytes;
     int waiting;
+};
+
+struct cable {
+    struct port port;
+    uint64_t rate_bps, delay, buffer_bytes, carried, dropped, lost;
+    uint32_t loss;
 };
 
 struct counts {
@@ -71,11 +82,12 @@ struct counts {
 static int files[MOST_HOSTS + 1], host_count;
 static struct port ports[MOST_HOSTS + 1][MOST_PATHS + 1], up[MOST_LEAVES][MOST_PATHS + 1],
     down[MOST_LEAVES][MOST_PATHS + 1], *used[MOST_PORTS];
-static int used_count, leaf_count = 1, spine_count, hosts_in_turn = 1;
-static struct line delayed;
+static int used_count, leaf_count = 1, spine_count, hosts_in_turn = 1, has_cables;
+static struct cable cables[MOST_HOSTS + 1][MOST_HOSTS + 1];
+static uint8_t next_hop[MOST_HOSTS + 1][MOST_HOSTS + 1];
 static struct packet *unused;
 static struct counts counts;
-static uint64_t rate_bps = 1000000000, core_bps, delay, buffer_bytes = UINT64_MAX, thresholds[QUEUES], limits[QUEUES];
+static uint64_t rate_bps = 1000000000, core_bps, delay, no_delay, buffer_bytes = UINT64_MAX, thresholds[QUEUES], limits[QUEUES];
 static uint32_t losses[MOST_PATHS + 1];
 static uint8_t queue_of[64];
 static uint64_t random_state = 88172645463325252ull;
@@ -152,15 +164,24 @@ static void transmit(struct port *port, uint64_t now);
 static void wait_in(struct port *port, struct packet *packet, uint64_t now)
 {
     int queue = packet->queue, capable = packet->is_capable, is_core = port->rate_bps == &core_bps;
+    struct cable *cable = has_cables ? (struct cable *)port : NULL;
+    if (cable && cable->loss && random_number() < cable->loss) {
+        cable->lost++;
+        counts.random_lost++;
+        discard(packet);
+        return;
+    }
     transmit(port, now);
     uint64_t waiting = port->queues[queue].bytes, in_all = 0, more = packet->length + LINK_BYTES;
     for (int each = 0; each < QUEUES; each++)
         in_all += port->queues[each].bytes;
     counts.offered[queue][capable]++;
     counts.core_offered += is_core;
-    if (waiting + more > limits[queue] || in_all + more > buffer_bytes || (!capable && waiting >= thresholds[queue])) {
+    if (waiting + more > limits[queue] || in_all + more > *port->buffer_bytes || (!capable && waiting >= thresholds[queue])) {
         counts.dropped[queue][capable]++;
         counts.core_dropped += is_core;
+        if (cable)
+            cable->dropped++;
         discard(packet);
         return;
     }
@@ -169,6 +190,8 @@ static void wait_in(struct port *port, struct packet *packet, uint64_t now)
         counts.marked[queue]++;
     }
     counts.core_bytes += is_core ? packet->length : 0;
+    if (cable)
+        cable->carried += packet->length + LINK_BYTES;
     if (!port->waiting && !port->sending && port->free_at < now)
         port->free_at = now;
     append(&port->queues[queue], packet);
@@ -183,14 +206,11 @@ static void transmit(struct port *port, uint64_t now)
         port->sending = NULL;
         if (packet) {
             /* It left when its last bit did, however late this is. */
-            struct port *next = packet->route[++packet->hop];
-            if (next) {
-                wait_in(next, packet, port->free_at);
-            } else {
-                packet->due = port->free_at + delay;
-                counts.departed++;
-                append(&delayed, packet);
-            }
+            packet->due = port->free_at + *port->delay;
+            if (packet->route[++packet->hop] && !*port->delay)
+                wait_in(packet->route[packet->hop], packet, packet->due);
+            else
+                append(&port->flying, packet);
         }
         if (!port->waiting)
             return;
@@ -203,10 +223,11 @@ static void transmit(struct port *port, uint64_t now)
     }
 }
 
-static struct port *using(struct port *port, uint64_t *its_rate_bps)
+static struct port *using(struct port *port, uint64_t *its_rate_bps, uint64_t *its_delay, uint64_t *its_buffer_bytes)
 {
     if (!port->rate_bps) {
-        port->rate_bps = its_rate_bps;
+        port->rate_bps = its_rate_bps, port->delay = its_delay, port->buffer_bytes = its_buffer_bytes;
+        port->flying.last = &port->flying.first;
         for (int queue = 0; queue < QUEUES; queue++)
             port->queues[queue].last = &port->queues[queue].first;
         used[used_count++] = port;
@@ -238,16 +259,25 @@ static void route(struct packet *packet, int path)
     const unsigned char *header = packet->bytes;
     int from = header[15], hops = 0;
     struct port **hop = packet->route;
-    if (!spine_count) {
-        hop[hops++] = using(&ports[packet->host][path], &rate_bps);
+    if (has_cables) {
+        for (int at = from; at != packet->host && hops < MOST_HOPS; at = next_hop[at][packet->host]) {
+            struct cable *cable = &cables[at][next_hop[at][packet->host]];
+            if (!cable->rate_bps) {
+                hops = 0;
+                break;
+            }
+            hop[hops++] = using(&cable->port, &cable->rate_bps, &cable->delay, &cable->buffer_bytes);
+        }
+    } else if (!spine_count) {
+        hop[hops++] = using(&ports[packet->host][path], &rate_bps, &delay, &buffer_bytes);
     } else {
         int leaf = leaf_of(packet->host), first = leaf_of(from);
         if (leaf != first) {
             int spine = spine_of(packet, path);
-            hop[hops++] = using(&up[first][spine], &core_bps);
-            hop[hops++] = using(&down[leaf][spine], &core_bps);
+            hop[hops++] = using(&up[first][spine], &core_bps, &no_delay, &buffer_bytes);
+            hop[hops++] = using(&down[leaf][spine], &core_bps, &no_delay, &buffer_bytes);
         }
-        hop[hops++] = using(&ports[packet->host][0], &rate_bps);
+        hop[hops++] = using(&ports[packet->host][0], &rate_bps, &delay, &buffer_bytes);
     }
     hop[hops] = NULL;
     packet->hop = 0;
@@ -258,7 +288,7 @@ static void arrive(struct packet *packet, uint64_t now)
     unsigned char *header = packet->bytes;
     int path = header[17], host = header[19];
     if (packet->length < 20 || header[0] >> 4 != 4 || header[16] != 10 || path < 1 || path > MOST_PATHS || host < 1
-        || host > host_count) {
+        || host > host_count || (has_cables && header[15] > host_count)) {
         discard(packet);
         return;
     }
@@ -273,14 +303,22 @@ static void arrive(struct packet *packet, uint64_t now)
     packet->queue = queue_of[header[1] >> 2];
     packet->is_capable = (header[1] & 3) != 0;
     route(packet, path);
-    wait_in(packet->route[0], packet, now);
+    if (packet->route[0])
+        wait_in(packet->route[0], packet, now);
+    else
+        discard(packet);
 }
 
-static void deliver(uint64_t now)
+static void land(struct port *port, uint64_t now)
 {
-    while (delayed.first && delayed.first->due <= now) {
-        struct packet *packet = take(&delayed);
+    while (port->flying.first && port->flying.first->due <= now) {
+        struct packet *packet = take(&port->flying);
         uint64_t late = now - packet->due;
+        if (packet->route[packet->hop]) {
+            wait_in(packet->route[packet->hop], packet, packet->due);
+            continue;
+        }
+        counts.departed++;
         counts.late_sum += late;
         if (late > counts.late_max)
             counts.late_max = late;
@@ -314,6 +352,23 @@ static void report(void)
     memset(&counts, 0, sizeof counts);
 }
 
+static void report_cables(void)
+{
+    const char *before = "";
+    printf("{\"cables\": [");
+    for (int from = 1; from <= host_count; from++)
+        for (int to = 1; to <= host_count; to++) {
+            struct cable *cable = &cables[from][to];
+            if (!cable->rate_bps)
+                continue;
+            printf("%s[%d, %d, %lu, %lu, %lu]", before, from, to, cable->carried, cable->dropped, cable->lost);
+            before = ", ";
+            cable->carried = cable->dropped = cable->lost = 0;
+        }
+    puts("]}");
+    fflush(stdout);
+}
+
 static uint32_t share(double probability)
 {
     return probability >= 1 ? UINT32_MAX : probability * UINT32_MAX;
@@ -321,7 +376,7 @@ static uint32_t share(double probability)
 
 static void obey(const char *line)
 {
-    unsigned long first, second, third, fourth;
+    unsigned long first, second, third, fourth, fifth;
     double probability;
     if (sscanf(line, "rate %lu", &first) == 1 && first)
         rate_bps = first;
@@ -341,7 +396,18 @@ static void obey(const char *line)
     else if (sscanf(line, "leaves %lu %lu %lu %lu", &first, &second, &third, &fourth) == 4 && first
         && first <= MOST_LEAVES && second && second < MOST_PATHS && third && fourth)
         leaf_count = first, spine_count = second, core_bps = third, hosts_in_turn = fourth;
-    else if (!strncmp(line, "report", 6)) {
+    else if (sscanf(line, "cable %lu %lu %lu %lu %lf %lu", &first, &second, &third, &fourth, &probability, &fifth) == 6
+        && first && first <= MOST_HOSTS && second && second <= MOST_HOSTS && third) {
+        struct cable *cable = &cables[first][second];
+        cable->rate_bps = third, cable->delay = fourth, cable->loss = share(probability), cable->buffer_bytes = fifth;
+        has_cables = 1;
+    } else if (sscanf(line, "hop %lu %lu %lu", &first, &second, &third) == 3 && first <= MOST_HOSTS
+        && second <= MOST_HOSTS && third <= MOST_HOSTS)
+        next_hop[first][second] = third;
+    else if (!strncmp(line, "cables", 6)) {
+        report_cables();
+        return;
+    } else if (!strncmp(line, "report", 6)) {
         report();
         fflush(stdout);
         return;
@@ -372,10 +438,13 @@ static int tun_of(const char *name)
 
 static uint64_t next_event(void)
 {
-    uint64_t earliest = delayed.first ? delayed.first->due : UINT64_MAX;
-    for (int each = 0; each < used_count; each++)
+    uint64_t earliest = UINT64_MAX;
+    for (int each = 0; each < used_count; each++) {
         if (used[each]->sending && used[each]->free_at < earliest)
             earliest = used[each]->free_at;
+        if (used[each]->flying.first && used[each]->flying.first->due < earliest)
+            earliest = used[each]->flying.first->due;
+    }
     return earliest;
 }
 
@@ -390,7 +459,6 @@ int main(int count, char **words)
     /* A switch does not wait for its hosts' processes to leave it a processor. */
     sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = 10});
     host_count = count - 1;
-    delayed.last = &delayed.first;
     for (int queue = 0; queue < QUEUES; queue++)
         thresholds[queue] = limits[queue] = 1 << 20;
     for (int host = 0; host <= host_count; host++) {
@@ -429,8 +497,9 @@ int main(int count, char **words)
             }
         }
         now = now_nanoseconds();
-        for (int each = 0; each < used_count; each++)
+        for (int each = 0; each < used_count; each++) {
             transmit(used[each], now);
-        deliver(now);
+            land(used[each], now);
+        }
     }
 }

@@ -198,9 +198,9 @@ class LeafSpine(Star):
 @contextmanager
 def running_star(hosts: int, paths: int = 1) -> Iterator[Star]:
     """Hosts and switch, made here and removed at the end; raises MachineError."""
-    with _running(hosts) as (names, switch):
+    with running_switch(hosts) as (names, switch):
         star = Star(names, paths, switch)
-        _set_up(star)
+        set_up(star)
         yield star
 
 
@@ -224,32 +224,45 @@ def running_leaf_spine(
         leaves: at most 8.
         in_turn: so many hosts hang on a leaf before the next one has its turn.
     """
-    with _running(hosts) as (names, switch):
+    with running_switch(hosts) as (names, switch):
         network = LeafSpine(names, spines, switch, leaves=leaves, in_turn=in_turn)
         network.set_uplinks(round(hosts * rate_bps / (leaves * spines * oversubscription)))
-        _set_up(network)
+        set_up(network)
         yield network
 
 
 @contextmanager
-def _running(hosts: int) -> Iterator[tuple[list[NamespaceHandle], Program]]:
+def running_switch(
+    hosts: int, prefix: str = "", names: Sequence[str] = ()
+) -> Iterator[tuple[list[NamespaceHandle], Program]]:
+    """Namespaces of hosts, and star.c with a line to each; both end with the block. Raises MachineError.
+
+    Args:
+        hosts: how many.
+        prefix: of namespaces' names; empty: one of this process.
+        names: of the hosts, behind the prefix; none: `h1`, `h2`, …
+    """
     need("ip", "tc", "ping", "gcc")
-    own = f"mltswitch-star-{os.getpid()}-{next(_networks)}"
-    names = [NamespaceHandle(f"{own}-h{number}") for number in range(1, hosts + 1)]
+    own = prefix or f"mltswitch-star-{os.getpid()}-{next(_networks)}"
+    found = [NamespaceHandle(f"{own}-{name}") for name in names or [f"h{at}" for at in range(1, hosts + 1)]]
     here = NamespaceHandle(f"{own}-sw")
+    made: list[NamespaceHandle] = []
     try:
-        ip([f"netns add {namespace.name}" for namespace in (here, *names)])
+        for namespace in (here, *found):
+            ip([f"netns add {namespace.name}"])
+            made.append(namespace)
         with tempfile.TemporaryDirectory(prefix="mltswitch-star-") as folder:
             program = compiled(SOURCE, Path(folder))
-            with Program(here, [str(program), *(name.name for name in names)]) as switch:
+            with Program(here, [str(program), *(name.name for name in found)]) as switch:
                 switch.wait_for("ready")
-                yield names, switch
+                yield found, switch
     finally:
-        for namespace in (here, *names):
+        for namespace in made:
             subprocess.run(["ip", "netns", "delete", namespace.name], check=False, capture_output=True)
 
 
-def _set_up(star: Star) -> None:
+def set_up(star: Star) -> None:
+    """Interfaces, addresses and routes of all hosts; raises MachineError."""
     for number, name in enumerate(star.hosts):
         routed = star.routed_address(number)
         lines = [

@@ -10,7 +10,10 @@ from mltswitch.profile import bundled_names, bundled_profile, profile_sha256
 PARAMETERS = {
     "resnet50": 25_557_032,
     "resnet101": 44_549_160,
+    "resnet152": 60_192_808,
     "vgg16": 138_357_544,
+    "alexnet": 61_100_840,
+    "mobilenet": 4_231_976,
     "googlenet": 6_624_904,
     "inception-v3": 27_161_264,
     "bert-base": 109_482_240,
@@ -18,10 +21,12 @@ PARAMETERS = {
     "t5-3b": 2_851_598_336,
 }
 # SHA-256 over one line "name shape" for each parameter, in the order in which forward hooks saw them in
-# torchvision 0.28 (the first five) and transformers 5.23 (the others): made from those, not from here.
+# torchvision 0.28 or 0.29 (the first seven) and transformers 5.23 (the others): made from those, not here.
 REFERENCE_TENSORS = {
     "resnet50": "16951cb1028a48e7df8731a7b215c74c893009acb1e9573647369f361ad03670",
     "resnet101": "437e6325ef57b8f44eeec1a4497b1b6f96fcf2bd256f58069fb6190d898dc415",
+    "resnet152": "49c1aa1b11b9d082b00128edaa8854a5621ae5633e974330ceb5763d77afc18f",
+    "alexnet": "25c71b0a8ccd1962eb983e966250035b0f3909510528cf58fc7bb93d36ea4e5e",
     "vgg16": "9eb5cb12aeb518661a363bb6979eee408b0ff9c6d31f82b8824f90609d03efc2",
     "googlenet": "5e561e97fdc69eae0fa5e2e59fe01ff86b6efde6d115a6397ce74ac1f33a75d8",
     "inception-v3": "727f34f46cc7c3579a82a44ec93c4139f35a97be8c5f51ddf59245c62821b0ac",
@@ -45,7 +50,7 @@ def test_published_counts(name: str) -> None:
     assert profile.parameter_convention
 
 
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize("name", REFERENCE_TENSORS)
 def test_tensors_in_the_order_of_the_reference_implementation(name: str) -> None:
     lines = [
         f"{tensor.name} {'x'.join(map(str, tensor.shape))}"
@@ -99,6 +104,6 @@ def test_unknown_name() -> None:
     with pytest.raises(UserInputError) as caught:
         bundled_profile("ResNet-50")
     assert str(caught.value) == (
-        "unknown profile 'ResNet-50' (expected one of resnet50, resnet101, vgg16, googlenet, inception-v3, "
-        "bert-base, gpt2-small, t5-3b, or a file). Did you mean resnet50?"
+        "unknown profile 'ResNet-50' (expected one of resnet50, resnet101, resnet152, vgg16, alexnet, "
+        "mobilenet, googlenet, inception-v3, bert-base, gpt2-small, t5-3b, or a file). Did you mean resnet50?"
     )

@@ -1,0 +1,125 @@
+"""Sites in namespaces of their own, and the links of a WAN between them: star.c with cables.
+
+A site has one address, 10.1.0.N, for all links: between neighbours packets take the link between them, else
+the way with the fewest links, the fastest of these at first. Each direction of a link has a rate, a queue, a
+delay and random loss.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, NamedTuple
+
+from mltswitch.errors import UserInputError
+from mltswitch.lab.namespaces import NamespaceHandle
+from mltswitch.lab.programs import Program
+from mltswitch.lab.star import DSCPS, Queue, Star, running_switch, set_up
+from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.fastest import networkx
+from mltswitch.overlay.wan import Wan
+from mltswitch.units import NANOSECONDS
+
+NO_LIMIT_BYTES: Final = 1 << 40
+"""Of a queue's class: a link's own queue is the limit."""
+
+
+class Carried(NamedTuple):
+    """What became of packets at a link."""
+
+    size_bytes: int
+    """With Ethernet's header."""
+    dropped: int
+    """For which its queue had no room."""
+    lost: int
+    """At random."""
+
+
+class WanNetwork(Star):
+    """The sites, and what is between them; it takes the place of a star in a bench."""
+
+    def __init__(self, hosts: Sequence[NamespaceHandle], switch: Program, wan: Wan) -> None:
+        super().__init__(hosts, 1, switch)
+        self.wan: Final = wan
+        self.overlay: Overlay = wan.overlay()
+        """As it is now."""
+        self._places: Final = {name: number for number, name in enumerate(wan.nodes, 1)}
+        self._queues: Final = {(link.source, link.target): link.queue_bytes for link in wan.links}
+        super().set_queues([Queue(NO_LIMIT_BYTES, NO_LIMIT_BYTES, tuple(range(DSCPS)))])
+        self.take(self.overlay)
+        for at, to, onward in _hops(self.overlay):
+            self._obey(f"hop {self._places[at]} {self._places[to]} {self._places[onward]}")
+
+    def take(self, overlay: Overlay) -> None:
+        """These rates, delays and losses of the same links; what is in a queue stays there."""
+        for link in overlay.links:
+            ends = link.source, link.target
+            self._obey(
+                f"cable {self._places[link.source]} {self._places[link.target]} {link.rate_bps} "
+                f"{round(link.delay_seconds * NANOSECONDS)} {link.loss} {self._queues[ends]}"
+            )
+        self.overlay = overlay
+
+    def change(self, source: str, target: str, **update: float) -> None:
+        """One link's `rate_bps`, `delay_seconds` or `loss`; raises UserInputError where there is none."""
+        links = [*self.overlay.links]
+        for at, link in enumerate(links):
+            if (link.source, link.target) == (source, target):
+                data = link.model_dump(by_alias=True) | {
+                    {"rate_bps": "rate"}.get(name, name): value for name, value in update.items()
+                }
+                links[at] = type(link).model_validate(data)
+                self.take(self.overlay.model_copy(update={"links": tuple(links)}))
+                return
+        raise UserInputError("there is none", where=f"link {source} to {target}")
+
+    def carried(self) -> Mapping[tuple[str, str], Carried]:
+        """Of each link, since this was asked last."""
+        names = self.wan.nodes
+        return {
+            (names[source - 1], names[target - 1]): Carried(*counts)
+            for source, target, *counts in self._obey("cables")["cables"]
+        }
+
+    # As a bench's network: the links say all of this
+
+    def set_rate(self, bits_per_second: int) -> None:
+        """Nothing: each link has its own."""
+
+    def set_round_trip(self, seconds: float, own_seconds: float) -> None:
+        """Likewise."""
+
+    def set_loss(self, probability: float, path: int | None = None) -> None:
+        """Likewise."""
+
+    def set_queues(self, queues: Sequence[Queue]) -> None:
+        """Likewise: a link serves all classes alike."""
+
+    def set_buffer(self, size_bytes: int) -> None:
+        """Likewise."""
+
+
+@contextmanager
+def running_wan(wan: Wan, prefix: str = "") -> Iterator[WanNetwork]:
+    """Sites and links, made here and removed at the end; raises MachineError.
+
+    Args:
+        wan: what they are.
+        prefix: of the names of namespaces, which end as sites are called; empty: one of this process.
+    """
+    with running_switch(len(wan.nodes), prefix, wan.nodes) as (names, switch):
+        network = WanNetwork(names, switch, wan)
+        set_up(network)
+        yield network
+
+
+def _hops(overlay: Overlay) -> Iterator[tuple[str, str, str]]:
+    """At which site what goes to which one goes on to which neighbour."""
+    found = networkx()
+    graph: Any = found.DiGraph()
+    for link in overlay.links:
+        graph.add_edge(link.source, link.target, rate=link.rate_bps)
+    for to in graph:
+        far = found.single_source_shortest_path_length(graph.reverse(copy=False), to)
+        for at in graph:
+            if at != to:
+                near = [each for each in graph[at] if far[each] == far[at] - 1]
+                yield at, to, max(near, key=lambda each: (graph[at][each]["rate"], each))

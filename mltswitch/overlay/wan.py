@@ -1,0 +1,190 @@
+"""The WAN document: sites, the links between them, and how the rates of these change.
+
+`netstorm9` is the network of NetStorm's authors (section 6: 13 cables between nine sites, whole Mbit/s in
+20 to 155 that are drawn anew every three minutes); `mesh5` to `mesh16` have links between all sites.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from itertools import permutations
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from mltswitch.documents import SparseDocument, load_document
+from mltswitch.errors import UserInputError
+from mltswitch.overlay.document import Name, Overlay, OverlayLink, OverlayNode, RateBps
+from mltswitch.units import parse_bytes
+
+WAN_SCHEMA: Final = "mltswitch/wan/v1"
+MOST_SITES: Final = 32
+SHIPPED: Final = re.compile(r"(netstorm9|mesh(\d{1,2}))(?::(\d{1,9}))?")
+"""Networks by a word, and the number of the draw of their rates."""
+CABLES: Final = "1-2 1-3 2-3 2-5 3-4 4-5 4-6 5-7 6-7 6-8 6-9 7-8 8-9"
+LEAST_MESH, MOST_MESH = 5, 16
+QUEUE_BYTES: Final = 4_000_000
+"""Of a link: three times what is on its way at 155 Mbit/s in a round trip of 60 ms."""
+LEAST_QUEUE_BYTES: Final = 30_000
+"""However much a network is scaled down; its packets are not."""
+LEAST_BPS: Final = 1_000
+
+Bytes = Annotated[int, Field(gt=0), BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
+
+
+class WanLink(SparseDocument):
+    """One direction of a cable between two sites."""
+
+    source: Name
+    target: Name
+    rate_bps: RateBps | None = Field(default=None, alias="rate")
+    """None: it is drawn, and drawn anew."""
+    delay_seconds: float = Field(default=0.0, ge=0, le=60, allow_inf_nan=False)
+    loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
+    """Share of packets."""
+    queue_bytes: Bytes = Field(default=QUEUE_BYTES, alias="queue")
+    """In front of it."""
+
+    def scaled(self, scale: float) -> Self:
+        """The same in a network that is slower by so much."""
+        return self.model_copy(
+            update={
+                "rate_bps": None if self.rate_bps is None else _slower(self.rate_bps, scale),
+                "delay_seconds": self.delay_seconds / scale,
+                "queue_bytes": max(LEAST_QUEUE_BYTES, round(self.queue_bytes / scale**2)),
+            }
+        )
+
+
+class WanChanges(SparseDocument):
+    """How rates are drawn: uniformly, each direction by itself."""
+
+    least_bps: RateBps = Field(alias="least")
+    most_bps: RateBps = Field(alias="most")
+    step_bps: RateBps = Field(default=1_000_000, alias="step")
+    """Rates are `least` and so many steps."""
+    every_seconds: float = Field(default=180.0, gt=0, le=1e6, allow_inf_nan=False)
+    seed: Annotated[int, Field(ge=0, strict=True)] = 0
+    """Of the first draw; each draw has the next one."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.most_bps < self.least_bps:
+            raise ValueError(f"most, {self.most_bps} bit/s, is below least, {self.least_bps} bit/s")
+        return self
+
+    def scaled(self, scale: float) -> Self:
+        """Likewise, with as many draws in an exchange as before."""
+        rates = {name: _slower(getattr(self, name), scale) for name in ("least_bps", "most_bps", "step_bps")}
+        return self.model_copy(update=rates | {"every_seconds": self.every_seconds / scale})
+
+    def drawn_bps(self, random: np.random.Generator) -> int:
+        """A rate."""
+        return self.least_bps + self.step_bps * int(
+            random.integers((self.most_bps - self.least_bps) // self.step_bps + 1)
+        )
+
+
+class Wan(BaseModel):
+    """A network of sites."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal["mltswitch/wan/v1"] = Field(default=WAN_SCHEMA, alias="schema")
+    nodes: tuple[Name, ...] = Field(min_length=2, max_length=MOST_SITES)
+    """Sites, with ranks in this order."""
+    links: tuple[WanLink, ...] = Field(min_length=1)
+    changes: WanChanges | None = None
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.changes is None:
+            for link in self.links:
+                if link.rate_bps is None:
+                    raise ValueError(
+                        f"the link {link.source} to {link.target} has no rate, and no changes say one"
+                    )
+        self.overlay()  # which has the laws of all networks
+        return self
+
+    @property
+    def drawn(self) -> tuple[WanLink, ...]:
+        """Links whose rates are drawn."""
+        return tuple(link for link in self.links if link.rate_bps is None)
+
+    def overlay(self, draw: int = 0) -> Overlay:
+        """The network after so many changes."""
+        seed = 0 if self.changes is None else self.changes.seed
+        rates_bps = _rates(self.links, self.changes, np.random.default_rng(seed + draw))
+        links = [
+            OverlayLink(
+                source=link.source,
+                target=link.target,
+                rate=rate_bps,
+                delay_seconds=link.delay_seconds,
+                loss=link.loss,
+            )
+            for link, rate_bps in zip(self.links, rates_bps, strict=True)
+        ]
+        nodes = [OverlayNode(name=name, rank=rank) for rank, name in enumerate(self.nodes)]
+        return Overlay(nodes=tuple(nodes), links=tuple(links))
+
+    def scaled(self, scale: float) -> "Wan":
+        """The same network, slower: rates and delays are over `scale`, queues over its square.
+
+        A model that is smaller by the square takes as much less time then, with the same share of delays.
+        Raises UserInputError for a scale below 1, or one that leaves links without a rate.
+        """
+        if not 1 <= scale <= 1e6:  # also NaN
+            raise UserInputError(f"{scale}", where="scale", expected="1 to 1,000,000")
+        update: dict[str, Any] = {"links": tuple(link.scaled(scale) for link in self.links)}
+        if self.changes is not None:
+            update["changes"] = self.changes.scaled(scale)
+        return self.model_copy(update=update)
+
+
+def known_wan(network: str) -> Wan:
+    """A document, or a shipped network by its word: `netstorm9`, `netstorm9:7`, `mesh5`.
+
+    Raises UserInputError.
+    """
+    said = SHIPPED.fullmatch(network)
+    if said is None:
+        return load_document(Path(network), Wan)
+    name, sites, seed = said[1], said[2], int(said[3] or 0)
+    if sites is None:
+        cables = [cable.split("-") for cable in CABLES.split()]
+        return _shipped(9, [ends for one, other in cables for ends in ((one, other), (other, one))], seed)
+    count = int(sites)
+    if not LEAST_MESH <= count <= MOST_MESH:
+        expected = f"mesh{LEAST_MESH} to mesh{MOST_MESH}"
+        raise UserInputError(f"{name!r}", where="NETWORK", expected=expected)
+    return _shipped(count, permutations(map(str, range(1, count + 1)), 2), seed)
+
+
+def _shipped(sites: int, ends: Iterable[Iterable[str]], seed: int) -> Wan:
+    links = [
+        WanLink(source=f"site{source}", target=f"site{target}", delay_seconds=0.03, loss=0.0002)
+        for source, target in ends
+    ]
+    nodes = tuple(f"site{number}" for number in range(1, sites + 1))
+    changes = WanChanges(least=20_000_000, most=155_000_000, seed=seed)
+    return Wan(nodes=nodes, links=tuple(links), changes=changes)
+
+
+def _rates(
+    links: Iterable[WanLink], changes: WanChanges | None, random: np.random.Generator
+) -> Iterator[int]:
+    for link in links:
+        if link.rate_bps is not None:
+            yield link.rate_bps
+        elif changes is not None:
+            yield changes.drawn_bps(random)
+
+
+def _slower(rate_bps: int, scale: float) -> int:
+    if rate_bps / scale < LEAST_BPS:
+        problem = f"leaves {rate_bps / scale:.3g} bit/s of {rate_bps}"
+        raise UserInputError(problem, where="scale", expected=f"links of {LEAST_BPS} bit/s or more")
+    return round(rate_bps / scale)
