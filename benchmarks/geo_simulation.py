@@ -25,13 +25,11 @@ million elements, 228 MB) cross once, up and down, in pieces of a million elemen
 """
 
 import time
-from collections.abc import Iterable, Mapping
-from itertools import permutations
+from collections.abc import Mapping
 from statistics import median
 from typing import Any, Final
 
 import click
-import numpy as np
 
 from benchmarks.figures import print_figures
 from mltswitch.overlay.document import Overlay, seated
@@ -39,42 +37,18 @@ from mltswitch.overlay.exchange import Exchange, simulate_routes
 from mltswitch.overlay.policies import route
 from mltswitch.overlay.policies.packed import fullest_seconds, seconds_at_least
 from mltswitch.overlay.routes import Routes
+from mltswitch.overlay.wan import known_wan
 
 DRAWS, QUICK_DRAWS = 40, 6
 ELEMENTS: Final = 57_000_000
 SIZE_BITS: Final = 32.0 * ELEMENTS
-CABLES: Final = "1-2 1-3 2-3 2-5 3-4 4-5 4-6 5-7 6-7 6-8 6-9 7-8 8-9"
 SITES: Final = 9
-LEAST_MBPS, MOST_MBPS = 20, 155
-DELAY_SECONDS: Final = 0.03
 BINARY: Final = {"in_degree": 2, "placement": "fixed", "locality": "none"}
-
-
-def sites(seed: int, ends: Iterable[tuple[str, str]]) -> Overlay:
-    """Nine, with links of drawn rates."""
-    random = np.random.default_rng(seed)
-    links = [
-        {
-            "source": f"site{source}",
-            "target": f"site{target}",
-            "rate": int(random.integers(LEAST_MBPS, MOST_MBPS + 1)) * 1_000_000,
-            "delay_seconds": DELAY_SECONDS,
-        }
-        for source, target in ends
-    ]
-    nodes = [{"name": f"site{number + 1}", "rank": number} for number in range(SITES)]
-    return Overlay.model_validate({"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links})
 
 
 def netstorm9(seed: int) -> Overlay:
     """A draw of it."""
-    cables = [cable.split("-") for cable in CABLES.split()]
-    return sites(seed, [ends for one, other in cables for ends in ((one, other), (other, one))])
-
-
-def mesh9(seed: int) -> Overlay:
-    """Nine sites with links between all."""
-    return sites(seed, permutations(map(str, range(1, SITES + 1)), 2))
+    return known_wan(f"netstorm9:{seed}").overlay()
 
 
 def planned(
@@ -95,7 +69,7 @@ def seconds_of(
 
 def drawn(seed: int) -> dict[str, float]:
     """All figures of one draw."""
-    overlay, before, mesh = netstorm9(seed), netstorm9(seed + 1_000), mesh9(seed)
+    overlay, before, mesh = netstorm9(seed), netstorm9(seed + 1_000), known_wan(f"mesh9:{seed}").overlay()
     one_server = seated(overlay, None, 1)
     fapt1, fapt9 = seconds_of(overlay, "fapt", {"roots": 1}), seconds_of(overlay, "fapt", {})
     bound = seconds_at_least(overlay) * SIZE_BITS

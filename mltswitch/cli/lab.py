@@ -9,6 +9,7 @@ import click
 
 from mltswitch.cli.output import console, json_option, json_text, print_json, progress, table
 from mltswitch.cli.probe import print_probe
+from mltswitch.cli.wan import wan_group
 from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import load_inventory
@@ -72,6 +73,9 @@ def _inventory(context: click.Context, _parameter: click.Parameter, given: Path 
 @click.group(epilog="\b\nExamples:\n  mltswitch lab up\n  mltswitch lab status\n  mltswitch lab down")
 def lab() -> None:
     """A network on this machine: Linux or BMv2 switches with real queues, and emulated command lines."""
+
+
+lab.add_command(wan_group)
 
 
 @lab.command(

@@ -1,4 +1,4 @@
-"""Networks as commands take them: an overlay, a plan, a fabric, or a fat tree in a word."""
+"""Networks as commands take them: an overlay, a WAN, a plan, a fabric, or one of those in a word."""
 
 import re
 from pathlib import Path
@@ -11,6 +11,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import OVERLAY_SCHEMA, Overlay, overlay_of_graph, seated
 from mltswitch.overlay.graph import fat_tree
 from mltswitch.overlay.routes import Routes
+from mltswitch.overlay.wan import SHIPPED, WAN_SCHEMA, Wan, known_wan
 from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
 from mltswitch.planning.overlay import overlay_of
 from mltswitch.targets import hardware_capabilities
@@ -39,11 +40,15 @@ def known_network(network: str) -> tuple[Overlay, bool]:
         return overlay_of_graph(graph, racks), False
     if network.startswith("fat-tree:"):
         raise UserInputError(f"{network!r:.60}", where="NETWORK", expected="fat-tree:8@10Gbps/4, say")
+    if SHIPPED.fullmatch(network):
+        return known_wan(network).overlay(), True
     path = Path(network)
     document = parse_yaml(read_text(path), where=network, is_expanded=True)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == OVERLAY_SCHEMA:
         return load_document(path, Overlay), True
+    if schema == WAN_SCHEMA:
+        return load_document(path, Wan).overlay(), True
     if isinstance(schema, str) and schema.startswith("mltswitch/plan/"):
         return overlay_of(load_plan(path, accepts_edits=True).topology), False
     fabric = resolve_fabric(load_document(path, Fabric), hardware_capabilities)

@@ -99,8 +99,9 @@ def _case(
 def topology() -> None:
     """Trees for a job's exchange: who adds up on the way.
 
-    NETWORK is a file, an overlay, a plan or a fabric, or `fat-tree:PORTS@RATE/OVERSUBSCRIPTION`: three tiers
-    of switches with so many ports, whose racks' uplinks are slower by the last number.
+    NETWORK is a file, an overlay, a WAN, a plan or a fabric, or a word: `netstorm9:7`, say, or
+    `fat-tree:PORTS@RATE/OVERSUBSCRIPTION`: three tiers of switches with so many ports, whose racks' uplinks
+    are slower by the last number.
     """
 
 

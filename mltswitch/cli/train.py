@@ -18,14 +18,18 @@ from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
 from mltswitch.cli.settings import chosen_topology, named_values, topology_options
 from mltswitch.cli.simulate_training import simulate_command
+from mltswitch.cli.wan import SCALE
 from mltswitch.errors import UserInputError
 from mltswitch.lab import Star, running_leaf_spine, running_star
+from mltswitch.lab.wan import running_wan
 from mltswitch.outputs import check_output, write_outputs
+from mltswitch.overlay.wan import LEAST_QUEUE_BYTES, Wan, known_wan
 from mltswitch.report import Rung, Training, TrainingCase, plotly_script, training_report
 from mltswitch.sweep import parse_numbers
 from mltswitch.training.agents import serve
 from mltswitch.training.bench import GRADIENT_DSCP, TASKS, Case, CaseResult, Settings, running_team
 from mltswitch.training.bench.ladder import GLOO, advice, advice_on, ladder_of, rungs, said
+from mltswitch.training.changes import UpdateSettings
 from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds, parse_bps, parse_bytes
 
 LOSSES: Final = "0,0.0001,0.001,0.005,0.01"
@@ -34,6 +38,8 @@ INCAST_SHARE: Final = 1 / 8
 MOST_WORKERS: Final = 16
 MOST_HOSTS: Final = 32
 MOST_SPINES: Final = 7
+FAPT: Final = "fapt"
+WAN_CASE: Final = "wan"
 BUSY: Final = 0.9
 COLUMNS: Final = (
     "step [ms]",
@@ -63,9 +69,10 @@ train.add_command(advise_command)
     "  sudo mltswitch train bench --workers 2 --model digits-wide --rate 50Mbps --rtt 2 --loss 0,0.01\n"
     "  sudo mltswitch train bench --topology ring --transport tcp --no-incast -o bench.html --json\n"
     "  sudo mltswitch train bench --ladder --model digits-wide --loss 0,0.01 --rate 50Mbps\n"
-    "  sudo mltswitch train bench --ladder --model shape:vgg16/256@0.5 --spines 2 --background 0.3"
+    "  sudo mltswitch train bench --ladder --model shape:vgg16/256@0.5 --spines 2 --background 0.3\n"
+    "  sudo mltswitch train bench --wan netstorm9 --topology fapt --transport tcp --model shape:alexnet/100"
 )
-@click.option("--workers", type=click.IntRange(2, MOST_WORKERS), default=4, help="Namespaces; 4.")
+@click.option("--workers", type=click.IntRange(2, MOST_WORKERS), help="Namespaces; 4, or the WAN's sites.")
 @click.option(
     "--model",
     default="digits",
@@ -101,12 +108,17 @@ train.add_command(advise_command)
     default=0.0,
     help="Of a link: other people's flows between the leaves; 0.",
 )
+@click.option("--wan", "wan_name", metavar="WAN", help="One worker a site: netstorm9, mesh5:7, or a file.")
+@click.option("--scale", type=NumberRange(1, 1e6), default=SCALE, help="The WAN is slower by it; 10.")
+@click.option(
+    "--awareness/--no-awareness", default=True, help="`fapt` measures links and plans anew; it does."
+)
 @click.option("--ladder", is_flag=True, help="MLT's parts one by one, on top of gloo and tcp.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of parameters and batches; 0.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="HTML page with plots.")
 @json_option
 def bench(
-    workers: int,
+    workers: int | None,
     model: str,
     steps: int,
     losses: str,
@@ -126,6 +138,9 @@ def bench(
     transport: str,
     spines: int,
     background: float,
+    wan_name: str | None,
+    scale: float,
+    awareness: bool,
     ladder: bool,
     seed: int,
     output: Path | None,
@@ -138,9 +153,17 @@ def bench(
     nothing. In the case `incast` gloo exchanges as parameter servers do, and gloo-ring is its own algorithm.
     With --spines there are two leaves with half of the workers and as many other hosts each, whose flows
     have the sizes of a web search's and the load --background. With --ladder the parts of MLT are added one
-    by one, `bsp` over `mlt`, and the output says which one pays. Needs root, gcc, torch and scikit-learn.
+    by one, `bsp` over `mlt`, and the output says which one pays. With --wan each worker is on a site of a WAN
+    (`lab wan`) whose links have rates, delays and losses of their own, and change. Needs root, gcc, torch and
+    scikit-learn.
     """
     name, of_topology = chosen_topology(topology, topology_texts, routes_file)
+    wan = None if wan_name is None else known_wan(wan_name).scaled(scale)
+    workers = workers or (4 if wan is None else len(wan.nodes))
+    if wan is not None:
+        _check_wan(wan, workers=workers, servers=servers, spines=spines, ladder=ladder)
+        if name == FAPT:
+            of_topology = _of_wan(wan, scale, awareness=awareness) | of_topology
     settings = Settings(
         workers=workers,
         task=model,
@@ -157,6 +180,9 @@ def bench(
         rivals=(workers + servers + 1) // 2 * 2 if spines else 0,
     )
     cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
+    if wan is not None:
+        fastest_bps = max(link.rate_bps for link in wan.overlay().links)
+        cases = [Case(WAN_CASE, fastest_bps, 0.0, 0.0, LEAST_QUEUE_BYTES)]
     if background and not spines:
         raise UserInputError("there is one switch", where="--background", expected="--spines beside it")
     if spines and settings.hosts > MOST_HOSTS:
@@ -172,7 +198,7 @@ def bench(
         check_output(output)
     settings.check()
     progress("starting the workers")
-    with _running_network(settings, spines, cases[0].rate_bps) as network:
+    with _running_network(settings, spines, cases[0].rate_bps, wan) as network:
         network.set_rate(cases[0].rate_bps)
         with running_team(network, settings) as team, progress_bar() as advance:
             results = [team.run(case, steps, advance, contenders) for case in cases]
@@ -238,7 +264,28 @@ def serve_command(
         )
 
 
-def _running_network(settings: Settings, spines: int, rate_bps: int) -> AbstractContextManager[Star]:
+def _check_wan(wan: Wan, *, workers: int, servers: int, spines: int, ladder: bool) -> None:
+    if workers != len(wan.nodes):
+        raise UserInputError(f"{workers}", where="--workers", expected=f"{len(wan.nodes)}, one a site")
+    for option, is_given in (("--servers", servers), ("--spines", spines), ("--ladder", ladder)):
+        if is_given:
+            raise UserInputError("there are workers on sites alone", where=option, expected="no --wan")
+
+
+def _of_wan(wan: Wan, scale: float, *, awareness: bool) -> dict[str, Any]:
+    """Settings of the topology `fapt`."""
+    overlay = wan.overlay().model_dump(mode="json", by_alias=True)
+    if not awareness:
+        return {"overlay": overlay, "update_seconds": 0}
+    probe_bytes = UpdateSettings.model_fields["probe_bytes"].default / scale**2
+    return {"overlay": overlay, "probe_bytes": max(1, round(probe_bytes))}
+
+
+def _running_network(
+    settings: Settings, spines: int, rate_bps: int, wan: Wan | None
+) -> AbstractContextManager[Star]:
+    if wan is not None:
+        return running_wan(wan, is_changing=True)
     if not spines:
         return running_star(settings.hosts)
     return running_leaf_spine(settings.hosts, spines, rate_bps, in_turn=settings.rivals // 2)
@@ -283,6 +330,8 @@ def _exchanging(result: CaseResult) -> list[str]:
 def _text(result: CaseResult) -> str:
     """The network of a case, and what bounds the communication time in it."""
     case, carried = result.case, result.tcp_limit_bps
+    if case.name == WAN_CASE:
+        return f"links of at most {format_bps(case.rate_bps)}, which change"
     tcp = f"; one TCP connection carries {format_bps(carried)} at this loss (Mathis)" if carried else ""
     return (
         f"{format_bps(case.rate_bps)}, round trip {format_seconds(case.round_trip_seconds)}, "

@@ -56,6 +56,11 @@ def remove_namespace(name: str) -> None:
     """End every process in the namespace, then remove it; raises MachineError."""
     if not name.startswith(PREFIX):
         raise ValueError(f"{name} is no namespace of the lab")
+    end_namespace(name)
+
+
+def end_namespace(name: str) -> None:
+    """Likewise, of any name."""
     kill_and_wait(_process_ids(name))
     done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True, check=False)
     if done.returncode and (NAMESPACE_DIRECTORY / name).exists():

@@ -9,6 +9,7 @@ program is two tiers of switches, `LeafSpine`, whose spines are the paths.
 import os
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ class Star:
         self.paths = paths
         self.ports_of_host = paths
         self._switch = switch
+        self._turn = threading.Lock()
 
     def addresses(self, host: int) -> tuple[str, ...]:
         """Of host 0, 1, …: one a path."""
@@ -167,8 +169,9 @@ class Star:
         return times[len(times) // 2] / 1e3
 
     def _obey(self, command: str) -> dict[str, Any]:
-        self._switch.tell(command)
-        return self._switch.answer()
+        with self._turn:  # links of a WAN change while others ask
+            self._switch.tell(command)
+            return self._switch.answer()
 
 
 class LeafSpine(Star):

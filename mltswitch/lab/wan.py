@@ -5,6 +5,8 @@ the way with the fewest links, the fastest of these at first. Each direction of 
 delay and random loss.
 """
 
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
@@ -41,12 +43,19 @@ class WanNetwork(Star):
         self.wan: Final = wan
         self.overlay: Overlay = wan.overlay()
         """As it is now."""
+        self.draws = 0
+        """How often its rates were drawn anew."""
         self._places: Final = {name: number for number, name in enumerate(wan.nodes, 1)}
         self._queues: Final = {(link.source, link.target): link.queue_bytes for link in wan.links}
         super().set_queues([Queue(NO_LIMIT_BYTES, NO_LIMIT_BYTES, tuple(range(DSCPS)))])
         self.take(self.overlay)
         for at, to, onward in _hops(self.overlay):
             self._obey(f"hop {self._places[at]} {self._places[to]} {self._places[onward]}")
+
+    def draw(self, number: int) -> None:
+        """The rates of a draw, until the next one."""
+        self.take(self.wan.overlay(number))
+        self.draws = number
 
     def take(self, overlay: Overlay) -> None:
         """These rates, delays and losses of the same links; what is in a queue stays there."""
@@ -98,17 +107,35 @@ class WanNetwork(Star):
 
 
 @contextmanager
-def running_wan(wan: Wan, prefix: str = "") -> Iterator[WanNetwork]:
+def running_wan(wan: Wan, prefix: str = "", *, is_changing: bool = False) -> Iterator[WanNetwork]:
     """Sites and links, made here and removed at the end; raises MachineError.
 
     Args:
         wan: what they are.
         prefix: of the names of namespaces, which end as sites are called; empty: one of this process.
+        is_changing: whether rates are drawn anew as the document says.
     """
     with running_switch(len(wan.nodes), prefix, wan.nodes) as (names, switch):
         network = WanNetwork(names, switch, wan)
         set_up(network)
-        yield network
+        is_over = threading.Event()
+        every_seconds = wan.changes.every_seconds if wan.changes is not None and is_changing else None
+        thread = threading.Thread(target=_draw_anew, args=(network, every_seconds, is_over), daemon=True)
+        thread.start()
+        try:
+            yield network
+        finally:
+            is_over.set()
+            thread.join()
+
+
+def _draw_anew(network: WanNetwork, every_seconds: float | None, is_over: threading.Event) -> None:
+    if every_seconds is None:
+        return
+    due_seconds = time.monotonic() + every_seconds
+    while not is_over.wait(due_seconds - time.monotonic()):
+        network.draw(network.draws + 1)
+        due_seconds += every_seconds
 
 
 def _hops(overlay: Overlay) -> Iterator[tuple[str, str, str]]:

@@ -1,0 +1,253 @@
+"""The WAN lab that stays: a process that has the sites, draws rates anew and answers on a socket.
+
+There is one on a machine, below /run/mltswitch-wan, and its namespaces are `mltswitch-wan-SITE`.
+"""
+
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+from mltswitch.errors import MachineError, MltswitchError, UserInputError
+from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY, NamespaceHandle, end_namespace
+from mltswitch.lab.processes import end, read_record, start_recorded
+from mltswitch.lab.programs import need
+from mltswitch.lab.star import INTERFACE
+from mltswitch.lab.wan import WanNetwork, running_wan
+from mltswitch.overlay.wan import Wan
+from mltswitch.units import BITS_PER_BYTE
+
+FOLDER: Final = Path("/run/mltswitch-wan")
+PREFIX: Final = "mltswitch-wan"
+STARTING_SECONDS: Final = 60.0
+ENDING_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 10.0
+TURN_SECONDS: Final = 0.5
+MASTER_PORT: Final = 29_500
+AGENT_PORT: Final = 20_800
+CONTROL_DSCP, GRADIENT_DSCP = 40, 10
+"""For agents, which say one; links serve all alike."""
+OVERLAY: Final = "overlay.json"
+"""The network as it was first."""
+MOST_REQUEST_BYTES: Final = 1 << 16
+
+
+class WanLab:
+    """The lab of this machine, from outside; every method raises MltswitchError."""
+
+    def __init__(self, folder: Path = FOLDER, prefix: str = PREFIX) -> None:
+        self._folder, self._prefix = folder, prefix
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs."""
+        identity = read_record(self._folder / "process")
+        return identity is not None and identity.alive
+
+    def up(self, wan: Wan, *, is_changing: bool) -> None:
+        """Build it; returns when its sites are there."""
+        need("ip", "tc", "ping", "gcc")
+        if self.is_up:
+            raise MachineError("is up", where="WAN lab", hint="`mltswitch lab wan down` first")
+        self.down()
+        self._folder.mkdir(mode=0o700, parents=True)
+        data = {"wan": wan.model_dump(mode="json", by_alias=True), "is_changing": is_changing}
+        (self._folder / "lab.json").write_text(json.dumps(data), encoding="utf-8")
+        log = self._folder / "log"
+        command = [sys.executable, "-P", "-m", "mltswitch.lab.wan_lab", str(self._folder), self._prefix]
+        with log.open("ab") as file:
+            process = start_recorded(command, self._folder / "process", log=file)
+        until = time.monotonic() + STARTING_SECONDS
+        while not (self._folder / "socket").exists():
+            if process.poll() is not None or time.monotonic() > until:
+                words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                self.down()
+                raise MachineError(words[-1] if words else "did not start", where="WAN lab")
+            time.sleep(0.05)
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """The process's answer."""
+        if not self.is_up:
+            raise MachineError("is not up", where="WAN lab", hint="`mltswitch lab wan up netstorm9`")
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(ANSWER_SECONDS)
+                connection.connect(str(self._folder / "socket"))
+                connection.sendall(json.dumps({"do": do, **request}).encode() + b"\n")
+                line = connection.makefile().readline()
+        except OSError as error:
+            raise MachineError(f"does not answer: {error}", where="WAN lab") from None
+        answer: dict[str, Any] = json.loads(line or '{"error": "has ended"}')
+        if "error" in answer:
+            raise UserInputError(answer["error"], where=answer.get("where", "WAN lab"))
+        return answer
+
+    def down(self) -> None:
+        """Remove all that `up` has made, also after a crash, with what runs on its sites."""
+        identity = read_record(self._folder / "process")
+        if identity is not None:
+            end(identity, grace_seconds=ENDING_SECONDS)
+        for place in NAMESPACE_DIRECTORY.glob(f"{self._prefix}-*"):
+            end_namespace(place.name)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def run(self, command: Sequence[str], out: IO[str]) -> int:
+        """A command on every site, a rank of one job each; its lines behind the site's name.
+
+        Returns the first exit status that is not 0. An interrupt ends all.
+        """
+        sites = self.ask("status")["sites"]
+        started = [self._start(command, rank, sites) for rank in range(len(sites))]
+        turn = threading.Lock()
+
+        def tell(name: str, lines: IO[str]) -> None:
+            for line in lines:
+                with turn:
+                    out.write(f"{name}: {line}")
+                    out.flush()
+
+        threads = [
+            threading.Thread(target=tell, args=(site["name"], process.stdout), daemon=True)
+            for site, process in zip(sites, started, strict=True)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            codes = [process.wait() for process in started]
+        finally:
+            for process in started:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        for thread in threads:
+            thread.join(TURN_SECONDS)
+        return next((abs(code) for code in codes if code), 0)
+
+    def _start(self, command: Sequence[str], rank: int, sites: Sequence[Mapping[str, Any]]) -> Any:
+        site = sites[rank]
+        config = self._folder / f"{site['name']}.yaml"
+        fields = {
+            "listen": f"{site['address']}:{AGENT_PORT}",
+            "addresses": [site["address"]],
+            "line_rate": site["fastest_bps"],
+            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [GRADIENT_DSCP]},
+            "plaintext": True,
+        }
+        config.write_text(json.dumps(fields), encoding="utf-8")
+        environment = {
+            "RANK": rank,
+            "LOCAL_RANK": 0,
+            "WORLD_SIZE": len(sites),
+            "MASTER_ADDR": sites[0]["address"],
+            "MASTER_PORT": MASTER_PORT,
+            "GLOO_SOCKET_IFNAME": INTERFACE,
+            "MLTSWITCH_AGENT_CONFIG": config,
+            "MLTSWITCH_OVERLAY": self._folder / OVERLAY,
+        }
+        return subprocess.Popen(
+            NamespaceHandle(f"{self._prefix}-{site['name']}").command(command),
+            env={**os.environ, **{name: str(value) for name, value in environment.items()}},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+
+
+class _Server:
+    """The process's own side."""
+
+    def __init__(self, network: WanNetwork, place: Path) -> None:
+        self._network = network
+        self._since_seconds = time.monotonic()
+        self._listener = socket.socket(socket.AF_UNIX)
+        waiting = place.with_suffix(".new")
+        self._listener.bind(str(waiting))
+        self._listener.listen()
+        waiting.rename(place)  # who finds it can connect
+
+    def serve(self, is_over: threading.Event) -> None:
+        """Answer until told to end."""
+        selector = selectors.DefaultSelector()
+        selector.register(self._listener, selectors.EVENT_READ)
+        while not is_over.is_set():
+            if not selector.select(TURN_SECONDS):
+                continue
+            connection, _ = self._listener.accept()
+            with connection, suppress(OSError):  # who asks may have gone
+                connection.settimeout(ANSWER_SECONDS)
+                line = connection.makefile().readline(MOST_REQUEST_BYTES)
+                connection.sendall(json.dumps(self._answer(line)).encode() + b"\n")
+
+    def _answer(self, line: str) -> dict[str, Any]:
+        try:
+            request = json.loads(line)
+            do = request.pop("do")
+            if do == "change":
+                self._network.change(**request)
+                return {}
+            return self._status()
+        except MltswitchError as error:
+            return {"error": error.what, "where": error.where}
+        except (ValueError, TypeError, KeyError) as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _status(self) -> dict[str, Any]:
+        network, now_seconds = self._network, time.monotonic()
+        took, self._since_seconds = now_seconds - self._since_seconds, now_seconds
+        carried = network.carried()
+        fastest: dict[str, int] = {}
+        links = []
+        for link in network.overlay.links:
+            fastest[link.source] = max(fastest.get(link.source, 0), link.rate_bps)
+            counts = carried[link.source, link.target]
+            links.append(
+                {
+                    "source": link.source,
+                    "target": link.target,
+                    "rate_bps": link.rate_bps,
+                    "delay_seconds": link.delay_seconds,
+                    "loss": link.loss,
+                    "carried_bps": counts.size_bytes * BITS_PER_BYTE / took,
+                    "dropped": counts.dropped,
+                    "lost": counts.lost,
+                }
+            )
+        sites = [
+            {"name": name, "address": network.addresses(at)[0], "fastest_bps": fastest.get(name, 0)}
+            for at, name in enumerate(network.wan.nodes)
+        ]
+        return {"draws": network.draws, "sites": sites, "links": links}
+
+
+def main(folder: Path, prefix: str) -> int:
+    """Have the lab of a folder until a signal comes; returns an exit status."""
+    is_over = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: is_over.set())
+    data = json.loads((folder / "lab.json").read_text(encoding="utf-8"))
+    try:
+        wan = Wan.model_validate(data["wan"])
+        with running_wan(wan, prefix, is_changing=data["is_changing"]) as network:
+            overlay = network.overlay.model_dump_json(by_alias=True)
+            (folder / OVERLAY).write_text(overlay, encoding="utf-8")
+            _Server(network, folder / "socket").serve(is_over)
+    except MltswitchError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
