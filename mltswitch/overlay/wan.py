@@ -67,6 +67,8 @@ class WanChanges(SparseDocument):
     every_seconds: float = Field(default=180.0, gt=0, le=1e6, allow_inf_nan=False)
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
     """Of the first draw; each draw has the next one."""
+    scale: float = Field(default=1.0, ge=1, le=1e6, allow_inf_nan=False)
+    """By which what is drawn is divided."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -76,14 +78,14 @@ class WanChanges(SparseDocument):
 
     def scaled(self, scale: float) -> Self:
         """Likewise, with as many draws in an exchange as before."""
-        rates = {name: _slower(getattr(self, name), scale) for name in ("least_bps", "most_bps", "step_bps")}
-        return self.model_copy(update=rates | {"every_seconds": self.every_seconds / scale})
+        _slower(self.least_bps, self.scale * scale)  # raises where nothing is left
+        update = {"scale": self.scale * scale, "every_seconds": self.every_seconds / scale}
+        return self.model_copy(update=update)
 
     def drawn_bps(self, random: np.random.Generator) -> int:
         """A rate."""
-        return self.least_bps + self.step_bps * int(
-            random.integers((self.most_bps - self.least_bps) // self.step_bps + 1)
-        )
+        steps = int(random.integers((self.most_bps - self.least_bps) // self.step_bps + 1))
+        return round((self.least_bps + self.step_bps * steps) / self.scale)
 
 
 class Wan(BaseModel):

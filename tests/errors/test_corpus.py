@@ -33,6 +33,12 @@ MOST_SECONDS: Final = 5.0
 """Of the processor, for one case."""
 HANGS_AFTER_SECONDS: Final = 60
 QUEUE: Final = {"share": 0.5, "limit_packets": 100}
+LINK: Final = {"rate": "5Mbps", "delay_seconds": 0.03, "loss": 0.01, "queue": "64kB"}
+WAN: Final = {
+    "schema": "mltswitch/wan/v1",
+    "nodes": ["a", "b", "c"],
+    "links": [{"source": one, "target": other} | LINK for one, other in ("ab", "ba", "bc", "cb")],
+}
 PROBLEM: Final = {
     "load": 0.9,
     "buffer_packets": 300,
@@ -206,6 +212,11 @@ def test_configurations_of_agents(session: Session, case: dict[str, Any]) -> Non
     session.is_refused(case["see"], "agent", "doctor", "-c", bad_file(session, case["text"]))
 
 
+@pytest.mark.parametrize("case", table("wan"))
+def test_wans(session: Session, case: dict[str, Any]) -> None:
+    session.is_refused(case["see"], "lab", "wan", "up", bad_file(session, changed(WAN, case)))
+
+
 @pytest.mark.parametrize("case", table("counters"))
 def test_counters(session: Session, case: dict[str, Any]) -> None:
     file = bad_file(session, case["text"])
@@ -268,6 +279,7 @@ READERS: Final = (
     lambda file: ("plan", "--profile", file, "--fabric", LAB_FABRIC),
     lambda file: ("render", file, "-i", INVENTORY, "-o", file.with_name("out")),
     lambda file: ("loss", "--spec", file),
+    lambda file: ("lab", "wan", "up", file),
     lambda file: ("agent", "doctor", "-c", file),
     lambda file: ("traffic", "fit", file, "--rate", "10Gbps"),
 )

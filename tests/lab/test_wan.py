@@ -1,0 +1,181 @@
+"""The WAN lab does to packets what its document says, and leaves nothing behind."""
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mltswitch.errors import MachineError, UserInputError
+from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY
+from mltswitch.lab.processes import read_record
+from mltswitch.lab.wan import WanNetwork, running_wan
+from mltswitch.lab.wan_lab import WanLab
+from mltswitch.overlay.wan import Wan
+
+pytest.importorskip("networkx")
+PORT = 20_900
+PREFIX = f"mltswitch-wantest-{os.getpid()}"
+
+
+def wan_of(**changes: Any) -> Wan:
+    """a and b at 8 Mbit/s one way and 2 Mbit/s back, b and c at 4 Mbit/s; a and c by way of b."""
+    rates = {("a", "b"): 8, ("b", "a"): 2, ("b", "c"): 4, ("c", "b"): 4}
+    links = [
+        {"source": one, "target": other, "rate": f"{rate}Mbps", "delay_seconds": 0.01, "queue": "20kB"}
+        for (one, other), rate in rates.items()
+    ]
+    return Wan.model_validate({"nodes": ["a", "b", "c"], "links": links} | changes)
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[WanNetwork]:
+    with ExitStack() as stack:
+        try:
+            yield stack.enter_context(running_wan(wan_of()))
+        except MachineError as error:
+            pytest.skip(str(error))
+
+
+def flood(network: WanNetwork, source: int, target: int, count: int) -> tuple[int, float]:
+    """Packets of 1,000 bytes on the line, all at once: how many arrive, and at which rate [bit/s]."""
+    with network.hosts[target].entered(), network.hosts[source].entered():
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with network.hosts[target].entered():
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender, receiver:
+        receiver.bind((network.addresses(target)[0], PORT))
+        receiver.settimeout(0.5)
+        for _ in range(count):
+            sender.sendto(bytes(1000 - 42), (network.addresses(target)[0], PORT))
+        times = list[float]()
+        while True:
+            try:
+                receiver.recv(2000)
+            except TimeoutError:
+                break
+            times.append(time.monotonic())
+    return len(times), 8000 * (len(times) - 1) / (times[-1] - times[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "rate_bps"), [(0, 1, 8e6), (1, 0, 2e6), (0, 2, 4e6), (2, 0, 2e6)], ids=str
+)
+def test_rates_of_links_and_ways(network: WanNetwork, source: int, target: int, rate_bps: float) -> None:
+    arrived, measured_bps = flood(network, source, target, 18)
+    assert arrived == 18
+    assert measured_bps == pytest.approx(rate_bps, rel=0.25)
+
+
+def test_delays_add_up(network: WanNetwork) -> None:
+    assert network.round_trip_seconds() == pytest.approx(0.04, rel=0.15)  # from a to c and back
+
+
+def test_a_queue_drops_what_does_not_fit_and_says_so(network: WanNetwork) -> None:
+    network.carried()
+    arrived, _ = flood(network, 0, 1, 60)
+    found = network.carried()["a", "b"]
+    assert arrived < 60
+    assert found.dropped == 60 - arrived
+    assert found.size_bytes == pytest.approx(1000 * arrived, abs=1000)
+
+
+def test_a_link_changes_and_loses(network: WanNetwork) -> None:
+    network.change("b", "a", rate_bps=8_000_000)
+    assert flood(network, 1, 0, 18)[1] == pytest.approx(8e6, rel=0.25)
+    network.change("b", "a", loss=0.999)
+    assert flood(network, 0, 1, 5)[0] == 5, "the other direction stays"
+    with pytest.raises((IndexError, ZeroDivisionError)):
+        flood(network, 1, 0, 3)  # nothing comes
+    network.change("b", "a", loss=0.0, rate_bps=2_000_000)
+    with pytest.raises(UserInputError, match="link a to c: there is none"):
+        network.change("a", "c", rate_bps=1)
+
+
+def test_rates_are_drawn_anew() -> None:
+    links = [{"source": one, "target": other} for one, other in ("ab", "ba")]
+    changes = {"least": "1Mbps", "most": "9Mbps", "every_seconds": 0.2}
+    wan = Wan.model_validate({"nodes": ["a", "b"], "links": links, "changes": changes})
+    try:
+        with running_wan(wan, is_changing=True) as network:
+            time.sleep(0.7)
+            found, draws = network.overlay, network.draws
+    except MachineError as error:
+        pytest.skip(str(error))
+    assert draws >= 2
+    assert found == wan.overlay(draws)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[WanLab]:
+    found = WanLab(tmp_path / "lab", PREFIX)
+    try:
+        found.up(wan_of(), is_changing=False)
+    except MachineError as error:
+        pytest.skip(str(error))
+    yield found
+    found.down()
+
+
+def left_over() -> list[str]:
+    return [place.name for place in NAMESPACE_DIRECTORY.glob(f"{PREFIX}-*")]
+
+
+def test_it_stays_answers_and_goes(lab: WanLab, tmp_path: Path) -> None:
+    found = lab.ask("status")
+    assert [site["name"] for site in found["sites"]] == ["a", "b", "c"]
+    assert {(link["source"], link["target"]): link["rate_bps"] for link in found["links"]}[
+        "b", "a"
+    ] == 2_000_000
+    lab.ask("change", source="a", target="b", rate_bps=3_000_000)
+    assert lab.ask("status")["links"][0]["rate_bps"] == 3_000_000
+    with pytest.raises(UserInputError, match="there is none"):
+        lab.ask("change", source="a", target="nowhere", rate_bps=3_000_000)
+    with pytest.raises(UserInputError):
+        lab.ask("change", source="a", target="b", rate_bps=-1)
+    with pytest.raises(MachineError, match="is up"):
+        lab.up(wan_of(), is_changing=False)
+    assert len(left_over()) == 4
+    lab.down()
+    assert not left_over()
+    assert not (tmp_path / "lab").exists()
+    with pytest.raises(MachineError, match="is not up"):
+        lab.ask("status")
+    lab.down()  # again
+
+
+def test_commands_are_ranks_of_one_job(lab: WanLab) -> None:
+    code = "import json, os; print(*(os.environ[each] for each in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR')))"
+    out = io.StringIO()
+    assert lab.run([sys.executable, "-c", code], out) == 0
+    assert sorted(out.getvalue().splitlines()) == [
+        f"{name}: {at} 3 10.1.0.1" for at, name in enumerate("abc")
+    ]
+    code = "import json, os; print(len(json.load(open(os.environ['MLTSWITCH_OVERLAY']))['nodes']))"
+    out = io.StringIO()
+    assert lab.run([sys.executable, "-c", f"{code}; raise SystemExit(int(os.environ['RANK']) * 3)"], out) == 3
+    assert sorted(out.getvalue().split()) == sorted(["a:", "b:", "c:", "3", "3", "3"])
+
+
+def test_what_a_crash_leaves_is_removed(lab: WanLab, tmp_path: Path) -> None:
+    identity = read_record(tmp_path / "lab" / "process")
+    assert identity is not None
+    os.kill(identity.pid, signal.SIGKILL)
+    while identity.alive:
+        time.sleep(0.01)
+    assert left_over()
+    sleeper = subprocess.Popen(["ip", "netns", "exec", f"{PREFIX}-a", "sleep", "60"])
+    time.sleep(0.2)
+    lab.up(wan_of(), is_changing=False)
+    assert sleeper.wait(10) == -signal.SIGKILL
+    assert len(lab.ask("status")["links"]) == 4
+    json.dumps(lab.ask("status"), allow_nan=False)
