@@ -43,10 +43,11 @@ from numpy.typing import NDArray
 from benchmarks.figures import print_figures
 from benchmarks.real_kills import kill_real
 from benchmarks.training_campaign import gradient, scenario
-from mltswitch.training.axes import Network, axes_of
+from mltswitch.training.axes import axes_of
 from mltswitch.training.job import Divisor, Job
 from mltswitch.training.sums import NOTHING
 from mltswitch.training.virtual import HungError, Report, VirtualJob
+from mltswitch.training.virtual_network import Wires
 
 JOBS: Final = 50_000
 QUICK_SHARE: Final = 0.02
@@ -83,7 +84,7 @@ class Case:
 
     seed: int
     job: Job
-    network: Network
+    network: Wires
     steps: int
     loss_ratio: float
     compute_seconds: NDArray[np.float64]
@@ -119,15 +120,8 @@ def case_of(seed: int, topology: str = "") -> Case:
     seconds = compute.max(axis=0).sum() + steps * axes_of(job)[1].seconds(job, found.network)
     if random.random() < 0.2:  # a slow child
         compute[random.integers(job.world), random.integers(steps)] = SLOW_SECONDS
-    faults, at_seconds = list[Fault](), MEETING_SECONDS + random.random() * seconds / (1 + 3 * (seed % 2))
-    nodes = [int(node) for node in random.permutation(job.nodes)]
-    while nodes and len(faults) < 4:
-        count = min(int(random.integers(1, 4)), max(1, job.nodes // 3))
-        faults.append(Fault(KINDS[random.integers(len(KINDS))], tuple(nodes[:count]), at_seconds))
-        nodes = nodes[count:]
-        at_seconds += float(random.choice([0.0, 1e-4, 5e-3, 0.1, 9.0, 11.0])) * random.random()
-        if random.random() < 0.6:
-            break
+    at_seconds = MEETING_SECONDS + random.random() * seconds / (1 + 3 * (seed % 2))
+    faults = faults_of(random, job, at_seconds)
     killed = [(node, fault.at_seconds) for fault in faults if fault.kind == "kill" for node in fault.nodes]
     returns = {
         node: at_seconds + AWAY_SECONDS + float(random.choice([0.0, 0.2, 10.0])) * random.random()
@@ -137,17 +131,41 @@ def case_of(seed: int, topology: str = "") -> Case:
     return Case(seed, job, found.network, steps, found.loss_ratio, compute, tuple(faults), returns)
 
 
+def faults_of(random: np.random.Generator, job: Job, at_seconds: float) -> list[Fault]:
+    """Up to four, the first one at that time."""
+    faults = list[Fault]()
+    nodes = [int(node) for node in random.permutation(job.nodes)]
+    while nodes and len(faults) < 4:
+        count = min(int(random.integers(1, 4)), max(1, job.nodes // 3))
+        faults.append(Fault(KINDS[random.integers(len(KINDS))], tuple(nodes[:count]), at_seconds))
+        nodes = nodes[count:]
+        at_seconds += float(random.choice([0.0, 1e-4, 5e-3, 0.1, 9.0, 11.0])) * random.random()
+        if random.random() < 0.6:
+            break
+    return faults
+
+
 def play(case: Case) -> tuple[Report, VirtualJob]:
     """Run it. Raises HungError."""
+    virtual = virtual_of(case)
+    return run(case, virtual), virtual
+
+
+def virtual_of(case: Case) -> VirtualJob:
+    """With its network, and pieces that are late."""
     random = np.random.default_rng((case.seed, 1))
     share, most = LATE[random.integers(len(LATE))] if random.random() < 0.5 else (0.0, 0.0)
-    virtual = VirtualJob(
+    return VirtualJob(
         case.job,
         case.network,
         loss_ratio=case.loss_ratio,
         seed=case.seed,
         late=lambda: most * random.random() if random.random() < share else 0.0,
     )
+
+
+def run(case: Case, virtual: VirtualJob) -> Report:
+    """With its faults. Raises HungError."""
     for fault in case.faults:
         if fault.kind == "part":
             virtual.cut(fault.nodes, fault.at_seconds)
@@ -160,22 +178,26 @@ def play(case: Case) -> tuple[Report, VirtualJob]:
     for rank, at_seconds in case.returns.items():
         virtual.restart(rank, at_seconds)
     compute = case.compute_seconds
-    report = virtual.run(
+    return virtual.run(
         case.steps,
         lambda rank, step: gradient(case.job, rank, step),
         lambda rank, step: float(compute[rank, step]),
     )
-    return report, virtual
 
 
 def broken(case: Case) -> tuple[Counter[str], dict[int, float], int]:
     """How often a job breaks each law, how long its repairs have taken, by the fault's number, and how many
     ranks are taken in again."""
-    found: Counter[str] = Counter()
     try:
         report, virtual = play(case)
     except HungError:
         return Counter(hung=1), {}, 0
+    return judged(case, report, virtual)
+
+
+def judged(case: Case, report: Report, virtual: VirtualJob) -> tuple[Counter[str], dict[int, float], int]:
+    """Likewise, of one that has been played."""
+    found: Counter[str] = Counter()
     left = [rank for rank in case.survivors if rank < case.job.world]
     if case.must_go_on:
         found["ended"] = len([node for node in (*case.survivors, *case.returns) if node in report.errors])

@@ -122,7 +122,12 @@ class Changes:
     ) -> Iterator[dict[str, Any]]:
         """What is to be told to all now: rates, by what is on its way; the first rank that is left plans."""
         self._due_ns = now_ns + round(self.topology.updates.update_seconds * NANOSECONDS)
-        rates = [(source, round(bps)) for source, bps in self.links.rates_bps(so_far).items()]
+        rates = [
+            (source, round(bps))
+            for source, bps in self.links.rates_bps(so_far).items()
+            if (source, self._number)
+            in self.topology.rates_bps  # trees of before a fault have gone along links
+        ]
         self._note(self._number, rates, now_ns)
         for first in range(0, len(rates), RATES_A_WORD):
             yield {"rates": rates[first : first + RATES_A_WORD]}
@@ -177,7 +182,8 @@ class Changes:
 
     @staticmethod
     def _saved(other: Changing, newest: Changing, rates: Mapping[Ends, float], gone: Set[int]) -> float:
-        return 1 - other.seconds_a_bit(rates, gone) / newest.seconds_a_bit(rates, gone)
+        before = newest.seconds_a_bit(rates, gone)
+        return 1 - other.seconds_a_bit(rates, gone) / before if before else 0.0  # of one that is left alone
 
     def rates_bps(self, now_ns: int) -> dict[Ends, float]:
         """Of all links: what was measured lately, else what was said before the start."""

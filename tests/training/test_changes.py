@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.geo_simulation import mesh9, netstorm9
+from benchmarks import geo_faults
+from benchmarks.geo_simulation import netstorm9
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import Group
 from mltswitch.overlay.document import Overlay
+from mltswitch.overlay.wan import known_wan
 from mltswitch.training.agents import AgentNode
 from mltswitch.training.axes import axes_of
 from mltswitch.training.changes import Changes
@@ -123,6 +125,31 @@ def test_routes_change_while_ranks_die(seed: int) -> None:
         results = [report.results[rank, step] for rank in left]
         assert all(result.tobytes() == results[0].tobytes() for result in results)
         assert all(min(abs(figure - mean) for mean in means[step]) < 1e-3 * figure for figure in results[0])
+
+
+@pytest.mark.parametrize("seed", range(1, 31))
+def test_no_law_is_broken_between_sites(seed: int) -> None:
+    found, _ = geo_faults.broken(geo_faults.case_of(seed))
+    assert not {*found} & {*geo_faults.LAWS_OF_ROUTES}
+    assert not found["refused"]
+
+
+def test_the_last_rank_trains_on_alone() -> None:
+    """It measures nothing more, and there is no route to save anything on."""
+    ends = [(one, other) for one in range(3) for other in range(3) if one != other]
+    links = [{"source": f"s{one}", "target": f"s{other}", "rate": 1_000_000} for one, other in ends]
+    nodes = [{"name": f"s{rank}", "rank": rank} for rank in range(3)]
+    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    settings = {"overlay": overlay, "probe_bytes": 1_000, "update_seconds": 0.5}
+    job = make_job([("a", 9_000)], world=3, topology="fapt", topology_settings=settings, continues=True)
+    slow = Overlay.model_validate({**overlay, "links": [link | {"rate": 300_000} for link in links]})
+    virtual = VirtualJob(job, FabricNetwork(Overlay.model_validate(overlay)))
+    virtual.change(FabricNetwork(slow), 1.9)
+    virtual.kill(2, 2.0)
+    virtual.kill(1, 4.0)
+    report = virtual.run(20, lambda rank, step: gradient(job, rank, step), lambda *_: 0.5)
+    assert not report.errors
+    assert (report.results[0, 19] == 20).all()
 
 
 @pytest.mark.parametrize("policy", ["fapt", "mst", "packed"])
@@ -267,11 +294,15 @@ NO_WAY = "- 8 0 0 0 0 0 0 0"
 @pytest.mark.parametrize(
     ("settings", "options", "problem"),
     [
-        ({"overlay": plain(mesh9(0)), "policy": "none"}, {}, "'none' is unknown"),
-        ({"overlay": plain(mesh9(0)), "update_seconds": -1}, {}, "update_seconds"),
+        ({"overlay": plain(known_wan("mesh9").overlay()), "policy": "none"}, {}, "'none' is unknown"),
+        ({"overlay": plain(known_wan("mesh9").overlay()), "update_seconds": -1}, {}, "update_seconds"),
         ({}, {}, "overlay"),
-        ({"overlay": plain(mesh9(0))}, {"world": 4}, "has 9 ranks and 0 servers"),
-        ({"overlay": plain(mesh9(0))}, {"synchronization": "osp"}, "osp: routes change under bsp alone"),
+        ({"overlay": plain(known_wan("mesh9").overlay())}, {"world": 4}, "has 9 ranks and 0 servers"),
+        (
+            {"overlay": plain(known_wan("mesh9").overlay())},
+            {"synchronization": "osp"},
+            "osp: routes change under bsp alone",
+        ),
         (
             {"overlay": plain(netstorm9(0)), "routes": {"trees": [(0, 1.0, "- 8 0 0 0 0 0 0 0")]}},
             {},
