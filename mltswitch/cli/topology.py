@@ -205,11 +205,16 @@ def compare_command(as_json: bool, **options: Any) -> None:
     """Simulate an exchange by every policy, and by the ring where ranks serve.
 
     Flows share the network max-min fairly, as TCP's or granted ones do when they last; losses, queues and
-    computing are left out. A node sends a piece on when all of it has come.
+    computing are left out. A node sends a piece on when all of it has come. Between sites, `whole` is
+    the time where nodes forward all that a root sums at once, of which `fapt`'s sum of delays speaks.
     """
     case = _case(**options)
     found: list[dict[str, Any]] = []
-    for name, policy, settings in _candidates(case.overlay):
+    candidates = [*_candidates(case.overlay)]
+    is_between_sites = any(policy in BETWEEN_SITES for _, policy, _ in candidates)
+    whole = case.exchange._replace(pieces=1)
+    for name, policy, settings in candidates:
+        whole_seconds = None
         progress(f"{name} …")
         if policy == RING:
             ranks = len(case.overlay.ranks)
@@ -222,8 +227,11 @@ def compare_command(as_json: bool, **options: Any) -> None:
                 continue
             times = simulate_routes(case.overlay, routes, case.exchange)
             shape = routes.depth, routes.in_degree
+            if is_between_sites:
+                whole_seconds = simulate_routes(case.overlay, routes, whole).seconds
         models = times.link_bits / case.exchange.size_bits
         entry = {"name": name, "policy": policy, "settings": settings, "seconds": times.seconds}
+        entry |= {} if whole_seconds is None else {"whole_seconds": whole_seconds}
         entry |= {"ratio_to_star": times.seconds / (found[0]["seconds"] if found else times.seconds)}
         entry |= dict(zip(("hops", "in_degree"), shape, strict=True))
         entry |= {
@@ -243,6 +251,7 @@ def compare_command(as_json: bool, **options: Any) -> None:
         (
             entry["name"],
             format_seconds(entry["seconds"]),
+            *([format_seconds(entry.get("whole_seconds"))] * is_between_sites),
             f"{entry['ratio_to_star']:.2f}",
             entry["hops"],
             entry["in_degree"],
@@ -254,6 +263,7 @@ def compare_command(as_json: bool, **options: Any) -> None:
     columns = (
         "policy",
         "exchange #",
+        *(["whole #"] * is_between_sites),
         "over star #",
         "hops #",
         "children #",

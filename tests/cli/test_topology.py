@@ -154,3 +154,15 @@ def test_between_sites_other_trees_are_shorter(run: Run, tmp_path: Path) -> None
     assert {"fapt", "fapt, roots 1", "mst", "packed", "star", "tree, in_degree 2"} <= {*seconds}
     assert seconds["packed"] < seconds["fapt"] < seconds["star"]
     assert found["best"] == "packed"
+    whole = {each["name"]: each.get("whole_seconds") for each in found["policies"]}
+    assert whole["mst"] > 1.5 * seconds["mst"], "a deep tree pays for tensors that are forwarded whole"
+    assert whole["ring"] is None
+
+
+def test_networks_by_their_words(run: Run) -> None:
+    pytest.importorskip("networkx")
+    code, text = run("topology", "plan", "netstorm9:7", "--policy", "fapt", "--setting", "roots=2", "--json")
+    assert code == 0
+    assert len(json.loads(text[text.index("{") :])["trees"]) == 2
+    code, text = run("topology", "plan", "mesh4", "--policy", "star")
+    assert (code, "mesh5 to mesh16" in text) == (2, True)
