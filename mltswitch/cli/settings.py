@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -10,6 +10,8 @@ from mltswitch.documents import load_document, parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.routes import Routes
 
+FAPT: Final = "fapt"
+"""A topology that wants the network for its trees."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 

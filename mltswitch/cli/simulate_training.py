@@ -12,7 +12,7 @@ from mltswitch.cli.bars import Advance, progress_bar
 from mltswitch.cli.networks import load_routes, network_of_job
 from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.cli.settings import chosen_topology, topology_options
+from mltswitch.cli.settings import FAPT, chosen_topology, topology_options
 from mltswitch.documents import parse_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.profile import resolve_profile
@@ -207,7 +207,7 @@ def _network(
 def _in_network(
     network: Network | FabricNetwork, topology: str, settings: dict[str, Any], routes_file: Path | None
 ) -> dict[str, Any]:
-    """Trees hear of the fabric's racks; routes that were made for another network are told."""
+    """Trees hear of racks, or of links; routes that were made for another network are told."""
     if not isinstance(network, FabricNetwork):
         if routes_file is not None:
             progress("the routes are played on one switch between all ranks, for no --network is given")
@@ -215,6 +215,9 @@ def _in_network(
         load_routes(routes_file, network.overlay)
     elif topology == "tree" and network.overlay.racks and "racks" not in settings:
         return {**settings, "racks": [*network.overlay.racks]}
+    elif topology == FAPT:  # nothing changes here
+        overlay = network.overlay.model_dump(mode="json", by_alias=True)
+        return {"overlay": overlay, "update_seconds": 0, **settings}
     return settings
 
 

@@ -16,7 +16,7 @@ from mltswitch.cli.agent_options import load_settings
 from mltswitch.cli.bars import progress_bar
 from mltswitch.cli.numbers import NumberRange, parsed
 from mltswitch.cli.output import console, json_option, print_json, progress, table
-from mltswitch.cli.settings import chosen_topology, named_values, topology_options
+from mltswitch.cli.settings import FAPT, chosen_topology, named_values, topology_options
 from mltswitch.cli.simulate_training import simulate_command
 from mltswitch.cli.wan import SCALE
 from mltswitch.errors import UserInputError
@@ -38,7 +38,6 @@ INCAST_SHARE: Final = 1 / 8
 MOST_WORKERS: Final = 16
 MOST_HOSTS: Final = 32
 MOST_SPINES: Final = 7
-FAPT: Final = "fapt"
 WAN_CASE: Final = "wan"
 BUSY: Final = 0.9
 COLUMNS: Final = (

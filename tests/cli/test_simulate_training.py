@@ -67,3 +67,14 @@ def test_bad_input_is_one_line(arguments: list[str], line: str, capsys: pytest.C
     said = capsys.readouterr().err
     assert line in said
     assert said.count("\n") == 1
+
+
+def test_trees_between_sites_know_the_links(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("networkx")
+    seconds = {}
+    for topology in ("star", "fapt"):
+        options = ("--network", "mesh5", "--workers", "5", "--servers", "0", "--sync", "bsp", "--json")
+        assert run("--topology", topology, *options) == 0
+        found = json.loads(capsys.readouterr().out)
+        seconds[topology] = found["synchronizations"][0]["step_seconds"]
+    assert seconds["fapt"] < seconds["star"]
