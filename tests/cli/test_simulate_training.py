@@ -73,7 +73,7 @@ def test_trees_between_sites_know_the_links(capsys: pytest.CaptureFixture[str]) 
     pytest.importorskip("networkx")
     seconds = {}
     for topology in ("star", "fapt"):
-        options = ("--network", "mesh5", "--workers", "5", "--servers", "0", "--sync", "bsp", "--json")
+        options = ("--network", "netstorm9:16", "--workers", "9", "--servers", "0", "--sync", "bsp", "--json")
         assert run("--topology", topology, *options) == 0
         found = json.loads(capsys.readouterr().out)
         seconds[topology] = found["synchronizations"][0]["step_seconds"]
