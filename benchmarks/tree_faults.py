@@ -113,9 +113,16 @@ def case_of(seed: int, topology: str = "") -> Case:
     while (found := scenario(number, synchronization="bsp", topology=name, fault="")).job.nodes < 2:
         number += 50_000_000
     divisor = found.job.divisor if name == "star" else Divisor.RANKS
-    job = replace(found.job, continues=True, divisor=divisor, deadline_seconds=DEADLINE_SECONDS)
+    check_every = (0, 0, 1, 3)[seed % 4]
+    job = replace(
+        found.job,
+        continues=True,
+        divisor=divisor,
+        deadline_seconds=DEADLINE_SECONDS,
+        check_every=check_every,
+    )
     axes_of(job)
-    steps = int(random.integers(2, 6)) + 6 * (seed % 2)
+    steps = int(random.integers(2, 6)) + 6 * (seed % 2) + 20 * (seed % 10 == 9)
     compute = 0.05 * np.exp(random.choice([0.0, 1.0]) * random.standard_normal((job.world, steps)))
     seconds = compute.max(axis=0).sum() + steps * axes_of(job)[1].seconds(job, found.network)
     if random.random() < 0.2:  # a slow child

@@ -52,21 +52,17 @@ def our_namespaces() -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in NAMESPACE_DIRECTORY.glob(f"{PREFIX}*")))
 
 
-def remove_namespace(name: str) -> None:
+def remove_namespace(name: str, prefix: str = PREFIX) -> None:
     """End every process in the namespace, then remove it; raises MachineError."""
-    if not name.startswith(PREFIX):
+    if not name.startswith(prefix):
         raise ValueError(f"{name} is no namespace of the lab")
-    end_namespace(name)
-
-
-def end_namespace(name: str) -> None:
-    """Likewise, of any name."""
-    kill_and_wait(_process_ids(name))
+    kill_and_wait(process_ids(name))
     done = subprocess.run(["ip", "netns", "delete", name], capture_output=True, text=True, check=False)
     if done.returncode and (NAMESPACE_DIRECTORY / name).exists():
         raise MachineError(f"cannot be removed: {done.stderr}", where=f"network namespace {name}")
 
 
-def _process_ids(name: str) -> list[int]:
+def process_ids(name: str) -> list[int]:
+    """Of the processes in a namespace."""
     done = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
     return [int(line) for line in done.stdout.split()]

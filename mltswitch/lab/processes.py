@@ -1,5 +1,6 @@
 """Processes that outlive the command that started them: recorded before they run, ended by identity."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import IO, Final
 
 KILL_SECONDS: Final = 30.0
+_PR_SET_PDEATHSIG: Final = 1
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 _RECORD_THEN_RUN: Final = 'read -r line </proc/$$/stat && printf "%s\\n" "$line" >"$1" && shift && exec "$@"'
 _START_TICKS_FIELD: Final = 19
@@ -63,6 +66,11 @@ def start_recorded(
         start_new_session=True,
         env=None if environment is None else {**os.environ, **environment},
     )
+
+
+def end_with_parent() -> None:
+    """In a child before it runs: a parent that is killed takes it along (prctl(2))."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def read_record(record: Path) -> ProcessIdentity | None:

@@ -100,6 +100,11 @@ class Program:
         return found
 
     @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
+    @property
     def _name(self) -> str:
         return " ".join(Path(word).name for word in self._command[:3])
 
@@ -110,10 +115,15 @@ class Program:
         return lines[-1] if lines else f"ended with exit code {self._process.returncode}"
 
 
-def need(*programs: str) -> None:
-    """Raise MachineError naming what is missing."""
+def need_root() -> None:
+    """Raise MachineError for any other user."""
     if os.geteuid() != 0:
         raise MachineError("needs root, for network namespaces")
+
+
+def need(*programs: str) -> None:
+    """Raise MachineError naming what is missing."""
+    need_root()
     for program in programs:
         if shutil.which(program) is None:
             raise MachineError(f"{program} is not installed", hint=f"install the package {program}")

@@ -190,8 +190,6 @@ static void wait_in(struct port *port, struct packet *packet, uint64_t now)
         counts.marked[queue]++;
     }
     counts.core_bytes += is_core ? packet->length : 0;
-    if (cable)
-        cable->carried += packet->length + LINK_BYTES;
     if (!port->waiting && !port->sending && port->free_at < now)
         port->free_at = now;
     append(&port->queues[queue], packet);
@@ -207,6 +205,8 @@ static void transmit(struct port *port, uint64_t now)
         if (packet) {
             /* It left when its last bit did, however late this is. */
             packet->due = port->free_at + *port->delay;
+            if (has_cables)
+                ((struct cable *)port)->carried += packet->length + LINK_BYTES;
             if (packet->route[++packet->hop] && !*port->delay)
                 wait_in(packet->route[packet->hop], packet, packet->due);
             else

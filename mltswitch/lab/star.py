@@ -24,6 +24,8 @@ from mltswitch.lab.programs import Program, compiled, ip, need
 from mltswitch.plan import Plan, PortProfile
 
 INTERFACE: Final = "path0"
+SWITCH: Final = "_switch"
+"""Its namespace is called so, as no host can be."""
 """Of each host."""
 SOURCE: Final = Path(__file__).with_name("star.c")
 LINE_QUEUE_PACKETS: Final = 10_000
@@ -248,7 +250,7 @@ def running_switch(
     need("ip", "tc", "ping", "gcc")
     own = prefix or f"mltswitch-star-{os.getpid()}-{next(_networks)}"
     found = [NamespaceHandle(f"{own}-{name}") for name in names or [f"h{at}" for at in range(1, hosts + 1)]]
-    here = NamespaceHandle(f"{own}-sw")
+    here = NamespaceHandle(f"{own}-{SWITCH}")
     made: list[NamespaceHandle] = []
     try:
         for namespace in (here, *found):

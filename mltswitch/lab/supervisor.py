@@ -1,7 +1,6 @@
 """The daemon of one lab: listens for its switches and runs its emulators until it is told to end."""
 
 import asyncio
-import ctypes
 import logging
 import signal
 import subprocess
@@ -11,11 +10,10 @@ from typing import IO, Final
 
 from mltswitch.errors import MltswitchError
 from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.processes import end_with_parent
 from mltswitch.lab.relay import RelayServer
 from mltswitch.lab.state import Emulator, LabState, read_state
 
-_PR_SET_PDEATHSIG: Final = 1
-_libc: Final = ctypes.CDLL(None, use_errno=True)
 _log: Final = logging.getLogger(__name__)
 
 
@@ -81,13 +79,8 @@ def _start_child(argv: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        preexec_fn=_end_with_parent,  # noqa: PLW1509  (no thread runs yet, and one system call is made)
+        preexec_fn=end_with_parent,  # noqa: PLW1509  (no thread runs yet, and one system call is made)
     )
-
-
-def _end_with_parent() -> None:
-    """A supervisor that is killed takes its children along (prctl(2))."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def _watch(name: str, child: subprocess.Popen[bytes]) -> None:

@@ -11,7 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from mltswitch.errors import UserInputError
+from pydantic import ValidationError
+
+from mltswitch.documents import plain_words
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.lab.programs import Program
 from mltswitch.lab.star import DSCPS, Queue, Star, running_switch, set_up
@@ -45,6 +48,7 @@ class WanNetwork(Star):
         """As it is now."""
         self.draws = 0
         """How often its rates were drawn anew."""
+        self._changing = threading.Lock()
         self._places: Final = {name: number for number, name in enumerate(wan.nodes, 1)}
         self._queues: Final = {(link.source, link.target): link.queue_bytes for link in wan.links}
         super().set_queues([Queue(NO_LIMIT_BYTES, NO_LIMIT_BYTES, tuple(range(DSCPS)))])
@@ -53,9 +57,23 @@ class WanNetwork(Star):
             self._obey(f"hop {self._places[at]} {self._places[to]} {self._places[onward]}")
 
     def draw(self, number: int) -> None:
-        """The rates of a draw, until the next one."""
-        self.take(self.wan.overlay(number))
-        self.draws = number
+        """The rates of a draw, of links whose rates are drawn, until the next one."""
+        drawn = {(link.source, link.target) for link in self.wan.drawn}
+        rates_bps = {(link.source, link.target): link.rate_bps for link in self.wan.overlay(number).links}
+        with self._changing:
+            links = tuple(
+                link.model_copy(update={"rate_bps": rates_bps[link.source, link.target]})
+                if (link.source, link.target) in drawn
+                else link
+                for link in self.overlay.links
+            )
+            self.take(self.overlay.model_copy(update={"links": links}))
+            self.draws = number
+
+    def check(self) -> None:
+        """Raises MachineError where what carries the packets has ended."""
+        if not self._switch.is_running:
+            raise MachineError("what carried its packets has ended", where="WAN lab")
 
     def take(self, overlay: Overlay) -> None:
         """These rates, delays and losses of the same links; what is in a queue stays there."""
@@ -69,16 +87,19 @@ class WanNetwork(Star):
 
     def change(self, source: str, target: str, **update: float) -> None:
         """One link's `rate_bps`, `delay_seconds` or `loss`; raises UserInputError where there is none."""
-        links = [*self.overlay.links]
-        for at, link in enumerate(links):
-            if (link.source, link.target) == (source, target):
-                data = link.model_dump(by_alias=True) | {
-                    {"rate_bps": "rate"}.get(name, name): value for name, value in update.items()
-                }
-                links[at] = type(link).model_validate(data)
-                self.take(self.overlay.model_copy(update={"links": tuple(links)}))
-                return
-        raise UserInputError("there is none", where=f"link {source} to {target}")
+        where = f"link {source} to {target}"
+        with self._changing:
+            links = [*self.overlay.links]
+            for at, link in enumerate(links):
+                if (link.source, link.target) == (source, target):
+                    data = {"rate" if name == "rate_bps" else name: value for name, value in update.items()}
+                    try:
+                        links[at] = type(link).model_validate(link.model_dump(by_alias=True) | data)
+                    except ValidationError as error:
+                        raise UserInputError(plain_words(error.errors()[0]), where=where) from None
+                    self.take(self.overlay.model_copy(update={"links": tuple(links)}))
+                    return
+        raise UserInputError("there is none", where=where)
 
     def carried(self) -> Mapping[tuple[str, str], Carried]:
         """Of each link, since this was asked last."""
@@ -134,7 +155,10 @@ def _draw_anew(network: WanNetwork, every_seconds: float | None, is_over: thread
         return
     due_seconds = time.monotonic() + every_seconds
     while not is_over.wait(due_seconds - time.monotonic()):
-        network.draw(network.draws + 1)
+        try:
+            network.draw(network.draws + 1)
+        except MachineError:  # the switch has ended, which others hear of
+            return
         due_seconds += every_seconds
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from mltswitch.errors import MachineError, MltswitchError, UserInputError
-from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY, NamespaceHandle, end_namespace
-from mltswitch.lab.processes import end, read_record, start_recorded
-from mltswitch.lab.programs import need
-from mltswitch.lab.star import INTERFACE
+from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY, NamespaceHandle, process_ids, remove_namespace
+from mltswitch.lab.processes import end, end_with_parent, kill_and_wait, read_record, start_recorded
+from mltswitch.lab.programs import need, need_root
+from mltswitch.lab.star import INTERFACE, SWITCH
 from mltswitch.lab.wan import WanNetwork, running_wan
 from mltswitch.overlay.wan import Wan
 from mltswitch.units import BITS_PER_BYTE
@@ -40,6 +40,8 @@ CONTROL_DSCP, GRADIENT_DSCP = 40, 10
 OVERLAY: Final = "overlay.json"
 """The network as it was first."""
 MOST_REQUEST_BYTES: Final = 1 << 16
+CHUNK_BYTES: Final = 1 << 16
+SIGNALLED: Final = 128
 
 
 class WanLab:
@@ -61,6 +63,13 @@ class WanLab:
             raise MachineError("is up", where="WAN lab", hint="`mltswitch lab wan down` first")
         self.down()
         self._folder.mkdir(mode=0o700, parents=True)
+        try:
+            self._start_process(wan, is_changing=is_changing)
+        except BaseException:  # also an interrupt
+            self.down()
+            raise
+
+    def _start_process(self, wan: Wan, *, is_changing: bool) -> None:
         data = {"wan": wan.model_dump(mode="json", by_alias=True), "is_changing": is_changing}
         (self._folder / "lab.json").write_text(json.dumps(data), encoding="utf-8")
         log = self._folder / "log"
@@ -71,12 +80,12 @@ class WanLab:
         while not (self._folder / "socket").exists():
             if process.poll() is not None or time.monotonic() > until:
                 words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                self.down()
                 raise MachineError(words[-1] if words else "did not start", where="WAN lab")
             time.sleep(0.05)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """The process's answer."""
+        need_root()
         if not self.is_up:
             raise MachineError("is not up", where="WAN lab", hint="`mltswitch lab wan up netstorm9`")
         try:
@@ -89,48 +98,54 @@ class WanLab:
             raise MachineError(f"does not answer: {error}", where="WAN lab") from None
         answer: dict[str, Any] = json.loads(line or '{"error": "has ended"}')
         if "error" in answer:
-            raise UserInputError(answer["error"], where=answer.get("where", "WAN lab"))
+            kind = UserInputError if answer.get("is_input") else MachineError
+            raise kind(answer["error"], where=answer.get("where") or "WAN lab")
         return answer
 
     def down(self) -> None:
         """Remove all that `up` has made, also after a crash, with what runs on its sites."""
+        need_root()
         identity = read_record(self._folder / "process")
         if identity is not None:
+            kill_and_wait([each for each in self._processes if each != identity.pid])
             end(identity, grace_seconds=ENDING_SECONDS)
-        for place in NAMESPACE_DIRECTORY.glob(f"{self._prefix}-*"):
-            end_namespace(place.name)
+        kill_and_wait(self._processes)
+        for place in self._namespaces:
+            remove_namespace(place.name, self._prefix)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _namespaces(self) -> list[Path]:
+        return [*NAMESPACE_DIRECTORY.glob(f"{self._prefix}-*")]
+
+    @property
+    def _processes(self) -> list[int]:
+        """On sites; what carries the packets is in a namespace of its own."""
+        own = f"{self._prefix}-{SWITCH}"
+        return [pid for place in self._namespaces if place.name != own for pid in process_ids(place.name)]
 
     def run(self, command: Sequence[str], out: IO[str]) -> int:
         """A command on every site, a rank of one job each; its lines behind the site's name.
 
-        Returns the first exit status that is not 0. An interrupt ends all.
+        Returns the first exit status that is not 0, as a shell has it. When this ends, all that it has
+        started ends, too: by an interrupt, SIGTERM, or because nobody reads any more.
         """
         sites = self.ask("status")["sites"]
-        started = [self._start(command, rank, sites) for rank in range(len(sites))]
-        turn = threading.Lock()
-
-        def tell(name: str, lines: IO[str]) -> None:
-            for line in lines:
-                with turn:
-                    out.write(f"{name}: {line}")
-                    out.flush()
-
-        threads = [
-            threading.Thread(target=tell, args=(site["name"], process.stdout), daemon=True)
-            for site, process in zip(sites, started, strict=True)
-        ]
-        for thread in threads:
-            thread.start()
+        names: dict[IO[str], str] = {}
+        started: list[subprocess.Popen[str]] = []
+        before = signal.signal(signal.SIGTERM, _interrupt)
         try:
+            for rank, site in enumerate(sites):
+                started.append(self._start(command, rank, sites))
+                names[started[-1].stdout or sys.stdin] = site["name"]
+            _pass_on(names, out)
             codes = [process.wait() for process in started]
         finally:
+            signal.signal(signal.SIGTERM, before)
             for process in started:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-        for thread in threads:
-            thread.join(TURN_SECONDS)
-        return next((abs(code) for code in codes if code), 0)
+        return next((SIGNALLED - code if code < 0 else code for code in codes if code), 0)
 
     def _start(self, command: Sequence[str], rank: int, sites: Sequence[Mapping[str, Any]]) -> Any:
         site = sites[rank]
@@ -162,7 +177,31 @@ class WanLab:
             text=True,
             errors="replace",
             start_new_session=True,
+            preexec_fn=end_with_parent,  # noqa: PLW1509  (no thread runs, and one system call is made)
         )
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _pass_on(names: Mapping[IO[str], str], out: IO[str]) -> None:
+    """Lines of all, until the last one has closed its output."""
+    selector, rest = selectors.DefaultSelector(), dict.fromkeys(names, b"")
+    for each in names:
+        selector.register(each, selectors.EVENT_READ)
+    while rest:
+        for key, _ in selector.select():
+            file: Any = key.fileobj
+            more = os.read(file.fileno(), CHUNK_BYTES)
+            *lines, rest[file] = (rest[file] + more).split(b"\n")
+            if not more:
+                lines += [rest.pop(file)] if rest[file] else []
+                rest.pop(file, None)
+                selector.unregister(file)
+            for line in lines:
+                out.write(f"{names[file]}: {line.decode(errors='replace')}\n")
+        out.flush()
 
 
 class _Server:
@@ -182,6 +221,7 @@ class _Server:
         selector = selectors.DefaultSelector()
         selector.register(self._listener, selectors.EVENT_READ)
         while not is_over.is_set():
+            self._network.check()
             if not selector.select(TURN_SECONDS):
                 continue
             connection, _ = self._listener.accept()
@@ -193,14 +233,16 @@ class _Server:
     def _answer(self, line: str) -> dict[str, Any]:
         try:
             request = json.loads(line)
-            do = request.pop("do")
-            if do == "change":
+            if not isinstance(request, dict):
+                return {"error": f"{line!r:.40} is no request"}
+            if request.pop("do", None) == "change":
                 self._network.change(**request)
                 return {}
             return self._status()
         except MltswitchError as error:
-            return {"error": error.what, "where": error.where}
-        except (ValueError, TypeError, KeyError) as error:
+            is_input = isinstance(error, UserInputError)
+            return {"error": error.what, "where": error.where, "is_input": is_input}
+        except (ValueError, TypeError) as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _status(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ QUEUE_BYTES: Final = 4_000_000
 LEAST_QUEUE_BYTES: Final = 30_000
 """However much a network is scaled down; its packets are not."""
 LEAST_BPS: Final = 1_000
+LEAST_EVERY_SECONDS: Final = 0.1
 
 Bytes = Annotated[int, Field(gt=0), BeforeValidator(parse_bytes, json_schema_input_type=int | str)]
 
@@ -64,7 +65,7 @@ class WanChanges(SparseDocument):
     most_bps: RateBps = Field(alias="most")
     step_bps: RateBps = Field(default=1_000_000, alias="step")
     """Rates are `least` and so many steps."""
-    every_seconds: float = Field(default=180.0, gt=0, le=1e6, allow_inf_nan=False)
+    every_seconds: float = Field(default=180.0, ge=LEAST_EVERY_SECONDS, le=1e6, allow_inf_nan=False)
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
     """Of the first draw; each draw has the next one."""
     scale: float = Field(default=1.0, ge=1, le=1e6, allow_inf_nan=False)
@@ -79,7 +80,8 @@ class WanChanges(SparseDocument):
     def scaled(self, scale: float) -> Self:
         """Likewise, with as many draws in an exchange as before."""
         _slower(self.least_bps, self.scale * scale)  # raises where nothing is left
-        update = {"scale": self.scale * scale, "every_seconds": self.every_seconds / scale}
+        every_seconds = max(LEAST_EVERY_SECONDS, self.every_seconds / scale)
+        update = {"scale": self.scale * scale, "every_seconds": every_seconds}
         return self.model_copy(update=update)
 
     def drawn_bps(self, random: np.random.Generator) -> int:

@@ -102,8 +102,8 @@ class Company(Participant):
 
     @property
     def is_in(self) -> bool:
-        """Whether this node takes part."""
-        return self.has_met_all and self.first_step is not None
+        """Whether this node takes part; who comes back does so once nobody else has what it lacks."""
+        return self.has_met_all and self.first_step is not None and self._sums.has_caught_up
 
     @property
     def is_returning(self) -> bool:
@@ -149,7 +149,7 @@ class Company(Participant):
         """Results may be there."""
 
     @abstractmethod
-    def _heed_entry(self, rank: int, step: int) -> None:
+    def _heed_entry(self, view: View, rank: int, step: int) -> None:
         """A rank takes part from a step on, perhaps this one."""
 
     def _hear_gone(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:
@@ -248,7 +248,7 @@ class Company(Participant):
         self.view = view
         self.reasons = {node: reason for node, reason in self.reasons.items() if node in view.gone}
         if view.entering is not None:
-            self._heed_entry(*view.entering)
+            self._heed_entry(view, *view.entering)
         self._sums.repair(topology, view, now_ns)
         self._arrive(now_ns)
 

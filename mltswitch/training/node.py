@@ -34,6 +34,7 @@ from mltswitch.training.left_out import LeftOut
 from mltswitch.training.links import Arrival
 from mltswitch.training.optimizer import check_rule
 from mltswitch.training.sums import ENTERING, KEPT_BALLOTS, MOST_STEPS, Loss
+from mltswitch.training.views import View
 from mltswitch.units import NANOSECONDS
 
 ASKING_SECONDS: Final = 3.0
@@ -435,14 +436,14 @@ class Node(Company):
     def _begun(self) -> int:
         return -(-self._given // len(self.job.pieces))
 
-    def _heed_entry(self, rank: int, step: int) -> None:
+    def _heed_entry(self, view: View, rank: int, step: int) -> None:
         self._given_by.pop(rank, None)
         if self.first_step is not None:
             return
         self.has_met_all = True  # all that are left have said how far they are
         pieces = len(self.job.pieces)
         ballots = -(-step // self._check_every) if self._check_every else 0
-        self._sums.enter([step] * pieces + [ballots])
+        self._sums.enter(view, [step] * pieces + [ballots])
         self._given, self.first_step = step * pieces, step
         self._left_out.enter(step)
         assert isinstance(self.member, Joining), "axes_of has looked"  # noqa: S101

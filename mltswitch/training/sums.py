@@ -302,9 +302,9 @@ class Sums:
     def impossible(self, view: View) -> int | None:
         """A node that says it has results which no node can have; none: all say what they may."""
         for piece, kept in enumerate(self._kept):
-            counts, having = _counts(self.job, view, piece)
+            counts = {node: figures[piece] for node, figures in view.results.items()}
             least = min(count for node, count in counts.items() if node < self.job.world)
-            if max(having.values(), default=0) - least > (kept.maxlen or 0):
+            if max(counts.values()) - least > (kept.maxlen or 0):
                 return max(counts, key=lambda node: counts[node])
         return None
 
@@ -322,25 +322,18 @@ class Sums:
             if memory is not None:
                 self._free[len(memory)].append(memory)
         self._works, self._received, self._lent, self.begun, self._later = {}, {}, {}, {}, []
-        firsts = [_first(self.job, view.entering, piece) for piece in range(len(self._pieces))]
-        all_counts = [_counts(self.job, view, piece) for piece in range(len(self._pieces))]
-        complete = [
-            max(having.values(), default=first)
-            for (_, having), (_, first) in zip(all_counts, firsts, strict=True)
-        ]
+        complete = [max(counts) for counts in zip(*view.results.values(), strict=True)]
         self._heed_topology(topology, complete)
-        for piece, (end, (counts, having)) in enumerate(zip(complete, all_counts, strict=True)):
-            for number in range(min(counts[rank] for rank in left), end):
+        for piece, end in enumerate(complete):
+            for number in range(min(view.results[rank][piece] for rank in left), end):
                 total = Sum(piece, number)
-                lacking = [rank for rank in left if counts[rank] <= number]
-                giver = min(node for node, count in having.items() if count > number)
+                lacking = [rank for rank in left if view.results[rank][piece] <= number]
+                giver = min(node for node, counts in view.results.items() if counts[piece] > number)
                 if self.number == giver:
                     self._give(total, lacking, now_ns)
                 elif self.number in lacking:
                     self._take(works.pop(total), giver, now_ns)
-            entering, first = firsts[piece]
-            if self.number == entering:
-                self._give_nothing(piece, range(end, first), works)
+            # a server makes no sums again that are made
             self._turns.begin(piece, self.results[piece] if self.number < self.job.world else end)
         for total, old in works.items():
             if total.number < complete[total.piece]:
@@ -353,22 +346,26 @@ class Sums:
                 self._advance(work, work.plan.on_own, now_ns)
         self._expect_from(complete)
 
-    def enter(self, ends: Sequence[int]) -> None:
+    def enter(self, view: View, ends: Sequence[int]) -> None:
         """Before `repair`: this rank has nothing to give to sums that others have begun before it came.
 
         Args:
+            view: the first one that has this rank.
             ends: of each piece, the number of the first sum that gets its gradients.
         """
+        self.results = [*view.results[self.number]]
         for piece in self._expected:
-            self._numbers[piece, Stage.NOW, None] = self.results[piece] = ends[piece]
+            self._numbers[piece, Stage.NOW, None] = ends[piece]
+            for number in range(self.results[piece], ends[piece]):
+                total, count = Sum(piece, number), self._pieces[piece].count
+                own = np.full(count, NOTHING, self.job.element_type)
+                work = _Work(total, _Plan((), is_given=True), [], 0, 0, ENTERING, own, np.empty_like(own))
+                self._works[total] = work
 
-    def _give_nothing(self, piece: int, numbers: range, works: dict[Sum, _Work]) -> None:
-        """This rank comes after these sums; what they bring is in the state that it is given."""
-        for total in (Sum(piece, number) for number in numbers):
-            if total not in works or works[total].step is None:
-                own = np.full(self._pieces[piece].count, NOTHING, self.job.element_type)
-                plan = _Plan((), is_given=True)
-                works[total] = _Work(total, plan, [], 0, 0, ENTERING, own, np.empty_like(own))
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether this rank has the results of all sums that others have begun before it came."""
+        return not any(work.step == ENTERING for work in self._works.values())
 
     @property
     def has_entered(self) -> bool:
@@ -631,8 +628,7 @@ class Sums:
     def _take_result(self, work: _Work, number: int, now_ns: int) -> bool:
         """In its turn, where others may need to know which results are here; whether it is taken now."""
         total = work.of
-        has_turn = self.job.continues and total.origin is None and total.stage is Stage.NOW
-        if not has_turn or work.step == ENTERING:
+        if not self.job.continues or total.origin is not None or total.stage is not Stage.NOW:
             self._result(work)
             return True
         if not self._turns.has_come(total, number):
@@ -663,7 +659,7 @@ class Sums:
                 np.divide(work.total, by, out=work.result)
                 if self.job.wire_type is not None and work.of.piece < len(self.job.pieces):
                     round_to_short(work.result)
-        if work.of.origin is None and work.of.stage is Stage.NOW and work.step != ENTERING:
+        if work.of.origin is None and work.of.stage is Stage.NOW:
             self.results[work.of.piece] = work.of.number + 1
             if self.job.continues and work.result is not None:
                 self._keep(work.of, work.result)
@@ -706,7 +702,7 @@ class Sums:
 
     def _absent(self, total: Sum) -> int | None:
         """The rank that gives nothing to a sum, for it has entered later."""
-        rank, first = _first(self.job, self._entering, total.piece)
+        rank, first = self._entering or (None, 0)
         return rank if total.number < first else None
 
     def _weight_of(self, total: Sum) -> float:
@@ -717,23 +713,3 @@ class Sums:
         count = self._pieces[piece].count
         free = self._free[count]
         return free.pop() if free else np.empty(count, self.job.element_type)
-
-
-def _first(job: Job, entering: tuple[int, int] | None, piece: int) -> tuple[int | None, int]:
-    """The rank that was taken in last, and the number of its first sum of a piece."""
-    rank, step = entering or (None, 0)
-    is_ballot = piece == len(job.pieces)
-    return rank, -(-step // (job.check_every or 1)) if is_ballot else step
-
-
-def _counts(job: Job, view: View, piece: int) -> tuple[dict[int, int], dict[int, int]]:
-    """How many results of a piece each node needs no more, and how many it can give to others.
-
-    A rank that was taken in needs none before its first, for it is given the state of others, and has none.
-    """
-    entering, first = _first(job, view.entering, piece)
-    counts = {
-        node: max(figures[piece], first) if node == entering else figures[piece]
-        for node, figures in view.results.items()
-    }
-    return counts, {node: count for node, count in counts.items() if node != entering or count > first}

@@ -35,6 +35,8 @@ from mltswitch.units import NANOSECONDS
 CALM_SECONDS: Final = 10.0
 """Between two faults: where they follow each other, trees are given up. As long one that is to be taken in
 may take to say how far it is."""
+MOST_BEHIND: Final = 15
+"""Of a node's pieces, one behind another: figures are told as digits of base 16."""
 FIGURES_A_WORD: Final = 400
 """Of how far a node is, one digit each: words are short."""
 MOST_GONE: Final = 255
@@ -242,6 +244,8 @@ class Views:
         """
         self.state = State.WAITING
         *pieces, ballot = results
+        # of pieces that others make a server has none; what is so old nobody asks for
+        pieces = [max(figure, max(pieces) - MOST_BEHIND) for figure in pieces]
         least, words = min(pieces), list[dict[str, Any]]()
         said = {"lost": mask_of(self.gone), "era": self.era}
         if self._is_entering:

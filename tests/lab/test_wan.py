@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY
+from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY, process_ids
 from mltswitch.lab.processes import read_record
 from mltswitch.lab.wan import WanNetwork, running_wan
 from mltswitch.lab.wan_lab import WanLab
@@ -101,18 +101,23 @@ def test_a_link_changes_and_loses(network: WanNetwork) -> None:
         network.change("a", "c", rate_bps=1)
 
 
-def test_rates_are_drawn_anew() -> None:
-    links = [{"source": one, "target": other} for one, other in ("ab", "ba")]
+def test_drawn_rates_are_drawn_anew_and_nothing_else() -> None:
+    links: list[dict[str, Any]] = [{"source": one, "target": other} for one, other in ("ab", "ba")]
+    links[0]["rate"] = "3Mbps"
     changes = {"least": "1Mbps", "most": "9Mbps", "every_seconds": 0.2}
     wan = Wan.model_validate({"nodes": ["a", "b"], "links": links, "changes": changes})
     try:
         with running_wan(wan, is_changing=True) as network:
+            network.change("a", "b", rate_bps=2_000_000, loss=0.5)
+            network.change("b", "a", delay_seconds=0.25)
             time.sleep(0.7)
             found, draws = network.overlay, network.draws
     except MachineError as error:
         pytest.skip(str(error))
     assert draws >= 2
-    assert found == wan.overlay(draws)
+    there, back = found.links
+    assert (there.rate_bps, there.loss) == (2_000_000, 0.5)
+    assert (back.rate_bps, back.delay_seconds) == (wan.overlay(draws).links[1].rate_bps, 0.25)
 
 
 @pytest.fixture
@@ -179,3 +184,80 @@ def test_what_a_crash_leaves_is_removed(lab: WanLab, tmp_path: Path) -> None:
     assert sleeper.wait(10) == -signal.SIGKILL
     assert len(lab.ask("status")["links"]) == 4
     json.dumps(lab.ask("status"), allow_nan=False)
+
+
+def test_down_ends_what_runs_on_the_sites(lab: WanLab) -> None:
+    sleeper = subprocess.Popen(["ip", "netns", "exec", f"{PREFIX}-b", "sleep", "60"])
+    time.sleep(0.2)
+    lab.down()
+    assert sleeper.wait(10) == -signal.SIGKILL
+
+
+def test_all_lines_come_and_exit_codes_are_a_shells(lab: WanLab) -> None:
+    out = io.StringIO()
+    assert lab.run(["seq", "1", "5000"], out) == 0
+    assert len(out.getvalue().splitlines()) == 3 * 5000
+    out = io.StringIO()
+    assert lab.run(["sh", "-c", "printf x; kill -9 $$"], out) == 137
+    assert sorted(out.getvalue().splitlines()) == ["a: x", "b: x", "c: x"]
+
+
+def test_ranks_end_with_whoever_runs_them(lab: WanLab, tmp_path: Path) -> None:
+    class Closed(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        lab.run(["sh", "-c", "yes; sleep 60"], Closed())
+    code = "import sys; from pathlib import Path; from mltswitch.lab.wan_lab import WanLab; "
+    code += f"WanLab(Path({str(tmp_path / 'lab')!r}), {PREFIX!r}).run(['sleep', '61'], sys.stdout)"
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        runner = subprocess.Popen([sys.executable, "-c", code])
+        until = time.monotonic() + 20
+        while sum(map(len, map(process_ids, left_over()))) < 4 and time.monotonic() < until:
+            time.sleep(0.05)
+        runner.send_signal(number)
+        runner.wait(10)
+        while sum(map(len, map(process_ids, left_over()))) > 1 and time.monotonic() < until:
+            time.sleep(0.05)
+        assert sum(map(len, map(process_ids, left_over()))) == 1, "but for what carries the packets"
+
+
+def test_a_lab_whose_switch_has_ended_says_so_and_ends(lab: WanLab, tmp_path: Path) -> None:
+    [carrier] = process_ids(f"{PREFIX}-_switch")
+    os.kill(carrier, signal.SIGKILL)
+    identity = read_record(tmp_path / "lab" / "process")
+    assert identity is not None
+    until = time.monotonic() + 10
+    while identity.alive and time.monotonic() < until:
+        time.sleep(0.05)
+    with pytest.raises(MachineError, match="is not up"):
+        lab.ask("status")
+    assert "what carried its packets has ended" in (tmp_path / "lab" / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    "line", [b"3\n", b"{\n", b"\n", b'{"do": "change"}\n', b'{"do": "change", "x": 1}\n']
+)
+def test_odd_requests_are_answered(lab: WanLab, tmp_path: Path, line: bytes) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(tmp_path / "lab" / "socket"))
+        connection.sendall(line)
+        assert "error" in json.loads(connection.makefile().readline())
+    assert len(lab.ask("status")["links"]) == 4
+
+
+def test_an_interrupted_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    found = WanLab(tmp_path / "lab", PREFIX)
+    with monkeypatch.context() as patch:
+        patch.setattr("mltswitch.lab.wan_lab.time.sleep", interrupted)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                found.up(wan_of(), is_changing=False)
+        except MachineError as error:
+            pytest.skip(str(error))
+    assert not left_over()
+    assert not found.is_up

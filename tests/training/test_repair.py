@@ -21,6 +21,8 @@ from mltswitch.training.node import Node
 from mltswitch.training.virtual import SILENCE_SECONDS, Report, VirtualJob
 
 STEPS = 6
+LONG = (59, 219, 269, 289)
+"""Seeds of long jobs, in which ranks come back one after the other."""
 NETWORK = Network(1e8, 1e-3)
 
 
@@ -83,7 +85,7 @@ def test_no_law_is_broken_by_faults(seed: int, topology: str) -> None:
     assert not laws
 
 
-@pytest.mark.parametrize("seed", [105, 1589, 1679, 2041, 2221, 11851])
+@pytest.mark.parametrize("seed", [105, 1679, 2041, 2221, 11851, *LONG])
 def test_late_pieces_and_ranks_that_come_back(seed: int) -> None:
     """Results of before a fault come late, after those that follow them, to a rank that was started again."""
     case = case_of(seed)
@@ -303,3 +305,18 @@ def test_trees_without_nodes_are_trees_of_the_others(places: tuple[int, set[int]
 def test_real_processes_that_are_killed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "PART_BYTES", 100_000)  # of what one that is started again gets
     assert not kill_real(seed).problem  # trees over tcp and mlt, and a star; of even ones ranks come back
+
+
+@pytest.mark.parametrize("topology", ["star", "tree"])
+@pytest.mark.parametrize("servers", [2, 3])
+def test_servers_that_have_made_other_pieces_for_long(topology: str, servers: int) -> None:
+    """Their figures of the pieces that others make are as old as the job."""
+    options: dict[str, Any] = {} if topology == "tree" else {"topology_settings": {}}
+    job = job_of(servers=servers, topology=topology, check_every=1, **options)
+    virtual = VirtualJob(job, NETWORK)
+    virtual.kill(3, 1.5)
+    virtual.restart(3, 1.7)
+    report = virtual.run(50, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.05)
+    assert not report.errors
+    assert [view.gone for _, view in report.views[0]] == [frozenset(), frozenset({3}), frozenset()]
+    assert (report.results[0, 45] == mean(job, {*range(5)}, 45)).all()
