@@ -18,6 +18,7 @@ from mltswitch.hostagent.config import AgentConfig
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.routes import Routes
+from mltswitch.overlay.wan import Wan
 from mltswitch.plan import Fabric, Plan, PortProfile, Prediction, QueueSettings, load_plan
 from mltswitch.planning import build_plan, predict_edited
 from mltswitch.profile import ModelProfile, resolve_profile
@@ -25,13 +26,14 @@ from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
 from mltswitch.units import BITS_PER_BYTE, format_bps, format_ratio
 
-DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig | Overlay | Routes]] = {
+DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig | Overlay | Routes | Wan]] = {
     "plan": Plan,
     "fabric": Fabric,
     "profile": ModelProfile,
     "agent": AgentConfig,
     "overlay": Overlay,
     "routes": Routes,
+    "wan": Wan,
 }
 REFEREE: Final = "simulate"
 """The loss model that judges plans, and makes none."""

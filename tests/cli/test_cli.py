@@ -138,7 +138,7 @@ def test_a_class_beyond_its_tolerance_is_exit_code_5_and_writes_nothing_unless_f
 VERSIONS = {"plan": "v2"}
 
 
-@pytest.mark.parametrize("document", ["plan", "fabric", "profile"])
+@pytest.mark.parametrize("document", ["plan", "fabric", "profile", "overlay", "routes", "wan"])
 def test_schemas(run: Run, document: str) -> None:
     schema = run("schema", document).json()
     assert schema["type"] == "object"
