@@ -145,13 +145,12 @@ def train(wan: Wan, folder: Path, steps: int, update_seconds: float) -> Run:
     with running_wan(wan) as network:
         command = [sys.executable, "-m", "benchmarks.geo_links", "--folder", str(folder)]
         options = ["--steps", str(steps), "--update-seconds", str(update_seconds)]
-        fastest_bps = max(link.rate_bps for link in wan.overlay().links)
         for rank in range(len(wan.nodes)):
             address = network.addresses(rank)[0]
             fields = {
                 "listen": f"{address}:{PORT}",
                 "addresses": [address],
-                "line_rate": fastest_bps,
+                "line_rate": wan.most_bps(),
                 "classes": {"control_dscp": 40, "gradient_dscp": [10]},
                 "plaintext": True,
             }

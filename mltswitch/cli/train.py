@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import Any, Final, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from mltswitch import __version__
 from mltswitch.cli.advise import advise_command
@@ -39,6 +40,19 @@ MOST_WORKERS: Final = 16
 MOST_HOSTS: Final = 32
 MOST_SPINES: Final = 7
 WAN_CASE: Final = "wan"
+OF_ONE_SWITCH: Final = {
+    "losses",
+    "incast",
+    "rtt_ms",
+    "rate",
+    "buffer_size",
+    "servers",
+    "colocated",
+    "spines",
+    "background",
+    "ladder",
+}
+"""Options of the other networks."""
 BUSY: Final = 0.9
 COLUMNS: Final = (
     "step [ms]",
@@ -160,7 +174,7 @@ def bench(
     wan = None if wan_name is None else known_wan(wan_name).scaled(scale)
     workers = workers or (4 if wan is None else len(wan.nodes))
     if wan is not None:
-        _check_wan(wan, workers=workers, servers=servers, spines=spines, ladder=ladder)
+        _check_wan(wan, workers=workers)
         if name == FAPT:
             of_topology = _of_wan(wan, scale, awareness=awareness) | of_topology
     settings = Settings(
@@ -180,8 +194,7 @@ def bench(
     )
     cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
     if wan is not None:
-        fastest_bps = max(link.rate_bps for link in wan.overlay().links)
-        cases = [Case(WAN_CASE, fastest_bps, 0.0, 0.0, LEAST_QUEUE_BYTES)]
+        cases = [Case(WAN_CASE, wan.most_bps(), 0.0, 0.0, LEAST_QUEUE_BYTES)]
     if background and not spines:
         raise UserInputError("there is one switch", where="--background", expected="--spines beside it")
     if spines and settings.hosts > MOST_HOSTS:
@@ -263,12 +276,15 @@ def serve_command(
         )
 
 
-def _check_wan(wan: Wan, *, workers: int, servers: int, spines: int, ladder: bool) -> None:
+def _check_wan(wan: Wan, *, workers: int) -> None:
     if workers != len(wan.nodes):
         raise UserInputError(f"{workers}", where="--workers", expected=f"{len(wan.nodes)}, one a site")
-    for option, is_given in (("--servers", servers), ("--spines", spines), ("--ladder", ladder)):
-        if is_given:
-            raise UserInputError("there are workers on sites alone", where=option, expected="no --wan")
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in OF_ONE_SWITCH and source is ParameterSource.COMMANDLINE:
+            problem = "the WAN says what its links are, and there are workers on sites alone"
+            raise UserInputError(problem, where=parameter.opts[0], expected="no --wan")
 
 
 def _of_wan(wan: Wan, scale: float, *, awareness: bool) -> dict[str, Any]:
@@ -399,11 +415,16 @@ def _document(settings: Settings, spines: int, results: Sequence[CaseResult]) ->
         **settings.options,
         "target": results[0].target,
         "elements": results[0].elements,
-        "cases": [
-            result.document() | ({"ladder": ladder_of(result)} if _is_ladder(result) else {})
-            for result in results
-        ],
+        "cases": [_case_document(result) for result in results],
     }
+
+
+def _case_document(result: CaseResult) -> dict[str, Any]:
+    found = result.document() | ({"ladder": ladder_of(result)} if _is_ladder(result) else {})
+    if result.case.name == WAN_CASE:  # which has no one of these
+        names = ("round_trip_seconds", "loss", "buffer_bytes", "limit_seconds", "tcp_limit_bps")
+        found |= {name: None for name in names if name in found}
+    return found
 
 
 def _is_ladder(result: CaseResult) -> bool:

@@ -62,7 +62,7 @@ struct line {
 struct port {
     struct line queues[QUEUES], flying; /* behind the port, until its delay is over */
     struct packet *sending;
-    uint64_t free_at, *rate_bps, *delay, *buffer_bytes;
+    uint64_t free_at, last_due, *rate_bps, *delay, *buffer_bytes;
     int waiting;
 };
 
@@ -205,6 +205,9 @@ static void transmit(struct port *port, uint64_t now)
         if (packet) {
             /* It left when its last bit did, however late this is. */
             packet->due = port->free_at + *port->delay;
+            if (packet->due < port->last_due) /* a delay that is less now lets nobody overtake */
+                packet->due = port->last_due;
+            port->last_due = packet->due;
             if (has_cables)
                 ((struct cable *)port)->carried += packet->length + LINK_BYTES;
             if (packet->route[++packet->hop] && !*port->delay)

@@ -4,6 +4,7 @@ There is one on a machine, below /run/mltswitch-wan, and its namespaces are `mlt
 """
 
 import json
+import math
 import os
 import selectors
 import shutil
@@ -42,6 +43,9 @@ OVERLAY: Final = "overlay.json"
 MOST_REQUEST_BYTES: Final = 1 << 16
 CHUNK_BYTES: Final = 1 << 16
 SIGNALLED: Final = 128
+GRACE_SECONDS: Final = 5.0
+MARK: Final = "MLTSWITCH_WAN_RUN"
+"""A variable by which what a run has started is known, whatever sessions it makes."""
 
 
 class WanLab:
@@ -52,7 +56,8 @@ class WanLab:
 
     @property
     def is_up(self) -> bool:
-        """Whether its process runs."""
+        """Whether its process runs; raises MachineError for who is not root."""
+        need_root()
         identity = read_record(self._folder / "process")
         return identity is not None and identity.alive
 
@@ -85,7 +90,6 @@ class WanLab:
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
         """The process's answer."""
-        need_root()
         if not self.is_up:
             raise MachineError("is not up", where="WAN lab", hint="`mltswitch lab wan up netstorm9`")
         try:
@@ -133,21 +137,25 @@ class WanLab:
         sites = self.ask("status")["sites"]
         names: dict[IO[str], str] = {}
         started: list[subprocess.Popen[str]] = []
-        before = signal.signal(signal.SIGTERM, _interrupt)
+        mark = f"{os.getpid()}-{time.monotonic_ns()}"
+        before = {number: signal.signal(number, _interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
         try:
             for rank, site in enumerate(sites):
-                started.append(self._start(command, rank, sites))
+                started.append(self._start(command, rank, sites, mark))
                 names[started[-1].stdout or sys.stdin] = site["name"]
-            _pass_on(names, out)
+            _pass_on(names, out, started)
             codes = [process.wait() for process in started]
         finally:
-            signal.signal(signal.SIGTERM, before)
+            kill_and_wait([pid for pid in self._processes if _is_marked(pid, mark)])
             for process in started:
-                with suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+            for number, handler in before.items():
+                signal.signal(number, handler)
         return next((SIGNALLED - code if code < 0 else code for code in codes if code), 0)
 
-    def _start(self, command: Sequence[str], rank: int, sites: Sequence[Mapping[str, Any]]) -> Any:
+    def _start(
+        self, command: Sequence[str], rank: int, sites: Sequence[Mapping[str, Any]], mark: str
+    ) -> subprocess.Popen[str]:
         site = sites[rank]
         config = self._folder / f"{site['name']}.yaml"
         fields = {
@@ -167,6 +175,7 @@ class WanLab:
             "GLOO_SOCKET_IFNAME": INTERFACE,
             "MLTSWITCH_AGENT_CONFIG": config,
             "MLTSWITCH_OVERLAY": self._folder / OVERLAY,
+            MARK: mark,
         }
         return subprocess.Popen(
             NamespaceHandle(f"{self._prefix}-{site['name']}").command(command),
@@ -185,13 +194,23 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def _pass_on(names: Mapping[IO[str], str], out: IO[str]) -> None:
-    """Lines of all, until the last one has closed its output."""
+def _is_marked(pid: int, mark: str) -> bool:
+    try:
+        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
+
+
+def _pass_on(names: Mapping[IO[str], str], out: IO[str], started: Sequence[subprocess.Popen[str]]) -> None:
+    """Lines of all, until the last one has closed its output, or a moment longer than all ranks run."""
     selector, rest = selectors.DefaultSelector(), dict.fromkeys(names, b"")
     for each in names:
         selector.register(each, selectors.EVENT_READ)
-    while rest:
-        for key, _ in selector.select():
+    until = math.inf
+    while rest and time.monotonic() < until:
+        if until == math.inf and all(process.poll() is not None for process in started):
+            until = time.monotonic() + GRACE_SECONDS  # what they have left behind may go on for ever
+        for key, _ in selector.select(TURN_SECONDS):
             file: Any = key.fileobj
             more = os.read(file.fileno(), CHUNK_BYTES)
             *lines, rest[file] = (rest[file] + more).split(b"\n")
@@ -227,7 +246,7 @@ class _Server:
             connection, _ = self._listener.accept()
             with connection, suppress(OSError):  # who asks may have gone
                 connection.settimeout(ANSWER_SECONDS)
-                line = connection.makefile().readline(MOST_REQUEST_BYTES)
+                line = connection.makefile(errors="replace").readline(MOST_REQUEST_BYTES)
                 connection.sendall(json.dumps(self._answer(line)).encode() + b"\n")
 
     def _answer(self, line: str) -> dict[str, Any]:
@@ -242,17 +261,17 @@ class _Server:
         except MltswitchError as error:
             is_input = isinstance(error, UserInputError)
             return {"error": error.what, "where": error.where, "is_input": is_input}
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
     def _status(self) -> dict[str, Any]:
         network, now_seconds = self._network, time.monotonic()
         took, self._since_seconds = now_seconds - self._since_seconds, now_seconds
         carried = network.carried()
-        fastest: dict[str, int] = {}
+        fastest = {name: network.wan.most_bps(name) for name in network.wan.nodes}
         links = []
         for link in network.overlay.links:
-            fastest[link.source] = max(fastest.get(link.source, 0), link.rate_bps)
+            fastest[link.source] = max(fastest[link.source], link.rate_bps)
             counts = carried[link.source, link.target]
             links.append(
                 {
@@ -267,7 +286,7 @@ class _Server:
                 }
             )
         sites = [
-            {"name": name, "address": network.addresses(at)[0], "fastest_bps": fastest.get(name, 0)}
+            {"name": name, "address": network.addresses(at)[0], "fastest_bps": fastest[name]}
             for at, name in enumerate(network.wan.nodes)
         ]
         return {"draws": network.draws, "sites": sites, "links": links}

@@ -117,6 +117,16 @@ class Wan(BaseModel):
         """Links whose rates are drawn."""
         return tuple(link for link in self.links if link.rate_bps is None)
 
+    def most_bps(self, source: str | None = None) -> int:
+        """The fastest rate that a link from a site, or any, ever has."""
+        drawn_bps = 0 if self.changes is None else round(self.changes.most_bps / self.changes.scale)
+        rates_bps = [
+            drawn_bps if link.rate_bps is None else link.rate_bps
+            for link in self.links
+            if source in {None, link.source}
+        ]
+        return max(rates_bps, default=0)
+
     def overlay(self, draw: int = 0) -> Overlay:
         """The network after so many changes."""
         seed = 0 if self.changes is None else self.changes.seed

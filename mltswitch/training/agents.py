@@ -281,12 +281,14 @@ class AgentNode(Driver[Node]):
                 size = self._agent.receive_message(name, STATE_PAUSE_SECONDS)
                 if size.startswith(NO_STATE):
                     raise NodeLostError(size[1:].decode(errors="replace"), where=self.job.node_name(giver))
-                return _receive_all(self._agent, name, size, STATE_TENSOR, MOST_STATE_BYTES, seconds)
+                state = _receive_all(self._agent, name, size, STATE_TENSOR, MOST_STATE_BYTES, seconds)
             except DeadlineExceededError:
                 continue
             except AgentError as error:
                 problem = f"was to give this rank its state, and {error.what}"
                 raise NodeLostError(problem, where=self.job.node_name(giver), hint=AGAIN) from None
+            self.wait_until(lambda: self.node.has_caught_up)
+            return state
         self._check()
         raise NodeLostError("nobody is left who gives this rank its state", hint=AGAIN)
 

@@ -102,8 +102,13 @@ class Company(Participant):
 
     @property
     def is_in(self) -> bool:
-        """Whether this node takes part; who comes back does so once nobody else has what it lacks."""
-        return self.has_met_all and self.first_step is not None and self._sums.has_caught_up
+        """Whether this node takes part."""
+        return self.has_met_all and self.first_step is not None
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether a rank that comes back has all results of before its first step, and may begin that."""
+        return self._sums.has_caught_up
 
     @property
     def is_returning(self) -> bool:
@@ -235,6 +240,13 @@ class Company(Participant):
         if wrong is not None:
             problem = "says that it has results which it cannot have"
             self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
+            return
+        lacking = self._sums.lacking_result(view)
+        if lacking is not None:
+            problem = (
+                f"has no result of piece {lacking.piece} of sum {lacking.number} any more, nor has anybody"
+            )
+            self.fail(NodeLostError(problem, where=self.job.node_name(self.number)))
             return
         if self.changes is not None and not self.changes.knows(view.version):
             problem = "says that routes are bound which not all have held"

@@ -4,7 +4,7 @@ Posts for a carrier, results and losses collect in lists, which whoever owns the
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -25,7 +25,6 @@ from mltswitch.training.axes import (
     Sum,
     Topology,
 )
-from mltswitch.training.errors import NodeLostError
 from mltswitch.training.job import Divisor, Job
 from mltswitch.training.optimizer import Parameters
 from mltswitch.training.shortening import round_to_short
@@ -308,6 +307,22 @@ class Sums:
                 return max(counts, key=lambda node: counts[node])
         return None
 
+    def _to_give(self, view: View) -> Iterator[tuple[Sum, int, list[int]]]:
+        """Sums that are made, of which ranks lack the result: the node that gives it, and to whom."""
+        left = [rank for rank in range(self.job.world) if rank not in view.gone]
+        for piece, end in enumerate(map(max, zip(*view.results.values(), strict=True))):
+            for number in range(min(view.results[rank][piece] for rank in left), end):
+                lacking = [rank for rank in left if view.results[rank][piece] <= number]
+                giver = min(node for node, counts in view.results.items() if counts[piece] > number)
+                yield Sum(piece, number), giver, lacking
+
+    def lacking_result(self, view: View) -> Sum | None:
+        """A result that this node is to give, and has not; None: it has all of them."""
+        for total, giver, _ in self._to_give(view):
+            if giver == self.number and total.number not in dict(self._kept[total.piece]):
+                return total
+        return None
+
     def repair(self, topology: Topology, view: View, now_ns: int) -> None:
         """Go on with those that are left, from where all have said that they are; nothing is open."""
         self._keeper = self._make_keeper()
@@ -324,15 +339,12 @@ class Sums:
         self._works, self._received, self._lent, self.begun, self._later = {}, {}, {}, {}, []
         complete = [max(counts) for counts in zip(*view.results.values(), strict=True)]
         self._heed_topology(topology, complete)
+        for total, giver, lacking in self._to_give(view):
+            if self.number == giver:
+                self._give(total, lacking, now_ns)
+            elif self.number in lacking:
+                self._take(works.pop(total), giver, now_ns)
         for piece, end in enumerate(complete):
-            for number in range(min(view.results[rank][piece] for rank in left), end):
-                total = Sum(piece, number)
-                lacking = [rank for rank in left if view.results[rank][piece] <= number]
-                giver = min(node for node, counts in view.results.items() if counts[piece] > number)
-                if self.number == giver:
-                    self._give(total, lacking, now_ns)
-                elif self.number in lacking:
-                    self._take(works.pop(total), giver, now_ns)
             # a server makes no sums again that are made
             self._turns.begin(piece, self.results[piece] if self.number < self.job.world else end)
         for total, old in works.items():
@@ -369,17 +381,16 @@ class Sums:
 
     @property
     def has_entered(self) -> bool:
-        """Whether the last rank that was taken in has given its first gradients."""
-        return self._entering is None or min(self.results[: len(self.job.pieces)]) > self._entering[1]
+        """Whether the last rank that was taken in has given gradients, as far as this node knows."""
+        # a server does not make all sums; one that makes none does not know
+        pieces = (piece for piece in range(len(self.job.pieces)) if self._plan(Sum(piece, 0)).steps)
+        made = min((self.results[piece] for piece in pieces), default=0)
+        return self._entering is None or made > self._entering[1]
 
     def _give(self, total: Sum, lacking: list[int], now_ns: int) -> None:
         """A result of the time before a fault, to those who lack it."""
         plan = _Plan(tuple(Step(Action.SEND, rank, is_result=True) for rank in lacking), is_given=False)
-        kept = dict(self._kept[total.piece])
-        if total.number not in kept:
-            problem = f"nobody has the result of piece {total.piece} of step {total.number} any more"
-            raise NodeLostError(problem, where=self.job.node_name(self.number))
-        result = kept[total.number]
+        result = dict(self._kept[total.piece])[total.number]
         self.begun[total] = now_ns
         self._begin_plan(_Work(total, plan, [*plan.waits], len(plan.steps), 0, result=result), now_ns)
 

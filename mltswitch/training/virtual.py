@@ -250,7 +250,7 @@ class VirtualJob:
             self.report.steps[total] = step
             self.arrived(number, step, total)
             self._there[number].add(total.piece)
-        if number in self._outside and node.first_step is not None and node.is_in:
+        if number in self._outside and node.first_step is not None and node.has_caught_up:
             self._enter(number, node.first_step)
         if number in self._running - self._computing:
             step = self._step_of[number]
