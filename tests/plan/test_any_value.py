@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import parse_yaml, validate
-from mltswitch.errors import MltswitchError
+from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import bundled_profile
@@ -79,6 +79,7 @@ VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_s
 @example(place=(0, ("classes", "network_control", "dscp")), value=[])
 @example(place=(0, ("classes", "background", "dscp")), value=[])
 @example(place=(1, ("topology", "links")), value=[])
+@example(place=(1, ("topology", "switches", 2, "platform")), value="all")
 def test_any_value_gives_a_plan_or_one_line(place: tuple[int, Path], value: Any) -> None:
     number, path = place
     data = copy.deepcopy(BASES[number])
@@ -97,4 +98,6 @@ def test_any_value_gives_a_plan_or_one_line(place: tuple[int, Path], value: Any)
 
 
 def _capabilities(platform: str, hardware: str | None) -> Capabilities:
-    return capabilities(platform if platform in QUEUES_OF else "linux", hardware)
+    if platform not in QUEUES_OF:  # as of a platform that there is not
+        raise UserInputError(f"{platform!r} is unknown", where="platform")
+    return capabilities(platform, hardware)
