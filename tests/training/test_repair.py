@@ -21,7 +21,7 @@ from mltswitch.training.node import Node
 from mltswitch.training.virtual import SILENCE_SECONDS, Report, VirtualJob
 
 STEPS = 6
-LONG = (59, 219, 269, 289)
+LONG = (59, 269, 289, 299)
 """Seeds of long jobs, in which ranks come back one after the other."""
 NETWORK = Network(1e8, 1e-3)
 
@@ -85,12 +85,12 @@ def test_no_law_is_broken_by_faults(seed: int, topology: str) -> None:
     assert not laws
 
 
-@pytest.mark.parametrize("seed", [105, 1679, 2041, 2221, 11851, *LONG])
+@pytest.mark.parametrize("seed", [105, 145, 2221, 11851, *LONG])
 def test_late_pieces_and_ranks_that_come_back(seed: int) -> None:
     """Results of before a fault come late, after those that follow them, to a rank that was started again."""
-    case = case_of(seed)
-    assert case.returns
-    assert not broken(case)[0]
+    laws, _, returned = broken(case_of(seed))
+    assert not laws
+    assert returned
 
 
 @pytest.mark.parametrize("dead", range(5), ids=["root", "inner", "inner-2", "leaf", "leaf-2"])
