@@ -382,10 +382,11 @@ class Sums:
     @property
     def has_entered(self) -> bool:
         """Whether the last rank that was taken in has given gradients, as far as this node knows."""
+        if self._entering is None:
+            return True
         # a server does not make all sums; one that makes none does not know
         pieces = (piece for piece in range(len(self.job.pieces)) if self._plan(Sum(piece, 0)).steps)
-        made = min((self.results[piece] for piece in pieces), default=0)
-        return self._entering is None or made > self._entering[1]
+        return min((self.results[piece] for piece in pieces), default=0) > self._entering[1]
 
     def _give(self, total: Sum, lacking: list[int], now_ns: int) -> None:
         """A result of the time before a fault, to those who lack it."""
