@@ -34,7 +34,7 @@ import numpy as np
 from benchmarks.figures import print_figures
 from mltswitch.errors import MltswitchError
 from mltswitch.hostagent import AgentConfig, Group
-from mltswitch.lab.wan import WanNetwork, running_wan
+from mltswitch.lab.wan import WanNetwork, agent_fields, running_wan
 from mltswitch.overlay.wan import Wan, known_wan
 from mltswitch.training.agents import AgentNode
 from mltswitch.training.job import Job, make_job
@@ -147,13 +147,7 @@ def train(wan: Wan, folder: Path, steps: int, update_seconds: float) -> Run:
         options = ["--steps", str(steps), "--update-seconds", str(update_seconds)]
         for rank in range(len(wan.nodes)):
             address = network.addresses(rank)[0]
-            fields = {
-                "listen": f"{address}:{PORT}",
-                "addresses": [address],
-                "line_rate": wan.most_bps(),
-                "classes": {"control_dscp": 40, "gradient_dscp": [10]},
-                "plaintext": True,
-            }
+            fields = agent_fields(address, PORT, wan.most_bps())
             (folder / f"{rank}.json").write_text(json.dumps(fields), encoding="utf-8")
         processes = [
             network.start(rank, [*command, "--rank", str(rank), *options]) for rank in range(len(lines))

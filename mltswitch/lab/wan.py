@@ -23,6 +23,7 @@ from mltswitch.overlay.fastest import networkx
 from mltswitch.overlay.wan import Wan
 from mltswitch.units import NANOSECONDS
 
+CONTROL_DSCP, GRADIENT_DSCP = 40, 10
 NO_LIMIT_BYTES: Final = 1 << 40
 """Of a queue's class: a link's own queue is the limit."""
 
@@ -35,7 +36,7 @@ class Carried(NamedTuple):
     dropped: int
     """For which its queue had no room."""
     lost: int
-    """At random."""
+    """By the link's random loss."""
 
 
 class WanNetwork(Star):
@@ -45,7 +46,7 @@ class WanNetwork(Star):
         super().__init__(hosts, 1, switch)
         self.wan: Final = wan
         self.overlay: Overlay = wan.overlay()
-        """As it is now."""
+        """The network with the rates, delays and losses that its links have now."""
         self.draws = 0
         """How often its rates were drawn anew."""
         self._changing = threading.Lock()
@@ -58,7 +59,7 @@ class WanNetwork(Star):
 
     def draw(self, number: int) -> None:
         """The rates of a draw, of links whose rates are drawn, until the next one."""
-        drawn = {(link.source, link.target) for link in self.wan.drawn}
+        drawn = {(link.source, link.target) for link in self.wan.links if link.rate_bps is None}
         rates_bps = {(link.source, link.target): link.rate_bps for link in self.wan.overlay(number).links}
         with self._changing:
             links = tuple(
@@ -115,16 +116,27 @@ class WanNetwork(Star):
         """Nothing: each link has its own."""
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
-        """Likewise."""
+        """Nothing of a bench's round trip: each link has its delay."""
 
     def set_loss(self, probability: float, path: int | None = None) -> None:
-        """Likewise."""
+        """Nothing of a bench's loss: each link has its own."""
 
     def set_queues(self, queues: Sequence[Queue]) -> None:
-        """Likewise: a link serves all classes alike."""
+        """Nothing: a link serves all classes alike."""
 
     def set_buffer(self, size_bytes: int) -> None:
-        """Likewise."""
+        """Nothing of a bench's buffer: each link has its queue."""
+
+
+def agent_fields(address: str, port: int, line_bps: int) -> dict[str, Any]:
+    """Of the configuration of an agent on a site, plain data; links serve its classes alike."""
+    return {
+        "listen": f"{address}:{port}",
+        "addresses": [address],
+        "line_rate": line_bps,
+        "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [GRADIENT_DSCP]},
+        "plaintext": True,
+    }
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY, NamespaceHandle, proce
 from mltswitch.lab.processes import end, end_with_parent, kill_and_wait, read_record, start_recorded
 from mltswitch.lab.programs import need, need_root
 from mltswitch.lab.star import INTERFACE, SWITCH
-from mltswitch.lab.wan import WanNetwork, running_wan
+from mltswitch.lab.wan import WanNetwork, agent_fields, running_wan
 from mltswitch.overlay.wan import Wan
 from mltswitch.units import BITS_PER_BYTE
 
@@ -36,8 +36,6 @@ ANSWER_SECONDS: Final = 10.0
 TURN_SECONDS: Final = 0.5
 MASTER_PORT: Final = 29_500
 AGENT_PORT: Final = 20_800
-CONTROL_DSCP, GRADIENT_DSCP = 40, 10
-"""For agents, which say one; links serve all alike."""
 OVERLAY: Final = "overlay.json"
 """The network as it was first."""
 MOST_REQUEST_BYTES: Final = 1 << 16
@@ -89,7 +87,7 @@ class WanLab:
             time.sleep(0.05)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """The process's answer."""
+        """What the lab's process answers to `status` or `change`; raises what it says went wrong."""
         if not self.is_up:
             raise MachineError("is not up", where="WAN lab", hint="`mltswitch lab wan up netstorm9`")
         try:
@@ -158,13 +156,7 @@ class WanLab:
     ) -> subprocess.Popen[str]:
         site = sites[rank]
         config = self._folder / f"{site['name']}.yaml"
-        fields = {
-            "listen": f"{site['address']}:{AGENT_PORT}",
-            "addresses": [site["address"]],
-            "line_rate": site["fastest_bps"],
-            "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [GRADIENT_DSCP]},
-            "plaintext": True,
-        }
+        fields = agent_fields(site["address"], AGENT_PORT, site["fastest_bps"])
         config.write_text(json.dumps(fields), encoding="utf-8")
         environment = {
             "RANK": rank,

@@ -43,9 +43,9 @@ class WanLink(SparseDocument):
     """None: it is drawn, and drawn anew."""
     delay_seconds: float = Field(default=0.0, ge=0, le=60, allow_inf_nan=False)
     loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
-    """Share of packets."""
+    """Share of packets that are lost on the link at random."""
     queue_bytes: Bytes = Field(default=QUEUE_BYTES, alias="queue")
-    """In front of it."""
+    """What waits in front of the link, at most; more is dropped."""
 
     def scaled(self, scale: float) -> Self:
         """The same in a network that is slower by so much."""
@@ -85,13 +85,13 @@ class WanChanges(SparseDocument):
         return self.model_copy(update=update)
 
     def drawn_bps(self, random: np.random.Generator) -> int:
-        """A rate."""
+        """The next rate of one direction, in bit/s."""
         steps = int(random.integers((self.most_bps - self.least_bps) // self.step_bps + 1))
         return round((self.least_bps + self.step_bps * steps) / self.scale)
 
 
 class Wan(BaseModel):
-    """A network of sites."""
+    """Sites, the links between them, and how often and between what their rates change."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -111,11 +111,6 @@ class Wan(BaseModel):
                     )
         self.overlay()  # which has the laws of all networks
         return self
-
-    @property
-    def drawn(self) -> tuple[WanLink, ...]:
-        """Links whose rates are drawn."""
-        return tuple(link for link in self.links if link.rate_bps is None)
 
     def most_bps(self, source: str | None = None) -> int:
         """The fastest rate that a link from a site, or any, ever has."""

@@ -95,7 +95,7 @@ class Fapt(Tree):
 
     @cached_property
     def _ranks(self) -> Mapping[str, int]:
-        """By their hosts."""
+        """Numbers of the ranks by the names of their hosts."""
         return {node.name: rank for rank, node in enumerate(self._chosen.overlay.ranks)}
 
     @cached_property
