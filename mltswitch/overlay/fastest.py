@@ -63,6 +63,29 @@ def fastest_trees(overlay: Overlay, graph: Any, root: int) -> tuple[Tree, Tree, 
     return tree_of_ways(overlay, root, ways_up), tree_of_ways(overlay, root, ways_down), delay
 
 
+def disjoint_paths(
+    rates_bps: Mapping[tuple[int, int], float], source: int, target: int
+) -> list[tuple[int, ...]]:
+    """Paths over other nodes, no two of which have an inner node in common, the fastest first.
+
+    Args:
+        rates_bps: of links, by the nodes at their ends.
+        source: where paths begin.
+        target: where they end.
+
+    Raises MachineError without networkx.
+    """
+    found, graph, paths = networkx(), networkx().DiGraph(), []
+    graph.add_nodes_from((source, target))
+    graph.add_weighted_edges_from((*ends, 1 / bps) for ends, bps in rates_bps.items())
+    graph.remove_edges_from([(source, target)])
+    while found.has_path(graph, source, target):
+        path = found.dijkstra_path(graph, source, target)
+        graph.remove_nodes_from(path[1:-1])
+        paths.append(tuple(path))
+    return paths
+
+
 def row(root: int, share: float, up: Tree, down: Tree, ranks: int) -> RoutesTree:
     """A tree of a routes document, which says the way of results only where it is another one."""
     lines = [" ".join(str(tree.get(rank, NOBODY)) for rank in range(ranks)) for tree in (up, down)]

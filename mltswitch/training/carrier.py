@@ -24,6 +24,7 @@ from mltswitch.hostagent import (
     TransferMismatchError,
 )
 from mltswitch.hostagent.channel import MOST_PRIORITY
+from mltswitch.training.auxiliary import Detouring
 from mltswitch.training.axes import Crossing, Direction, Elements, Key, Needs, Post, Stage, axes_of
 from mltswitch.training.changes import Changing
 from mltswitch.training.errors import NodeLateError
@@ -35,7 +36,7 @@ from mltswitch.training.sums import EPOCHS
 CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
-WITHDRAWN: Final = "withdrawn after a fault"
+WITHDRAWN: Final = "withdrawn"
 _FAULTS: Final = (TransferMismatchError, ProtocolViolationError, TooManyTransfersError)
 LAYERS: Final = 1 << 16
 AGES: Final = 1 << 14
@@ -64,8 +65,10 @@ class AgentCarrier:
         """Receives that cross as bfloat16: what comes, and where it belongs."""
         kind = axes_of(job)[0]
         topology = axes_of(job)[1]
-        self._is_measured = isinstance(topology, Changing) and topology.updates.update_seconds > 0
-        """Whether somebody asks for what has come so far."""
+        is_measured = isinstance(topology, Changing) and topology.updates.update_seconds > 0
+        is_moved = isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none"
+        self._is_kept = job.continues or is_measured or is_moved
+        """Whether somebody asks for what has come so far, or withdraws it."""
         self._is_alone = kind.needs != Needs()
         """Whether ranks are at different steps, so that a lower number is no older sum."""
         self._varies = kind.votes
@@ -83,7 +86,7 @@ class AgentCarrier:
                     begun = self.channel.post_sends(name, [*map(self._send, group)], self._inbox)
                 else:
                     begun = self.channel.post_receives(name, [*map(self._receive, group)], self._inbox)
-                if self._job.continues or self._is_measured:
+                if self._is_kept:
                     self._open.update(zip((post.key for post in group), begun, strict=True))
             except AgentError as error:
                 for post in group:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from mltswitch.errors import MOST_LISTED, UserInputError
+from mltswitch.training.auxiliary import AuxiliaryPaths, Detouring
 from mltswitch.training.axes import Elements, Needs, Repairable, axes_of
 from mltswitch.training.changes import Changes, Changing
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
@@ -58,6 +59,10 @@ class Company(Participant):
         if isinstance(topology, Changing) and topology.updates.update_seconds > 0:
             self.changes = Changes(job, number, topology)
         is_changing = self.changes is not None
+        self._auxiliary: AuxiliaryPaths | None = None
+        """Where pieces may take others than their own links."""
+        if isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none":
+            self._auxiliary = AuxiliaryPaths(job, number, topology)
         self._sums = Sums(
             job,
             number,
@@ -81,7 +86,7 @@ class Company(Participant):
         self._called_ns = 0
         """When this node has said so last."""
         if absent is not None:
-            if self._views is None or is_changing:
+            if self._views is None or is_changing or self._auxiliary is not None:
                 problem = f"{job.synchronization} over {job.topology} takes in nobody"
                 raise UserInputError(
                     problem, where="returns", expected="bsp with `continues`, over star or tree"
@@ -200,7 +205,12 @@ class Company(Participant):
         if self.changes is not None:
             self.changes.links.clear()
         if views.state is not State.OUTSIDE:
-            self._withdrawals += self._sums.freeze()
+            keys = self._sums.freeze()
+            if self._auxiliary is not None:
+                keys, ended = self._auxiliary.stop(keys)
+                for key in ended:
+                    self._sums.ended(key)
+            self._withdrawals += keys
             self._say(lost=mask_of(views.gone), era=views.era)
         if views.problem:
             here, hint = self.job.node_name(self.number), "start the job again from its last checkpoint"
@@ -261,6 +271,8 @@ class Company(Participant):
         self.reasons = {node: reason for node, reason in self.reasons.items() if node in view.gone}
         if view.entering is not None:
             self._heed_entry(view, *view.entering)
+        if self._auxiliary is not None:
+            self._auxiliary.resume(view.epoch, view.gone)
         self._sums.repair(topology, view, now_ns)
         self._arrive(now_ns)
 

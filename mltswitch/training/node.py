@@ -184,23 +184,27 @@ class Node(Company):
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
         """See Participant; while nodes agree on how they go on, posts end without effect."""
+        peer = crossing.key[1]
+        if self.changes is not None and crossing.arrival is not None and not self.is_stopping:
+            self.changes.links.arrived(Arrival(peer, *crossing.arrival))
+        own = crossing if self._auxiliary is None else self._auxiliary.crossed(crossing)
+        if own is None:
+            return
         if self._views is None:
-            self._cross(crossing, now_ns)
+            self._cross(own, peer, now_ns)
         elif self.error is None:
-            is_over = self.is_stopping or crossing.is_withdrawn
+            is_over = self.is_stopping or own.is_withdrawn
             if not is_over:
-                self._cross(crossing, now_ns)
-            if is_over or crossing.error is not None:
-                self._sums.ended(crossing.key)
+                self._cross(own, peer, now_ns)
+            if is_over or own.error is not None:
+                self._sums.ended(own.key)
             self._agree(now_ns)
 
-    def _cross(self, crossing: Crossing, now_ns: int) -> None:
-        peer, error = crossing.key[1], crossing.error
+    def _cross(self, crossing: Crossing, peer: int, now_ns: int) -> None:
+        error = crossing.error
         if (error is not None and peer in self._left and self.is_idle) or self._sums.is_ignored(crossing):
             return  # memory for a push that will not come
         if error is None:
-            if self.changes is not None and crossing.arrival is not None:
-                self.changes.links.arrived(Arrival(peer, *crossing.arrival))
             self._sums.crossed(crossing, now_ns)
             self._arrive(now_ns)
             return
@@ -281,6 +285,9 @@ class Node(Company):
         assert self.changes is not None, "it wants none"  # noqa: S101
         for word in self.changes.words(so_far, now_ns, is_first=self._is_first, gone=self.gone):
             self._say(**word)
+        if self._auxiliary is not None:
+            topology: Any = self.changes.topology
+            self._auxiliary.refresh(topology, self.changes.rates_bps(now_ns))
 
     # What is to be done
 
@@ -289,6 +296,12 @@ class Node(Company):
         if not self.has_met_all:
             return []
         posts, self._sums.posts = self._sums.posts, []
+        if self._auxiliary is None:
+            return posts
+        self._auxiliary.post(posts)
+        posts = self._auxiliary.take_posts()
+        for word in self._auxiliary.take_words():
+            self._say(**word)
         return posts
 
     def take_arrived(self) -> list[tuple[int, Sum]]:
@@ -340,6 +353,9 @@ class Node(Company):
         elif ("rates" in said or "offer" in said) and self.changes is not None:
             is_first = {*range(peer)} <= self.gone
             self.changes.hear(peer, said, now_ns, is_first=is_first)
+        elif "path" in said and self._auxiliary is not None:
+            self._auxiliary.hear(peer, said)
+            self._withdrawals += self._auxiliary.take_withdrawals()
         elif "groups" in said:
             self._change_options(said["groups"])
         elif "given" in said:

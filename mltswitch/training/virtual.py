@@ -230,11 +230,7 @@ class VirtualJob:
 
     def _turn(self, number: int) -> None:
         node = self.nodes[number]
-        for word in node.take_words():
-            for other in self._others(number):
-                delay_seconds = self._wires.delay_seconds(number, other)
-                call = partial(self._tell, self.nodes[other], node, word)
-                self._timeline.after(delay_seconds, call)
+        self._say_words(node)
         self.report.losses += node.take_losses()
         if node.error is not None:
             self.report.errors[number] = node.error
@@ -246,6 +242,7 @@ class VirtualJob:
             self._network.withdraw(number, key)
         for post in node.take_posts():
             self._network.post(number, post)
+        self._say_words(node)
         for step, total in node.take_arrived():
             self.report.steps[total] = step
             self.arrived(number, step, total)
@@ -261,6 +258,12 @@ class VirtualJob:
                 self._compute_step(number, step + 1)
             elif step == self._steps and node.is_drained:
                 self._running.discard(number)
+
+    def _say_words(self, node: Node) -> None:
+        for word in node.take_words():
+            for other in self._others(node.number):
+                delay_seconds = self._wires.delay_seconds(node.number, other)
+                self._timeline.after(delay_seconds, partial(self._tell, self.nodes[other], node, word))
 
     def _note_view(self, number: int, view: View | None) -> None:
         views = self.report.views.setdefault(number, [(0.0, View(frozenset(), {}, is_star=False))])

@@ -6,7 +6,7 @@ The settings have the network, and a policy that makes trees of it; `tree` does 
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -15,15 +15,20 @@ from pydantic import Field, ValidationError
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
+from mltswitch.overlay.fastest import disjoint_paths, networkx
 from mltswitch.overlay.policies import route
+from mltswitch.training.auxiliary import AuxiliarySettings, Path
 from mltswitch.training.axes import settings_of
 from mltswitch.training.changes import NOTHING_BPS, Ends, UpdateSettings, text_of
 from mltswitch.training.job import Job
 from mltswitch.training.topology.tree import JobRoutes, Tree, TreeSettings
 from mltswitch.units import BITS_PER_BYTE
 
+LEAST_IDLE: Final = 0.02
+"""Of a link's rate."""
 
-class FaptSettings(UpdateSettings):
+
+class FaptSettings(UpdateSettings, AuxiliarySettings):
     """Of the topology `fapt`."""
 
     overlay: Overlay
@@ -57,6 +62,11 @@ class Fapt(Tree):
         if chosen.update_seconds and job.synchronization != "bsp":
             problem = f"{job.synchronization}: routes change under bsp alone"
             raise UserInputError(problem, where="topology.fapt.update_seconds", expected="0")
+        if chosen.auxiliary != "none":
+            if job.synchronization != "bsp":
+                problem = f"{job.synchronization}: pieces take other paths under bsp alone"
+                raise UserInputError(problem, where="topology.fapt.auxiliary", expected="none")
+            networkx()
         if chosen.routes is None:
             found.take(found.planned(found.rates_bps))
         else:
@@ -123,6 +133,10 @@ class Fapt(Tree):
 
     def seconds_a_bit(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> float:
         """That the fullest link needs without these nodes; where no link is, a way is as slow as to them."""
+        return max(self._seconds(rates_bps, gone).values(), default=0.0)
+
+    def _seconds(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> Mapping[Ends, float]:
+        """That each link needs for a bit of the model."""
         job = self._configured
         left = self.without(job, gone, is_star=False) if gone else self
         shares = [0.0] * len(left.branches)
@@ -134,7 +148,27 @@ class Fapt(Tree):
                 loads[child, parent] += share
             for child, parent in down.items():
                 loads[parent, child] += share
-        return max((load / rates_bps.get(ends, NOTHING_BPS) for ends, load in loads.items()), default=0.0)
+        return {ends: load / rates_bps.get(ends, NOTHING_BPS) for ends, load in loads.items()}
+
+    # As `Detouring`
+
+    @property
+    def auxiliary(self) -> AuxiliarySettings:
+        """When pieces leave by another path than their own link."""
+        return self._chosen
+
+    def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
+        """Those without common inner nodes, the fastest first, but for the link itself."""
+        return disjoint_paths(rates_bps, source, target)
+
+    def idle_bps(self, rates_bps: Mapping[Ends, float]) -> Mapping[Ends, float]:
+        """What pieces leave of each link while they cross the fullest one; never nothing."""
+        seconds = self._seconds(rates_bps, frozenset())
+        fullest = max(seconds.values(), default=0.0)
+        return {
+            ends: bps * max(LEAST_IDLE, 1 - seconds.get(ends, 0.0) / fullest if fullest else 1.0)
+            for ends, bps in rates_bps.items()
+        }
 
     @property
     def digest(self) -> str:
