@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from mltswitch.training.axes import Crossing, Direction, Key, Post, Stage, Topology
 from mltswitch.training.changes import Ends
 from mltswitch.training.job import Job
-from mltswitch.training.sums import EPOCHS
+from mltswitch.training.sums import EPOCHS, priority_of
 from mltswitch.units import BITS_PER_BYTE
 
 Path = tuple[int, ...]
@@ -45,7 +45,7 @@ class AuxiliarySettings(BaseModel):
 
     auxiliary: Literal["none", "sooner", "paper"] = "none"
     """`paper`: when the link is busy and a path is free; `sooner`: if a piece also arrives earlier so."""
-    primary_busy_bound: int = Field(default=2, ge=1, strict=True)
+    primary_busy_bound: int = Field(default=6, ge=1, strict=True)
     """Pieces on their way over a link that make it busy."""
     auxiliary_queue_length: int = Field(default=1, ge=1, strict=True)
     """Pieces of one sender on a path, at most."""
@@ -87,7 +87,7 @@ class AuxiliaryPaths:
         self._withdrawals: list[Key] = []
         self.pieces = 0
         """Of this node, that have taken a path."""
-        self._held: defaultdict[int, list[tuple[int, int, int, Post]]] = defaultdict(list)
+        self._held: defaultdict[int, list[tuple[int, int, Post]]] = defaultdict(list)
         """Sends that wait, by peer: older sums first, then front layers."""
         self._ties = itertools.count()
         self._busy: Counter[Path] = Counter()
@@ -125,7 +125,7 @@ class AuxiliaryPaths:
             if post.tensor >= _KINDS * len(self._job.pieces):
                 self._posts.append(post)
             elif post.direction is Direction.SEND:
-                entry = (post.round_number // EPOCHS, post.layer, next(self._ties), post)
+                entry = priority_of(post, has_age=True), next(self._ties), post
                 heapq.heappush(self._held[post.peer], entry)
             else:
                 self._receives[post.key] = post

@@ -23,24 +23,20 @@ from mltswitch.hostagent import (
     Transfer,
     TransferMismatchError,
 )
-from mltswitch.hostagent.channel import MOST_PRIORITY
 from mltswitch.training.auxiliary import Detouring
-from mltswitch.training.axes import Crossing, Direction, Elements, Key, Needs, Post, Stage, axes_of
+from mltswitch.training.axes import Crossing, Direction, Elements, Key, Post, Stage, axes_of
 from mltswitch.training.changes import Changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival
 from mltswitch.training.shortening import lengthen, shortened
-from mltswitch.training.sums import EPOCHS
+from mltswitch.training.sums import priority_of, sums_have_ages
 
 CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
 WITHDRAWN: Final = "withdrawn"
 _FAULTS: Final = (TransferMismatchError, ProtocolViolationError, TooManyTransfersError)
-LAYERS: Final = 1 << 16
-AGES: Final = 1 << 14
-"""Numbers of sums begin anew, which at most one step in so many notices."""
 ROUNDS_GATHERED: Final = 8
 """Of the transport's gathers that may still get posts."""
 
@@ -69,8 +65,7 @@ class AgentCarrier:
         is_moved = isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none"
         self._is_kept = job.continues or is_measured or is_moved
         """Whether somebody asks for what has come so far, or withdraws it."""
-        self._is_alone = kind.needs != Needs()
-        """Whether ranks are at different steps, so that a lower number is no older sum."""
+        self._has_age = sums_have_ages(job)
         self._varies = kind.votes
         """Whether pieces of one round belong to different steps: they end each by itself, and have no age."""
 
@@ -147,22 +142,11 @@ class AgentCarrier:
             tensor=post.tensor,
             round_number=post.round_number,
             layer=post.layer * (classes.layers or layers) // layers,
-            priority=self._priority(post),
+            priority=priority_of(post, has_age=self._has_age),
             traffic_class=None if is_planned else f"gradient-{number}",
             importance=None if self._loss_bound(post) else "all",
             deadline_seconds=PATIENCE * self._job.deadline_seconds,
         )
-
-    def _priority(self, post: Post) -> int:
-        """Older sums first, then front layers; what comes later is last.
-
-        Else the next gradients of a rank that is ahead would hold back results that others wait for, and it
-        would stay ahead.
-        """
-        if post.stage is Stage.LATER:
-            return MOST_PRIORITY
-        age = 0 if self._is_alone or self._varies else post.round_number // EPOCHS % AGES
-        return age * LAYERS + min(post.layer, LAYERS - 1)
 
     def _loss_bound(self, post: Post) -> float:
         """Where rounds close early, what comes later is waited for."""

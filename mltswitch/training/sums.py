@@ -18,12 +18,14 @@ from mltswitch.training.axes import (
     Exchange,
     Keeper,
     Key,
+    Needs,
     Post,
     Range,
     Stage,
     Step,
     Sum,
     Topology,
+    axes_of,
 )
 from mltswitch.training.job import Divisor, Job
 from mltswitch.training.optimizer import Parameters
@@ -39,12 +41,34 @@ KEPT_VERSIONS: Final = 4
 KEPT_BALLOTS: Final = 4
 """Results of ballots, for which no rank waits."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
+LAYERS: Final = 1 << 16
+AGES: Final = 1 << 14
+"""Numbers of sums begin anew, which at most one step in so many notices."""
+LAST_PRIORITY: Final = (1 << 31) - 1
 ENTERING: Final = -1
 """Step of sums to which a rank has nothing to give, for it has come after they were begun."""
 NOTHING: Final = -0.0
 """What is missing in a partial sum: added to whatever it leaves that as it is, also another -0."""
 _ROUNDED: Final = 1e-4
 """Of ranks' weights, which are 1 on average: less than this is a rest of rounding, and nobody is left."""
+
+
+def sums_have_ages(job: Job) -> bool:
+    """Whether a lower number is an older sum: ranks do not go on by themselves, and end rounds together."""
+    kind = axes_of(job)[0]
+    return kind.needs == Needs() and not kind.votes
+
+
+def priority_of(post: Post, *, has_age: bool) -> int:
+    """In whose order a node sends to another one: older sums, then front layers, and last what comes later.
+
+    Else the next gradients of a rank that is ahead would hold back results that others wait for, and it would
+    stay ahead.
+    """
+    if post.stage is Stage.LATER:
+        return LAST_PRIORITY
+    age = post.round_number // EPOCHS % AGES if has_age else 0
+    return age * LAYERS + min(post.layer, LAYERS - 1)
 
 
 @dataclass(frozen=True, slots=True)

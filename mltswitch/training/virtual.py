@@ -20,7 +20,7 @@ from mltswitch.training.axes import Crossing, Elements, Post, Stage, Sum
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
-from mltswitch.training.sums import EPOCHS, MOST_STEPS, Loss
+from mltswitch.training.sums import EPOCHS, MOST_STEPS, Loss, priority_of, sums_have_ages
 from mltswitch.training.views import View
 from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
 from mltswitch.units import NANOSECONDS
@@ -100,12 +100,14 @@ class VirtualJob:
         self._passing: set[int] = set()
         """and ranks that compute a piece of it."""
         self._wires = network
+        self._has_age = sums_have_ages(job)
         self._timeline = Timeline()
         self._network = VirtualNetwork(
             self._timeline,
             network,
             self._cross,
             self._order,
+            self._priority,
             wire_bytes=job.wire_bytes,
             loss_ratio=loss_ratio,
             seed=seed,
@@ -216,6 +218,9 @@ class VirtualJob:
         order = send.layer * self._classes // len(self.job.layers)
         # older sums first, as the carrier has it
         return order + (send.round_number // EPOCHS * self._classes if self._waits_by_piece else 0)
+
+    def _priority(self, send: Post) -> int:
+        return priority_of(send, has_age=self._has_age)
 
     def _cross(self, number: int, crossing: Crossing) -> None:
         self._happen(number, lambda: self.nodes[number].crossed(crossing, self.now_ns))

@@ -1,4 +1,7 @@
-"""Tensors between nodes in virtual time: posts meet, and their flows share links max-min fairly."""
+"""Tensors between nodes in virtual time: posts meet, and their flows share links max-min fairly.
+
+From one node to another tensors leave one after the other, as an agent sends them.
+"""
 
 import heapq
 import itertools
@@ -20,7 +23,7 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 PACKET_BYTES: Final = 1_448
 """Of elements in a packet."""
 ROUNDING: Final = 1e-9
-"""Share of its bits, and that many bits more, that a flow may be short of when it ends."""
+"""Share of its bytes, and that many bits more, that a flow may be short of when it ends."""
 
 LEAST_BPS: Final = 1e-3
 """What rounding leaves of a full link."""
@@ -50,6 +53,7 @@ class _Flow:
     missing: tuple[Range, ...]
     checksum: int
     """Of what is sent: its memory is the carrier's until it has crossed."""
+    left_bits: float
     is_withdrawn: bool = False
     size_bytes: int = 0
     began_ns: int = 0
@@ -59,7 +63,7 @@ class _Flow:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """All flows from one node to another that switches serve alike: they go equally fast."""
+    """All flows from one node to another that switches serve alike: they go one after the other."""
 
     source: int
     target: int
@@ -68,11 +72,13 @@ class Pair:
     links: tuple[Hashable, ...]
     """Names of the links that each of these flows passes."""
     rate_bps: float = 0.0
-    """Of each flow."""
-    carried_bits: float = 0.0
-    """For each flow that has been there all the time."""
-    flows: list[tuple[float, int, _Flow]] = field(default_factory=list)
-    """A heap: where `carried_bits` will be when a flow ends, a tie-breaker, and the flow."""
+    flows: list[tuple[int, int, _Flow]] = field(default_factory=list)
+    """A heap: priorities, in whose order a sender sends, tie-breakers, and flows."""
+
+    @property
+    def first(self) -> _Flow:
+        """The one that goes."""
+        return self.flows[0][2]
 
 
 class Timeline:
@@ -106,6 +112,7 @@ class VirtualNetwork:
         wires: between the nodes.
         cross: is called with a node and the crossing that has ended there.
         order: of what is sent: of a lower number it is served before others.
+        priority: of what one node sends to another, the lowest of which leaves first.
         wire_bytes: of an element that crosses as a shorter type.
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
@@ -119,13 +126,15 @@ class VirtualNetwork:
         wires: Wires,
         cross: Callable[[int, Crossing], None],
         order: Callable[[Post], int] = lambda _: 0,
+        priority: Callable[[Post], int] = lambda _: 0,
         *,
         wire_bytes: int = 4,
         loss_ratio: float = 0.0,
         seed: int = 0,
         late: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        self._timeline, self._wires, self._cross, self._order = timeline, wires, cross, order
+        self._timeline, self._wires, self._cross = timeline, wires, cross
+        self._order, self._priority = order, priority
         self._late = late
         self._wire_bytes = wire_bytes
         self._loss_ratio = loss_ratio
@@ -188,11 +197,10 @@ class VirtualNetwork:
         way = self._wires.way(source, target)
         pair = self._pairs.setdefault((source, target, order), Pair(source, target, order, way))
         receive.data.fill(np.nan)
-        flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
+        flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data), bits)
         self._flows[key] = flow
         flow.size_bytes = round(bits / BITS_PER_BYTE)
-        flow.began_ns = round(self._timeline.now_seconds * NANOSECONDS)
-        heapq.heappush(pair.flows, (pair.carried_bits + bits, next(self._ties), flow))
+        heapq.heappush(pair.flows, (self._priority(send), next(self._ties), flow))
         self.is_filled = False
 
     def _lost(self, receive: Post) -> tuple[tuple[Range, ...], float]:
@@ -213,7 +221,7 @@ class VirtualNetwork:
         elapsed = self._timeline.now_seconds - self._moved_seconds
         if elapsed:
             for pair in self._pairs.values():
-                pair.carried_bits += pair.rate_bps * elapsed
+                pair.first.left_bits -= pair.rate_bps * elapsed
             self._moved_seconds = self._timeline.now_seconds
 
     def fill(self) -> None:
@@ -223,22 +231,22 @@ class VirtualNetwork:
         self._filling += 1
         if self._pairs:
             fill(self._pairs.values(), self._wires.rate_bps)
+            for pair in self._pairs.values():
+                pair.first.began_ns = pair.first.began_ns or round(self._timeline.now_seconds * NANOSECONDS)
             seconds, key = min(
-                (max(0.0, pair.flows[0][0] - pair.carried_bits) / pair.rate_bps, key)
+                (max(0.0, pair.first.left_bits) / pair.rate_bps, key)
                 for key, pair in self._pairs.items()
                 if pair.rate_bps > LEAST_BPS
             )
             self._timeline.after(seconds, partial(self._end_flows, self._filling, key))
 
     def _end_flows(self, filling: int, first: tuple[int, int, int]) -> None:
-        """The first flow of a pair ends, and all that end with it."""
+        """The first flow of a pair ends, and those of others that end with it."""
         if filling != self._filling:
             return  # others have begun or ended meanwhile
         self._move()
-        self._pairs[first].carried_bits = max(self._pairs[first].carried_bits, self._pairs[first].flows[0][0])
         for key, pair in [*self._pairs.items()]:
-            until_bits = pair.carried_bits * (1 + ROUNDING) + ROUNDING
-            while pair.flows and pair.flows[0][0] <= until_bits:
+            if key == first or pair.first.left_bits <= ROUNDING * (1 + pair.first.size_bytes):
                 flow = heapq.heappop(pair.flows)[2]
                 flow.ended_ns = round(self._timeline.now_seconds * NANOSECONDS)
                 delay_seconds = self._wires.delay_seconds(flow.source, flow.target) + self._late()
@@ -300,15 +308,10 @@ class VirtualNetwork:
         """What has come so far of the pieces that are on their way to a node; delays are left out."""
         self._move()
         now_ns = round(self._timeline.now_seconds * NANOSECONDS)
-        left_bytes = {
-            flow: (until_bits - pair.carried_bits) / BITS_PER_BYTE
-            for (_, target, _), pair in self._pairs.items()
-            for until_bits, _, flow in (pair.flows if target == node else ())
-        }
         return [
             Arrival(
                 flow.source,
-                max(0, round(flow.size_bytes - left_bytes.get(flow, 0.0))),
+                flow.size_bytes - max(0, round(flow.left_bits / BITS_PER_BYTE)),
                 flow.began_ns,
                 flow.ended_ns or now_ns,
             )
@@ -344,8 +347,8 @@ class VirtualNetwork:
 def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
     """Rates of flows, as switches serve classes: each gets what those before it leave.
 
-    Within a class, flows share max-min fairly: the fullest link is shared first. `overlay.engine` does so for
-    single flows by the hundred thousand; here pairs of nodes have many, and are few.
+    Within a class, pairs share max-min fairly: the fullest link is shared first. `overlay.engine` does so for
+    flows by the hundred thousand; here they are few.
     """
     left: dict[Hashable, float] = {}
     ordered = sorted(pairs, key=lambda pair: pair.order)
@@ -355,7 +358,7 @@ def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
             pair.rate_bps = -1.0 if pair.links else math.inf  # within a host: at once
             for link in pair.links:
                 pairs_of[link].append(pair)
-        users = {link: sum(len(pair.flows) for pair in sharing) for link, sharing in pairs_of.items()}
+        users = {link: len(sharing) for link, sharing in pairs_of.items()}
         left |= {link: rate_bps(link) for link in users if link not in left}
         while users:
             fullest = min(users, key=lambda link: left[link] / users[link])
@@ -364,7 +367,7 @@ def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
                 if pair.rate_bps < 0:
                     pair.rate_bps = share
                     for link in pair.links:
-                        left[link] -= share * len(pair.flows)
-                        users[link] -= len(pair.flows)
+                        left[link] -= share
+                        users[link] -= 1
                         if not users[link]:
                             del users[link]
