@@ -6,7 +6,7 @@ The settings have the network, and a policy that makes trees of it; `tree` does 
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Final, Self
 
@@ -97,6 +97,11 @@ class Fapt(Tree):
     def _ranks(self) -> Mapping[str, int]:
         """Numbers of the ranks by the names of their hosts."""
         return {node.name: rank for rank, node in enumerate(self._chosen.overlay.ranks)}
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Of the hosts of ranks, by number."""
+        return [*self._ranks]
 
     @cached_property
     def rates_bps(self) -> Mapping[Ends, float]:
