@@ -83,8 +83,8 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def with_run(**options: Any) -> None:
-        given = {name: options.pop(name) for name in _FIELDS & set(options)}
         shared = {entry.name: options.pop(entry.name) for entry in fields(RunOptions)[:-1]}
+        given = {name: options.pop(name) for name in _FIELDS & set(options)}
         command(run=RunOptions(**shared, fields=given), **options)
 
     for option in reversed(_RUN_OPTIONS):

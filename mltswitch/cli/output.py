@@ -14,6 +14,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from mltswitch.units import format_bps
+
 PIPE_WIDTH: Final = 160
 """Columns where no terminal says how many there are."""
 
@@ -68,6 +70,11 @@ def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) 
     for row in rows:
         made.add_row(*(Text(str(cell)) for cell in row))
     return Group(Text(f"\n{title}", style="bold"), made)
+
+
+def measured_rate(rate_bps: float | None) -> str:
+    """A measured rate with three digits; a dash where nobody has measured it."""
+    return "-" if rate_bps is None else format_bps(float(f"{rate_bps:.3g}"))
 
 
 def progress(line: str) -> None:

@@ -1,19 +1,27 @@
 """`mltswitch topology`: trees by which sums go up and results down, planned, compared and drawn."""
 
-from collections.abc import Callable, Sequence
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
 import numpy as np
+from rich.console import Group
+from rich.live import Live
+from rich.text import Text
 
 from mltswitch import __version__
 from mltswitch.cli.networks import known_network, load_routes
-from mltswitch.cli.numbers import parsed
-from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.numbers import NumberRange, parsed
+from mltswitch.cli.output import console, json_option, measured_rate, print_json, progress, table
 from mltswitch.cli.settings import named_values
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.telemetry.links import LinkWatch
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.overlay.document import Overlay, seated
 from mltswitch.overlay.exchange import Exchange, simulate_ring, simulate_routes
@@ -379,3 +387,64 @@ def show_command(routes_file: Path, tree_count: int, output: Path, as_json: bool
         print_json({"page": str(output), "seconds": times.seconds, "trees": min(tree_count, len(drawn))})
     else:
         click.echo(f"{output}: {min(tree_count, len(drawn))} of {len(drawn)} trees, and {len(links)} links")
+
+
+@topology.command(
+    "watch",
+    epilog="\b\nExamples:\n"
+    "  mltswitch topology watch /run/mltswitch-wan/traces\n"
+    "  mltswitch topology watch traces/host1-0.jsonl --once --json\n"
+    "  mltswitch topology watch traces --every 5 --json > links.jsonl",
+)
+@click.argument("traces", nargs=-1, required=True, metavar="TRACE…", type=click.Path(path_type=Path))
+@click.option("--once", is_flag=True, help="Show what is known now, and end.")
+@click.option(
+    "--every", type=NumberRange(0.1, 3600), default=1.0, metavar="SECONDS", help="Between looks; 1."
+)
+@json_option
+def watch_command(traces: Sequence[Path], once: bool, every: float, as_json: bool) -> None:
+    """Show what a job over the topology `fapt` knows of its links and routes, live. Ctrl-C ends it.
+
+    TRACE is a trace of an agent of the job, or a folder of such traces: all ranks know the same, and the one
+    that told last is shown. `said` is a link's rate in the job's settings, `measured` what its target has
+    measured, `age` how long ago. Without --once, --json prints one object a look, each on one line.
+    """
+    looks = _looks(LinkWatch(traces), None if once else every)
+    with suppress(KeyboardInterrupt):
+        if as_json:
+            for known in looks:
+                click.echo(json.dumps(known, ensure_ascii=False, indent=2 if once else None))
+        elif once or not sys.stdout.isatty():
+            for known in looks:
+                console().print(_links_shown(known))
+        else:
+            with Live(console=console(), auto_refresh=False) as live:
+                for known in looks:
+                    live.update(_links_shown(known), refresh=True)
+
+
+def _looks(watch: LinkWatch, every_seconds: float | None) -> Iterator[dict[str, Any] | None]:
+    yield watch.read()
+    while every_seconds is not None:
+        sys.stdout.flush()
+        time.sleep(every_seconds)
+        yield watch.read()
+
+
+def _links_shown(known: dict[str, Any] | None) -> Group:
+    if known is None:
+        return Group(Text("No job over fapt has told of its links here."))
+    rows = [
+        (
+            link["source"],
+            link["target"],
+            format_bps(link["said_bps"]),
+            measured_rate(link["measured_bps"]),
+            format_seconds(link["age_seconds"]),
+        )
+        for link in known["links"]
+    ]
+    bound = f"Routes of version {known['version']}, bound {format_seconds(known['version_age_seconds'])} ago"
+    refused = f"{known['refused']} reports refused" if known["refused"] else ""
+    words = "; ".join(filter(None, (bound, refused, known["problem"])))
+    return Group(table("Links", ("from", "to", "said #", "measured #", "age #"), rows), Text(words))

@@ -6,7 +6,7 @@ from typing import Final
 import click
 
 from mltswitch.cli.numbers import NumberRange, parsed
-from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.output import console, json_option, measured_rate, print_json, progress, table
 from mltswitch.errors import UserInputError
 from mltswitch.lab.wan_lab import PREFIX, WanLab
 from mltswitch.overlay.wan import known_wan
@@ -53,6 +53,9 @@ def up(network: str, scale: float, still: bool, as_json: bool) -> None:
 @json_option
 def status(as_json: bool) -> None:
     """Links as they are now, and what they have carried since this was asked last.
+
+    `measured` is what the ranks of a job over the topology `fapt`, started by `run`, have told of a link, and
+    `age` how long ago; `topology watch` shows the same live.
 
     Exit code 0, also where no lab is up.
     """
@@ -110,16 +113,19 @@ def run(command: tuple[str, ...]) -> int:
 
 
 def _print(lab: WanLab, as_json: bool) -> None:
-    found = lab.ask("status")
+    found = lab.status()
     if as_json:
         print_json({"is_up": True, **found})
         return
-    columns = ("from", "to", "rate #", "delay #", "loss #", "carried #", "dropped #", "lost #")
+    figures = ("rate", "measured", "age", "delay", "loss", "carried", "dropped", "lost")
+    columns = ("from", "to", *(f"{name} #" for name in figures))
     rows = [
         (
             link["source"],
             link["target"],
             format_bps(link["rate_bps"]),
+            measured_rate(link["measured_bps"]),
+            format_seconds(link["measured_age_seconds"]),
             format_seconds(link["delay_seconds"]),
             f"{link['loss']:g}",
             format_bps(link["carried_bps"]),

@@ -30,6 +30,7 @@ from mltswitch.hostagent.protocol.frames import text
 from mltswitch.hostagent.tagging.classes import TwoQueues
 from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
+from mltswitch.hostagent.telemetry.trace import KINDS, TraceWriter
 from mltswitch.hostagent.transfer import CompletionQueue, Transfer
 from mltswitch.hostagent.transport.description import Completion
 
@@ -64,15 +65,19 @@ class Agent:
         """Of the two queues, until the open sends have their code points."""
         self._ended = EndedTransfers()
         self._started_ns = time.monotonic_ns()
+        self._trace: TraceWriter | None = None
         self._channels: dict[str, Channel] = {}
         self.engine: Final = Engine(self.config, self.name, self.config.identity(), admit, tuple(observers))
         """For channels and the doctor, not for users."""
         self.engine.start(self.config.listen_at)
         try:
+            if self.config.trace is not None:
+                self._trace = TraceWriter(Path(self.config.trace.folder) / f"{self.name}.jsonl")
+                self.observe(self._trace, *(KINDS[name] for name in self.config.trace.events))
             for name, transport in {DEFAULT_CHANNEL: self.config.transport, **self.config.channels}.items():
                 self.channel(name, transport=transport)
         except BaseException:
-            self.engine.stop()
+            self.close()
             raise
         self.engine.tell(AgentStarted(agent=self.name, addresses=self.config.addresses))
 
@@ -161,6 +166,8 @@ class Agent:
         """Say goodbye to all; what is open fails."""
         self.engine.stop()
         self.completions.close()
+        if self._trace is not None:
+            self._trace.close()
 
     def post_send(self, peer: str, data: object, *, tensor: int, **options: Any) -> Transfer:
         """On the default channel: see `Channel.post_send`."""

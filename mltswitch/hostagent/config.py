@@ -26,6 +26,7 @@ from mltswitch.hostagent.fields import (
     RateBps,
     SizeBytes,
     Spraying,
+    TraceSettings,
     TransportName,
 )
 from mltswitch.hostagent.port_share import PortShareSettings
@@ -134,6 +135,8 @@ class AgentConfig(BaseModel):
     channels: dict[ChannelName, TransportName] = Field(default={}, max_length=MOST_CHANNELS - 1)
     """More channels: name → transport."""
     defaults: Defaults = Defaults()
+    trace: TraceSettings | None = None
+    """Where the agent writes what happens; None: nowhere."""
     _source: str = PrivateAttr(default="")
     """The file, for errors."""
 
@@ -211,7 +214,11 @@ class AgentConfig(BaseModel):
         shared = self.port_share
         if shared is not None:
             shared = shared.model_copy(update={"file": str((folder / shared.file).absolute())})
-        made = self.model_copy(update={"keys": keys, "authenticate": authenticate, "port_share": shared})
+        trace = self.trace
+        if trace is not None:
+            trace = trace.model_copy(update={"folder": str((folder / trace.folder).absolute())})
+        parts = {"authenticate": authenticate, "port_share": shared, "trace": trace}
+        made = self.model_copy(update={"keys": keys, **parts})
         fields: dict[str, Any] = {"name": made.own_name, "plan": None, "profile": None}
         fields |= made._of_plan(folder, fields["name"]) if is_planned else made._of_itself()
         made = made.model_copy(update=fields)

@@ -1,4 +1,4 @@
-"""Types of the fields of an agent's file, and two of its parts."""
+"""Types of the fields of an agent's file, and some of its parts."""
 
 from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv6Address
@@ -10,6 +10,7 @@ from mltswitch.hostagent.endpoint import host_name_problem, parse_endpoint, pars
 from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LARGEST_FIRST_SOURCE_PORT, MOST_PATHS
 from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.tagging.policies import POLICIES
+from mltswitch.hostagent.telemetry.trace import KINDS
 from mltswitch.hostagent.transport.description import StopRule, transports
 from mltswitch.units import parse_bps, parse_bytes
 from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
@@ -66,10 +67,20 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Flag = Annotated[bool, Field(strict=True)]
 Number = Annotated[int, Field(strict=True)]
 TransportName = Annotated[str, _one_of("transport", transports)]
+EventName = Annotated[str, _one_of("event", KINDS.keys)]
 
 
 class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TraceSettings(_Part):
+    """A trace that an agent writes without being asked by its program."""
+
+    folder: FileName
+    """It is there already; the trace in it is named after the agent: `NAME.jsonl`."""
+    events: tuple[EventName, ...] = ()
+    """Names of the events that are written; none: all, which makes small transfers dearer."""
 
 
 class Spraying(_Part):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from mltswitch.errors import MachineError, MltswitchError, UserInputError
+from mltswitch.hostagent.telemetry.links import LinkWatch
 from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY, NamespaceHandle, process_ids, remove_namespace
 from mltswitch.lab.processes import end, end_with_parent, kill_and_wait, read_record, start_recorded
 from mltswitch.lab.programs import need, need_root
@@ -38,6 +39,8 @@ MASTER_PORT: Final = 29_500
 AGENT_PORT: Final = 20_800
 OVERLAY: Final = "overlay.json"
 """The network as it was first."""
+TRACES: Final = "traces"
+"""Folder in which agents of a job tell what they know of links."""
 MOST_REQUEST_BYTES: Final = 1 << 16
 CHUNK_BYTES: Final = 1 << 16
 SIGNALLED: Final = 128
@@ -66,6 +69,7 @@ class WanLab:
             raise MachineError("is up", where="WAN lab", hint="`mltswitch lab wan down` first")
         self.down()
         self._folder.mkdir(mode=0o700, parents=True)
+        (self._folder / TRACES).mkdir()
         try:
             self._start_process(wan, is_changing=is_changing)
         except BaseException:  # also an interrupt
@@ -103,6 +107,19 @@ class WanLab:
             kind = UserInputError if answer.get("is_input") else MachineError
             raise kind(answer["error"], where=answer.get("where") or "WAN lab")
         return answer
+
+    def status(self) -> dict[str, Any]:
+        """What links are now, and what the job that told last has measured of them; raises as `ask`."""
+        found, known = self.ask("status"), LinkWatch([self._folder / TRACES]).read()
+        links = [] if known is None else known["links"]
+        measured = {(link["source"], link["target"]): link for link in links}
+        for link in found["links"]:
+            told = measured.get((link["source"], link["target"]), {})
+            link |= {
+                "measured_bps": told.get("measured_bps"),
+                "measured_age_seconds": told.get("age_seconds"),
+            }
+        return found
 
     def down(self) -> None:
         """Remove all that `up` has made, also after a crash, with what runs on its sites."""
@@ -157,6 +174,7 @@ class WanLab:
         site = sites[rank]
         config = self._folder / f"{site['name']}.yaml"
         fields = agent_fields(site["address"], AGENT_PORT, site["fastest_bps"])
+        fields["trace"] = {"folder": str(self._folder / TRACES), "events": ["links_measured"]}
         config.write_text(json.dumps(fields), encoding="utf-8")
         environment = {
             "RANK": rank,

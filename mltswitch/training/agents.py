@@ -324,10 +324,12 @@ class AgentNode(Driver[Node]):
             _log.warning("%s, step %d: gradients with NaN or infinity are passed on", here, step)
         if self.node.view is not self._view:
             self._tell_view()
-        problem = self.node.changes.problem if self.node.changes is not None else ""
-        if problem != self._problem:
-            self._problem = problem
-            _log.warning("%s, routes: %s", here, problem)
+        learned = self.node.changes.take_learned() if self.node.changes is not None else None
+        if learned is not None:
+            self._agent.engine.tell(learned)
+            if learned.problem != self._problem:
+                self._problem = learned.problem
+                _log.warning("%s, routes: %s", here, learned.problem)
         self._losses += self.node.take_losses()
         for report in self.node.take_reports():
             self.report = report

@@ -23,6 +23,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from pydantic import BaseModel, ConfigDict, Field
 
 from mltswitch.errors import MachineError, UserInputError
+from mltswitch.hostagent.telemetry.events import LinkRate, LinksMeasured
 from mltswitch.training.axes import Topology
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival, Links
@@ -70,6 +71,8 @@ class Changing(Topology, Protocol):
     updates: UpdateSettings
     rates_bps: Mapping[Ends, float]
     """Of links between ranks, as somebody has said before the start."""
+    names: Sequence[str]
+    """Of the hosts of ranks, by number."""
 
     def planned(self, rates_bps: Mapping[Ends, float]) -> str:
         """Routes for other rates, as text. Raises MachineError, UserInputError."""
@@ -106,6 +109,10 @@ class Changes:
         """Rates and routes that no rank of this job tells."""
         self.problem = ""
         """What its user should know: why it cannot plan, or what it does not believe."""
+        self._untold = {*topology.rates_bps}
+        """Links whose figures `take_learned` has not given yet."""
+        self._told = 0, 0, ""
+        """Version, refused and problem of its last event."""
         self._due_ns = self._ballots = self._highest = 0
         """Ballots since the last offer; and the highest number in the last one."""
         self._planned_for: Mapping[Ends, float] = topology.rates_bps
@@ -191,6 +198,22 @@ class Changes:
         fresh = {ends: bps for ends, (bps, at_ns) in self.measured.items() if at_ns >= since_ns}
         return {**self.topology.rates_bps, **fresh}
 
+    def take_learned(self) -> LinksMeasured | None:
+        """What this rank has learned since this was asked last; None: nothing."""
+        state = self.version, self.refused, self.problem
+        if state == self._told and not self._untold:
+            return None
+        names, links = self.topology.names, []
+        for source, target in sorted(self._untold):
+            bps, at_ns = self.measured.get((source, target), (None, 0))
+            said = self.topology.rates_bps[source, target]
+            ends = {"source": names[source], "target": names[target]}
+            links.append(LinkRate(**ends, said_bps=said, measured_bps=bps, measured_ns=at_ns))
+        self._untold.clear()
+        self._told = state
+        version, refused, problem = state
+        return LinksMeasured(version=version, refused=refused, problem=problem, links=tuple(links))
+
     def hear(self, peer: int, said: Mapping[str, Any], now_ns: int, *, is_first: bool) -> None:
         """What another rank tells; `is_first`: it is the one that plans. Raises as `Node` has it."""
         if "rates" in said:
@@ -205,6 +228,7 @@ class Changes:
             ends = int(source), target
             if ends in self.topology.rates_bps and math.isfinite(bps) and 0 < bps <= most:
                 self.measured[ends] = float(bps), now_ns
+                self._untold.add(ends)
             else:
                 self.refused += 1
                 told = f"rank {target} measures {bps:g} bit/s from rank {source}"

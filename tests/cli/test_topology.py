@@ -1,6 +1,10 @@
 """`mltswitch topology`: what it plans, compares, simulates and draws, and what it refuses in a line."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +14,8 @@ import pytest
 from benchmarks.geo_simulation import netstorm9
 from mltswitch.cli import main
 from mltswitch.documents import dump_yaml
+from mltswitch.hostagent.telemetry.trace import TraceWriter
+from tests.hostagent.telemetry.examples import learned
 
 pytest.importorskip("numba")
 FABRIC = str(Path(__file__).parents[2] / "inventories/lab/fabric.yaml")
@@ -104,6 +110,10 @@ def test_a_narrow_network_wants_trees(run: Run) -> None:
         ),
         (["simulate", "fat-tree:4", "--routes", "nothing.yaml"], "nothing.yaml: cannot be read"),
         (["simulate", "fat-tree:4", "--routes", FABRIC], "fabric.yaml"),
+        (["watch", "nothing.jsonl"], "nothing.jsonl: cannot be read"),
+        (["watch", FABRIC, "--once"], "fabric.yaml: is no trace of an agent"),
+        (["watch"], "Missing argument 'TRACE…"),
+        (["watch", FABRIC, "--every", "0"], "'--every'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_line(run: Run, words: list[str], problem: str) -> None:
@@ -166,3 +176,37 @@ def test_networks_by_their_words(run: Run) -> None:
     assert len(json.loads(text[text.index("{") :])["trees"]) == 2
     code, text = run("topology", "plan", "mesh4", "--policy", "star")
     assert (code, "mesh5 to mesh16" in text) == (2, True)
+
+
+def test_links_of_a_job_are_watched(run: Run, tmp_path: Path) -> None:
+    code, text = run("topology", "watch", str(tmp_path), "--once")
+    assert (code, text) == (0, "No job over fapt has told of its links here.\n")
+    with TraceWriter(tmp_path / "host1-0.jsonl") as writer:
+        writer.observe(learned(None, source="c"))
+        writer.observe(learned(1_234_567, at_ns=time.monotonic_ns()))
+    code, text = run("topology", "watch", str(tmp_path), "--once")
+    assert code == 0
+    rows = [line.split() for line in text.splitlines() if line.strip()]
+    assert rows[0] == ["Links"]
+    assert ["c", "b", "2", "Mbit/s", "-", "-"] in rows
+    assert ["a", "b", "2", "Mbit/s", "1.23", "Mbit/s"] in [row[:6] for row in rows]
+    assert "Routes of version 9, bound " in text
+    assert "3 reports refused" in text
+    found = json.loads(run("topology", "watch", str(tmp_path), "--once", "--json")[1])
+    assert (found["version"], found["refused"], found["problem"]) == (9, 3, "")
+    assert found["links"][1] | {"age_seconds": 0} == {
+        "source": "a",
+        "target": "b",
+        "said_bps": 2e6,
+        "measured_bps": 1_234_567,
+        "age_seconds": 0,
+    }
+    words = ["topology", "watch", str(tmp_path), "--json", "--every", "0.1"]
+    command = [sys.executable, "-m", "mltswitch", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+    assert [look["version"] for look in looks] == [9, 9]
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (0, "")

@@ -193,6 +193,19 @@ def test_commands_are_ranks_of_one_job(lab: WanLab) -> None:
     assert sorted(out.getvalue().split()) == sorted(["a:", "b:", "c:", "3", "3", "3"])
 
 
+def test_what_a_job_has_measured_stands_beside_what_is(lab: WanLab) -> None:
+    assert {link["measured_bps"] for link in lab.status()["links"]} == {None}
+    code = "import os; from mltswitch.hostagent import Agent, AgentConfig; "
+    code += "from tests.hostagent.telemetry.examples import learned; "
+    code += "config = AgentConfig.load(os.environ['MLTSWITCH_AGENT_CONFIG'])\n"
+    code += "with Agent(config) as agent: agent.engine.tell(learned(1_900_000))"
+    assert lab.run([sys.executable, "-c", code], io.StringIO()) == 0
+    found = lab.status()
+    rates = {(link["source"], link["target"]): link["measured_bps"] for link in found["links"]}
+    assert {*rates.values()} == {None, 1_900_000}
+    assert rates["a", "b"] == 1_900_000
+
+
 def test_what_a_crash_leaves_is_removed(lab: WanLab, tmp_path: Path) -> None:
     identity = read_record(tmp_path / "lab" / "process")
     assert identity is not None

@@ -14,7 +14,9 @@ import pytest
 from benchmarks import geo_faults
 from benchmarks.geo_simulation import netstorm9
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import Group
+from mltswitch.hostagent import AgentConfig, Group
+from mltswitch.hostagent.fields import TraceSettings
+from mltswitch.hostagent.telemetry.links import LinkWatch
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.wan import known_wan
 from mltswitch.training.agents import AgentNode
@@ -246,8 +248,19 @@ def test_what_others_tell_is_looked_at() -> None:
     assert changes.refused == 5
     assert changes.problem.startswith(f"rank {ends[1]} measures -1 bit/s from rank {ends[0]}")
     assert not changes.measured
+    learned = changes.take_learned()
+    assert learned is not None
+    assert (learned.version, learned.refused, learned.problem) == (1, 5, changes.problem)
+    assert len(learned.links) == len(topology.rates_bps)
+    assert {link.measured_bps for link in learned.links} == {None}
+    assert changes.take_learned() is None
     changes.hear(ends[1], {"rates": [(ends[0], fastest / 7)]}, 0, is_first=False)
     assert changes.rates_bps(SECOND)[ends] == fastest / 7
+    learned = changes.take_learned()
+    assert learned is not None
+    [link] = learned.links
+    assert (topology.names.index(link.source), topology.names.index(link.target)) == ends
+    assert link.measured_bps == fastest / 7
     assert changes.rates_bps(10_000 * SECOND)[ends] == topology.rates_bps[ends]
 
 
@@ -318,7 +331,8 @@ def test_settings_that_are_none(settings: dict[str, Any], options: dict[str, Any
 
 def real(job: Job, number: int, place: str, told: Connection) -> None:
     """A rank over loopback, whose links are all as fast as another, whatever the overlay says."""
-    with Group(number, job.world, place) as group:
+    config = AgentConfig(trace=TraceSettings(folder=str(Path(place).parent), events=("links_measured",)))
+    with Group(number, job.world, f"file://{place}", config=config) as group:
         node = AgentNode(job, number, group.agent, group.names)
         vectors = np.zeros((2, 2, job.elements), np.float32)
         for step in range(40):
@@ -355,9 +369,7 @@ def test_real_agents_measure_and_change_their_routes(tmp_path: Path, transport: 
     ends, ranks = [], []
     for number in range(4):
         end, told = context.Pipe(duplex=False)
-        ranks.append(
-            context.Process(target=real, args=(job, number, f"file://{tmp_path}/m", told), daemon=True)
-        )
+        ranks.append(context.Process(target=real, args=(job, number, f"{tmp_path}/m", told), daemon=True))
         ranks[-1].start()
         told.close()
         ends.append(end)
@@ -368,6 +380,21 @@ def test_real_agents_measure_and_change_their_routes(tmp_path: Path, transport: 
     assert said[0] == said[1] == said[2] == said[3]
     assert [each[1:] for each in said[0]] == [(1.5 + step, 1.5 + step) for step in range(40)]
     assert len({version for version, _, _ in said[0]}) > 1
+    traces, versions = [*tmp_path.glob("*.jsonl")], set[int]()
+    assert len(traces) == 4
+    for trace in traces:  # each rank's tells all
+        events = [json.loads(line) for line in trace.read_text().splitlines()]
+        assert {event["event"] for event in events} == {"trace_started", "links_measured"}
+        known = LinkWatch([trace]).read()
+        assert known is not None
+        assert (known["refused"], len(known["links"])) == (0, 12)
+        versions.add(known["version"])
+        assert {link["said_bps"] for link in known["links"]} == {4e11, 1e11}
+        measured = [link for link in known["links"] if link["measured_bps"] is not None]
+        assert measured
+        assert all(0 < link["age_seconds"] < 120 for link in measured)
+    assert len(versions) == 1
+    assert versions != {1}
 
 
 def test_what_is_open_is_measured() -> None:

@@ -135,6 +135,35 @@ class GradientsLeftOut(AgentEvent):
         return f"steps {self.first_step}-{self.last_step}: sums are without {share:.2%}: {how}{worst}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRate:
+    """The rate of one direction of a link between two nodes of a training job."""
+
+    source: str
+    """Name of the node that sends."""
+    target: str
+    said_bps: float
+    """As the job's settings have it."""
+    measured_bps: float | None
+    """What the target has measured last; None: nothing yet."""
+    measured_ns: int
+    """When this node heard of that, by the same clock as `time_ns`; 0: never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinksMeasured(AgentEvent):
+    """What a rank of a job over the topology `fapt` has learned of links and routes since it told last."""
+
+    version: int
+    """Number of the routes that are bound: 1 at the start, more after each change."""
+    refused: int
+    """How many rates and routes of others this rank has not believed."""
+    problem: str
+    """Why it cannot plan, or what it does not believe; empty: nothing."""
+    links: tuple[LinkRate, ...]
+    """Those with new figures; in the first event of a job all of them."""
+
+
 class Observer(Protocol):
     """Is told, in the agent's own thread: be quick. One that raises is told nothing more."""
 

@@ -4,6 +4,7 @@ Reading them changes nothing, but it tells who talks to whom, and how much: the 
 its user says otherwise.
 """
 
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
@@ -11,9 +12,16 @@ from typing import TYPE_CHECKING, Final
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError
-from mltswitch.hostagent.telemetry.events import AgentEvent, GradientsLeftOut, TransferEnded
+from mltswitch.hostagent.telemetry.events import (
+    AgentEvent,
+    GradientsLeftOut,
+    LinkRate,
+    LinksMeasured,
+    TransferEnded,
+)
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot
 from mltswitch.hostagent.transport.description import Direction
+from mltswitch.units import NANOSECONDS
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -69,6 +77,9 @@ class AgentCollector:
 
         self._agent = agent
         self._left_out: GradientsLeftOut | None = None
+        self._learned: LinksMeasured | None = None
+        self._links: dict[tuple[str, str], LinkRate] = {}
+        """Those that were measured, by source and target."""
         self.registry: Final = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
         self._seconds = Histogram(
@@ -83,6 +94,11 @@ class AgentCollector:
         """For the engine."""
         if isinstance(event, GradientsLeftOut):
             self._left_out = event
+        if isinstance(event, LinksMeasured):
+            self._links |= {
+                (link.source, link.target): link for link in event.links if link.measured_bps is not None
+            }
+            self._learned = event
         if isinstance(event, TransferEnded) and event.result == COMPLETED:
             self._seconds.labels(event.direction).observe(event.statistics.seconds)
 
@@ -95,6 +111,20 @@ class AgentCollector:
                 yield _family("left_out_share", "Of all ranks' gradients, not in sums, lately.", shares)
                 worst = [({"layer": found.layer}, found.layer_share)]
                 yield _family("left_out_worst_layer_share", "Of the layer that lacks most.", worst)
+            if (learned := self._learned) is not None:
+                yield from _of_links(learned, [*self._links.values()])
+
+
+def _of_links(learned: LinksMeasured, links: list[LinkRate]) -> "Iterator[Metric]":
+    text = "Number of the routes that are bound; 1: those of the start."
+    yield _family("routes_version", text, [({}, learned.version)])
+    text = "Rates and routes that other ranks told, and that were not believed."
+    yield _family("routes_refused_total", text, [({}, learned.refused)])
+    ends, now_ns = [{"source": link.source, "target": link.target} for link in links], time.monotonic_ns()
+    rates = zip(ends, (link.measured_bps for link in links), strict=True)
+    yield _family("link_measured_bits_per_second", "Rate of a link, as its target measured it.", rates)
+    ages = zip(ends, ((now_ns - link.measured_ns) / NANOSECONDS for link in links), strict=True)
+    yield _family("link_measured_age_seconds", "Since this rank heard of that.", ages)
 
 
 def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> "Metric":

@@ -16,6 +16,7 @@ from typing import Any, Final, Self
 
 from mltswitch import __version__
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.telemetry import events
 from mltswitch.hostagent.telemetry.events import AgentEvent
 
 FORMAT_VERSION: Final = 2
@@ -50,8 +51,18 @@ def event_name(kind: type[AgentEvent]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
+KINDS: Final = {
+    event_name(kind): kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, AgentEvent) and kind is not AgentEvent
+}
+"""What an agent tells, by the names that traces have."""
+
+
 def plain(value: Any) -> Any:
-    """A dataclass as a dict of its fields and properties."""
+    """A dataclass as a dict of its fields and properties, also one in a tuple."""
+    if isinstance(value, tuple):
+        return [plain(each) for each in value]
     if not is_dataclass(value):
         return value
     names = [field.name for field in fields(value)]
@@ -111,11 +122,11 @@ class TraceWriter:
             _log.warning("trace %s ends here: %s", self.path, error.strerror)
 
     def _write(self) -> None:
-        events = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         left_out, self._left_out = self._left_out, 0
         if left_out:
-            events.append(EventsLeftOut(events=left_out))
-        for event in events:
+            waiting.append(EventsLeftOut(events=left_out))
+        for event in waiting:
             line = {"event": event_name(type(event)), **plain(event)}
             self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()

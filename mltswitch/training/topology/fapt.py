@@ -109,6 +109,11 @@ class Fapt(Tree):
         return {node.name: rank for rank, node in enumerate(self._chosen.overlay.ranks)}
 
     @cached_property
+    def names(self) -> Sequence[str]:
+        """Of the hosts of ranks, by number."""
+        return [*self._ranks]
+
+    @cached_property
     def rates_bps(self) -> Mapping[Ends, float]:
         """Of the overlay's links between two hosts with ranks."""
         return {

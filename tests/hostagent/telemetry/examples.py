@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from mltswitch.hostagent.telemetry.events import Observer, TransferEnded
+from mltswitch.hostagent.telemetry.events import LinkRate, LinksMeasured, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
 from mltswitch.hostagent.transport.description import (
     ConnectionSnapshot,
@@ -54,6 +54,16 @@ CONNECTION = ConnectionSnapshot(
     forged_datagrams=3,
     paths=(PATH,),
 )
+
+
+def learned(
+    bps: float | None = 1e6, *, version: int = 9, at_ns: int = SECOND, source: str = "a"
+) -> LinksMeasured:
+    """Of the link from a to b: its target has measured a rate when the event is told, or nothing yet."""
+    link = LinkRate(
+        source=source, target="b", said_bps=2e6, measured_bps=bps, measured_ns=0 if bps is None else at_ns
+    )
+    return LinksMeasured(version=version, refused=3, problem="", links=(link,), time_ns=at_ns)
 
 
 def ended(result: str = "completed", direction: str = "send") -> TransferEnded:

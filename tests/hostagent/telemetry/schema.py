@@ -13,24 +13,19 @@ from types import UnionType
 from typing import Any, cast, get_args, get_origin, get_type_hints
 
 from mltswitch.hostagent.telemetry import events
-from mltswitch.hostagent.telemetry.events import AgentEvent, GradientsLeftOut
+from mltswitch.hostagent.telemetry.events import AgentEvent, GradientsLeftOut, LinkRate
 from mltswitch.hostagent.telemetry.metrics import PREFIX, AgentCollector
-from mltswitch.hostagent.telemetry.trace import EventsLeftOut, TraceStarted, event_name
+from mltswitch.hostagent.telemetry.trace import KINDS, EventsLeftOut, TraceStarted, event_name
 from mltswitch.hostagent.transport.description import TransferStatistics
-from tests.hostagent.telemetry.examples import Example, ended
+from tests.hostagent.telemetry.examples import Example, ended, learned
 
 PAGE = Path(__file__).parents[3] / "docs" / "agent-telemetry.md"
-EVENTS: list[type[AgentEvent]] = [
-    kind
-    for kind in vars(events).values()
-    if isinstance(kind, type) and issubclass(kind, AgentEvent) and kind is not AgentEvent
-]
+EVENTS: list[type[AgentEvent]] = [*KINDS.values()]
 JSON_NAMES = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}
+JSON_NAMES |= {TransferStatistics: "statistics", LinkRate: "links"}
 
 
 def json_type(annotation: Any) -> str:
-    if annotation is TransferStatistics:
-        return "statistics"
     if get_origin(annotation) is UnionType:
         return " \\| ".join(map(json_type, get_args(annotation)))
     if get_origin(annotation) is tuple:
@@ -69,7 +64,8 @@ def event_tables() -> str:
     kinds: list[type[AgentEvent]] = [TraceStarted, *EVENTS, EventsLeftOut]
     for kind in kinds:
         lines += table(kind, f"### `{event_name(kind)}`")
-    return "\n".join([*lines, *table(TransferStatistics, "### Statistics")])
+    parts = [*table(TransferStatistics, "### Statistics"), *table(LinkRate, "### Links")]
+    return "\n".join([*lines, *parts])
 
 
 def metric_table() -> str:
@@ -80,6 +76,7 @@ def metric_table() -> str:
     example.tell(ended(direction="receive"))
     left_out = partial(GradientsLeftOut, first_step=0, last_step=99, layer="conv1", layer_share=0.1)
     collector.observe(left_out(network_share=0.02, bound_share=0.01))
+    collector.observe(learned())
     lines = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in collector.registry.collect():
         suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")

@@ -2,6 +2,7 @@
 
 import socket
 import sys
+import time
 from typing import Any
 from urllib.request import urlopen
 
@@ -13,7 +14,7 @@ from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import CancelledError
 from mltswitch.hostagent.telemetry import metrics
 from mltswitch.hostagent.telemetry.metrics import PREFIX
-from tests.hostagent.telemetry.examples import Example, ended
+from tests.hostagent.telemetry.examples import Example, ended, learned
 
 ANYWHERE = Endpoint("127.0.0.1", 0)
 serve_metrics: Any = metrics.serve_metrics
@@ -67,6 +68,20 @@ def test_what_is_scraped() -> None:
     assert found["data_plane_total", "counter=unknown_token"] == 4
     assert not [name for name, _ in closed if name.startswith("path_")]
     assert not agent.observers
+
+
+def test_links_of_a_job_are_scraped_once_they_are_measured() -> None:
+    agent = Example()
+    with serve_metrics(agent, ANYWHERE) as endpoint:
+        for event in (learned(None, source="c"), learned(3e6), learned(4e6, at_ns=time.monotonic_ns())):
+            for observer in agent.observers:
+                observer.observe(event)
+        found = scraped(endpoint)
+    assert found["link_measured_bits_per_second", "source=a,target=b"] == 4e6
+    assert 0 <= found["link_measured_age_seconds", "source=a,target=b"] < 60
+    assert ("link_measured_bits_per_second", "source=c,target=b") not in found
+    assert found["routes_version", ""] == 9
+    assert found["routes_refused_total", ""] == 3
 
 
 def test_it_is_closed_when_left() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.telemetry import trace
 from mltswitch.hostagent.telemetry.events import PeerLost
 from mltswitch.hostagent.telemetry.trace import TraceWriter
@@ -80,3 +81,14 @@ def test_a_full_disk_ends_it_with_one_warning(
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserInputError, match="cannot be written: No such file or directory"):
         TraceWriter(tmp_path / "nowhere" / "trace.jsonl")
+
+
+def test_an_agent_writes_the_events_that_its_file_asks_for(tmp_path: Path) -> None:
+    file = tmp_path / "agent.yaml"
+    file.write_text("name: one\nlisten: 127.0.0.1:0\ntrace: {folder: ., events: [agent_ended]}\n")
+    with Agent(AgentConfig.load(file)):
+        pass
+    assert [line["event"] for line in lines(tmp_path / "one.jsonl")] == ["trace_started", "agent_ended"]
+    file.write_text("name: one\nlisten: 127.0.0.1:0\ntrace: {folder: nowhere}\n")
+    with pytest.raises(UserInputError, match="cannot be written: No such file"):
+        Agent(AgentConfig.load(file))
