@@ -7,6 +7,7 @@ all rates, and faults as in `tree_faults`: ranks that plan die, too, and pieces 
 law is printed, and the exit status is 1.
 
     jobs, versions                      routes that were bound, of all jobs
+    auxiliary_pieces                    that have taken another path than their own link
     versions_mixed_in_a_step            steps whose sums are made by other routes at one rank than at another
     counted_twice, lost_silently, ranks_that_differ, hung, ended, two_parts
                                         see tree_faults
@@ -94,6 +95,9 @@ def case_of(seed: int) -> GeoCase:
         "probe_pieces": 1,
         "update_seconds": float(random.choice([0.1, 0.3, 1.0])),
         "update_threshold": 0.02,
+        "auxiliary": str(random.choice(["none", "sooner", "paper", "paper"])),
+        "primary_busy_bound": 1,
+        "auxiliary_queue_length": int(random.choice([1, 3])),
     }
     elements = int(random.integers(800, 5_000))
     job = make_job(
@@ -140,6 +144,8 @@ def broken(case: GeoCase) -> tuple[Counter[str], Mapping[int, float]]:
     found["versions_mixed_in_a_step"] = sum(len(versions) > 1 for versions in bound.values())
     alive = [virtual.nodes[rank].changes for rank in case.survivors if rank not in report.errors]
     found["versions"] = len({changes.version for changes in alive if changes is not None and changes.version})
+    auxiliaries = [virtual.nodes[rank].auxiliary for rank in case.survivors]
+    found["auxiliary_pieces"] = sum(paths.pieces for paths in auxiliaries if paths is not None)
     found["refused"] = sum(changes.refused for changes in alive if changes is not None)
     return +found, repairs
 
@@ -169,7 +175,10 @@ def measure(seed: int, jobs: int) -> tuple[dict[str, float], list[str]]:
             found += counts
             lines += said
             repairs += seconds
-    figures = {name: float(found[name]) for name in ("jobs", "versions", *LAWS_OF_ROUTES, "refused")}
+    figures = {
+        name: float(found[name])
+        for name in ("jobs", "versions", "auxiliary_pieces", *LAWS_OF_ROUTES, "refused")
+    }
     figures["repair_seconds_p99"] = float(np.percentile(repairs, 99))
     return figures | {"seconds": time.monotonic() - started}, lines
 

@@ -43,7 +43,7 @@ class AuxiliarySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    auxiliary: Literal["none", "sooner", "paper"] = "none"
+    auxiliary: Literal["none", "sooner", "paper"] = "sooner"
     """`paper`: when the link is busy and a path is free; `sooner`: if a piece also arrives earlier so."""
     primary_busy_bound: int = Field(default=6, ge=1, strict=True)
     """Pieces on their way over a link that make it busy."""

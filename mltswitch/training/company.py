@@ -59,10 +59,10 @@ class Company(Participant):
         if isinstance(topology, Changing) and topology.updates.update_seconds > 0:
             self.changes = Changes(job, number, topology)
         is_changing = self.changes is not None
-        self._auxiliary: AuxiliaryPaths | None = None
+        self.auxiliary: AuxiliaryPaths | None = None
         """Where pieces may take others than their own links."""
         if isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none":
-            self._auxiliary = AuxiliaryPaths(job, number, topology)
+            self.auxiliary = AuxiliaryPaths(job, number, topology)
         self._sums = Sums(
             job,
             number,
@@ -86,7 +86,7 @@ class Company(Participant):
         self._called_ns = 0
         """When this node has said so last."""
         if absent is not None:
-            if self._views is None or is_changing or self._auxiliary is not None:
+            if self._views is None or is_changing or self.auxiliary is not None:
                 problem = f"{job.synchronization} over {job.topology} takes in nobody"
                 raise UserInputError(
                     problem, where="returns", expected="bsp with `continues`, over star or tree"
@@ -206,8 +206,8 @@ class Company(Participant):
             self.changes.links.clear()
         if views.state is not State.OUTSIDE:
             keys = self._sums.freeze()
-            if self._auxiliary is not None:
-                keys, ended = self._auxiliary.stop(keys)
+            if self.auxiliary is not None:
+                keys, ended = self.auxiliary.stop(keys)
                 for key in ended:
                     self._sums.ended(key)
             self._withdrawals += keys
@@ -271,8 +271,8 @@ class Company(Participant):
         self.reasons = {node: reason for node, reason in self.reasons.items() if node in view.gone}
         if view.entering is not None:
             self._heed_entry(view, *view.entering)
-        if self._auxiliary is not None:
-            self._auxiliary.resume(view.epoch, view.gone)
+        if self.auxiliary is not None:
+            self.auxiliary.resume(view.epoch, view.gone)
         self._sums.repair(topology, view, now_ns)
         self._arrive(now_ns)
 

@@ -187,7 +187,7 @@ class Node(Company):
         peer = crossing.key[1]
         if self.changes is not None and crossing.arrival is not None and not self.is_stopping:
             self.changes.links.arrived(Arrival(peer, *crossing.arrival))
-        own = crossing if self._auxiliary is None else self._auxiliary.crossed(crossing)
+        own = crossing if self.auxiliary is None else self.auxiliary.crossed(crossing)
         if own is None:
             return
         if self._views is None:
@@ -285,9 +285,9 @@ class Node(Company):
         assert self.changes is not None, "it wants none"  # noqa: S101
         for word in self.changes.words(so_far, now_ns, is_first=self._is_first, gone=self.gone):
             self._say(**word)
-        if self._auxiliary is not None:
+        if self.auxiliary is not None:
             topology: Any = self.changes.topology
-            self._auxiliary.refresh(topology, self.changes.rates_bps(now_ns))
+            self.auxiliary.refresh(topology, self.changes.rates_bps(now_ns))
 
     # What is to be done
 
@@ -296,11 +296,11 @@ class Node(Company):
         if not self.has_met_all:
             return []
         posts, self._sums.posts = self._sums.posts, []
-        if self._auxiliary is None:
+        if self.auxiliary is None:
             return posts
-        self._auxiliary.post(posts)
-        posts = self._auxiliary.take_posts()
-        for word in self._auxiliary.take_words():
+        self.auxiliary.post(posts)
+        posts = self.auxiliary.take_posts()
+        for word in self.auxiliary.take_words():
             self._say(**word)
         return posts
 
@@ -353,9 +353,9 @@ class Node(Company):
         elif ("rates" in said or "offer" in said) and self.changes is not None:
             is_first = {*range(peer)} <= self.gone
             self.changes.hear(peer, said, now_ns, is_first=is_first)
-        elif "path" in said and self._auxiliary is not None:
-            self._auxiliary.hear(peer, said)
-            self._withdrawals += self._auxiliary.take_withdrawals()
+        elif "path" in said and self.auxiliary is not None:
+            self.auxiliary.hear(peer, said)
+            self._withdrawals += self.auxiliary.take_withdrawals()
         elif "groups" in said:
             self._change_options(said["groups"])
         elif "given" in said:

@@ -239,8 +239,8 @@ class _Connection:
             heapq.heappop(self._sendable)
         return None
 
-    def receive_of(self, key: Key, number: int, first: int, size: int) -> _Ticket | None:
-        """Where a chunk belongs that begins to arrive; None: its transfer is over."""
+    def receive_of(self, key: Key, number: int, first: int, size: int, at_ns: int) -> _Ticket | None:
+        """Where a chunk belongs that begins to arrive at a time; None: its transfer is over."""
         receive = self._find(False, key, number)
         if receive is None:
             return None
@@ -251,14 +251,15 @@ class _Connection:
         if not receive.times["first_ns"]:
             self._count_from(Moment.PEER_READY, receive)
             self._count_from(Moment.FIRST_BYTE, receive)
+            receive.times["first_ns"] = at_ns
         return receive
 
-    def chunk_arrived(self, receive: _Ticket, end: int) -> None:
-        """The chunk that ends before this byte is in its place."""
+    def chunk_arrived(self, receive: _Ticket, end: int, at_ns: int) -> None:
+        """The chunk that ends before this byte is in its place; its last packet came then."""
         chunk = (end - 1) // receive.chunk_bytes
         receive.arrived_count += not receive.arrived[chunk]
         receive.arrived[chunk] = True
-        receive.times["last_ns"] = monotonic_ns()
+        receive.times["last_ns"] = at_ns
         self._take_if_enough(receive)
 
     def _take_if_enough(self, receive: _Ticket) -> None:

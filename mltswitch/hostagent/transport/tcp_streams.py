@@ -6,12 +6,13 @@ Callbacks in the engine's thread; none waits. Elements go between the tensor and
 import asyncio
 import errno
 import socket
+import struct
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,6 +25,7 @@ from mltswitch.hostagent.transport import description as api
 from mltswitch.hostagent.transport.description import Receive, Send
 from mltswitch.hostagent.transport.tcp_frames import CHUNK, GIVEN_UP, MOST_CHUNKS, WHOLE, TcpSettings
 from mltswitch.hostagent.waiting import wait_in_slices
+from mltswitch.units import NANOSECONDS
 
 if TYPE_CHECKING:
     from mltswitch.hostagent.transport.tcp import _Connection
@@ -32,6 +34,10 @@ ATTEMPTS: Final = 3
 """To reach a data port, by the kernel: after 1, 2 and 4 s."""
 TURN_BYTES: Final = 4 << 20
 """Of one data connection, before others have their turn."""
+SO_TIMESTAMPNS: Final = 35
+"""Of Linux (socket(7)), also of what it tells: a struct timespec of its wall clock."""
+TIMESPEC: Final = struct.Struct("@qq")
+TOLD_BYTES: Final = socket.CMSG_SPACE(TIMESPEC.size)
 _SCRATCH: Final = memoryview(bytearray(64 << 10))
 """Where the bytes go that are nobody's any more; it is never read."""
 
@@ -234,6 +240,16 @@ class Outgoing(DataConnection):
         raise PeerUnreachableError("closed a data connection")
 
 
+def _arrival_ns(told: Sequence[tuple[int, int, bytes]]) -> int:
+    """When the kernel had the last packet of what was read, by the monotonic clock; else now."""
+    now_ns = monotonic_ns()
+    for level, kind, value in told:
+        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+            seconds, nanoseconds = map(int, TIMESPEC.unpack(value))
+            return now_ns - max(0, time_ns() - seconds * NANOSECONDS - nanoseconds)
+    return now_ns
+
+
 class Incoming(DataConnection):
     """From the peer, behind the opening: elements go straight to their places."""
 
@@ -243,15 +259,18 @@ class Incoming(DataConnection):
         """The end mark of one chunk and the header of the next."""
         self._filled = len(WHOLE)
         self._receive: _Ticket | None = None
+        with suppress(OSError):  # not Linux: times are those of reading
+            opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._left = self._end = 0
         """Bytes of the chunk that are to come, and where they end in the tensor."""
 
     def _read(self) -> None:
         budget = TURN_BYTES
         while budget > 0:
-            count = self._socket.recvmsg_into(self._spaces())[0]
+            count, told, _, _ = self._socket.recvmsg_into(self._spaces(), TOLD_BYTES)
             if not count:
                 raise PeerUnreachableError("closed a data connection")
+            at_ns = _arrival_ns(told)
             budget -= count
             of_elements = min(count, self._left)
             self._left -= of_elements
@@ -259,11 +278,12 @@ class Incoming(DataConnection):
             if self._filled and self._receive is not None:
                 receive, self._receive = self._receive, None
                 if self._between[0] == WHOLE[0] and not receive.is_over:
-                    self._connection.chunk_arrived(receive, self._end)
+                    self._connection.chunk_arrived(receive, self._end, at_ns)
             if self._filled == len(self._between):
                 tensor, turn, number, first, self._left = CHUNK.unpack(self._between[len(WHOLE) :])
                 self._filled, self._end = 0, first + self._left
-                self._receive = self._connection.receive_of((tensor, turn), number, first, self._left)
+                key = (tensor, turn)
+                self._receive = self._connection.receive_of(key, number, first, self._left, at_ns)
 
     def _spaces(self) -> list[memoryview]:
         if not self._left:
