@@ -47,37 +47,35 @@ UPDATE_SECONDS: Final = 5.0
 NEAR: Final = 0.1
 
 
-def job_of(overlay: Overlay, update_seconds: float) -> Job:
-    """Over nine sites."""
-    settings = {
-        "overlay": overlay.model_dump(mode="json", by_alias=True),
-        "update_seconds": update_seconds,
-        "probe_bytes": PIECE_BYTES,
-    }
+def job_of(overlay: Overlay, **settings: Any) -> Job:
+    """Over all sites."""
+    plain = {"overlay": overlay.model_dump(mode="json", by_alias=True), "probe_bytes": PIECE_BYTES}
     return make_job(
         [(f"layer-{number}", ELEMENTS // LAYERS) for number in range(LAYERS)],
         world=len(overlay.ranks),
         topology="fapt",
-        topology_settings=settings,
+        topology_settings=plain | settings,
         piece_bytes=PIECE_BYTES,
         deadline_seconds=3_600.0,
         check_every=0,
     )
 
 
+def slower(overlay: Overlay, scale: float) -> Overlay:
+    """For a job whose elements are as few."""
+    links = (link.model_copy(update={"rate_bps": round(link.rate_bps / scale)}) for link in overlay.links)
+    return overlay.model_copy(update={"links": tuple(links)})
+
+
 class Run:
     """A job over links that change."""
 
-    def __init__(self, seed: int, model: str, update_seconds: float) -> None:
+    def __init__(self, seed: int, model: str, update_seconds: float, **settings: Any) -> None:
         networks = [netstorm9(100 * seed + number) for number in range(CHANGES + 1)]
         self._networks = [FabricNetwork(each).scaled(1 / SCALE[model]) for each in networks]
-        # the job plans with rates as slow as its elements are few
-        links = tuple(
-            link.model_copy(update={"rate_bps": round(link.rate_bps / SCALE[model])})
-            for link in networks[0].links
-        )
-        first = networks[0].model_copy(update={"links": links})
-        self.virtual = VirtualJob(job_of(first, update_seconds), self._networks[0])
+        first = slower(networks[0], SCALE[model])
+        chosen = {"auxiliary": "none", "update_seconds": update_seconds, **settings}
+        self.virtual = VirtualJob(job_of(first, **chosen), self._networks[0], in_turn=True)
         for number in range(1, CHANGES + 1):
             self.virtual.change(self._networks[number], number * CHANGE_SECONDS)
         self.told: defaultdict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)

@@ -168,6 +168,7 @@ def virtual_of(case: Case) -> VirtualJob:
         loss_ratio=case.loss_ratio,
         seed=case.seed,
         late=lambda: most * random.random() if random.random() < share else 0.0,
+        in_turn=bool(case.seed % 2),
     )
 
 

@@ -161,6 +161,7 @@ def simulate(
         backward_share=backward_share,
         waits_by_piece=forward,
         classes=classes or (FORWARD_CLASSES if forward else 1),
+        in_turn=isinstance(small, FabricNetwork),
     )
     importance = np.random.default_rng(0).random(len(job.pieces)) * [piece.count for piece in job.pieces]
     begun, shares = [list[float]() for _ in range(world)], list[float]()

@@ -74,6 +74,8 @@ class VirtualJob:
         waits_by_piece: whether a forward pass waits for each piece when it comes to it, and not for all of
             them before it begins; of a synchronization whose steps wait for all sums.
         classes: in which gradients travel, front layers in those that are served first.
+        in_turn: whether what a node sends to another leaves piece after piece, as agents send; else all of it
+            shares the way, so that hardly a result leaves before the last gradients have come.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class VirtualJob:
         backward_share: float = 1.0,
         waits_by_piece: bool = False,
         classes: int = 1,
+        in_turn: bool = False,
     ) -> None:
         self.job: Final = job
         self.nodes: Final = [Node(job, number, parameters) for number in range(job.nodes)]
@@ -107,7 +110,7 @@ class VirtualJob:
             network,
             self._cross,
             self._order,
-            self._priority,
+            self._priority if in_turn else None,
             wire_bytes=job.wire_bytes,
             loss_ratio=loss_ratio,
             seed=seed,

@@ -1,6 +1,6 @@
 """Tensors between nodes in virtual time: posts meet, and their flows share links max-min fairly.
 
-From one node to another tensors leave one after the other, as an agent sends them.
+What one node sends to another leaves all at once, or in turn, as agents send it.
 """
 
 import heapq
@@ -8,7 +8,7 @@ import itertools
 import math
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
@@ -23,7 +23,7 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 PACKET_BYTES: Final = 1_448
 """Of elements in a packet."""
 ROUNDING: Final = 1e-9
-"""Share of its bytes, and that many bits more, that a flow may be short of when it ends."""
+"""Share of its bits, and that many bits more, that a flow may be short of when it ends."""
 
 LEAST_BPS: Final = 1e-3
 """What rounding leaves of a full link."""
@@ -53,7 +53,8 @@ class _Flow:
     missing: tuple[Range, ...]
     checksum: int
     """Of what is sent: its memory is the carrier's until it has crossed."""
-    left_bits: float
+    left_bits: float = 0.0
+    """Where flows go in turn, when it last began to."""
     is_withdrawn: bool = False
     size_bytes: int = 0
     began_ns: int = 0
@@ -63,7 +64,7 @@ class _Flow:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """All flows from one node to another that switches serve alike: they go one after the other."""
+    """All flows from one node to another that switches serve alike: they go equally fast, or in turn."""
 
     source: int
     target: int
@@ -71,14 +72,52 @@ class Pair:
     """Those of a lower number are served before it."""
     links: tuple[Hashable, ...]
     """Names of the links that each of these flows passes."""
+    in_turn: bool = False
     rate_bps: float = 0.0
-    flows: list[tuple[int, int, _Flow]] = field(default_factory=list)
-    """A heap: priorities, in whose order a sender sends, tie-breakers, and flows."""
+    """Of each flow that goes."""
+    carried_bits: float = 0.0
+    """For each flow that has been there all the time; in turn, of the first since it began to go."""
+    flows: list[tuple[float, int, _Flow]] = field(default_factory=list)
+    """A heap: where `carried_bits` will be when a flow ends, or its priority; a tie-breaker, and the flow."""
 
     @property
-    def first(self) -> _Flow:
-        """The one that goes."""
-        return self.flows[0][2]
+    def going(self) -> int:
+        """How many go."""
+        return min(1, len(self.flows)) if self.in_turn else len(self.flows)
+
+    @property
+    def end_bits(self) -> float:
+        """Where `carried_bits` will be when the next flow ends."""
+        return self.flows[0][2].left_bits if self.in_turn else self.flows[0][0]
+
+    def add(self, flow: _Flow, bits: float, priority: int, tie: int) -> None:
+        """One more."""
+        if not self.in_turn:
+            heapq.heappush(self.flows, (self.carried_bits + bits, tie, flow))
+            return
+        before, flow.left_bits = self.flows[:1], bits
+        heapq.heappush(self.flows, (priority, tie, flow))
+        if before and before != self.flows[:1]:
+            before[0][2].left_bits -= self.carried_bits
+            self.carried_bits = 0.0
+
+    def pop(self) -> _Flow:
+        """The one that has ended."""
+        self.carried_bits = 0.0 if self.in_turn else max(self.carried_bits, self.flows[0][0])
+        return heapq.heappop(self.flows)[2]
+
+    def remove(self, flow: _Flow) -> None:
+        """It is withdrawn."""
+        if self.in_turn and self.flows and self.flows[0][2] is flow:
+            self.carried_bits = 0.0
+        self.flows = [entry for entry in self.flows if entry[2] is not flow]
+        heapq.heapify(self.flows)
+
+    def left_bits(self) -> Iterator[tuple[_Flow, float]]:
+        """What has not been carried of each flow."""
+        for number, (until_bits, _, flow) in enumerate(self.flows):
+            carried_bits = self.carried_bits if not (self.in_turn and number) else 0.0
+            yield flow, (flow.left_bits if self.in_turn else until_bits) - carried_bits
 
 
 class Timeline:
@@ -112,7 +151,7 @@ class VirtualNetwork:
         wires: between the nodes.
         cross: is called with a node and the crossing that has ended there.
         order: of what is sent: of a lower number it is served before others.
-        priority: of what one node sends to another, the lowest of which leaves first.
+        priority: of what one node sends to another, which leaves in turn, the least first; None: all at once.
         wire_bytes: of an element that crosses as a shorter type.
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
@@ -126,7 +165,7 @@ class VirtualNetwork:
         wires: Wires,
         cross: Callable[[int, Crossing], None],
         order: Callable[[Post], int] = lambda _: 0,
-        priority: Callable[[Post], int] = lambda _: 0,
+        priority: Callable[[Post], int] | None = None,
         *,
         wire_bytes: int = 4,
         loss_ratio: float = 0.0,
@@ -195,12 +234,14 @@ class VirtualNetwork:
         self._move()
         order = self._order(send)
         way = self._wires.way(source, target)
-        pair = self._pairs.setdefault((source, target, order), Pair(source, target, order, way))
+        priority = 0 if self._priority is None else self._priority(send)
+        made = Pair(source, target, order, way, in_turn=self._priority is not None)
+        pair = self._pairs.setdefault((source, target, order), made)
         receive.data.fill(np.nan)
-        flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data), bits)
+        flow = _Flow(source, target, send, receive, missing, zlib.crc32(send.data.data))
         self._flows[key] = flow
         flow.size_bytes = round(bits / BITS_PER_BYTE)
-        heapq.heappush(pair.flows, (self._priority(send), next(self._ties), flow))
+        pair.add(flow, bits, priority, next(self._ties))
         self.is_filled = False
 
     def _lost(self, receive: Post) -> tuple[tuple[Range, ...], float]:
@@ -221,7 +262,7 @@ class VirtualNetwork:
         elapsed = self._timeline.now_seconds - self._moved_seconds
         if elapsed:
             for pair in self._pairs.values():
-                pair.first.left_bits -= pair.rate_bps * elapsed
+                pair.carried_bits += pair.rate_bps * elapsed
             self._moved_seconds = self._timeline.now_seconds
 
     def fill(self) -> None:
@@ -232,22 +273,26 @@ class VirtualNetwork:
         if self._pairs:
             fill(self._pairs.values(), self._wires.rate_bps)
             for pair in self._pairs.values():
-                pair.first.began_ns = pair.first.began_ns or round(self._timeline.now_seconds * NANOSECONDS)
+                for _, _, flow in pair.flows[: pair.going]:
+                    flow.began_ns = flow.began_ns or round(self._timeline.now_seconds * NANOSECONDS)
             seconds, key = min(
-                (max(0.0, pair.first.left_bits) / pair.rate_bps, key)
+                (max(0.0, pair.end_bits - pair.carried_bits) / pair.rate_bps, key)
                 for key, pair in self._pairs.items()
                 if pair.rate_bps > LEAST_BPS
             )
             self._timeline.after(seconds, partial(self._end_flows, self._filling, key))
 
     def _end_flows(self, filling: int, first: tuple[int, int, int]) -> None:
-        """The first flow of a pair ends, and those of others that end with it."""
+        """The first flow of a pair ends, and all that end with it."""
         if filling != self._filling:
             return  # others have begun or ended meanwhile
         self._move()
+        self._pairs[first].carried_bits = max(self._pairs[first].carried_bits, self._pairs[first].end_bits)
         for key, pair in [*self._pairs.items()]:
-            if key == first or pair.first.left_bits <= ROUNDING * (1 + pair.first.size_bytes):
-                flow = heapq.heappop(pair.flows)[2]
+            until_bits = pair.carried_bits * (1 + ROUNDING) + ROUNDING
+            while pair.flows and pair.end_bits <= until_bits:
+                flow = pair.pop()
+                until_bits = -1.0 if pair.in_turn else until_bits
                 flow.ended_ns = round(self._timeline.now_seconds * NANOSECONDS)
                 delay_seconds = self._wires.delay_seconds(flow.source, flow.target) + self._late()
                 self._timeline.after(delay_seconds, partial(self._deliver, flow))
@@ -282,8 +327,7 @@ class VirtualNetwork:
             flow.is_withdrawn = True
             self._move()
             for pair in [*self._pairs.values()]:
-                pair.flows = [entry for entry in pair.flows if entry[2] is not flow]
-                heapq.heapify(pair.flows)
+                pair.remove(flow)
             self._pairs = {name: pair for name, pair in self._pairs.items() if pair.flows}
             self.is_filled = False
             other = flow.receive if is_send else flow.send
@@ -308,10 +352,15 @@ class VirtualNetwork:
         """What has come so far of the pieces that are on their way to a node; delays are left out."""
         self._move()
         now_ns = round(self._timeline.now_seconds * NANOSECONDS)
+        left_bytes = {
+            flow: bits / BITS_PER_BYTE
+            for (_, target, _), pair in self._pairs.items()
+            for flow, bits in (pair.left_bits() if target == node else ())
+        }
         return [
             Arrival(
                 flow.source,
-                flow.size_bytes - max(0, round(flow.left_bits / BITS_PER_BYTE)),
+                max(0, round(flow.size_bytes - left_bytes.get(flow, 0.0))),
                 flow.began_ns,
                 flow.ended_ns or now_ns,
             )
@@ -347,8 +396,8 @@ class VirtualNetwork:
 def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
     """Rates of flows, as switches serve classes: each gets what those before it leave.
 
-    Within a class, pairs share max-min fairly: the fullest link is shared first. `overlay.engine` does so for
-    flows by the hundred thousand; here they are few.
+    Within a class, flows share max-min fairly: the fullest link is shared first. `overlay.engine` does so for
+    single flows by the hundred thousand; here pairs of nodes have many, and are few.
     """
     left: dict[Hashable, float] = {}
     ordered = sorted(pairs, key=lambda pair: pair.order)
@@ -358,7 +407,7 @@ def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
             pair.rate_bps = -1.0 if pair.links else math.inf  # within a host: at once
             for link in pair.links:
                 pairs_of[link].append(pair)
-        users = {link: len(sharing) for link, sharing in pairs_of.items()}
+        users = {link: sum(pair.going for pair in sharing) for link, sharing in pairs_of.items()}
         left |= {link: rate_bps(link) for link in users if link not in left}
         while users:
             fullest = min(users, key=lambda link: left[link] / users[link])
@@ -367,7 +416,7 @@ def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
                 if pair.rate_bps < 0:
                     pair.rate_bps = share
                     for link in pair.links:
-                        left[link] -= share
-                        users[link] -= 1
+                        left[link] -= share * pair.going
+                        users[link] -= pair.going
                         if not users[link]:
                             del users[link]

@@ -59,7 +59,7 @@ def gradient(job: Job, rank: int, step: int) -> Any:
 
 
 def train(job: Job, seeds: Iterator[int], steps: int, befall: Any = None) -> tuple[VirtualJob, Report]:
-    virtual = VirtualJob(job, FabricNetwork(netstorm9(next(seeds)), SLOW))
+    virtual = VirtualJob(job, FabricNetwork(netstorm9(next(seeds)), SLOW), in_turn=True)
     for number, seed in enumerate(seeds, 1):
         virtual.change(FabricNetwork(netstorm9(seed), SLOW), 30.0 * number)
     if befall is not None:
@@ -73,7 +73,7 @@ def test_sums_are_right_and_all_ranks_bind_the_same_routes(policy: str) -> None:
     update_seconds = 30.0 if policy == "packed" else 5.0
     job = job_of(netstorm9(0), policy=policy, update_threshold=0.05, update_seconds=update_seconds)
     bound: dict[int, set[int]] = {}
-    virtual = VirtualJob(job, FabricNetwork(netstorm9(0), SLOW))
+    virtual = VirtualJob(job, FabricNetwork(netstorm9(0), SLOW), in_turn=True)
     virtual.arrived = lambda rank, step, _: bound.setdefault(step, set()).add(
         virtual.nodes[rank].version_of(step)
     )
@@ -145,7 +145,7 @@ def test_the_last_rank_trains_on_alone() -> None:
     settings = {"overlay": overlay, "probe_bytes": 1_000, "update_seconds": 0.5}
     job = make_job([("a", 9_000)], world=3, topology="fapt", topology_settings=settings, continues=True)
     slow = Overlay.model_validate({**overlay, "links": [link | {"rate": 300_000} for link in links]})
-    virtual = VirtualJob(job, FabricNetwork(Overlay.model_validate(overlay)))
+    virtual = VirtualJob(job, FabricNetwork(Overlay.model_validate(overlay)), in_turn=True)
     virtual.change(FabricNetwork(slow), 1.9)
     virtual.kill(2, 2.0)
     virtual.kill(1, 4.0)
@@ -176,7 +176,7 @@ def test_plans_go_around_a_host_that_is_gone(policy: str) -> None:
         continues=True,
         deadline_seconds=600.0,
     )
-    virtual = VirtualJob(job, FabricNetwork(Overlay.model_validate(overlay)))
+    virtual = VirtualJob(job, FabricNetwork(Overlay.model_validate(overlay)), in_turn=True)
     virtual.kill(0, 5.0)
     report = virtual.run(60, lambda rank, step: gradient(job, rank, step), lambda *_: 0.5)
     assert not report.errors
@@ -197,7 +197,7 @@ def test_ranks_that_plan_other_routes_at_the_start_end_with_their_names() -> Non
 
 def test_a_version_that_nobody_can_have_bound_ends_the_job_with_its_name() -> None:
     job = job_of(netstorm9(0))
-    virtual = VirtualJob(job, FabricNetwork(netstorm9(0), SLOW))
+    virtual = VirtualJob(job, FabricNetwork(netstorm9(0), SLOW), in_turn=True)
     virtual.kill(7, 5.0)
     assert virtual.nodes[8].changes is not None
     virtual.nodes[8].changes.version = 777
