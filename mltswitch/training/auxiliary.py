@@ -289,6 +289,11 @@ class AuxiliaryPaths:
         if waiting:
             self._pass(path)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that this node sends or passes on waits, or is on its way."""
+        return not (self._sends or any(self._held.values()) or any(self._passing.values()))
+
     def stop(self, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
         """All of this node is withdrawn: keys that the carrier knows, and those that it has not.
 

@@ -338,7 +338,7 @@ class Node(Company):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is open but memory for what others have not begun."""
-        return not self._sums.begun
+        return not self._sums.begun and (self.auxiliary is None or self.auxiliary.is_idle)
 
     # Inside
 
