@@ -14,6 +14,10 @@ million elements, 228 MB) cross once, up and down, in pieces of a million elemen
     fapt1_time_ratio_to_mst_pieces      in pieces, where the slowest link counts and no sum of delays
     roots9_gain                         fapt by its best root alone over fapt by nine (paper 2.8 in a mesh)
     roots9_gain_mesh                    likewise where all nine sites are linked with each other
+    fapt_speedup_over_star_meshN        of N sites (figure 19b), each a root
+    scaling_efficiency                  seconds of 5 sites over those of 15, which have more links (paper 0.93)
+    fapt9_speedup_over_star_47          over a star at any site, if no link carries more than 47 Mbit/s, as one
+                                        connection by cubic at 30 ms and 0.02 % of losses (paper 6.5 to 9.2)
     stale_ratio_to_fresh                fapt planned for the draw before, over fapt (paper 1.32)
     chunk_20m_ratio_to_1m               fapt in pieces of 20 million elements, over those of a million
     packed_speedup_over_fapt9           packed in pieces of a quarter million, over fapt in a million
@@ -43,6 +47,8 @@ DRAWS, QUICK_DRAWS = 40, 6
 ELEMENTS: Final = 57_000_000
 SIZE_BITS: Final = 32.0 * ELEMENTS
 SITES: Final = 9
+MESHES: Final = (5, 10, 15)
+CUBIC_BPS: Final = 47_000_000
 BINARY: Final = {"in_degree": 2, "placement": "fixed", "locality": "none"}
 
 
@@ -73,6 +79,11 @@ def drawn(seed: int) -> dict[str, float]:
     one_server = seated(overlay, None, 1)
     fapt1, fapt9 = seconds_of(overlay, "fapt", {"roots": 1}), seconds_of(overlay, "fapt", {})
     bound = seconds_at_least(overlay) * SIZE_BITS
+    capped = [link.model_copy(update={"rate_bps": min(link.rate_bps, CUBIC_BPS)}) for link in overlay.links]
+    cubic = overlay.model_copy(update={"links": tuple(capped)})
+    stars = [seconds_of(seated(cubic, None, 1, seed=site), "star", {}) for site in range(SITES)]
+    meshes = {sites: known_wan(f"mesh{sites}:{seed}").overlay() for sites in MESHES}
+    mesh_seconds = {sites: seconds_of(each, "fapt", {}) for sites, each in meshes.items()}
     routes, exchange = planned(before, "fapt", {})
     stale = simulate_routes(overlay, routes, exchange).seconds
     began = time.monotonic()
@@ -89,6 +100,13 @@ def drawn(seed: int) -> dict[str, float]:
         "fapt1_time_ratio_to_mst_pieces": fapt1 / seconds_of(overlay, "mst", {}),
         "roots9_gain": fapt1 / fapt9,
         "roots9_gain_mesh": seconds_of(mesh, "fapt", {"roots": 1}) / seconds_of(mesh, "fapt", {}),
+        **{
+            f"fapt_speedup_over_star_mesh{sites}": seconds_of(seated(each, None, 1), "star", {})
+            / mesh_seconds[sites]
+            for sites, each in meshes.items()
+        },
+        "scaling_efficiency": mesh_seconds[MESHES[0]] / mesh_seconds[MESHES[-1]],
+        "fapt9_speedup_over_star_47": median(stars) / seconds_of(cubic, "fapt", {}),
         "stale_ratio_to_fresh": stale / fapt9,
         "chunk_20m_ratio_to_1m": seconds_of(overlay, "fapt", {}, 20_000_000) / fapt9,
         "packed_speedup_over_fapt9": fapt9 / packed_seconds,

@@ -22,7 +22,7 @@ from mltswitch.cli.simulate_training import simulate_command
 from mltswitch.cli.wan import SCALE
 from mltswitch.errors import UserInputError
 from mltswitch.lab import Star, running_leaf_spine, running_star
-from mltswitch.lab.wan import running_wan
+from mltswitch.lab.wan import BETWEEN_SITES, running_wan
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.overlay.wan import LEAST_QUEUE_BYTES, Wan, known_wan
 from mltswitch.report import Rung, Training, TrainingCase, plotly_script, training_report
@@ -126,6 +126,9 @@ train.add_command(advise_command)
 @click.option(
     "--awareness/--no-awareness", default=True, help="`fapt` measures links and plans anew; it does."
 )
+@click.option(
+    "--auxiliary/--no-auxiliary", default=True, help="`fapt` passes pieces on where a link is busy; it does."
+)
 @click.option("--ladder", is_flag=True, help="MLT's parts one by one, on top of gloo and tcp.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of parameters and batches; 0.")
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="HTML page with plots.")
@@ -154,6 +157,7 @@ def bench(
     wan_name: str | None,
     scale: float,
     awareness: bool,
+    auxiliary: bool,
     ladder: bool,
     seed: int,
     output: Path | None,
@@ -176,7 +180,7 @@ def bench(
     if wan is not None:
         _check_wan(wan, workers=workers)
         if name == FAPT:
-            of_topology = _of_wan(wan, scale, awareness=awareness) | of_topology
+            of_topology = _of_wan(wan, scale, awareness=awareness, auxiliary=auxiliary) | of_topology
     settings = Settings(
         workers=workers,
         task=model,
@@ -194,7 +198,8 @@ def bench(
     )
     cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
     if wan is not None:
-        cases = [Case(WAN_CASE, wan.most_bps(), 0.0, 0.0, LEAST_QUEUE_BYTES)]
+        queue_bytes = LEAST_QUEUE_BYTES
+        cases = [Case(WAN_CASE, wan.most_bps(), 0.0, 0.0, queue_bytes, agent_fields=BETWEEN_SITES)]
     if background and not spines:
         raise UserInputError("there is one switch", where="--background", expected="--spines beside it")
     if spines and settings.hosts > MOST_HOSTS:
@@ -287,13 +292,14 @@ def _check_wan(wan: Wan, *, workers: int) -> None:
             raise UserInputError(problem, where=parameter.opts[0], expected="no --wan")
 
 
-def _of_wan(wan: Wan, scale: float, *, awareness: bool) -> dict[str, Any]:
+def _of_wan(wan: Wan, scale: float, *, awareness: bool, auxiliary: bool) -> dict[str, Any]:
     """Settings of the topology `fapt`."""
-    overlay = wan.overlay().model_dump(mode="json", by_alias=True)
-    if not awareness:
-        return {"overlay": overlay, "update_seconds": 0}
     probe_bytes = UpdateSettings.model_fields["probe_bytes"].default / scale**2
-    return {"overlay": overlay, "probe_bytes": max(1, round(probe_bytes))}
+    return {
+        "overlay": wan.overlay().model_dump(mode="json", by_alias=True),
+        **({"probe_bytes": max(1, round(probe_bytes))} if awareness else {"update_seconds": 0}),
+        **({} if auxiliary else {"auxiliary": "none"}),
+    }
 
 
 def _running_network(

@@ -1,5 +1,6 @@
 """Policies for slow, unequal networks: what their trees use and leave out, and that they are trees."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from benchmarks.geo_simulation import netstorm9
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay, overlay_of_graph, seated
 from mltswitch.overlay.exchange import Exchange
+from mltswitch.overlay.fastest import disjoint_paths, networkx
 from mltswitch.overlay.graph import fat_tree
 from mltswitch.overlay.policies import route
 from mltswitch.overlay.policies.packed import fullest_seconds, seconds_at_least
@@ -79,6 +81,31 @@ def test_slow_links_are_gone_around_in_each_direction_by_itself() -> None:
     whole = sum(1 / each for each in seconds.values())
     for root, each in rows.items():
         assert each.share == pytest.approx(1 / seconds[root] / whole)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 6), st.integers(0, 6)).filter(lambda ends: ends[0] != ends[1]),
+        st.floats(1e3, 1e9),
+        max_size=30,
+    )
+)
+def test_paths_have_no_inner_node_in_common_and_the_fastest_is_first(
+    rates: dict[tuple[int, int], float],
+) -> None:
+    paths = disjoint_paths(rates, 0, 1)
+    inner = [node for path in paths for node in path[1:-1]]
+    assert len(inner) == len({*inner}) >= len(paths)
+    assert all({*pairwise(path)} <= rates.keys() for path in paths)
+    assert all((path[0], path[-1]) == (0, 1) for path in paths)
+    seconds = [sum(1 / rates[ends] for ends in pairwise(path)) for path in paths]
+    assert seconds == sorted(seconds)
+    graph = networkx().DiGraph([*rates])
+    graph.add_nodes_from((0, 1))
+    graph.remove_nodes_from(inner)
+    graph.remove_edges_from([(0, 1)])
+    assert not networkx().has_path(graph, 0, 1), "there is no other one"
 
 
 def test_the_greatest_spanning_tree_leaves_the_slowest_link_out() -> None:

@@ -26,10 +26,15 @@ OVERLAY = slower(netstorm9(3), SCALE)
 
 
 def job_of(rule: str = "paper", **options: Any) -> Job:
-    settings = {"overlay": OVERLAY.model_dump(mode="json", by_alias=True), "auxiliary": rule}
+    settings: dict[str, Any] = {"overlay": OVERLAY.model_dump(mode="json", by_alias=True), "auxiliary": rule}
     settings |= {"update_seconds": 0, "primary_busy_bound": 1, **options.pop("settings", {})}
     layers = [(f"layer-{number}", 7_000) for number in range(8)]
-    given = {"world": RANKS, "piece_bytes": 4_000, "deadline_seconds": 600.0, "check_every": 0}
+    given: dict[str, Any] = {
+        "world": RANKS,
+        "piece_bytes": 4_000,
+        "deadline_seconds": 600.0,
+        "check_every": 0,
+    }
     return make_job(layers, topology="fapt", topology_settings=settings, **given | options)
 
 

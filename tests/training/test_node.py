@@ -1,9 +1,12 @@
 """What a node holds, hears and says, and the network in virtual time."""
 
 import json
+import math
 import warnings
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.training.axes import Crossing, Direction, Network, Sum
+from mltswitch.training.axes import Crossing, Direction, Network, Post, Stage, Sum
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job, OptimizerRule, make_job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.node import Node
 from mltswitch.training.sums import Loss
 from mltswitch.training.virtual import VirtualJob
-from mltswitch.training.virtual_network import Pair, fill
+from mltswitch.training.virtual_network import Pair, Timeline, VirtualNetwork, fill
 
 JOB = make_job([("a", 300), ("b", 300)], world=3, piece_bytes=1_200)
 
@@ -223,15 +226,16 @@ def test_large_gradients_are_finite() -> None:
         min_size=1,
         max_size=20,
         unique_by=lambda entry: entry[:3],
-    )
+    ),
+    st.booleans(),
 )
 def test_links_are_shared_max_min_fairly_and_each_class_gets_what_those_before_it_leave(
-    entries: list[tuple[int, int, int, int]],
+    entries: list[tuple[int, int, int, int]], in_turn: bool
 ) -> None:
     flow: Any = (0.0, 0, None)
     network = Network(100.0, 0.0)
     pairs = [
-        Pair(source, target, order, network.way(source, target), flows=[flow] * count)
+        Pair(source, target, order, network.way(source, target), flows=[flow] * count, in_turn=in_turn)
         for source, target, order, count in entries
     ]
     fill(pairs, network.rate_bps)
@@ -244,7 +248,7 @@ def test_links_are_shared_max_min_fairly_and_each_class_gets_what_those_before_i
         is_limited = []
         for is_up in (True, False):
             others = sharing(pair, is_up)
-            used = sum(other.rate_bps * len(other.flows) for other in others)
+            used = sum(other.rate_bps * (1 if in_turn else len(other.flows)) for other in others)
             assert used <= 100.0 * (1 + 1e-9)
             rivals = [other.rate_bps for other in others if other.order == pair.order]
             is_limited.append(used >= 100.0 * (1 - 1e-9) and pair.rate_bps >= max(rivals) - 1e-6)
@@ -253,6 +257,41 @@ def test_links_are_shared_max_min_fairly_and_each_class_gets_what_those_before_i
     rates = [pair.rate_bps for pair in first]
     fill(first, network.rate_bps)
     assert [pair.rate_bps for pair in first] == pytest.approx(rates), "what is behind takes nothing from it"
+
+
+@pytest.mark.parametrize(
+    ("priority", "ends"),
+    [
+        (None, {0: 2.75, 1: 2.75, 2: 3.0}),
+        (lambda post: post.layer, {0: 1.0, 1: 2.0, 2: 3.0}),
+        (lambda post: -post.layer, {0: 3.0, 1: 2.0, 2: 1.5}),  # 2 overtakes in the middle of 1
+    ],
+)
+def test_what_a_node_sends_shares_the_way_or_leaves_in_turn(
+    priority: Callable[[Post], int] | None, ends: dict[int, float]
+) -> None:
+    timeline, found = Timeline(), dict[int, float]()
+
+    def cross(node: int, crossing: Crossing) -> None:
+        if node == 1:
+            found[crossing.key[2]] = timeline.now_seconds
+
+    network = VirtualNetwork(timeline, Network(32_000.0, 0.0), cross, priority=priority)
+
+    def post(tensor: int) -> None:
+        for node, direction in ((0, Direction.SEND), (1, Direction.RECEIVE)):
+            data = np.full(1_000, tensor, np.float32)
+            network.post(node, Post(direction, 1 - node, data, tensor, 0, tensor, Stage.NOW, 0.0))
+
+    timeline.after(0.0, partial(post, 0))
+    timeline.after(0.0, partial(post, 1))
+    timeline.after(0.5, partial(post, 2))
+    while timeline.next_seconds < math.inf or not network.is_filled:
+        if not network.is_filled and timeline.next_seconds > timeline.now_seconds:
+            network.fill()
+        else:
+            timeline.go_on()
+    assert found == pytest.approx(ends)
 
 
 @pytest.mark.parametrize(
