@@ -15,8 +15,8 @@ million elements, 228 MB) cross once, up and down, in pieces of a million elemen
     roots9_gain                         fapt by its best root alone over fapt by nine (paper 2.8 in a mesh)
     roots9_gain_mesh                    likewise where all nine sites are linked with each other
     fapt_speedup_over_star_meshN        of N sites (figure 19b), each a root
-    scaling_efficiency                  seconds of 5 sites over those of 15, which have more links (paper 0.93)
-    fapt9_speedup_over_star_47          over a star at any site, if no link carries more than 47 Mbit/s, as one
+    scaling_efficiency                  seconds of 5 sites over those of 15, with more links (paper 0.93)
+    fapt9_speedup_over_star_47          over a star at any site, if no link carries over 47 Mbit/s: as one
                                         connection by cubic at 30 ms and 0.02 % of losses (paper 6.5 to 9.2)
     stale_ratio_to_fresh                fapt planned for the draw before, over fapt (paper 1.32)
     chunk_20m_ratio_to_1m               fapt in pieces of 20 million elements, over those of a million

@@ -3,7 +3,9 @@
 The weight of a link is the seconds that a bit needs on it. Hosts forward; switches between them are passed.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Set
+from heapq import heappop, heappush
 from typing import Any, Final
 
 from mltswitch.errors import MachineError
@@ -72,18 +74,33 @@ def disjoint_paths(
         rates_bps: of links, by the nodes at their ends.
         source: where paths begin.
         target: where they end.
-
-    Raises MachineError without networkx.
     """
-    found, graph, paths = networkx(), networkx().DiGraph(), []
-    graph.add_nodes_from((source, target))
-    graph.add_weighted_edges_from((*ends, 1 / bps) for ends, bps in rates_bps.items())
-    graph.remove_edges_from([(source, target)])
-    while found.has_path(graph, source, target):
-        path = found.dijkstra_path(graph, source, target)
-        graph.remove_nodes_from(path[1:-1])
-        paths.append(tuple(path))
+    outward: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
+    for (one, other), bps in rates_bps.items():
+        if (one, other) != (source, target):
+            outward[one].append((other, 1 / bps))
+    paths, used = list[tuple[int, ...]](), set[int]()
+    while path := _fastest_path(outward, source, target, used):
+        paths.append(path)
+        used.update(path[1:-1])
     return paths
+
+
+def _fastest_path(
+    outward: Mapping[int, list[tuple[int, float]]], source: int, target: int, used: Set[int]
+) -> tuple[int, ...]:
+    """By Dijkstra, and without networkx, which not every rank of a job has; empty: there is none."""
+    reached = {*used}
+    coming: list[tuple[float, tuple[int, ...]]] = [(0.0, (source,))]
+    while coming:
+        seconds, path = heappop(coming)
+        if path[-1] == target:
+            return path
+        if path[-1] not in reached:
+            reached.add(path[-1])
+            for node, more in outward.get(path[-1], ()):
+                heappush(coming, (seconds + more, (*path, node)))
+    return ()
 
 
 def row(root: int, share: float, up: Tree, down: Tree, ranks: int) -> RoutesTree:

@@ -15,7 +15,7 @@ from pydantic import Field, ValidationError
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
-from mltswitch.overlay.fastest import disjoint_paths, networkx
+from mltswitch.overlay.fastest import disjoint_paths
 from mltswitch.overlay.policies import route
 from mltswitch.training.auxiliary import AuxiliarySettings, Path
 from mltswitch.training.axes import settings_of
@@ -66,7 +66,6 @@ class Fapt(Tree):
             if job.synchronization != "bsp":
                 problem = f"{job.synchronization}: pieces take other paths under bsp alone"
                 raise UserInputError(problem, where="topology.fapt.auxiliary", expected="none")
-            networkx()
         if chosen.routes is None:
             found.take(found.planned(found.rates_bps))
         else:
