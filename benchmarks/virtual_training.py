@@ -15,6 +15,7 @@ from mltswitch.training.pytorch.steps import Steps
 from mltswitch.training.sums import Loss
 from mltswitch.training.tolerance import TrainingTask
 from mltswitch.training.virtual import VirtualJob
+from mltswitch.training.virtual_network import Wires
 
 NETWORK: Final = Network(1e9, 50e-6)
 PIECE_BYTES: Final = 4096
@@ -55,6 +56,8 @@ class Trained:
     """Of each rank, in the end."""
     losses: list[Loss] = field(default_factory=list)
     """What bounds left out of sums."""
+    seconds: float = 0.0
+    """Of virtual time."""
 
 
 def train(
@@ -64,8 +67,10 @@ def train(
     seed: int,
     steps: int,
     settings: Mapping[str, Any],
-    network: Network = NETWORK,
+    network: Wires = NETWORK,
     loss_ratio: float = 0.0,
+    befall: Callable[[VirtualJob], object] = lambda _: None,
+    in_turn: bool = False,
     **options: Any,
 ) -> Trained:
     """Train a task by all its ranks.
@@ -78,6 +83,8 @@ def train(
         settings: of the synchronization.
         network: of all nodes.
         loss_ratio: of packets.
+        befall: is called with the job before it begins, to change its network.
+        in_turn: see VirtualJob.
         options: of `make_job` beside these.
     """
     ranks = task.ranks
@@ -102,8 +109,15 @@ def train(
     ]
     job = replace(plain, optimizer=replicas[0].rule)
     virtual = VirtualJob(
-        job, network, loss_ratio=loss_ratio, seed=seed, parameters=replicas[0].values(), backward_share=0
+        job,
+        network,
+        loss_ratio=loss_ratio,
+        seed=seed,
+        parameters=replicas[0].values(),
+        backward_share=0,
+        in_turn=in_turn,
     )
+    befall(virtual)
     return _Training(task, job, virtual, models, optimizers, replicas, seed).run(steps)
 
 
@@ -151,7 +165,7 @@ class _Training:
         trained = self._trained
         trained.parameters = [replica.values() for replica in self._replicas]
         trained.final_accuracy = self._accuracy()
-        trained.losses = report.losses
+        trained.losses, trained.seconds = report.losses, report.seconds
         return trained
 
     def _compute(self, rank: int, step: int) -> Elements:

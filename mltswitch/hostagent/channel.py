@@ -10,7 +10,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.config import MOST_BURST_PACKETS
 from mltswitch.hostagent.early_close import EarlyCloseSettings, Gather, History, changed
 from mltswitch.hostagent.elements import memory_of
-from mltswitch.hostagent.errors import AgentError, DeadlineExceededError
+from mltswitch.hostagent.errors import AgentError, CancelledError, DeadlineExceededError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy, policy_named
 from mltswitch.hostagent.telemetry.events import TransferEnded, TransferPosted
 from mltswitch.hostagent.transfer import CompletionQueue, Transfer
@@ -388,7 +388,10 @@ class Channel:
 
 def _tell(gather: Gather, transfer: Transfer) -> None:
     ended = transfer.completion
-    gather.ended(transfer.peer, None if ended is None or ended.error else ended.statistics)
+    if ended is not None and isinstance(ended.error, CancelledError) and not ended.statistics.first_ns:
+        gather.left(transfer.peer, ended.statistics.size_bytes)
+    else:
+        gather.ended(transfer.peer, None if ended is None or ended.error else ended.statistics)
 
 
 def _whole(name: str, value: Any, most: int) -> int:

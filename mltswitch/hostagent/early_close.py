@@ -182,6 +182,14 @@ class Gather:
             if not self._posted:
                 self._round_number = None
 
+    def left(self, peer: str, size_bytes: int) -> None:
+        """For the channel: one was cancelled before anything of it came; others tell as much."""
+        with self._lock:
+            link = self._links[peer]
+            link.open -= 1
+            link.size_bytes -= size_bytes
+        self._learn(peer, link)
+
     def ended(self, peer: str, statistics: TransferStatistics | None) -> None:
         """For the channel: one is over; None: it has failed."""
         with self._lock:
@@ -196,8 +204,11 @@ class Gather:
                 if statistics.first_ns:
                     link.first_ns = min(link.first_ns or statistics.first_ns, statistics.first_ns)
                 link.ended_ns = max(link.ended_ns, statistics.last_ns if is_whole else statistics.ended_ns)
-            if link.open or link.has_failed or not link.first_ns:
-                return
+        self._learn(peer, link)
+
+    def _learn(self, peer: str, link: _Link) -> None:
+        if link.open or link.has_failed or not link.first_ns:
+            return
         share = 1.0 if link.is_whole else link.arrived_bytes / link.size_bytes
         self._history.learn(peer, link.size_bytes, max(1, link.ended_ns - link.first_ns), share)
 

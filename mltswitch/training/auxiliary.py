@@ -16,26 +16,27 @@ Pieces on a path are sent whole, whatever a link of their own may lose.
 import heapq
 import itertools
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
+from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Crossing, Direction, Key, Post, Stage, Topology
 from mltswitch.training.changes import Ends
 from mltswitch.training.job import Job
-from mltswitch.training.sums import EPOCHS, priority_of
+from mltswitch.training.sums import EPOCHS, MOST_STEPS, priority_of
 from mltswitch.units import BITS_PER_BYTE
 
 Path = tuple[int, ...]
 """Nodes in order: of two, a link of their own."""
 MOST_HOPS: Final = 16
-MOST_TOLD: Final = 1 << 14
-"""Paths of pieces for which a node has no memory yet: more than that, no job has."""
+MOST_TENSOR: Final = (1 << 32) - 1
 _KINDS: Final = 4
-"""Numbers of tensors that sums have for a piece."""
+"""Numbers of tensors that sums have for a piece: gradients and results, then those of later stages."""
+KINDS_NOW: Final = (0, 1)
 
 
 class AuxiliarySettings(BaseModel):
@@ -62,8 +63,16 @@ class Detouring(Topology, Protocol):
     def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
         """Those without common inner nodes, the fastest first, but for the link itself."""
 
-    def idle_bps(self, rates_bps: Mapping[Ends, float]) -> Mapping[Ends, float]:
-        """What the topology's own pieces leave of each link while they cross the fullest one."""
+    def idle_bps(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> Mapping[Ends, float]:
+        """What pieces leave of each link while they cross the fullest one, without nodes that are gone."""
+
+
+class _Told(NamedTuple):
+    """A piece that takes a path, as its sender tells it."""
+
+    path: Path
+    tensor: int
+    round_number: int
 
 
 class AuxiliaryPaths:
@@ -73,6 +82,8 @@ class AuxiliaryPaths:
         job: what all nodes agree on.
         number: of this node.
         topology: of the job.
+
+    Raises UserInputError for a job with too many pieces.
     """
 
     def __init__(self, job: Job, number: int, topology: Detouring) -> None:
@@ -80,47 +91,58 @@ class AuxiliaryPaths:
         self._settings: Final = topology.auxiliary
         self._ends: Final = topology.rates_bps.keys()
         self._first_moved: Final = _KINDS * (len(job.pieces) + 1)
-        """Above the numbers of sums' own tensors."""
+        """Numbers of tensors on paths; below are those that sums have."""
+        if self._first_moved * (job.nodes**2 + 1) > MOST_TENSOR:
+            problem = f"{len(job.pieces)} pieces of {job.nodes} nodes are too many for paths"
+            raise UserInputError(problem, where="auxiliary", expected="none, or larger pieces")
+        self._most_told: Final = job.nodes * (job.nodes * self._settings.auxiliary_queue_length + MOST_HOPS)
+        """Pieces of one sender that are on paths, or about to be: no sender has more."""
         self._posts: list[Post] = []
-        """For the carrier, which are not taken yet."""
+        """That the carrier is to take, as it knows them."""
         self._words: list[dict[str, Any]] = []
         self._withdrawals: list[Key] = []
         self.pieces = 0
         """Of this node, that have taken a path."""
         self._held: defaultdict[int, list[tuple[int, int, Post]]] = defaultdict(list)
-        """Sends that wait, by peer: older sums first, then front layers."""
+        """Sends of sums that wait, by peer: a heap by priority, then in the order of coming."""
         self._ties = itertools.count()
         self._busy: Counter[Path] = Counter()
         """Pieces of this node on their way, by path."""
         self._link_bits: Counter[int] = Counter()
         """What this node has on its way to a neighbour, whatever its path."""
         self._sends: dict[Key, tuple[Post, Path]] = {}
-        """Those that the carrier has: as sums have posted them."""
+        """Posts of sums that are on their way, by the key that the carrier knows."""
         self._receives: dict[Key, Post] = {}
-        """Of sums, by the keys that these know."""
-        self._by_path: dict[Key, Key] = {}
-        """Keys that the carrier knows of receives by a path, and those that sums know."""
-        self._told: dict[Key, Path] = {}
-        """Of receives that the carrier has otherwise, or not yet."""
-        self._passing: defaultdict[Path, deque[Post]] = defaultdict(deque)
-        """Pieces of others, the first of which the carrier has."""
-        self._open: dict[Key, Path] = {}
-        """Posts of these."""
+        """Posts of sums that are open, by their own keys."""
+        self._by_path: dict[Key, tuple[Key, _Told]] = {}
+        """Of receives from the last node of a path: key that the carrier knows, and key of the sums' post."""
+        self._told: dict[tuple[int, int], _Told] = {}
+        """What others have told of pieces that this node passes on or gets, until it has: by moved tensor and
+        round."""
+        self._passing: dict[Path, deque[_Told]] = {}
+        """Pieces of others that this node passes on, the first of which is on its way."""
+        self._open: dict[Key, tuple[Path, Post]] = {}
+        """Posts for these that the carrier has."""
         self._epoch, self._is_stopped = 0, False
-        self._later: list[tuple[Path, int, int]] = []
-        """Words of an epoch that has not begun here."""
+        self._later: list[_Told] = []
+        """What was told of an epoch that has not begun here."""
         self._gone: Set[int] = frozenset()
+        self._rates: Mapping[Ends, float] = {}
         self.refresh(topology, topology.rates_bps)
 
     def refresh(self, topology: Detouring, rates_bps: Mapping[Ends, float]) -> None:
         """Routes and rates are these from now on."""
         self._topology = topology
-        self._rates = {ends: bps for ends, bps in rates_bps.items() if self._gone.isdisjoint(ends)}
-        self._idle = topology.idle_bps(self._rates)
-        self._paths: dict[int, Sequence[Path]] = {}
+        rates = {ends: bps for ends, bps in rates_bps.items() if self._gone.isdisjoint(ends)}
+        if rates != self._rates:
+            self._rates = rates
+            self._paths: dict[int, Sequence[Path]] = {}
+        self._idle = topology.idle_bps(rates, self._gone)
+
+    # Sums and the carrier
 
     def post(self, posts: Sequence[Post]) -> None:
-        """What sums want; ballots go at once, and by themselves."""
+        """What sums want; ballots go at once, and by their own link."""
         for post in posts:
             if post.tensor >= _KINDS * len(self._job.pieces):
                 self._posts.append(post)
@@ -129,43 +151,88 @@ class AuxiliaryPaths:
                 heapq.heappush(self._held[post.peer], entry)
             else:
                 self._receives[post.key] = post
-                path = self._told.pop(post.key, None)
-                self._posts.append(post) if path is None else self._receive_by(post, path)
+                told = self._told_of(post)
+                self._posts.append(post) if told is None else self._receive_by(post, told)
 
     def take_withdrawals(self) -> list[Key]:
-        """Likewise."""
+        """Keys that the carrier is to withdraw."""
         withdrawals, self._withdrawals = self._withdrawals, []
         return withdrawals
 
     def take_words(self) -> list[dict[str, Any]]:
-        """For all nodes."""
+        """For all nodes: paths of pieces that leave now."""
         words, self._words = self._words, []
         return words
 
     def take_posts(self) -> list[Post]:
-        """For the carrier: what may leave, too."""
+        """For the carrier, with the sends that may leave now."""
         for held in self._held.values():
             while held and (path := self._chosen(held[0][-1])) is not None:
                 post = heapq.heappop(held)[-1]
                 if len(path) > 2:
                     self.pieces += 1
                     self._words.append({"path": path, "tensor": post.tensor, "round": post.round_number})
-                self._send(post, path)
+                on_its_way = post if len(path) == 2 else self._moved(post, path, path[1])
+                self._busy[path] += 1
+                self._link_bits[path[1]] += self._bits(post)
+                self._sends[on_its_way.key] = post, path
+                self._posts.append(on_its_way)
         posts, self._posts = self._posts, []
         return posts
 
+    def crossed(self, crossing: Crossing) -> Crossing | None:
+        """A post of the carrier has ended: the crossing as sums know it; None: they are not to know.
+
+        What breaks between two others is not this node's to tell: they notice by themselves.
+        """
+        key = crossing.key
+        if key in self._sends:
+            post, path = self._sends.pop(key)
+            self._busy[path] -= 1
+            self._link_bits[path[1]] -= self._bits(post)
+            return replace(crossing, key=post.key)
+        if key in self._by_path:
+            own, told = self._by_path.pop(key)
+            del self._told[self._key(told)]
+            self._receives.pop(own, None)
+            return replace(crossing, key=own)
+        if key[2] >= self._first_moved:
+            if key in self._open:
+                self._passed(*self._open.pop(key), crossing)
+            return None
+        own_post = self._receives.get(key)
+        if own_post is not None and crossing.is_withdrawn and not self._is_stopped:
+            moved = self._told_of(own_post)
+            if moved is not None:
+                self._receive_by(own_post, moved)
+                return None
+        self._receives.pop(key, None)
+        return crossing
+
+    def between(self, keys: Iterable[Key]) -> set[int]:
+        """Nodes that are to pass on what is open of sums.
+
+        Args:
+            keys: of the sums' posts.
+        """
+        paths = {post.key: path for post, path in self._sends.values()}
+        paths |= {own: told.path for own, told in self._by_path.values()}
+        return {node for key in keys for node in paths.get(key, ())[1:-1]}
+
+    # The sender
+
     def _chosen(self, post: Post) -> Path | None:
-        """The path of a piece that may leave now."""
+        """The path of a piece that may leave now; None: it waits."""
         own, settings = (self._number, post.peer), self._settings
-        paths = self._paths_to(post.peer)
-        if not paths or self._busy[own] < settings.primary_busy_bound:
+        if self._busy[own] < settings.primary_busy_bound:
             return own
+        paths = self._paths_to(post.peer)
         for path in paths:
             if self._busy[path] < settings.auxiliary_queue_length and (
                 settings.auxiliary == "paper" or self._is_sooner(path, post)
             ):
                 return path
-        return None
+        return None if paths else own
 
     def _paths_to(self, peer: int) -> Sequence[Path]:
         if (self._number, peer) not in self._rates:  # trees of after a fault
@@ -186,146 +253,156 @@ class AuxiliaryPaths:
     def _bits(self, post: Post) -> int:
         return len(post.data) * self._job.wire_bytes * BITS_PER_BYTE
 
-    def _send(self, post: Post, path: Path) -> None:
-        on_its_way = post if path[1] == post.peer else self._moved(post, path[1], path)
-        self._busy[path] += 1
-        self._link_bits[path[1]] += self._bits(post)
-        self._sends[on_its_way.key] = post, path
-        self._posts.append(on_its_way)
+    # Between two nodes of a path
 
-    def _moved(self, post: Post, peer: int, path: Path) -> Post:
-        """The same piece between two nodes of its path: a tensor of another number, for they have others."""
-        ends = 1 + path[0] * self._job.nodes + path[-1]
-        return replace(post, peer=peer, tensor=post.tensor + self._first_moved * ends, loss_bound=0.0)
+    def _moved_tensor(self, path: Path, tensor: int) -> int:
+        """Another number than sums have, and one for each pair of a path's ends."""
+        return tensor + self._first_moved * (1 + path[0] * self._job.nodes + path[-1])
 
-    def _receive_by(self, post: Post, path: Path) -> None:
-        moved = self._moved(post, path[-2], path)
-        self._by_path[moved.key] = post.key
+    def _moved(self, post: Post, path: Path, peer: int) -> Post:
+        """The same piece, whole, as two neighbours on its path know it."""
+        return replace(post, peer=peer, tensor=self._moved_tensor(path, post.tensor), loss_bound=0.0)
+
+    def _told_of(self, receive: Post) -> _Told | None:
+        """What its sender has told of it."""
+        ends = (receive.peer, self._number)
+        return self._told.get((self._moved_tensor(ends, receive.tensor), receive.round_number))
+
+    def _receive_by(self, post: Post, told: _Told) -> None:
+        moved = self._moved(post, told.path, told.path[-2])
+        self._by_path[moved.key] = post.key, told
         self._posts.append(moved)
+
+    def _key(self, told: _Told) -> tuple[int, int]:
+        return self._moved_tensor(told.path, told.tensor), told.round_number
+
+    # What others tell
 
     def hear(self, peer: int, said: Mapping[str, Any]) -> None:
         """Another node tells the path of a piece; raises ValueError for one that is none."""
-        path, tensor, round_number = tuple(map(int, said["path"])), int(said["tensor"]), int(said["round"])
+        told = _Told(tuple(said["path"]), said["tensor"], said["round"])
+        path = told.path
+        if not all(type(each) is int for each in (*path, *told[1:])):
+            raise ValueError(f"{told} is not of whole numbers")
         is_path = 2 < len(path) <= MOST_HOPS + 1 and len({*path}) == len(path) and path[0] == peer
         if not is_path or not self._ends >= {*itertools.pairwise(path)}:
             raise ValueError(f"{path} is no path")
-        if not 0 <= tensor < _KINDS * len(self._job.pieces) or len(self._told) + len(self._later) > MOST_TOLD:
-            raise ValueError(f"tensor {tensor}")
-        if self._number in path:
-            if self._is_stopped or round_number % EPOCHS != self._epoch:
-                self._later.append((path, tensor, round_number))
-            else:
-                self._heed(path, tensor, round_number)
+        piece, kind = divmod(told.tensor, _KINDS)
+        if not (0 <= piece < len(self._job.pieces) and kind in KINDS_NOW):
+            raise ValueError(f"{told.tensor} is no tensor that is sent now")
+        if not 0 <= told.round_number < MOST_STEPS * EPOCHS:
+            raise ValueError(f"{told.round_number} is no round")
+        if self._number not in path:
+            return
+        known = [*self._told.values(), *self._later]
+        if sum(each.path[0] == peer for each in known) >= self._most_told:
+            raise ValueError("too many pieces are on paths")
+        if self._key(told) in map(self._key, known):
+            raise ValueError("a piece takes two paths")
+        if self._is_stopped or told.round_number % EPOCHS != self._epoch:
+            self._later.append(told)
+        else:
+            self._heed(told)
 
-    def _heed(self, path: Path, tensor: int, round_number: int) -> None:
+    def _heed(self, told: _Told) -> None:
+        path = told.path
+        self._told[self._key(told)] = told
         if self._number != path[-1]:
-            piece = self._job.pieces[tensor // _KINDS]
-            data = np.empty(piece.count, self._job.element_type)
-            post = Post(
-                Direction.RECEIVE,
-                path[path.index(self._number) - 1],
-                data,
-                tensor=tensor,
-                round_number=round_number,
-                layer=piece.layer,
-                stage=Stage.NOW,
-                loss_bound=0.0,
-                is_early=True,
-                is_short=self._job.wire_type is not None,
-            )
-            self._passing[path].append(self._moved(post, post.peer, path))
-            if len(self._passing[path]) == 1:
-                self._pass(path)
+            waiting = self._passing.setdefault(path, deque())
+            waiting.append(told)
+            if len(waiting) == 1:
+                self._pass(told)
             return
-        key = (Direction.RECEIVE, path[0], tensor, round_number)
-        own = self._receives.get(key)
-        if own is not None and own in self._posts:  # the carrier has it not yet
+        own = self._receives.get((Direction.RECEIVE, path[0], told.tensor, told.round_number))
+        if own is None:
+            return  # this node asks for it later
+        if own in self._posts:  # the carrier has it not yet
             self._posts.remove(own)
-            self._receive_by(own, path)
-            return
-        self._told[key] = path
-        if own is not None:
-            self._withdrawals.append(key)
+            self._receive_by(own, told)
+        else:
+            self._withdrawals.append(own.key)
 
-    def _pass(self, path: Path) -> None:
-        """The carrier gets what is first of a path."""
-        post = self._passing[path][0]
-        self._open[post.key] = path
+    # A node between
+
+    def _pass(self, told: _Told) -> None:
+        """Ask the node before this one for a piece, and have memory for it."""
+        piece = self._job.pieces[told.tensor // _KINDS]
+        post = Post(
+            Direction.RECEIVE,
+            told.path[told.path.index(self._number) - 1],
+            np.empty(piece.count, self._job.element_type),
+            tensor=self._moved_tensor(told.path, told.tensor),
+            round_number=told.round_number,
+            layer=piece.layer,
+            stage=Stage.NOW,
+            loss_bound=0.0,
+            is_early=True,
+            is_short=self._job.wire_type is not None,
+        )
+        self._open[post.key] = told.path, post
         self._posts.append(post)
 
-    def crossed(self, crossing: Crossing) -> Crossing | None:
-        """A post of the carrier has ended; as sums know it, and none where they are not to know.
-
-        What breaks between two others is not this node's to tell: they notice by themselves.
-        """
-        key = crossing.key
-        if key in self._sends:
-            post, path = self._sends.pop(key)
-            self._busy[path] -= 1
-            self._link_bits[path[1]] -= self._bits(post)
-            return replace(crossing, key=post.key)
-        own = self._by_path.pop(key, key)
-        if own == key and key[2] >= self._first_moved:  # of others
-            if key in self._open:
-                self._passed(self._open.pop(key), crossing)
-            return None
-        if own == key and crossing.is_withdrawn and not self._is_stopped and key in self._told:
-            self._receive_by(self._receives[key], self._told.pop(key))
-            return None
-        self._receives.pop(own, None)
-        self._told.pop(own, None)
-        return replace(crossing, key=own)
-
-    def _passed(self, path: Path, crossing: Crossing) -> None:
+    def _passed(self, path: Path, post: Post, crossing: Crossing) -> None:
+        """A piece of others has come, or has left."""
         if self._is_stopped:
             return
+        if post.direction is Direction.RECEIVE and crossing.error is None:
+            onward = replace(post, direction=Direction.SEND, peer=path[path.index(self._number) + 1])
+            self._open[onward.key] = path, onward
+            self._posts.append(onward)
+            return
         waiting = self._passing[path]
-        is_received = crossing.key[0] is Direction.RECEIVE
-        if is_received and crossing.error is None:
-            peer = path[path.index(self._number) + 1]
-            waiting[0] = replace(waiting[0], direction=Direction.SEND, peer=peer)
-        else:
-            waiting.popleft()
+        del self._told[self._key(waiting.popleft())]
         if waiting:
-            self._pass(path)
+            self._pass(waiting[0])
+        else:
+            del self._passing[path]
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing that this node sends or passes on waits, or is on its way."""
-        return not (self._sends or any(self._held.values()) or any(self._passing.values()))
+    # Faults
 
-    def stop(self, keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
-        """All of this node is withdrawn: keys that the carrier knows, and those that it has not.
+    def stop(self, keys: Sequence[Key] = ()) -> tuple[list[Key], list[Key]]:
+        """All of this node is withdrawn: keys that the carrier knows, and sums' keys that it has not got.
 
         Args:
-            keys: that sums know, of all that is open.
+            keys: of the sums' posts that are open.
         """
         unposted = {post.key for post in self._posts}
-        known = {self._sends[key][0].key: key for key in self._sends}
-        known |= {own: key for key, own in self._by_path.items()}
+        carried = {post.key: key for key, (post, _) in self._sends.items()}
+        carried |= {own: key for key, (own, _) in self._by_path.items()}
         held = {post.key for waiting in self._held.values() for *_, post in waiting}
-        carried = [known.get(key, key) for key in keys if key not in held]
-        ended = [key for key in keys if key in held or known.get(key, key) in unposted]
+        withdrawn, ended = [key for key in self._open if key not in unposted], list[Key]()
+        for key in keys:
+            known = carried.get(key, key)
+            if key in held or known in unposted:
+                ended.append(key)
+            else:
+                withdrawn.append(known)
         self._posts, self._words, self._withdrawals, self._is_stopped = [], [], [], True
         self._held.clear()
-        relays = [key for key in self._open if key not in unposted]
-        return [key for key in carried if key not in unposted] + relays, ended
+        return withdrawn, ended
 
-    def resume(self, epoch: int, gone: Set[int]) -> None:
+    def resume(self, topology: Detouring, epoch: int, gone: Set[int]) -> None:
         """Sums begin anew: what was before is over, and what others have told of this epoch counts.
 
         Args:
+            topology: whose routes are bound.
             epoch: of the sums.
             gone: nodes that nothing passes any more.
         """
         self._epoch, self._gone, self._is_stopped = epoch % EPOCHS, gone, False
-        self.refresh(self._topology, self._rates)
-        for state in (self._busy, self._link_bits, self._sends, self._receives, self._by_path):
+        for state in (
+            self._busy,
+            self._link_bits,
+            self._sends,
+            self._receives,
+            self._by_path,
+            self._told,
+            self._passing,
+            self._open,
+        ):
             state.clear()
-        self._told.clear()
-        self._passing.clear()
-        self._open.clear()
+        self.refresh(topology, self._rates)
         later, self._later = self._later, []
-        for path, tensor, round_number in later:
-            if round_number % EPOCHS == self._epoch:
-                self._heed(path, tensor, round_number)
+        for told in later:
+            if told.round_number % EPOCHS == self._epoch:
+                self._heed(told)

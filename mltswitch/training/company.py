@@ -86,7 +86,7 @@ class Company(Participant):
         self._called_ns = 0
         """When this node has said so last."""
         if absent is not None:
-            if self._views is None or is_changing or self.auxiliary is not None:
+            if self._views is None or is_changing:
                 problem = f"{job.synchronization} over {job.topology} takes in nobody"
                 raise UserInputError(
                     problem, where="returns", expected="bsp with `continues`, over star or tree"
@@ -94,6 +94,8 @@ class Company(Participant):
             self._say(job=self._fingerprints, absent=mask_of(absent))
             self.gone.update(absent)
             self._sums.freeze()
+            if self.auxiliary is not None:
+                self.auxiliary.stop()
 
     # What happens
 
@@ -272,7 +274,8 @@ class Company(Participant):
         if view.entering is not None:
             self._heed_entry(view, *view.entering)
         if self.auxiliary is not None:
-            self.auxiliary.resume(view.epoch, view.gone)
+            bound: Any = self._topology
+            self.auxiliary.resume(bound, view.epoch, view.gone)
         self._sums.repair(topology, view, now_ns)
         self._arrive(now_ns)
 

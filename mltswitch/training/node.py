@@ -338,7 +338,7 @@ class Node(Company):
     @property
     def is_idle(self) -> bool:
         """Whether nothing is open but memory for what others have not begun."""
-        return not self._sums.begun and (self.auxiliary is None or self.auxiliary.is_idle)
+        return not self._sums.begun
 
     # Inside
 
@@ -517,4 +517,8 @@ class Node(Company):
         if not behind:
             problem = f"piece {total.piece} of step {step} has not crossed in {self.job.deadline_seconds:g} s"
         names = [self.job.node_name(node) for node in behind or self._sums.waits_for(total)]
-        return NodeLateError(problem, where=", ".join(names[:MOST_LISTED]))
+        hint = ""
+        if self.auxiliary is not None and (nodes := self.auxiliary.between(self._sums.open_keys(total))):
+            between = ", ".join(map(self.job.node_name, sorted(nodes)[:MOST_LISTED]))
+            hint = f"look at {between}, too, by whose way pieces go"
+        return NodeLateError(problem, where=", ".join(names[:MOST_LISTED]), hint=hint)

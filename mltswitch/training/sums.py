@@ -470,6 +470,10 @@ class Sums:
         """In which this rank has given its part; None: it has given none."""
         return self._works[total].step
 
+    def open_keys(self, total: Sum) -> list[Key]:
+        """Of posts that a carrier has of a sum."""
+        return [key for key, (work, _) in self._by_key.items() if work.of == total]
+
     def waits_for(self, total: Sum) -> list[int]:
         """Peers of what is open of a sum."""
         work = self._works[total]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import Agent, AgentError, ReceiveRequest
+from mltswitch.hostagent import Agent, AgentError, CancelledError, ReceiveRequest
 from mltswitch.hostagent.early_close import (
     MOST_LINKS_KEPT,
     REGISTERED,
@@ -210,6 +210,18 @@ def test_a_post_of_which_nothing_began_leaves_nothing_in_its_gather(make: Make) 
     for tensor in (1, 2):
         sender.post_send(RECEIVER, values(9), tensor=tensor).wait(PATIENCE_SECONDS)
     assert all(transfer.wait(PATIENCE_SECONDS).error is None for transfer in received)
+
+
+def test_what_was_cancelled_before_it_began_hides_nothing_of_its_link(pair: tuple[Agent, Agent]) -> None:
+    sender, receiver = pair
+    gather = receiver.gather()
+    cancelled, received = (_post(receiver, gather, tensor) for tensor in (1, 2))
+    cancelled.cancel("it comes by another way")
+    with pytest.raises(CancelledError, match="another way"):
+        cancelled.wait(PATIENCE_SECONDS)
+    sender.post_send(RECEIVER, values(9), tensor=2).wait(PATIENCE_SECONDS)
+    assert received.wait(PATIENCE_SECONDS).error is None
+    assert receiver.default.history.lt_ns(SENDER, values(9).nbytes, SETTINGS) > 0
 
 
 def test_a_dead_peer_fails_its_own_link_and_the_others_end(make: Make) -> None:

@@ -13,6 +13,7 @@ from benchmarks.real_kills import kill_real
 from benchmarks.tree_faults import broken, case_of
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.trees import children_of, depths, rooted_at, tree, without
+from mltswitch.overlay.wan import known_wan
 from mltswitch.training import agents
 from mltswitch.training.axes import Network, axes_of
 from mltswitch.training.errors import NodeLateError, NodeLostError
@@ -24,6 +25,15 @@ STEPS = 6
 LONG = (59, 269, 289, 299)
 """Seeds of long jobs, in which ranks come back one after the other."""
 NETWORK = Network(1e8, 1e-3)
+
+
+AUXILIARY = {
+    "overlay": known_wan("mesh5").overlay().model_dump(mode="json", by_alias=True),
+    "update_seconds": 0,
+    "auxiliary": "paper",
+    "primary_busy_bound": 1,
+}
+"""Pieces go by other nodes, too."""
 
 
 def job_of(world: int = 5, **options: Any) -> Job:
@@ -116,7 +126,13 @@ def test_one_node_dies_and_all_others_train_on(dead: int, kind: str, options: di
 @pytest.mark.parametrize("back", range(5), ids=["root", "inner", "inner-2", "leaf", "leaf-2"])
 @pytest.mark.parametrize(
     "options",
-    [{}, {"servers": 1}, {"topology": "star", "topology_settings": {}}, {"samples": (1, 2, 3, 4, 5)}],
+    [
+        {},
+        {"servers": 1},
+        {"topology": "star", "topology_settings": {}},
+        {"samples": (1, 2, 3, 4, 5)},
+        {"topology": "fapt", "topology_settings": AUXILIARY},
+    ],
 )
 def test_one_that_is_started_again_takes_part_again(back: int, options: dict[str, Any]) -> None:
     job = job_of(check_every=2, **options)

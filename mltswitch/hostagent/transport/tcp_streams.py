@@ -37,6 +37,8 @@ TURN_BYTES: Final = 4 << 20
 SO_TIMESTAMPNS: Final = 35
 """Of Linux (socket(7)), also of what it tells: a struct timespec of its wall clock."""
 TIMESPEC: Final = struct.Struct("@qq")
+MOST_AGE_NS: Final = NANOSECONDS
+"""Of what is read: nothing waits longer in a process that runs."""
 TOLD_BYTES: Final = socket.CMSG_SPACE(TIMESPEC.size)
 _SCRATCH: Final = memoryview(bytearray(64 << 10))
 """Where the bytes go that are nobody's any more; it is never read."""
@@ -244,9 +246,10 @@ def _arrival_ns(told: Sequence[tuple[int, int, bytes]]) -> int:
     """When the kernel had the last packet of what was read, by the monotonic clock; else now."""
     now_ns = monotonic_ns()
     for level, kind, value in told:
-        if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
+        if (level, kind, len(value)) == (socket.SOL_SOCKET, SO_TIMESTAMPNS, TIMESPEC.size):
             seconds, nanoseconds = map(int, TIMESPEC.unpack(value))
-            return now_ns - max(0, time_ns() - seconds * NANOSECONDS - nanoseconds)
+            age_ns = time_ns() - seconds * NANOSECONDS - nanoseconds
+            return now_ns - age_ns if 0 <= age_ns < MOST_AGE_NS else now_ns  # else the wall clock was set
     return now_ns
 
 
@@ -263,6 +266,8 @@ class Incoming(DataConnection):
             opened.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self._left = self._end = 0
         """Bytes of the chunk that are to come, and where they end in the tensor."""
+        self._read_ns = 0
+        """When the last packet came."""
 
     def _read(self) -> None:
         budget = TURN_BYTES
@@ -270,7 +275,7 @@ class Incoming(DataConnection):
             count, told, _, _ = self._socket.recvmsg_into(self._spaces(), TOLD_BYTES)
             if not count:
                 raise PeerUnreachableError("closed a data connection")
-            at_ns = _arrival_ns(told)
+            at_ns = self._read_ns = max(self._read_ns, _arrival_ns(told))
             budget -= count
             of_elements = min(count, self._left)
             self._left -= of_elements

@@ -62,10 +62,10 @@ class Fapt(Tree):
         if chosen.update_seconds and job.synchronization != "bsp":
             problem = f"{job.synchronization}: routes change under bsp alone"
             raise UserInputError(problem, where="topology.fapt.update_seconds", expected="0")
-        if chosen.auxiliary != "none":
-            if job.synchronization != "bsp":
-                problem = f"{job.synchronization}: pieces take other paths under bsp alone"
-                raise UserInputError(problem, where="topology.fapt.auxiliary", expected="none")
+        is_wanted = "auxiliary" in chosen.model_fields_set and chosen.auxiliary != "none"
+        if is_wanted and job.synchronization != "bsp":
+            problem = f"{job.synchronization}: pieces take other paths under bsp alone"
+            raise UserInputError(problem, where="topology.fapt.auxiliary", expected="none")
         if chosen.routes is None:
             found.take(found.planned(found.rates_bps))
         else:
@@ -158,16 +158,18 @@ class Fapt(Tree):
 
     @property
     def auxiliary(self) -> AuxiliarySettings:
-        """When pieces leave by another path than their own link."""
-        return self._chosen
+        """When pieces leave by another path than their own link: never but under bsp."""
+        is_bsp = self._configured.synchronization == "bsp"
+        return self._chosen if is_bsp else self._chosen.model_copy(update={"auxiliary": "none"})
 
     def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
         """Those without common inner nodes, the fastest first, but for the link itself."""
         return disjoint_paths(rates_bps, source, target)
 
-    def idle_bps(self, rates_bps: Mapping[Ends, float]) -> Mapping[Ends, float]:
+    def idle_bps(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> Mapping[Ends, float]:
         """What pieces leave of each link while they cross the fullest one; never nothing."""
-        seconds = self._seconds(rates_bps, frozenset())
+        needed = self._seconds(rates_bps, gone)
+        seconds = {ends: each for ends, each in needed.items() if ends in rates_bps}
         fullest = max(seconds.values(), default=0.0)
         return {
             ends: bps * max(LEAST_IDLE, 1 - seconds.get(ends, 0.0) / fullest if fullest else 1.0)
