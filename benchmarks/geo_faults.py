@@ -12,7 +12,10 @@ law is printed, and the exit status is 1.
     counted_twice, lost_silently, ranks_that_differ, hung, ended, two_parts
                                         see tree_faults
     refused                             rates and offers that no rank believes
-    repair_seconds_p99, seconds
+    repair_seconds_p99
+    real_kills, real_broken, real_returned, real_seconds_p50, real_seconds_p99
+                                        real processes, as in tree_faults, whose pieces take paths
+    seconds
 """
 
 import os
@@ -27,6 +30,7 @@ import click
 import numpy as np
 
 from benchmarks.figures import print_figures
+from benchmarks.real_kills import job_between_sites, kill_real
 from benchmarks.tree_faults import (
     DEADLINE_SECONDS,
     LAWS,
@@ -45,6 +49,7 @@ from mltswitch.training.job import make_job
 from mltswitch.training.virtual import HungError
 
 JOBS: Final = 50_000
+KILLS: Final = 50
 QUICK_SHARE: Final = 0.01
 PART: Final = 25
 LAWS_OF_ROUTES: Final = ("versions_mixed_in_a_step", *LAWS)
@@ -163,7 +168,7 @@ def campaign(seeds: range) -> tuple[Counter[str], list[str], list[float]]:
     return found, lines, seconds
 
 
-def measure(seed: int, jobs: int) -> tuple[dict[str, float], list[str]]:
+def measure(seed: int, jobs: int, kills: int) -> tuple[dict[str, float], list[str]]:
     """Figures of a campaign over all processors, and a line for each seed that breaks a law."""
     started = time.monotonic()
     parts = [range(first, min(first + PART, seed + jobs)) for first in range(seed, seed + jobs, PART)]
@@ -180,17 +185,27 @@ def measure(seed: int, jobs: int) -> tuple[dict[str, float], list[str]]:
         for name in ("jobs", "versions", "auxiliary_pieces", *LAWS_OF_ROUTES, "refused")
     }
     figures["repair_seconds_p99"] = float(np.percentile(repairs, 99))
+    real = [kill_real(number, job_between_sites) for number in range(seed, seed + kills)]
+    lines += [f"real, seed {seed + at}: {each.problem}" for at, each in enumerate(real) if each.problem]
+    figures["real_kills"] = float(kills)
+    figures["real_broken"] = float(sum(bool(each.problem) for each in real))
+    figures["real_returned"] = float(sum(len(each.back_seconds) for each in real))
+    for percent in (50, 99) if real else ():
+        held_up = [each.held_up_seconds for each in real]
+        figures[f"real_seconds_p{percent}"] = float(np.percentile(held_up, percent))
     return figures | {"seconds": time.monotonic() - started}, lines
 
 
 @click.command()
 @click.option("--jobs", default=JOBS, show_default=True, help="How many.")
+@click.option("--kills", default=KILLS, show_default=True, help="Jobs of real processes.")
 @click.option("--seed", default=1, show_default=True, help="Of the first job.")
 @click.option("--quick", is_flag=True, help=f"{QUICK_SHARE:.0%} of them.")
 @click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
-def main(jobs: int, seed: int, quick: bool, as_json: bool) -> None:
+def main(jobs: int, kills: int, seed: int, quick: bool, as_json: bool) -> None:
     """Play jobs between sites with faults in virtual time, and count broken laws."""
-    figures, lines = measure(seed, int(jobs * (QUICK_SHARE if quick else 1)))
+    share = QUICK_SHARE if quick else 1
+    figures, lines = measure(seed, int(jobs * share), int(np.ceil(kills * share)))
     print_figures(figures, as_json=as_json)
     if lines:
         raise click.ClickException("\n".join(lines[:20]))

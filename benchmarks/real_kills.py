@@ -1,9 +1,12 @@
-"""Real processes that train over loopback: some get SIGKILL, and may be started again; of tree_faults."""
+"""Real processes that train over loopback: some get SIGKILL, and may be started again; of tree_faults and
+geo_faults.
+"""
 
 import itertools
 import multiprocessing
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
@@ -16,6 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.training_campaign import gradient
 from mltswitch.hostagent import Group
 from mltswitch.hostagent.group import was_there
+from mltswitch.overlay.wan import known_wan
 from mltswitch.training.agents import AgentNode
 from mltswitch.training.job import Job, make_job
 
@@ -52,6 +56,30 @@ def job_of(seed: int) -> Job:
         topology=topology,
         topology_settings=settings,
         transport=("mlt", "tcp")[seed // 3 % 2],
+        deadline_seconds=DEADLINE_SECONDS,
+    )
+
+
+def job_between_sites(seed: int) -> Job:
+    """One whose pieces take paths over other ranks; routes change where none is started again."""
+    overlay = known_wan(f"mesh5:{seed}").overlay().model_dump(mode="json", by_alias=True)
+    settings = {
+        "overlay": overlay,
+        "update_seconds": 0.2 * (seed % 2),
+        "probe_bytes": 1,
+        "probe_pieces": 1,
+        "update_threshold": 0.0,
+        "auxiliary": "paper",
+        "primary_busy_bound": 1,
+    }
+    return make_job(
+        [(f"layer-{number}", 20_000) for number in range(4)],
+        world=RANKS,
+        continues=True,
+        topology="fapt",
+        topology_settings=settings,
+        transport=("mlt", "tcp")[seed // 2 % 2],
+        piece_bytes=16_000,
         deadline_seconds=DEADLINE_SECONDS,
     )
 
@@ -123,9 +151,9 @@ class _Run:
             process.kill()
 
 
-def kill_real(seed: int) -> Found:
+def kill_real(seed: int, make: Callable[[int], Job] = job_of) -> Found:
     """Kill some processes that train, and start them again where the seed is even."""
-    random, job = np.random.default_rng(seed), job_of(seed)
+    random, job = np.random.default_rng(seed), make(seed)
     victims = [int(rank) for rank in random.permutation(job.world)[: random.integers(1, 3)]]
     kills = {victim: random.random() * STEPS * STEP_SECONDS / 2 for victim in victims}
     starts = {victim: kills[victim] + random.random() for victim in victims if not seed % 2}
