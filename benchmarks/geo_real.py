@@ -53,6 +53,7 @@ METHODS: Final[Mapping[str, tuple[str, Mapping[str, Any], str, float]]] = {
     "mst": ("mst", {}, "tcp", 0.0),
     "fapt1": ("fapt", {"roots": 1}, "tcp", 0.0),
     "fapt9": ("fapt", {}, "tcp", 0.0),
+    "fapt9_paths": ("fapt", {}, "tcp", 0.0),
     "packed": ("packed", {}, "tcp", 0.0),
     "fapt9_mlt": ("fapt", {}, "mlt", 0.0),
     "fapt9_ltp_loss": ("fapt", {}, "ltp", 0.1),
@@ -78,7 +79,7 @@ def routes_of(overlay: Overlay, name: str) -> Routes:
     return Routes(policy=policy, overlay=overlay.sha256(), ranks=ranks, trees=trees)
 
 
-def contender(routes: Routes, name: str) -> Contender:
+def contender(overlay: Overlay, routes: Routes, name: str) -> Contender:
     """Workers with a method's routes."""
     _, _, transport, bound = METHODS[name]
     options: dict[str, Any] = {
@@ -89,6 +90,10 @@ def contender(routes: Routes, name: str) -> Contender:
         "piece_bytes": PIECE_BYTES,
         "deadline_seconds": DEADLINE_SECONDS,
     }
+    if name == "fapt9_paths":
+        plain = overlay.model_dump(mode="json", by_alias=True, exclude_none=True)
+        settings = {"overlay": plain, "update_seconds": 0, **routes.topology_settings}
+        options |= {"topology": "fapt", "topology_settings": settings}
     return Contender(method="mlt", options=options)
 
 
@@ -107,7 +112,7 @@ def measured(wan: Wan, names: Sequence[str], steps: int) -> tuple[CaseResult, Ma
     settings = Settings(workers=len(wan.nodes), task=TASK, loss_bound=0.0)
     fastest_bps = max(link.rate_bps for link in overlay.links)
     case = Case("wan", fastest_bps, 0.0, 0.0, LEAST_QUEUE_BYTES, agent_fields=BETWEEN_SITES)
-    contenders = {name: contender(routes[name], name) for name in names}
+    contenders = {name: contender(overlay, routes[name], name) for name in names}
     with running_wan(wan) as network, running_team(network, settings) as team:
         found = team.run(case, steps, lambda *_: None, contenders, block=1, warm_up=1)
     return found, routes
@@ -130,6 +135,7 @@ def measure(*, quick: bool) -> dict[str, float]:
         ("fapt9_speedup_over_star", "star", "fapt9"),
         ("fapt1_speedup_over_bkt", "bkt", "fapt1"),
         ("roots9_gain", "fapt1", "fapt9"),
+        ("auxiliary_gain", "fapt9", "fapt9_paths"),
         ("packed_speedup_over_fapt9", "fapt9", "packed"),
     ):
         for suffix in ("", "_simulated"):

@@ -22,6 +22,7 @@ from mltswitch.lab.processes import read_record
 from mltswitch.lab.wan import WanNetwork, running_wan
 from mltswitch.lab.wan_lab import WanLab
 from mltswitch.overlay.wan import Wan
+from tests.targets.linux.uml import user_mode_linux
 
 pytest.importorskip("networkx")
 PORT = 20_900
@@ -83,6 +84,66 @@ def test_rates_of_links_and_ways(network: WanNetwork, source: int, target: int, 
     arrived, measured_bps = flood(network, source, target, 18)
     assert arrived == 18
     assert measured_bps == pytest.approx(rate_bps, rel=0.15)
+
+
+FLIGHTS = """
+import ctypes, json, os, socket, statistics, struct, sys, time
+source, target, address = sys.argv[1:]
+if not os.fork():
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.bind((address, 20900))
+    receiver.setsockopt(socket.SOL_SOCKET, 35, 1)
+    receiver.settimeout(3)
+    told = []
+    while len(told) < 300:
+        data, [(_, _, stamp)], *_ = receiver.recvmsg(2000, 64)
+        seconds, nanoseconds = struct.unpack("qq", stamp)
+        told.append((seconds + nanoseconds / 1e9, struct.unpack_from("d", data)[0]))
+    delay = min(came - left for came, left in told[:60])
+    times = [came for came, _ in told[60:]]
+    seconds, _ = statistics.linear_regression(range(len(times)), times)
+    print(json.dumps([delay, 8000 / seconds]), flush=True)
+    os._exit(0)
+time.sleep(0.5)
+link = os.open("/run/netns/" + source, os.O_RDONLY)
+assert not ctypes.CDLL(None).setns(link, 0)
+sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for number in range(300):
+    sender.sendto(struct.pack("d", time.time()) + bytes(1000 - 42 - 8), (address, 20900))
+    time.sleep(0.02 if number < 60 else 0)
+os.wait()
+"""
+"""Packets of 1,000 bytes between two namespaces, 60 alone and 240 at once: least delay, and rate [bit/s]."""
+
+
+@pytest.mark.skipif(shutil.which("linux.uml") is None, reason="needs user-mode-linux")
+def test_a_link_is_as_the_kernels_netem_has_it(tmp_path: Path) -> None:
+    program = tmp_path / "flights.py"
+    program.write_text(FLIGHTS)
+    wan = wan_of(
+        nodes=["a", "b"],
+        links=[
+            {"source": one, "target": other, "rate": "2Mbps", "delay_seconds": 0.01, "queue": "400kB"}
+            for one, other in (("a", "b"), ("b", "a"))
+        ],
+    )
+    with running_wan(wan) as network:
+        names = [host.name for host in network.hosts]
+        arguments = [sys.executable, str(program), *names, network.addresses(1)[0]]
+        command = network.hosts[1].command(arguments)
+        ours = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+    with user_mode_linux(tmp_path) as kernel:
+        made = kernel.run(
+            "ip netns add a && ip netns add b && ip link add va netns a type veth peer name vb netns b"
+            " && ip -n a addr add 10.0.0.1/24 dev va && ip -n b addr add 10.0.0.2/24 dev vb"
+            " && ip -n a link set va up && ip -n b link set vb up"
+            " && tc -n a qdisc add dev va root netem rate 2mbit delay 10ms limit 400"
+        )
+        assert made.status == 0, made.error
+        found = kernel.run(f"ip netns exec b {sys.executable} {program} a b 10.0.0.2")
+        netems = json.loads(found.output)
+    assert ours[0] == pytest.approx(netems[0], abs=0.5e-3)
+    assert ours[1] == pytest.approx(netems[1], rel=0.02)
 
 
 def test_delays_add_up(network: WanNetwork) -> None:

@@ -90,6 +90,17 @@ def test_sums_are_right_and_all_ranks_bind_the_same_routes(policy: str) -> None:
             assert (result == (2.0**RANKS - 1) * (step + 1) / RANKS).all()
 
 
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_roots_stay_where_they_are_to(is_fixed: bool) -> None:
+    settings = {"policy_settings": {"roots": 3}, "fixed_roots": is_fixed}
+    topology: Any = axes_of(job_of(netstorm9(0), **settings))[1]
+    roots = {each.root for each in topology.branches}
+    other: Any = axes_of(job_of(netstorm9(5), **settings))[1]
+    changed = topology.changed(topology.planned(other.rates_bps))
+    assert changed.branches != topology.branches
+    assert ({each.root for each in changed.branches} == roots) == is_fixed
+
+
 def test_without_updates_routes_stay_and_no_ballot_is_exchanged() -> None:
     virtual, report = train(job_of(netstorm9(0), update_seconds=0), iter(range(3)), 5)
     assert not report.errors
@@ -310,6 +321,11 @@ NO_WAY = "- 8 0 0 0 0 0 0 0"
         ({"overlay": plain(known_wan("mesh9").overlay()), "policy": "none"}, {}, "'none' is unknown"),
         ({"overlay": plain(known_wan("mesh9").overlay()), "update_seconds": -1}, {}, "update_seconds"),
         ({}, {}, "overlay"),
+        (
+            {"overlay": plain(known_wan("mesh9").overlay()), "policy": "mst", "fixed_roots": True},
+            {},
+            "mst chooses no roots",
+        ),
         ({"overlay": plain(known_wan("mesh9").overlay())}, {"world": 4}, "has 9 ranks and 0 servers"),
         (
             {"overlay": plain(known_wan("mesh9").overlay())},

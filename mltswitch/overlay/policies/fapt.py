@@ -6,7 +6,7 @@ it were alone.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -22,8 +22,8 @@ class FaptSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    roots: int | None = Field(default=None, ge=1, strict=True)
-    """How many, those of the best scores; none: all servers, or all ranks."""
+    roots: Annotated[int, Field(ge=1, strict=True)] | tuple[str, ...] | None = None
+    """How many, those of the best scores, or the names of their hosts; none: all servers, or all ranks."""
 
 
 class Fapt:
@@ -33,12 +33,18 @@ class Fapt:
     settings = FaptSettings
 
     def trees(self, overlay: Overlay, settings: FaptSettings, exchange: Exchange) -> Sequence[RoutesTree]:  # noqa: ARG002
-        """See Policy. Raises UserInputError for more roots than there are."""
-        graph, most = directed(overlay), len(overlay.roots)
-        if settings.roots is not None and settings.roots > most:
-            raise UserInputError(f"{settings.roots}", where="fapt.roots", expected=f"1 to {most}")
-        grown = {root: fastest_trees(overlay, graph, root) for root in overlay.roots}
-        best = sorted(grown, key=lambda root: (grown[root][2], root))[: settings.roots]
+        """See Policy. Raises UserInputError for more roots than there are, or others."""
+        graph, wanted, candidates = directed(overlay), settings.roots, [*overlay.roots]
+        if isinstance(wanted, tuple):
+            named = {overlay.members[root].name: root for root in candidates}
+            if not wanted or not named.keys() >= {*wanted}:
+                names = ", ".join(named)
+                raise UserInputError(f"{', '.join(wanted)}", where="fapt.roots", expected=f"some of {names}")
+            candidates, wanted = [named[name] for name in wanted], None
+        if wanted is not None and wanted > len(candidates):
+            raise UserInputError(f"{wanted}", where="fapt.roots", expected=f"1 to {len(candidates)}")
+        grown = {root: fastest_trees(overlay, graph, root) for root in candidates}
+        best = sorted(grown, key=lambda root: (grown[root][2], root))[:wanted]
         # of one host alone there is no delay
         scores = {root: 1 / grown[root][2] if grown[root][2] else 1.0 for root in sorted(best)}
         whole, ranks = sum(scores.values()), len(overlay.ranks)

@@ -36,6 +36,8 @@ class FaptSettings(UpdateSettings, AuxiliarySettings):
     policy: str = "fapt"
     """That makes trees: `fapt`, `packed`, `mst` or another one."""
     policy_settings: dict[str, Any] = Field(default_factory=dict)
+    fixed_roots: bool = False
+    """Whether the roots of the start stay when routes change, as NetStorm's, which hold parameters."""
     routes: JobRoutes | None = None
     """Those of the start, so that only ranks that plan need the extra `sim`; none: each makes them."""
 
@@ -62,6 +64,9 @@ class Fapt(Tree):
         if chosen.update_seconds and job.synchronization != "bsp":
             problem = f"{job.synchronization}: routes change under bsp alone"
             raise UserInputError(problem, where="topology.fapt.update_seconds", expected="0")
+        if chosen.fixed_roots and chosen.policy != "fapt":
+            problem = f"{chosen.policy} chooses no roots"
+            raise UserInputError(problem, where="topology.fapt.fixed_roots", expected="policy fapt")
         is_wanted = "auxiliary" in chosen.model_fields_set and chosen.auxiliary != "none"
         if is_wanted and job.synchronization != "bsp":
             problem = f"{job.synchronization}: pieces take other paths under bsp alone"
@@ -132,7 +137,10 @@ class Fapt(Tree):
         """Routes that the policy makes for other rates, as text; raises MachineError, UserInputError."""
         job, chosen = self._configured, self._chosen
         exchange = Exchange(float(job.elements * job.wire_bytes * BITS_PER_BYTE), len(job.pieces))
-        found = route(self._with(rates_bps), chosen.policy, chosen.policy_settings, exchange)
+        settings = dict(chosen.policy_settings)
+        if chosen.fixed_roots and "_settings" in self.__dict__:
+            settings["roots"] = sorted({self.names[each.root] for each in self.branches})
+        found = route(self._with(rates_bps), chosen.policy, settings, exchange)
         return text_of(found.topology_settings["routes"])
 
     def seconds_a_bit(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> float:

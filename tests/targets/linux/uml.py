@@ -152,7 +152,7 @@ def machine(folder: Path) -> Iterator[Machine]:
         if namespace is not None:
             yield namespace
             return
-    with _user_mode_linux(folder) as instance:
+    with user_mode_linux(folder) as instance:
         yield instance
 
 
@@ -179,7 +179,8 @@ def _namespace(folder: Path) -> Iterator[Namespace | None]:
 
 
 @contextlib.contextmanager
-def _user_mode_linux(folder: Path) -> Iterator[UserModeLinux]:
+def user_mode_linux(folder: Path) -> Iterator[UserModeLinux]:
+    """A kernel of its own; raises NoMachineError saying why there is none."""
     program = shutil.which("linux.uml")
     if program is None or shutil.which("modprobe") is None:
         raise NoMachineError(
