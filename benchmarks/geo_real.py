@@ -8,13 +8,14 @@ do not change. Methods take turns. Communication time: the mean step less the me
 that exchange nothing.
 
     star: all send to the site with most rates, the network forwards; bkt: a balanced binary tree; mst,
-    fapt1, fapt9, packed: policies of `topology plan`, with one root or nine; fapt9_mlt, fapt9_ltp_loss:
-    other transports, with a bound of 0 and of a tenth
+    fapt1, fapt9, packed: policies of `topology plan`, with one root or nine; fapt9_paths: with auxiliary
+    paths; fapt9_mlt, fapt9_ltp_loss: other transports, with a bound of 0 and of a tenth
 
     METHOD_seconds, METHOD_simulated_seconds
     measured_ratio_to_simulated_METHOD  communication time over that of one exchange of max-min fair flows in
                                         as many pieces, packets' headers included
-    fapt9_speedup_over_star, …_simulated, fapt1_speedup_over_bkt, roots9_gain, packed_speedup_over_fapt9
+    fapt9_speedup_over_star, …_simulated, fapt1_speedup_over_bkt, roots9_gain, packed_speedup_over_fapt9,
+    auxiliary_gain                      each over the other; flows know no paths
     parameters_differ                   1: a method whose ranks ended with other bits than each other
     METHOD_cpu_load
 """
