@@ -178,6 +178,7 @@ def test_networks_by_their_words(run: Run) -> None:
     assert (code, "mesh5 to mesh16" in text) == (2, True)
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_links_of_a_job_are_watched(run: Run, tmp_path: Path) -> None:
     code, text = run("topology", "watch", str(tmp_path), "--once")
     assert (code, text) == (0, "No job over fapt has told of its links here.\n")
@@ -203,10 +204,13 @@ def test_links_of_a_job_are_watched(run: Run, tmp_path: Path) -> None:
     }
     words = ["topology", "watch", str(tmp_path), "--json", "--every", "0.1"]
     command = [sys.executable, "-m", "mltswitch", *words]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    looks = [json.loads(process.stdout.readline()) for _ in range(2)]
-    assert [look["version"] for look in looks] == [9, 9]
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            looks = [json.loads(process.stdout.readline()) for _ in range(2)]
+            assert [look["version"] for look in looks] == [9, 9]
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert (process.returncode, said) == (0, "")

@@ -352,13 +352,18 @@ def test_odd_requests_are_answered(lab: WanLab, tmp_path: Path, line: bytes) -> 
     assert len(lab.ask("status")["links"]) == 4
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_up_leaves_nothing(tmp_path: Path) -> None:
     code = "import sys; from pathlib import Path; from mltswitch.lab.wan_lab import WanLab; "
     code += "from mltswitch.overlay.wan import known_wan; "
     code += f"WanLab(Path({str(tmp_path / 'lab')!r}), {PREFIX!r}).up(known_wan('mesh16'), is_changing=True)"
     starter = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-    wait_until(lambda: len(left_over()) > 1)
-    starter.send_signal(signal.SIGINT)
-    assert starter.wait(60) != 0
-    assert not left_over()
-    assert not WanLab(tmp_path / "lab", PREFIX).is_up
+    lab = WanLab(tmp_path / "lab", PREFIX)
+    try:
+        wait_until(lambda: len(left_over()) > 1)
+        starter.send_signal(signal.SIGINT)
+        assert starter.wait(60) != 0
+        assert not left_over()
+        assert not lab.is_up
+    finally:
+        lab.down()
