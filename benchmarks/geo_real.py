@@ -30,7 +30,7 @@ import click
 from benchmarks.figures import print_figures
 from benchmarks.geo_simulation import BINARY
 from mltswitch.errors import MltswitchError
-from mltswitch.lab.wan import BETWEEN_SITES, running_wan
+from mltswitch.lab.wan import running_wan
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange, simulate_routes
 from mltswitch.overlay.fastest import row
@@ -112,7 +112,7 @@ def measured(wan: Wan, names: Sequence[str], steps: int) -> tuple[CaseResult, Ma
     routes = {name: routes_of(overlay, name) for name in names}
     settings = Settings(workers=len(wan.nodes), task=TASK, loss_bound=0.0)
     fastest_bps = max(link.rate_bps for link in overlay.links)
-    case = Case("wan", fastest_bps, 0.0, 0.0, LEAST_QUEUE_BYTES, agent_fields=BETWEEN_SITES)
+    case = Case("wan", fastest_bps, 0.0, 0.0, LEAST_QUEUE_BYTES)
     contenders = {name: contender(overlay, routes[name], name) for name in names}
     with running_wan(wan) as network, running_team(network, settings) as team:
         found = team.run(case, steps, lambda *_: None, contenders, block=1, warm_up=1)

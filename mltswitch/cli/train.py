@@ -22,7 +22,7 @@ from mltswitch.cli.simulate_training import simulate_command
 from mltswitch.cli.wan import SCALE
 from mltswitch.errors import UserInputError
 from mltswitch.lab import Star, running_leaf_spine, running_star
-from mltswitch.lab.wan import BETWEEN_SITES, running_wan
+from mltswitch.lab.wan import running_wan
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.overlay.wan import LEAST_QUEUE_BYTES, Wan, known_wan
 from mltswitch.report import Rung, Training, TrainingCase, plotly_script, training_report
@@ -198,8 +198,7 @@ def bench(
     )
     cases = _cases(losses, incast, rtt_ms / 1e3, rate, buffer_size)
     if wan is not None:
-        queue_bytes = LEAST_QUEUE_BYTES
-        cases = [Case(WAN_CASE, wan.most_bps(), 0.0, 0.0, queue_bytes, agent_fields=BETWEEN_SITES)]
+        cases = [Case(WAN_CASE, wan.most_bps(), 0.0, 0.0, LEAST_QUEUE_BYTES)]
     if background and not spines:
         raise UserInputError("there is one switch", where="--background", expected="--spines beside it")
     if spines and settings.hosts > MOST_HOSTS:

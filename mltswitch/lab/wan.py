@@ -39,11 +39,6 @@ class Carried(NamedTuple):
     """By the link's random loss."""
 
 
-BETWEEN_SITES: Final[Mapping[str, Any]] = {name: {"rate_control": "bbr"} for name in ("mlt", "ltp")}
-"""Fields of agents: each peer has a bottleneck of its own, of which a receiver that divides its port knows
-nothing (`benchmarks/geo_transports.py`)."""
-
-
 class WanNetwork(Star):
     """The sites, and what is between them; it takes the place of a star in a bench."""
 
@@ -141,7 +136,6 @@ def agent_fields(address: str, port: int, line_bps: int) -> dict[str, Any]:
         "line_rate": line_bps,
         "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": [GRADIENT_DSCP]},
         "plaintext": True,
-        **BETWEEN_SITES,
     }
 
 

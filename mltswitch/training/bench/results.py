@@ -40,8 +40,6 @@ class Case:
     """What the rivals of one leaf send to the other in all, either way, over the rate of a port."""
     background_divisor: int = 1
     """Flows of a web search are so many times smaller."""
-    agent_fields: Mapping[str, Any] = field(default_factory=dict)
-    """Of the configuration of every agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,7 +167,6 @@ class Team:
             "queue": round((MARKED_SHARE if case.has_plan else 1) * case.buffer_bytes),
             "plaintext": True,
             "burst_packets": min(MOST_BURST_PACKETS, 1 + int(case.rate_bps * BURST_SECONDS / 8 / 1514)),
-            **case.agent_fields,
         }
 
     def ask(
