@@ -93,7 +93,7 @@ def contender(overlay: Overlay, routes: Routes, name: str) -> Contender:
     }
     if name == "fapt9_paths":
         plain = overlay.model_dump(mode="json", by_alias=True, exclude_none=True)
-        settings = {"overlay": plain, "update_seconds": 0, **routes.topology_settings}
+        settings = {"overlay": plain, "update_seconds": 0, "auxiliary": "sooner", **routes.topology_settings}
         options |= {"topology": "fapt", "topology_settings": settings}
     return Contender(method="mlt", options=options)
 

@@ -43,8 +43,8 @@ PIECES: Final = 20
 SEEDS, QUICK_SEEDS = 5, 2
 METHODS: Final[dict[str, dict[str, Any]]] = {
     "star": {},
-    "lite": {"update_seconds": 0, "auxiliary": "none"},
-    "pro": {},
+    "lite": {"update_seconds": 0},
+    "pro": {"auxiliary": "sooner"},
 }
 
 

@@ -127,7 +127,7 @@ train.add_command(advise_command)
     "--awareness/--no-awareness", default=True, help="`fapt` measures links and plans anew; it does."
 )
 @click.option(
-    "--auxiliary/--no-auxiliary", default=True, help="`fapt` passes pieces on where a link is busy; it does."
+    "--auxiliary/--no-auxiliary", default=False, help="`fapt` passes pieces on where a link is busy; not."
 )
 @click.option("--ladder", is_flag=True, help="MLT's parts one by one, on top of gloo and tcp.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, help="Of parameters and batches; 0.")
@@ -297,7 +297,7 @@ def _of_wan(wan: Wan, scale: float, *, awareness: bool, auxiliary: bool) -> dict
     return {
         "overlay": wan.overlay().model_dump(mode="json", by_alias=True),
         **({"probe_bytes": max(1, round(probe_bytes))} if awareness else {"update_seconds": 0}),
-        **({} if auxiliary else {"auxiliary": "none"}),
+        **({"auxiliary": "sooner"} if auxiliary else {}),
     }
 
 

@@ -44,8 +44,9 @@ class AuxiliarySettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    auxiliary: Literal["none", "sooner", "paper"] = "sooner"
-    """`paper`: when the link is busy and a path is free; `sooner`: if a piece also arrives earlier so."""
+    auxiliary: Literal["none", "sooner", "paper"] = "none"
+    """`paper`: when the link is busy and a path is free; `sooner`: if a piece also arrives earlier so. Pieces
+    that a link carries in a few milliseconds lose more by waiting than they gain."""
     primary_busy_bound: int = Field(default=6, ge=1, strict=True)
     """Pieces on their way over a link that make it busy."""
     auxiliary_queue_length: int = Field(default=1, ge=1, strict=True)

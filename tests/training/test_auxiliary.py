@@ -201,17 +201,6 @@ def test_a_fault_withdraws_what_is_open_and_ends_what_waits() -> None:
     }
 
 
-def test_under_osp_pieces_keep_to_their_links_unless_somebody_asks() -> None:
-    topology: Any = axes_of(job_of(synchronization="osp", settings={"auxiliary": "none"}))[1]
-    settings = {**job_of().topology_settings}
-    del settings["auxiliary"]
-    job = make_job(
-        [("a", 7_000)], world=RANKS, synchronization="osp", topology="fapt", topology_settings=settings
-    )
-    topology = axes_of(job)[1]
-    assert topology.auxiliary.auxiliary == "none"
-
-
 @pytest.mark.parametrize(
     ("settings", "options", "problem"),
     [

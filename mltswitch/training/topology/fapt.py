@@ -67,8 +67,7 @@ class Fapt(Tree):
         if chosen.fixed_roots and chosen.policy != "fapt":
             problem = f"{chosen.policy} chooses no roots"
             raise UserInputError(problem, where="topology.fapt.fixed_roots", expected="policy fapt")
-        is_wanted = "auxiliary" in chosen.model_fields_set and chosen.auxiliary != "none"
-        if is_wanted and job.synchronization != "bsp":
+        if chosen.auxiliary != "none" and job.synchronization != "bsp":
             problem = f"{job.synchronization}: pieces take other paths under bsp alone"
             raise UserInputError(problem, where="topology.fapt.auxiliary", expected="none")
         if chosen.routes is None:
@@ -166,9 +165,8 @@ class Fapt(Tree):
 
     @property
     def auxiliary(self) -> AuxiliarySettings:
-        """When pieces leave by another path than their own link: never but under bsp."""
-        is_bsp = self._configured.synchronization == "bsp"
-        return self._chosen if is_bsp else self._chosen.model_copy(update={"auxiliary": "none"})
+        """When pieces leave by another path than their own link."""
+        return self._chosen
 
     def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
         """Those without common inner nodes, the fastest first, but for the link itself."""
