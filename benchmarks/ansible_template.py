@@ -20,7 +20,7 @@ from benchmarks.fleet import Member, fleet
 from mltswitch.cli.render import render_device
 from mltswitch.targets import template
 
-TEMPLATES: Final = {"onyx": "onyx/mltswitch.txt.j2", "eos": "eos/mltswitch.txt.j2"}
+TEMPLATES: Final = {"eos": "eos/mltswitch.txt.j2"}
 """Platforms whose one file comes from one template, and whose values are plain data."""
 FOLDER: Final = Path(template.__file__).parents[1] / "templates"
 LONGEST_SECONDS: Final = 1800

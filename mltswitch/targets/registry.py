@@ -27,7 +27,9 @@ def targets() -> Mapping[str, Target]:
 def _discover() -> Iterator[Target]:
     for module in iter_modules(room.__path__):
         if module.ispkg:
-            yield import_module(f"{room.__name__}.{module.name}").TARGET
+            package = import_module(f"{room.__name__}.{module.name}")
+            if hasattr(package, "TARGET"):
+                yield package.TARGET
     for entry in entry_points(group=ENTRY_POINT_GROUP):
         yield entry.load()
 

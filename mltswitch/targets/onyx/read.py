@@ -1,18 +1,16 @@
-"""What an Onyx switch answers, as settings and state.
+"""What an Onyx switch answers, as facts.
 
 Queues and maps are read from the JSON form of the show commands: that is what is in force, defaults included,
 where `show running-config` leaves them out and compresses interface ranges. Static routes stand in
-`show running-config` only, complete with those that are not active. A route keeps what stands behind its
-next hop, such as a distance, in `RouteState.port`; null0 is the next hop 0.0.0.0. Lines there that concern a
-port or a class of the plan, or the whole switch, and that no show of ours tells, are reported as they stand
-unless they are known to be about something else. A port that is a member of a LAG is refused: the
-port-channel has the settings then. The lines of members are those of public saved configurations and of the
-Ansible collection mellanox.onyx.
+`show running-config` only, complete with those that are not active. Lines there that concern a port or a
+class of the plan, or the whole switch, and that no show of ours tells, are reported as they stand unless they
+are known to be about something else. A port that is a member of a LAG is refused: the port-channel has the
+settings then. The lines of members are those of public saved configurations and of the Ansible collection
+mellanox.onyx.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
@@ -20,27 +18,40 @@ from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, Lossless, RunningState
 from mltswitch.targets.common import (
     NOT_SAVED,
-    indices_of,
     is_on,
     json_in,
     known_form,
     spectrum_hardware,
-    static_route,
     unknown_box,
 )
+from mltswitch.targets.engine.facts import (
+    BIND,
+    FOREIGN_LINE,
+    MAP,
+    SERVICE,
+    SWITCH,
+    THRESHOLD,
+    TRUST,
+    Fact,
+    Facts,
+    PortFacts,
+)
+from mltswitch.targets.engine.routes import read_routes
 from mltswitch.targets.foreign import touches_port, touches_switch
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
-from mltswitch.targets.onyx.settings import (
-    NOT_OURS,
+from mltswitch.targets.onyx.sheet import (
+    CAP,
+    DEFAULT_PRIORITY,
+    GUARANTEE,
+    REWRITE,
+    SHAPER,
     TRUSTED,
+    TRUSTING,
     UNTRUSTED,
-    CongestionControl,
-    PortSettings,
-    QueueSettings,
-    port_state,
+    running_state,
+    threshold_of,
 )
-from mltswitch.targets.routes import OwnPrefixes, in_order_of
-from mltswitch.targets.state import PortState, RouteState, SwitchState
+from mltswitch.targets.state import PortState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 HOSTS: Final = "show hosts"
@@ -73,7 +84,6 @@ _CONTROLS: Final = {
 }
 """Words of the mode shown → word of the command line; no source tells how Onyx shows `both`."""
 _MODES: Final = {"KB": "absolute", "%": "relative"}
-_BANDWIDTHS: Final = ("BW Gr.(Mbps)", "BW Sh.(Mbps)")
 _NO_RATE: Final = frozenset({"N/A", "0", ""})
 _INTERFACE: Final = re.compile(r"(no )?interface (ethernet|vlan) ([0-9/,-]+) (.+)")
 _READ: Final = re.compile(
@@ -138,28 +148,31 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     plan uses or that leads to a traffic class of the plan.
     """
     _check_members(_lines(answers), wanted)
-    settings = {port.name: read_port(answers, port.name) for port in wanted.ports}
-    lossless = tuple(_check_flow_control(answers, wanted, settings))
+    facts = running_facts(answers, wanted)
+    lossless = tuple(_check_flow_control(answers, wanted, facts))
     told = _UNSAVED.search(answers[FILES])
     notes: tuple[str, ...] = (NOT_SAVED,) if told and is_on(told[1], "Unsaved changes", FILES) else ()
     if wanted.ports and not spectrum_hardware(model := _chassis(answers)[0]):
         notes = (*notes, unknown_box(model, capabilities.hardware))
-    return RunningState(state_with(answers, settings, wanted), answers, notes, lossless=lossless)
+    return RunningState(running_state(facts, wanted), answers, notes, lossless=lossless)
 
 
-def state_with(
-    answers: Mapping[str, str], settings: Mapping[str, PortSettings], wanted: SwitchState
-) -> SwitchState:
-    """What these settings of ports mean, with all else that was answered."""
+def running_facts(answers: Mapping[str, str], wanted: SwitchState) -> Facts:
+    """All facts of the wanted ports, the routes within the plan's prefixes, and lines that nobody knows.
+
+    Raises DeviceError for an answer of another form.
+    """
     lines = _lines(answers)
-    ports = []
+    facts: dict[str, PortFacts] = {}
     for port in wanted.ports:
-        queues = [queue.queue for queue in port.queues]
-        lossless = [queue.queue for queue in port.queues if queue.is_lossless]
-        state = port_state(port.name, settings[port.name], queues, lossless)
-        ports.append(replace(state, unexpected=(*state.unexpected, *_foreign_lines(lines, port))))
-    foreign = tuple(_foreign_of_switch(lines, wanted)) if wanted.ports else ()
-    return SwitchState(tuple(ports), read_routes(answers, wanted), unexpected=foreign)
+        own: dict[Fact, Any] = {}
+        for show, read in ((_QOS, _qos), (_SCHEDULING, _scheduling), (_CONGESTION, _thresholds)):
+            with known_form(show.format(port.name)):
+                own |= read(json_in(answers[show.format(port.name)]))
+        facts[port.name] = own | dict.fromkeys((FOREIGN_LINE, line) for line in _foreign_lines(lines, port))
+    foreign = _foreign_of_switch(lines, wanted) if wanted.ports else ()
+    of_switch = dict.fromkeys(((FOREIGN_LINE, line) for line in foreign), None)
+    return facts | {SWITCH: {**of_switch, **read_routes(lines, _ROUTE, RUNNING_CONFIG, wanted.routes)}}
 
 
 def _lines(answers: Mapping[str, str]) -> list[str]:
@@ -194,7 +207,7 @@ def _foreign_lines(lines: list[str], port: PortState) -> Iterator[str]:
             continue
         acl = _ACL.fullmatch(words)
         if acl[1] in changing if acl else touches_port(words):
-            yield f"{line} ({NOT_OURS})"
+            yield line
 
 
 def _foreign_of_switch(lines: list[str], wanted: SwitchState) -> Iterator[str]:
@@ -217,7 +230,7 @@ def _foreign_of_switch(lines: list[str], wanted: SwitchState) -> Iterator[str]:
                 touches_switch(line) or _ADVANCED.fullmatch(line) is not None
             )
         if is_foreign:
-            yield f"{line} ({NOT_OURS})"
+            yield line
 
 
 def _named(words: str) -> set[int]:
@@ -240,45 +253,7 @@ def _check_members(lines: list[str], wanted: SwitchState) -> None:
                 )
 
 
-def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
-    """Settings of one port; raises DeviceError for an answer of another form."""
-    qos, scheduling, congestion = (show.format(name) for show in (_QOS, _SCHEDULING, _CONGESTION))
-    with known_form(qos):
-        settings = _qos(json_in(answers[qos]))
-    with known_form(scheduling):
-        shown = json_in(answers[scheduling])
-        classes = _scheduling(shown)
-        settings = replace(settings, shaper_mbps=_rate(_only(shown, "Interface Bandwidth Shape")))
-    with known_form(congestion):
-        controls = _congestion_controls(json_in(answers[congestion]))
-    return replace(
-        settings,
-        queues=tuple(
-            replace(entry, congestion_control=controls.get(number)) for number, entry in enumerate(classes)
-        ),
-    )
-
-
-def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:
-    """Our static routes."""
-    own = OwnPrefixes(wanted.routes)
-    found: list[RouteState] = []
-    for line in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
-        if not line.startswith("ip route "):
-            continue
-        match = _ROUTE.fullmatch(line)
-        if match is None:
-            raise DeviceError(f"cannot read {line!r}", where=RUNNING_CONFIG)
-        prefix = f"{match['address']}/{match['length'] or match['mask']}"
-        route = static_route(line, RUNNING_CONFIG, prefix, match["target"], match["others"])
-        if route.prefix in own and match["vrf"] in {None, "default"}:
-            found.append(route)
-    return in_order_of(wanted.routes, found)
-
-
-def _check_flow_control(
-    answers: Mapping[str, str], wanted: SwitchState, settings: Mapping[str, PortSettings]
-) -> Iterator[Lossless]:
+def _check_flow_control(answers: Mapping[str, str], wanted: SwitchState, facts: Facts) -> Iterator[Lossless]:
     """Priorities with PFC that the plan leaves alone; raises HazardError for others."""
     with known_form(_FLOW_CONTROL):
         shown = {key: value for part in json_in(answers[_FLOW_CONTROL]) for key, value in part.items()}
@@ -287,20 +262,22 @@ def _check_flow_control(
         lossless = {int(word) for word in shown["Priority Enabled List"].split()}
         ports = [port for port in wanted.ports if _has_flow_control(*shown[f"Eth{port.name}"])]
     for port in ports:
-        queues = {queue.queue for queue in port.queues if not queue.is_lossless}
+        own, queues = facts[port.name], _planned(port)
+        trust = own[TRUST,]
         for priority in sorted(lossless):
             # The plan leads its own switch-priorities to the classes of their numbers, and moves no other.
-            traffic_class = settings[port.name].bindings[priority]
+            traffic_class = own[BIND, priority]
             if priority in queues:
                 use = "which the plan uses"
             elif traffic_class in queues:
                 use = f"which leads to traffic class {traffic_class} of the plan"
             else:
-                found = settings[port.name]
-                priorities = found.switch_priorities if found.trust in {TRUSTED, "both"} else ()
-                is_left = found.trust == UNTRUSTED and found.default_priority != priority
-                otherwise = "" if is_left or found.trust == TRUSTED else f"qos trust {found.trust}"
-                yield Lossless(port.name, priority, indices_of(priorities, priority), otherwise)
+                believed = range(DSCP_COUNT) if trust in TRUSTING else ()
+                dscps = tuple(dscp for dscp in believed if own[MAP, dscp] == priority)
+                default = int(own.get((DEFAULT_PRIORITY,), 0))
+                is_left = trust == UNTRUSTED and default != priority
+                otherwise = "" if is_left or trust == TRUSTED else f"qos trust {trust}"
+                yield Lossless(port.name, priority, dscps, otherwise)
                 continue
             raise HazardError(
                 f"PFC is on for switch-priority {priority}, {use}: RED on a lossless queue drops "
@@ -343,57 +320,55 @@ def _rows(table: Any) -> Iterator[tuple[str, dict[str, str]]]:
                     yield key, row
 
 
-def _qos(shown: Any) -> PortSettings:
+def _qos(shown: Any) -> Iterator[tuple[Fact, Any]]:
+    yield (TRUST,), str(_only(shown, "Trust mode"))
+    if default := int(_only(shown, "Default switch-priority")):
+        yield (DEFAULT_PRIORITY,), str(default)
+    yield (REWRITE,), is_on(_only(shown, "DSCP rewrite"), "DSCP rewrite", _QOS.format("PORT"))
     priorities: dict[int, int] = {}
     for _, row in _rows(_only(shown, "PCP(DEI); DSCP to switch-priority mapping")):
-        priorities |= {int(dscp): int(row["switch-priority"]) for dscp in row["DSCP"].split()}
-    bindings = {
-        int(key): int(row["TC"]) for key, row in _rows(_only(shown, "PCP(DEI); DSCP rewrite mapping"))
-    }
-    return PortSettings(
-        trust=_only(shown, "Trust mode"),
-        default_priority=int(_only(shown, "Default switch-priority")),
-        rewrites_dscp=is_on(_only(shown, "DSCP rewrite"), "DSCP rewrite", _QOS.format("PORT")),
-        switch_priorities=tuple(priorities[dscp] for dscp in range(DSCP_COUNT)),
-        bindings=tuple(bindings[number] for number in range(TRAFFIC_CLASSES)),
-    )
+        priorities |= {int(dscp): _class(row["switch-priority"]) for dscp in row["DSCP"].split()}
+    yield from (((MAP, dscp), priorities[dscp]) for dscp in range(DSCP_COUNT))
+    rows = _rows(_only(shown, "PCP(DEI); DSCP rewrite mapping"))
+    classes = {int(key): _class(row["TC"]) for key, row in rows}
+    yield from (((BIND, priority), classes[priority]) for priority in range(TRAFFIC_CLASSES))
 
 
-def _scheduling(shown: Any) -> list[QueueSettings]:
-    classes: dict[int, QueueSettings] = {}
-    for key, row in _rows(_only(shown, "ETS per TC")):
+def _class(text: str) -> int:
+    """The number of a traffic class or of a switch-priority."""
+    number = int(text)
+    if number not in range(TRAFFIC_CLASSES):
+        raise ValueError(f"{text!r} is no traffic class")
+    return number
+
+
+def _scheduling(shown: Any) -> Iterator[tuple[Fact, Any]]:
+    rows = {int(key): row for key, row in _rows(_only(shown, "ETS per TC"))}
+    for number in range(TRAFFIC_CLASSES):
+        row = rows[number]
         mode = row["S.Mode"].lower()
-        classes[int(key)] = QueueSettings(
-            mode if mode == "strict" else f"{mode} {row['W']}",
-            tuple(f"{field} {row[field]}" for field in _BANDWIDTHS if _rate(row[field])),
-        )
-    return [classes[number] for number in range(TRAFFIC_CLASSES)]
+        yield (SERVICE, number), mode if mode == "strict" else f"{mode} {row['W']}"
+        for what, field in ((GUARANTEE, "BW Gr.(Mbps)"), (CAP, "BW Sh.(Mbps)")):
+            if row[field] not in _NO_RATE:
+                yield (what, number), str(row[field])
+    shaper = _only(shown, "Interface Bandwidth Shape")
+    if shaper not in _NO_RATE:
+        yield (SHAPER,), str(shaper)
 
 
-def _rate(text: str) -> str:
-    return "" if text in _NO_RATE else text
-
-
-def _congestion_controls(shown: Any) -> dict[int, CongestionControl]:
-    controls: dict[int, CongestionControl] = {}
+def _thresholds(shown: Any) -> Iterator[tuple[Fact, Any]]:
+    found: dict[int, Any] = {}
     for entry in shown:
-        if not entry.get("header", "").startswith("TC-"):
-            continue
-        control = _control(entry["Mode"])
-        if control:
-            low, unit = _threshold(entry["Minimum threshold"])
-            high, _ = _threshold(entry["Maximum threshold"])
-            controls[int(entry["header"].removeprefix("TC-"))] = CongestionControl(
-                control, _MODES[unit], low, high
-            )
-    return controls
-
-
-def _control(mode: str) -> str:
-    words = frozenset(re.findall(r"[a-z]+", mode.lower()))
-    if words not in _CONTROLS:
-        raise ValueError(f"mode {mode!r}")
-    return _CONTROLS[words]
+        if entry.get("header", "").startswith("TC-"):
+            words = frozenset(re.findall(r"[a-z]+", entry["Mode"].lower()))
+            if words not in _CONTROLS:
+                raise ValueError(f"mode {entry['Mode']!r}")
+            if control := _CONTROLS[words]:
+                low, unit = _threshold(entry["Minimum threshold"])
+                high, _ = _threshold(entry["Maximum threshold"])
+                number = int(entry["header"].removeprefix("TC-"))
+                found[number] = threshold_of(control, _MODES[unit], low, high)
+    yield from (((THRESHOLD, number), found.get(number)) for number in range(TRAFFIC_CLASSES))
 
 
 def _threshold(text: str) -> tuple[int, str]:

@@ -138,3 +138,14 @@ def test_a_value_without_a_command_is_named_before_the_push() -> None:
         TARGET.restore(answers, running, wanted, CAPABILITIES)
     assert caught.value.where == "port 1/1"
     assert "before the push" in caught.value.hint
+
+
+def test_routes_that_go_with_another_distance_are_set_again() -> None:
+    """A removal names no distance, so it takes all routes to a next hop with it."""
+    line = "ip route vrf default 10.1.0.0/16 10.0.0.1"
+    wanted = TARGET.parse({"mltswitch.txt": f"{PLAN}{line}\n"}, CAPABILITIES)
+    answers = read(OnyxDevice(), wanted).answers
+    before = {**answers, "show running-config": f"{line}\n{line} 5\n"}
+    now = {**answers, "show running-config": f"{line}\n{line} 5\n{line} 6\n"}
+    change = TARGET.restore(before, TARGET.read(now, wanted, CAPABILITIES), wanted, CAPABILITIES)
+    assert [step.command for step in change.steps[1:]] == [f"no {line}", line, f"{line} 5"]
