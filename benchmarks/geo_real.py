@@ -18,11 +18,6 @@ that exchange nothing.
     auxiliary_gain                      each over the other; flows know no paths
     parameters_differ                   1: a method whose ranks ended with other bits than each other
     METHOD_cpu_load
-
-    python -m benchmarks.geo_real --losses
-
-`fapt9` at scale 20 where links lose packets at random: METHOD_lossL_seconds for `tcp`, and for `mlt` and
-`ltp` with a bound of 0 and of a tenth.
 """
 
 from collections import Counter
@@ -48,8 +43,9 @@ from mltswitch.units import BITS_PER_BYTE
 
 SCALE: Final = 10
 SEED: Final = 0
-PIECE_BYTES: Final = 4_000_000
-"""A million elements, at the authors' scale."""
+MODEL_DIVISOR: Final = SCALE**2
+PIECE_BYTES: Final = 4_000_000 // MODEL_DIVISOR
+"""A million elements at the authors' scale."""
 WIRE_SHARE: Final = {"tcp": 1448 / 1514, "mlt": 1432 / 1514, "ltp": 1432 / 1514}
 """Of a full packet's bytes on the line, elements."""
 METHODS: Final[Mapping[str, tuple[str, Mapping[str, Any], str, float]]] = {
@@ -63,24 +59,15 @@ METHODS: Final[Mapping[str, tuple[str, Mapping[str, Any], str, float]]] = {
     "fapt9_mlt": ("fapt", {}, "mlt", 0.0),
     "fapt9_ltp_loss": ("fapt", {}, "ltp", 0.1),
 }
-LOSSES: Final = (0.0, 0.001, 0.01)
-LOSSES_SCALE: Final = 20
-LOSSY_METHODS: Final[Mapping[str, tuple[str, Mapping[str, Any], str, float]]] = {
-    "tcp": ("fapt", {}, "tcp", 0.0),
-    "mlt": ("fapt", {}, "mlt", 0.0),
-    "mlt_bound": ("fapt", {}, "mlt", 0.1),
-    "ltp": ("fapt", {}, "ltp", 0.0),
-    "ltp_bound": ("fapt", {}, "ltp", 0.1),
-}
 """Policy, its settings, transport and bound."""
-ALL_METHODS: Final = {**METHODS, **LOSSY_METHODS}
+TASK: Final = f"shape:alexnet/{MODEL_DIVISOR}"
 DEADLINE_SECONDS: Final = 300.0
 STEPS, QUICK_STEPS = 4, 2
 
 
 def routes_of(overlay: Overlay, name: str) -> Routes:
     """Of a method; raises MltswitchError."""
-    policy, settings, _, _ = ALL_METHODS[name]
+    policy, settings, _, _ = METHODS[name]
     if name not in {"star", "bkt"}:
         return route(overlay, policy, settings, Exchange(1e9))
     rates_bps: Counter[str] = Counter()
@@ -93,15 +80,15 @@ def routes_of(overlay: Overlay, name: str) -> Routes:
     return Routes(policy=policy, overlay=overlay.sha256(), ranks=ranks, trees=trees)
 
 
-def contender(overlay: Overlay, routes: Routes, name: str, scale: int) -> Contender:
+def contender(overlay: Overlay, routes: Routes, name: str) -> Contender:
     """Workers with a method's routes."""
-    _, _, transport, bound = ALL_METHODS[name]
+    _, _, transport, bound = METHODS[name]
     options: dict[str, Any] = {
         "transport": transport,
         "loss_bound": bound,
         "topology": "tree",
         "topology_settings": routes.topology_settings,
-        "piece_bytes": PIECE_BYTES // scale**2,
+        "piece_bytes": PIECE_BYTES,
         "deadline_seconds": DEADLINE_SECONDS,
     }
     if name == "fapt9_paths":
@@ -114,24 +101,19 @@ def contender(overlay: Overlay, routes: Routes, name: str, scale: int) -> Conten
 def simulated_seconds(overlay: Overlay, routes: Routes, name: str, elements: int) -> float:
     """One exchange by flows."""
     transport = METHODS[name][2]
-    pieces = max(1, round(elements * 4 * SCALE**2 / PIECE_BYTES / len(routes.trees)))
+    pieces = max(1, round(elements * 4 / PIECE_BYTES / len(routes.trees)))
     exchange = Exchange(elements * 4 * BITS_PER_BYTE / WIRE_SHARE[transport], pieces)
     return simulate_routes(overlay, routes, exchange).seconds
 
 
-def measured(
-    wan: Wan, names: Sequence[str], steps: int, scale: int = SCALE
-) -> tuple[CaseResult, Mapping[str, Routes]]:
-    """All methods in turns, with a model and pieces for a network that is slower by `scale`.
-
-    Raises MltswitchError.
-    """
+def measured(wan: Wan, names: Sequence[str], steps: int) -> tuple[CaseResult, Mapping[str, Routes]]:
+    """All methods in turns; raises MltswitchError."""
     overlay = wan.overlay()
     routes = {name: routes_of(overlay, name) for name in names}
-    settings = Settings(workers=len(wan.nodes), task=f"shape:alexnet/{scale**2}", loss_bound=0.0)
+    settings = Settings(workers=len(wan.nodes), task=TASK, loss_bound=0.0)
     fastest_bps = max(link.rate_bps for link in overlay.links)
     case = Case("wan", fastest_bps, 0.0, 0.0, LEAST_QUEUE_BYTES)
-    contenders = {name: contender(overlay, routes[name], name, scale) for name in names}
+    contenders = {name: contender(overlay, routes[name], name) for name in names}
     with running_wan(wan) as network, running_team(network, settings) as team:
         found = team.run(case, steps, lambda *_: None, contenders, block=1, warm_up=1)
     return found, routes
@@ -165,28 +147,13 @@ def measure(*, quick: bool) -> dict[str, float]:
     return found
 
 
-def measure_losses(*, quick: bool) -> dict[str, float]:
-    """Of links that lose packets; raises MltswitchError."""
-    wan, found = known_wan(f"netstorm9:{SEED}").scaled(LOSSES_SCALE), dict[str, float]()
-    for loss in LOSSES:
-        links = tuple(link.model_copy(update={"loss": loss}) for link in wan.links)
-        lossy = wan.model_copy(update={"links": links})
-        steps = QUICK_STEPS if quick else STEPS
-        result, _ = measured(lossy, [*LOSSY_METHODS], steps, LOSSES_SCALE)
-        found |= {
-            f"{name}_loss{loss:g}_seconds": result.communication_seconds(name) for name in LOSSY_METHODS
-        }
-    return found
-
-
 @click.command()
 @click.option("--quick", is_flag=True, help="Half of the steps.")
-@click.option("--losses", is_flag=True, help="Links that lose packets, in the place of methods.")
 @click.option("--json", "as_json", is_flag=True, help="One flat JSON object.")
-def main(quick: bool, losses: bool, as_json: bool) -> None:
+def main(quick: bool, as_json: bool) -> None:
     """Trees between sites, measured and simulated."""
     try:
-        found = measure_losses(quick=quick) if losses else measure(quick=quick)
+        found = measure(quick=quick)
     except MltswitchError as error:
         raise click.ClickException(str(error)) from None
     print_figures(found, as_json=as_json)
