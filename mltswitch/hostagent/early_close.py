@@ -188,7 +188,7 @@ class Gather:
             link = self._links[peer]
             link.open -= 1
             link.size_bytes -= size_bytes
-        self._learn(peer, link)
+            self._learn(peer, link)
 
     def ended(self, peer: str, statistics: TransferStatistics | None) -> None:
         """For the channel: one is over; None: it has failed."""
@@ -204,7 +204,7 @@ class Gather:
                 if statistics.first_ns:
                     link.first_ns = min(link.first_ns or statistics.first_ns, statistics.first_ns)
                 link.ended_ns = max(link.ended_ns, statistics.last_ns if is_whole else statistics.ended_ns)
-        self._learn(peer, link)
+            self._learn(peer, link)
 
     def _learn(self, peer: str, link: _Link) -> None:
         if link.open or link.has_failed or not link.first_ns:

@@ -82,7 +82,7 @@ class Pair:
 
     @property
     def going(self) -> int:
-        """How many go."""
+        """The number of flows that go now: all of them, or in turn the first."""
         return min(1, len(self.flows)) if self.in_turn else len(self.flows)
 
     @property
@@ -91,7 +91,7 @@ class Pair:
         return self.flows[0][2].left_bits if self.in_turn else self.flows[0][0]
 
     def add(self, flow: _Flow, bits: float, priority: int, tie: int) -> None:
-        """One more."""
+        """Let a flow of so many bits wait for its turn, or go with the others."""
         if not self.in_turn:
             heapq.heappush(self.flows, (self.carried_bits + bits, tie, flow))
             return
@@ -107,7 +107,7 @@ class Pair:
         return heapq.heappop(self.flows)[2]
 
     def remove(self, flow: _Flow) -> None:
-        """It is withdrawn."""
+        """Take a withdrawn flow out; another one goes in its place."""
         if self.in_turn and self.flows and self.flows[0][2] is flow:
             self.carried_bits = 0.0
         self.flows = [entry for entry in self.flows if entry[2] is not flow]

@@ -1,7 +1,6 @@
 """Auxiliary paths: sums stay what they are, whatever way pieces take, and nothing of what moved is left."""
 
 import json
-import multiprocessing
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.job import Job, make_job
 from mltswitch.training.node import Node
 from mltswitch.training.virtual import VirtualJob
+from tests.training.real_ranks import told_by_ranks
 
 RANKS = 9
 SCALE = 1_000.0
@@ -249,17 +249,6 @@ def test_real_agents_pass_pieces_on(tmp_path: Any, transport: str) -> None:
         loss_bound=0.0 if transport == "tcp" else 0.1,
         deadline_seconds=60.0,
     )
-    context = multiprocessing.get_context("fork")
-    ends, ranks = [], []
-    for number in range(4):
-        end, told = context.Pipe(duplex=False)
-        ranks.append(context.Process(target=real, args=(job, number, f"{tmp_path}/m", told), daemon=True))
-        ranks[-1].start()
-        told.close()
-        ends.append(end)
-    said = [[end.recv() for _ in range(11) if end.poll(60)] for end in ends]
-    for rank in ranks:
-        rank.join(20)
-        assert rank.exitcode == 0
+    said = told_by_ranks(real, job, tmp_path, 11)
     assert [each[:10] for each in said] == [[(1.5 + step, 1.5 + step) for step in range(10)]] * 4
     assert sum(each[10] for each in said) > 50

@@ -2,7 +2,6 @@
 
 import json
 import math
-import multiprocessing
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -27,6 +26,7 @@ from mltswitch.training.job import Job, make_job
 from mltswitch.training.links import Arrival
 from mltswitch.training.node import Node
 from mltswitch.training.virtual import Report, VirtualJob
+from tests.training.real_ranks import told_by_ranks
 
 SECOND = 1_000_000_000
 SLOW = 1e-3
@@ -381,18 +381,7 @@ def test_real_agents_measure_and_change_their_routes(tmp_path: Path, transport: 
         transport=transport,
         deadline_seconds=60.0,
     )
-    context = multiprocessing.get_context("fork")
-    ends, ranks = [], []
-    for number in range(4):
-        end, told = context.Pipe(duplex=False)
-        ranks.append(context.Process(target=real, args=(job, number, f"{tmp_path}/m", told), daemon=True))
-        ranks[-1].start()
-        told.close()
-        ends.append(end)
-    said = [[end.recv() for _ in range(40) if end.poll(60)] for end in ends]
-    for rank in ranks:
-        rank.join(20)
-        assert rank.exitcode == 0
+    said = told_by_ranks(real, job, tmp_path, 40)
     assert said[0] == said[1] == said[2] == said[3]
     assert [each[1:] for each in said[0]] == [(1.5 + step, 1.5 + step) for step in range(40)]
     assert len({version for version, _, _ in said[0]}) > 1

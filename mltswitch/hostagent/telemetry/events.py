@@ -142,6 +142,7 @@ class LinkRate:
     source: str
     """Name of the node that sends."""
     target: str
+    """Name of the node that receives, and measures."""
     said_bps: float
     """As the job's settings have it."""
     measured_bps: float | None

@@ -66,7 +66,7 @@ class _Trace:
             self._links[link["source"], link["target"]] = known, heard_ns
 
     def known(self, now_ns: int) -> dict[str, Any]:
-        """See `LinkWatch.read`."""
+        """The links and routes as their rank knows them, with ages at this time, in ns since 1970."""
         links = [
             link | {"age_seconds": None if heard_ns is None else (now_ns - heard_ns) / NANOSECONDS}
             for link, heard_ns in self._links.values()

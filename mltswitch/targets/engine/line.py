@@ -126,11 +126,11 @@ class Written(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """A line of a file."""
+    """A line of a rendered file, and what it says."""
 
     number: int
     text: str
-    """The whole line."""
+    """The line as it stands in the file, with the words that name its port."""
     port: str
     written: Written
 
@@ -233,7 +233,7 @@ class Sheet:
                 yield port, line
 
     def text(self, facts: Facts) -> str:
-        """The whole file."""
+        """The rendered file of these facts: the preamble, and a paragraph for each block."""
         parts = [self.preamble]
         for port, heading, lines in self._paragraphs(facts):
             begin = self.entered(port, "")

@@ -25,7 +25,7 @@ from mltswitch.training.topology.tree import JobRoutes, Tree, TreeSettings
 from mltswitch.units import BITS_PER_BYTE
 
 LEAST_IDLE: Final = 0.02
-"""Of a link's rate."""
+"""Share of a link's rate that counts as idle, however full its trees make it."""
 
 
 class FaptSettings(UpdateSettings, AuxiliarySettings):
