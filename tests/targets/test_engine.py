@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from mltswitch.targets.base import FileError
-from mltswitch.targets.engine.line import Block, Line, Sheet, Use, Word
+from mltswitch.targets.engine.line import Line, Use, Word
+from mltswitch.targets.engine.order import Order, ordered_lines
+from mltswitch.targets.engine.parse import facts_of_lines, parse
+from mltswitch.targets.engine.sheet import Block, Sheet
 from mltswitch.targets.onyx.sheet import SHEET as ONYX
 
 NUMBERS = Word(
@@ -31,9 +34,9 @@ SHEET = Sheet(
         Line("name", "no name", of_switch=True, use=Use.FOREIGN),
     ),
     blocks=(
-        Block("! paint {port}", frozenset({"color"})),
-        Block("! queues {port}", frozenset({"size"})),
-        Block("! switch", frozenset({"name"})),
+        Block(frozenset({"color"}), "\n! paint {port}"),
+        Block(frozenset({"size"}), "\n! queues {port}"),
+        Block(frozenset({"name"}), "\n! switch"),
     ),
     of_port="port {port}: ",
     comment=re.compile("!.*|"),
@@ -72,11 +75,12 @@ name leaf
 
 def test_facts_are_written_in_blocks_and_read_back() -> None:
     assert SHEET.text(FACTS) == TEXT
-    found: dict[str, dict[tuple[Any, ...], Any]] = {}
-    for line in SHEET.parse(TEXT):
-        assert TEXT.split("\n")[line.number - 1] == line.text == SHEET.entered(line.port, line.written.text)
-        found.setdefault(line.port, {}).update(line.written.facts)
-    assert found == FACTS
+    lines = parse(SHEET, TEXT)
+    for line in lines:
+        assert line.written
+        assert TEXT.split("\n")[line.number - 1] == line.text
+        assert SHEET.entered(line.port, line.written) == ((), line.text)
+    assert facts_of_lines(lines) == FACTS
 
 
 @pytest.mark.parametrize(
@@ -91,7 +95,7 @@ def test_facts_are_written_in_blocks_and_read_back() -> None:
 )
 def test_a_line_outside_the_sheet_is_an_error_with_its_number(line: str, problem: str) -> None:
     with pytest.raises(FileError) as caught:
-        SHEET.parse(f"{TEXT}{line}\n")
+        parse(SHEET, f"{TEXT}{line}\n")
     assert [(each.number, str(each)) for each in caught.value.errors] == [(21, f"{problem}: {line!r}")]
 
 
@@ -99,8 +103,10 @@ def test_values_that_no_plan_has_are_told_in_the_words_of_the_device() -> None:
     assert SHEET.report(("color", (1,)), "red") == ""
     assert SHEET.report(("color", (1,)), "blue") == "paint 1 blue"
     assert SHEET.report(("name",), None) == "no name"
-    assert SHEET.undo(("color", (1,)), "red") == "no paint 1"
-    assert SHEET.undo(("size", 3), 7000) == ""
+    undo = SHEET.undo(("color", (1,)), "red")
+    assert undo
+    assert undo.text == "no paint 1"
+    assert SHEET.undo(("size", 3), 7000) is None
 
 
 @pytest.mark.parametrize(
@@ -118,3 +124,135 @@ def test_every_threshold_of_onyx_has_a_line(threshold: object, words: str) -> No
     fact = ("threshold", 6)
     line = ONYX.line_for("threshold", threshold)
     assert ONYX.write(line, ((fact, threshold),)).text == words
+
+
+def _with_modes(leave: str) -> Sheet:
+    """A sheet with modes that end by a line, or by the next one of an outer mode."""
+    return Sheet(
+        words={
+            "port": Word("[a-z]"),
+            "number": Word("[0-9]+", int, holds=int),
+            "weight": Word("[1-9]", int, holds=int),
+            "name": Word("[a-z]+"),
+        },
+        lines=(
+            Line("weight", "weight {weight}", modes=("queue {@number}",)),
+            Line("on", "no shutdown", value=True),
+            Line("list", "list {@name}", of_switch=True, undo="no list {@name}", undo_phase=2),
+            Line(
+                "entry",
+                "permit {@number} of {name=name}",
+                of_switch=True,
+                modes=("list {@name}", "entries"),
+                undo="no permit {@number}",
+                phase=1,
+            ),
+            Line("name", "name {name}", of_switch=True),
+        ),
+        blocks=(
+            Block(frozenset({"weight"})),
+            Block(frozenset({"list", "entry"}), "! lists"),
+            Block(frozenset({"on"})),
+            Block(frozenset({"name"}), "! names", is_always_there=True),
+        ),
+        comment=re.compile(" *!.*|"),
+        port_mode="interface {port}",
+        leave=leave,
+        indentation=" ",
+        end_of_mode="" if leave else "!",
+    )
+
+
+MODAL_FACTS: Mapping[str, Mapping[tuple[Any, ...], Any]] = {
+    "a": {("weight", 3): 7, ("weight", 4): 9, ("on",): True},
+    "": {("list", "x"): None, ("entry", "x", 5): None, ("entry", "x", 6): None},
+    "b": {("weight", 3): 7},
+}
+MODAL_TEXT = """interface a
+ queue 3
+  weight 7
+ queue 4
+  weight 9
+!
+interface b
+ queue 3
+  weight 7
+!
+! lists
+list x
+ entries
+  permit 5 of x
+  permit 6 of x
+!
+interface a
+ no shutdown
+!
+! names
+"""
+LEFT_TEXT = """interface a
+ queue 3
+  weight 7
+ exit
+ queue 4
+  weight 9
+ exit
+exit
+interface b
+ queue 3
+  weight 7
+ exit
+exit
+! lists
+list x
+ entries
+  permit 5 of x
+  permit 6 of x
+ exit
+exit
+interface a
+ no shutdown
+exit
+! names
+"""
+
+
+@pytest.mark.parametrize(("leave", "text"), [("", MODAL_TEXT), ("exit", LEFT_TEXT)])
+def test_modes_are_opened_and_left(leave: str, text: str) -> None:
+    sheet = _with_modes(leave)
+    assert sheet.text(MODAL_FACTS) == text
+    lines = parse(sheet, text)
+    assert facts_of_lines(lines) == MODAL_FACTS
+    (entry,) = (line for line in lines if line.text == "permit 6 of x")
+    assert entry.modes == ("list x", "entries")
+    assert {line.port for line in lines if line.modes == ("interface b", "queue 3")} == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("leave", "added", "problem"),
+    [
+        ("", "interface a\n queue 3\n   weight 7\n", "not indented as its place asks: '   weight 7'"),
+        ("", "interface a\n weight 7\n", "not a line that mltswitch writes: ' weight 7'"),
+        ("", "list x\n entries\n  permit 5 of y\n", "name and name differ: '  permit 5 of y'"),
+        ("exit", "interface a\n queue 3\n exit\nexit\n", "a mode without a line: ' exit'"),
+        ("exit", "interface a\n no shutdown\n", "'interface a' is not left: ''"),
+    ],
+)
+def test_a_line_in_a_wrong_mode_is_an_error(leave: str, added: str, problem: str) -> None:
+    with pytest.raises(FileError) as caught:
+        parse(_with_modes(leave), added)
+    assert str(caught.value.errors[0]) == problem.removesuffix(": ''")
+
+
+def test_an_object_that_is_taken_back_takes_its_lines_with_it() -> None:
+    sheet = _with_modes("exit")
+    then = {"a": MODAL_FACTS["a"], "": {("name",): "leaf"}, "b": {("weight", 3): 8}}
+    assert ordered_lines(Order(sheet, MODAL_FACTS, then)) == [
+        (("interface b", "queue 3"), "weight 8"),
+        ((), "name leaf"),
+        ((), "no list x"),
+    ]
+    back = ordered_lines(Order(sheet, then, MODAL_FACTS))
+    assert [text for _, text in sheet.with_modes(back)] == [
+        *("interface b", "queue 3", "weight 7", "exit", "exit"),
+        *("list x", "entries", "permit 5 of x", "permit 6 of x", "exit", "exit"),
+    ]

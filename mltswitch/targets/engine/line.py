@@ -1,27 +1,26 @@
-"""How one OS writes its configuration: lines that set facts, and the sheet of all of them.
+"""How one OS writes its configuration: lines that set facts.
 
 A line is one string with holes, from which it is both written and read:
 
     Line(THRESHOLD, "traffic-class {@traffic-class} congestion-control ecn minimum {low} maximum {high=low}")
 
 `{@name}` is a part of the fact's place, `{name}` its value, `{@name*}` a list of places, which all get the
-value, and `{name=other}` has to say the same as `{other}`. A line without a value sets its `value`.
+value, and `{name=other}` has to say the same as `{other}`. A line without a value sets its `value`. Where
+command lines have modes, a line says what opens those in which it stands, with holes of the same kind.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum, IntEnum
-from functools import cached_property, lru_cache
-from itertools import groupby
+from enum import Enum
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from mltswitch.targets.common import UNKNOWN, each_line
-from mltswitch.targets.engine.facts import SWITCH, Fact, Facts, PortFacts
+from mltswitch.targets.engine.facts import Fact
 
 _HOLE: Final = re.compile(r"\{(@?)([a-z-]+)(\*?)(?:=([a-z-]+))?\}")
-_REMEMBERED_VALUES: Final = 4096
-"""Values whose line is remembered: ports and devices of a fabric share most of them."""
+Moment = tuple[int, ...]
+"""When a line is entered: first its phase, then what an OS needs beside; the lesser is earlier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,27 +35,6 @@ class Word:
     """The type of such a value."""
 
 
-class Phase(IntEnum):
-    """When a line is entered; a phase covers all ports before the next begins."""
-
-    LOOSEN = 0
-    """Queues drop less than before, and settings change that lead no packet elsewhere."""
-    SERVE_STRICT = 1
-    """Queues become strict that may be so before code points move."""
-    DISTRUST = 2
-    """Ports no longer believe the DSCP of packets."""
-    BIND = 3
-    MAP = 4
-    TIGHTEN = 5
-    """Queues drop more than before."""
-    TRUST = 6
-    SERVE_LAST = 7
-    """The other queues become strict, or weighted again."""
-    ROUTE = 8
-    FORGET = 9
-    """What is not planned is taken back."""
-
-
 class Use(Enum):
     """What a line is good for."""
 
@@ -65,7 +43,7 @@ class Use(Enum):
     SHOWN = "is no command: words for what a device shows, and nobody here can set"
 
 
-class _Hole(NamedTuple):
+class Hole(NamedTuple):
     """A hole by what stands in its braces; the marks are empty where it has none."""
 
     place_mark: str
@@ -74,32 +52,60 @@ class _Hole(NamedTuple):
     same_as: str
 
 
+def holes_of(text: str) -> tuple[Hole, ...]:
+    """The holes of a text from left to right."""
+    return tuple(Hole(*match.groups("")) for match in _HOLE.finditer(text))
+
+
+def spans_of(text: str) -> tuple[tuple[int, int], ...]:
+    """Where the holes begin and end."""
+    return tuple(match.span() for match in _HOLE.finditer(text))
+
+
+def filled(text: str, words: dict[str, str]) -> str:
+    """The text with a word in each hole."""
+    return _HOLE.sub(lambda hole: words[hole[4] or hole[2]], text)
+
+
 @dataclass(frozen=True, eq=False)
 class Line:
     """One line of a command line."""
 
     what: str
     text: str
-    """The line without the words that name its port."""
+    """The line without the words that name its port, and without its modes."""
     value: Any = None
     """The value that the line sets where its text has no hole for one."""
     use: Use = Use.PLANNED
-    phase: Phase | Callable[[Any, Any], Phase] = Phase.LOOSEN
-    """When the line is entered; where that depends on the values, a function of the old and the new one."""
+    phase: int | Callable[[Any, Any], int] = 0
+    """When the line is entered, all ports before the next phase; where that depends on the values, a function
+    of the old and the new one."""
     undo: str = ""
-    """The line that takes the fact back, with holes for parts of its place; empty: none does."""
+    """The line that takes the fact back, in the same modes, with holes for parts of its place and its value;
+    empty: none does."""
+    undo_phase: int = 0
+    """When that line is entered."""
     of_switch: bool = False
-    """Whether the line names no port."""
+    """Whether the line concerns no port."""
+    modes: tuple[str, ...] = ()
+    """What opens the modes in which it stands within its port's, outermost first. A line whose text is what
+    opens a mode says that an object exists: taking that back takes all that stands in it."""
+
+    def __post_init__(self) -> None:
+        names = (*self.place_names, *self.value_names)
+        if len(set(names)) < len(names):
+            raise ValueError(f"two holes of {self.text!r} have one name")
 
     @cached_property
-    def holes(self) -> tuple[_Hole, ...]:
-        """The holes from left to right."""
-        return tuple(_Hole(*match.groups("")) for match in _HOLE.finditer(self.text))
+    def holes(self) -> tuple[Hole, ...]:
+        """The holes of the text from left to right."""
+        return holes_of(self.text)
 
     @cached_property
     def place_names(self) -> tuple[str, ...]:
-        """Names of the parts of a fact's place."""
-        return tuple(hole.name for hole in self.holes if hole.place_mark)
+        """Names of the parts of a fact's place, those in the modes first."""
+        texts = (*self.modes, self.text)
+        return tuple(hole.name for text in texts for hole in holes_of(text) if hole.place_mark)
 
     @cached_property
     def value_names(self) -> tuple[str, ...]:
@@ -116,6 +122,17 @@ class Line:
         """The value as one item for each of `value_names`."""
         return (value,) if len(self.value_names) == 1 else tuple(value)
 
+    def facts(self, items: dict[str, Any]) -> Iterator[tuple[Fact, Any]]:
+        """The facts that it sets with these items in its holes and in those of its modes."""
+        values = tuple(items[name] for name in self.value_names)
+        value = self.value if not values else values[0] if len(values) == 1 else values
+        place = tuple(items[name] for name in self.place_names)
+        if self.list_index is None:
+            yield (self.what, *place), value
+            return
+        for item in place[self.list_index]:
+            yield (self.what, *place[: self.list_index], item, *place[self.list_index + 1 :]), value
+
 
 class Written(NamedTuple):
     """A line without the words that name its port, and the facts that it sets."""
@@ -123,195 +140,5 @@ class Written(NamedTuple):
     text: str
     line: Line
     facts: tuple[tuple[Fact, Any], ...]
-
-
-class Parsed(NamedTuple):
-    """A line of a rendered file, and what it says."""
-
-    number: int
-    text: str
-    """The line as it stands in the file, with the words that name its port."""
-    port: str
-    written: Written
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A paragraph of a file: one for each port, and one for the switch."""
-
-    heading: str
-    """A comment, which may name `{port}`."""
-    whats: frozenset[str]
-    """The facts whose lines stand in it."""
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """All lines of an OS, and the order in which a file has them."""
-
-    words: Mapping[str, Word]
-    """What may stand in the holes, by name."""
-    lines: tuple[Line, ...]
-    """Of several lines for a fact the first one whose words can say the value is written."""
-    blocks: tuple[Block, ...]
-    of_port: str
-    """What stands before the text of a line and names its `{port}`."""
-    comment: re.Pattern[str]
-    """What a line that says nothing looks like."""
-    preamble: str
-    """The first line of a file and of each change."""
-
-    @cached_property
-    def _lines_of(self) -> dict[str, list[Line]]:
-        found: dict[str, list[Line]] = {}
-        for line in self.lines:
-            found.setdefault(line.what, []).append(line)
-        return found
-
-    @cached_property
-    def _undone(self) -> frozenset[str]:
-        return frozenset(line.what for line in self.lines if line.undo)
-
-    def line_for(self, what: str, value: Any) -> Line:
-        """The line that sets such a fact to this value, or has the words for it; raises LookupError."""
-        return self._line_for(what, value)
-
-    @cached_property
-    def _line_for(self) -> Callable[[str, Any], Line]:
-        return lru_cache(_REMEMBERED_VALUES)(self._find_line)
-
-    def _find_line(self, what: str, value: Any) -> Line:
-        for line in self._lines_of[what]:
-            if self._says(line, value):
-                return line
-        raise LookupError(f"no line has words for {what} {value!r}")
-
-    def _says(self, line: Line, value: Any) -> bool:
-        if not line.value_names:
-            return bool(line.value == value)
-        words = [self.words[name] for name in line.value_names]
-        if len(words) > 1 and not (isinstance(value, tuple) and len(value) == len(words)):
-            return False
-        return all(
-            isinstance(item, word.holds) and re.fullmatch(word.pattern, word.write(item))
-            for word, item in zip(words, line.values(value), strict=True)
-        )
-
-    def report(self, fact: Fact, value: Any) -> str:
-        """The words for a fact that no plan asks for, without its port; empty where plans ask for it."""
-        line = self.line_for(fact[0], value)
-        return "" if line.use is Use.PLANNED else self._fill(line.text, line, fact, value)
-
-    def undo(self, fact: Fact, value: Any) -> str:
-        """The line that takes the fact back; empty: there is none, so the fact stays."""
-        if fact[0] not in self._undone:
-            return ""
-        line = self.line_for(fact[0], value)
-        return self._fill(line.undo, line, fact, value)
-
-    def write(self, line: Line, facts: tuple[tuple[Fact, Any], ...]) -> Written:
-        """One line for facts that differ in the list of places alone."""
-        (what, *place), value = facts[0]
-        if line.list_index is not None:
-            place[line.list_index] = tuple(fact[line.list_index + 1] for fact, _ in facts)
-        return Written(self._fill(line.text, line, (what, *place), value), line, facts)
-
-    def _fill(self, text: str, line: Line, fact: Fact, value: Any) -> str:
-        items = dict(zip(line.place_names, fact[1:], strict=True))
-        items |= zip(line.value_names, line.values(value) if line.value_names else (), strict=True)
-        texts = {name: self.words[name].write(item) for name, item in items.items()}
-        return _HOLE.sub(lambda hole: texts[hole[4] or hole[2]], text)
-
-    def entered(self, port: str, text: str) -> str:
-        """The whole line that is entered for a text without its port."""
-        return self.of_port.format(port=port) + text if port else text
-
-    def written(self, facts: Facts) -> Iterator[tuple[str, Written]]:
-        """The lines that set the facts, in the order of a file, with their ports."""
-        for port, _, lines in self._paragraphs(facts):
-            for line in lines:
-                yield port, line
-
-    def text(self, facts: Facts) -> str:
-        """The rendered file of these facts: the preamble, and a paragraph for each block."""
-        parts = [self.preamble]
-        for port, heading, lines in self._paragraphs(facts):
-            begin = self.entered(port, "")
-            parts += ("", heading, *(begin + line.text for line in lines))
-        return "\n".join(parts) + "\n"
-
-    def _paragraphs(self, facts: Facts) -> Iterator[tuple[str, str, list[Written]]]:
-        """(port, heading, lines); ports that share their facts are written once."""
-        known: dict[int, list[list[Written]]] = {}
-        for own in facts.values():
-            if id(own) not in known:
-                known[id(own)] = [list(self._written(own, block)) for block in self.blocks]
-        for number, block in enumerate(self.blocks):
-            for port, own in facts.items():
-                if lines := known[id(own)][number]:
-                    yield port, block.heading.format(port=port), lines
-
-    def _written(self, facts: PortFacts, block: Block) -> Iterator[Written]:
-        entries = (entry for entry in facts.items() if entry[0][0] in block.whats)
-        for _, run in groupby(entries, lambda entry: entry[0][0]):
-            together: dict[Any, list[tuple[Fact, Any]]] = {}
-            for fact, value in run:
-                line = self.line_for(fact[0], value)
-                at = line.list_index
-                fixed = fact if at is None else (*fact[: at + 1], *fact[at + 2 :])
-                together.setdefault((line, fixed, value), []).append((fact, value))
-            for (line, _, _), alike in together.items():
-                yield self.write(line, tuple(alike))
-
-    def parse(self, text: str) -> list[Parsed]:
-        """The lines of a rendered file; raises FileError for all that are none."""
-        known: dict[tuple[bool, str], Written] = {}
-        begin, end = map(re.escape, self.of_port.split("{port}"))
-        of_port = re.compile(f"{begin}({self.words['port'].pattern}){end}(.*)")
-
-        def parse_line(text: str) -> tuple[str, str, Written] | None:
-            match = of_port.fullmatch(text)
-            if not match and (text == self.preamble or self.comment.fullmatch(text)):
-                return None
-            port, rest = match.groups() if match else (SWITCH, text)
-            key = (port == SWITCH, rest)
-            if key not in known:
-                known[key] = self._parse(rest, of_switch=port == SWITCH)
-            return text, port, known[key]
-
-        return [Parsed(number, *line) for number, line in each_line(text, parse_line)]
-
-    def _parse(self, text: str, *, of_switch: bool) -> Written:
-        """What a planned line says; raises ValueError with the reason why it is none."""
-        for line, pattern in self._planned:
-            if line.of_switch == of_switch and (match := pattern.fullmatch(text)):
-                return Written(text, line, tuple(self._facts(line, match)))
-        raise ValueError(UNKNOWN)
-
-    @cached_property
-    def _planned(self) -> list[tuple[Line, re.Pattern[str]]]:
-        return [(line, self._pattern(line)) for line in self.lines if line.use is Use.PLANNED]
-
-    def _pattern(self, line: Line) -> re.Pattern[str]:
-        parts, at = "", 0
-        for match, hole in zip(_HOLE.finditer(line.text), line.holes, strict=True):
-            word = self.words[hole.same_as or hole.name].pattern
-            parts += f"{re.escape(line.text[at : match.start()])}({word})"
-            at = match.end()
-        return re.compile(parts + re.escape(line.text[at:]))
-
-    def _facts(self, line: Line, match: re.Match[str]) -> Iterator[tuple[Fact, Any]]:
-        items: dict[str, Any] = {}
-        for hole, text in zip(line.holes, match.groups(), strict=True):
-            item = self.words[hole.same_as or hole.name].read(text)
-            if hole.same_as and items[hole.same_as] != item:
-                raise ValueError(f"{hole.same_as} and {hole.name} differ")
-            items[hole.name] = item
-        values = tuple(items[name] for name in line.value_names)
-        value = line.value if not values else values[0] if len(values) == 1 else values
-        place = tuple(items[name] for name in line.place_names)
-        if line.list_index is None:
-            yield (line.what, *place), value
-            return
-        for item in place[line.list_index]:
-            yield (line.what, *place[: line.list_index], item, *place[line.list_index + 1 :]), value
+    modes: tuple[str, ...] = ()
+    """What opens the modes in which it stands within its port's."""

@@ -1,78 +1,93 @@
-"""The order in which lines are entered where each takes effect at once.
+"""The order in which the lines of a change are entered.
 
-Nothing between old and new may drop what neither of them would: first the queues get the more lenient of
-both thresholds; then ports are no longer trusted, where they were; then packets are led to the queues; then
-thresholds are tightened; then ports are trusted. A phase covers all ports before the next begins, because
-packets that one port classifies leave through the others.
-
-Nor may anything serve a packet after another that neither end serves first. service_order.py says how: which
-queues become strict before the maps change and which after all else, and which code points move first. A
-line moves all code points of a priority; where some of them move down and others up, it is two, unless all
-service is weighted yet.
+A line has a phase, which covers all ports before the next begins, because packets that one port classifies
+leave through the others. An OS whose lines take effect one by one and need more than that has an order of its
+own, which may also enter lines that neither end has.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from mltswitch.targets.engine.facts import BIND, MAP, SERVICE, STRICT, TRUST, Facts, PortFacts
-from mltswitch.targets.engine.line import Phase, Sheet, Written
-from mltswitch.targets.service_order import boundary
+from mltswitch.targets.common import Key
+from mltswitch.targets.engine.facts import Fact, Facts, PortFacts
+from mltswitch.targets.engine.line import Moment, Written
+from mltswitch.targets.engine.sheet import Sheet
 
-
-class Moment(NamedTuple):
-    """When a line is entered; the lesser is earlier, and equal ones keep the order of the file."""
-
-    phase: Phase
-    direction: int = 0
-    """Of code points: those that move down come before those that move up."""
-    rank: int = 0
+Placed = tuple[Moment, Written]
 
 
-@dataclass(frozen=True, slots=True)
-class ServiceOrder:
-    """How ports serve their queues while code points move."""
+@dataclass(frozen=True)
+class Order:
+    """Lines by their phase alone; within a phase they keep the order of the file."""
 
-    boundaries: Mapping[str, int]
-    """Port → the highest queue that is weighted until the end."""
-    anything_is_strict: bool
-    """Whether some queue of some port is strict, so that it matters which code point moves first."""
+    sheet: Sheet
+    now: Facts
+    then: Facts
 
-    @classmethod
-    def between(cls, now: Facts, then: Facts, trusting: Collection[str]) -> "ServiceOrder":
-        """The order for a change, where ports with a trust in `trusting` believe the DSCP of packets."""
-        strict_queues = {
-            port: {place[0] for (what, *place), value in own.items() if what == SERVICE and value == STRICT}
-            for port, own in now.items()
-        }
-        priorities = {0}  # what packets get that are not believed
-        for own in now.values():
-            if own.get((TRUST,)) in trusting:
-                priorities.update(value for fact, value in own.items() if fact[0] == MAP)
-        boundaries: dict[str, int] = {}
-        for port, own in then.items():
-            if planned := {place[0] for what, *place in own if what == SERVICE}:
-                strict, occupied = strict_queues[port], {now[port][BIND, priority] for priority in priorities}
-                # Where all service is weighted nobody loses by waiting for strict service.
-                is_weighted = not strict & occupied
-                boundaries[port] = max(planned) if is_weighted else boundary(strict, occupied, planned, ())
-        return cls(boundaries, any(strict_queues.values()))
-
-    def place(
-        self, port: str, written: Written, now: PortFacts, sheet: Sheet
-    ) -> Iterator[tuple[Moment, str]]:
-        """When the line is entered; code points that move down and those that move up have a line each."""
+    def place(self, port: str, written: Written) -> Iterator[Placed]:
+        """When a line is entered that sets something new on a port; it may become several."""
         fact, new = written.facts[0]
-        if fact[0] == SERVICE:
-            is_late = new != STRICT or fact[1] <= self.boundaries[port]
-            yield Moment(Phase.SERVE_LAST if is_late else Phase.SERVE_STRICT, 0, -fact[1]), written.text
-        elif fact[0] == MAP and self.anything_is_strict:
-            down = tuple(entry for entry in written.facts if now[entry[0]] > new)
-            up = tuple(entry for entry in written.facts if now[entry[0]] < new)
-            for direction, moving, rank in ((0, down, new), (1, up, -new)):
-                if moving:
-                    line = sheet.write(written.line, moving) if down and up else written
-                    yield Moment(Phase.MAP, direction, rank), line.text
-        else:
-            phase = written.line.phase
-            yield Moment(phase if isinstance(phase, Phase) else phase(now.get(fact), new)), written.text
+        phase = written.line.phase
+        yield (phase(self._present(port).get(fact), new) if callable(phase) else phase,), written
+
+    def place_undo(self, port: str, fact: Fact, undo: Written) -> Moment:
+        """When the line is entered that takes a fact back."""
+        del port, fact
+        return (undo.line.undo_phase,)
+
+    def between(self) -> Iterator[tuple[Moment, Key]]:
+        """Lines with their modes that neither end has, and that stand between."""
+        yield from ()
+
+    def _present(self, port: str) -> PortFacts:
+        return self.now.get(port, {})
+
+
+def ordered_lines(order: Order) -> list[Key]:
+    """The lines that lead from what runs to what shall run, each with the modes that it needs."""
+    # Sorting is stable: lines of one moment keep the order of the file.
+    return [key for _, key in sorted(_lines(order), key=lambda entry: entry[0])]
+
+
+def _lines(order: Order) -> Iterator[tuple[Moment, Key]]:
+    """Lines that change something, each with the moment at which it is entered.
+
+    A line that takes a fact back may take others with it, such as a route with another distance. Those that
+    are wanted are set again by the next line, for no source says whether a device keeps both.
+    """
+    sheet, undos = order.sheet, _undos(order)
+    pending = dict(undos)
+    yield from order.between()
+    for port, written in sheet.written(order.then):
+        own, taken_back = order.now.get(port, {}), None
+        if undo := sheet.undo(*written.facts[0]):
+            taken_back = sheet.entered(port, undo)
+        is_set = all(fact in own and own[fact] == value for fact, value in written.facts)
+        if is_set and taken_back not in undos:
+            continue
+        for moment, line in order.place(port, written):
+            if taken_back in pending:
+                del pending[taken_back]
+                yield moment, taken_back
+            yield moment, sheet.entered(port, line)
+    yield from ((moment, undo) for undo, moment in pending.items())
+
+
+def _undos(order: Order) -> dict[Key, Moment]:
+    """The lines that take back what shall not be there any more; objects go with all that stands in them."""
+    sheet = order.sheet
+    found: dict[Key, Moment] = {}
+    gone: set[tuple[str, ...]] = set()
+    for port, facts in order.now.items():
+        kept = order.then.get(port, {})
+        for fact, value in facts.items():
+            if fact not in kept and (undo := sheet.undo(fact, value)):
+                found.setdefault(sheet.entered(port, undo), order.place_undo(port, fact, undo))
+                if sheet.opens_mode(undo.line):
+                    mode, _ = sheet.entered(port, sheet.write(undo.line, ((fact, value),)))
+                    gone.add(mode)
+    return {
+        (modes, text): moment
+        for (modes, text), moment in found.items()
+        if not any(modes[:depth] in gone for depth in range(1, len(modes) + 1))
+    }

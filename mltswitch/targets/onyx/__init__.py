@@ -17,16 +17,18 @@ from mltswitch.targets.engine.target import LineTarget
 from mltswitch.targets.lldp import onyx_neighbours
 from mltswitch.targets.onyx import read, sheet
 from mltswitch.targets.onyx.capabilities import HARDWARE
+from mltswitch.targets.onyx.order import ServiceOrder
 from mltswitch.targets.target import Target
 
 _LINES: Final = LineTarget(
-    sheet=sheet.SHEET,
     file="mltswitch.txt",
+    sheet=lambda _: sheet.SHEET,
     facts_of=sheet.facts_of,
     planned_state=sheet.planned_state,
     running_facts=read.running_facts,
     running_state=sheet.running_state,
-    trusting=sheet.TRUSTING,
+    order=ServiceOrder,
+    first=(sheet.PREAMBLE,),
     save=(Step("configuration write"),),
 )
 TARGET = Target(

@@ -39,15 +39,13 @@ from mltswitch.targets.engine.facts import (
 from mltswitch.targets.engine.routes import read_routes
 from mltswitch.targets.foreign import touches_port, touches_switch
 from mltswitch.targets.onyx.capabilities import TRAFFIC_CLASSES
+from mltswitch.targets.onyx.order import TRUSTED, TRUSTING, UNTRUSTED
 from mltswitch.targets.onyx.sheet import (
     CAP,
     DEFAULT_PRIORITY,
     GUARANTEE,
     REWRITE,
     SHAPER,
-    TRUSTED,
-    TRUSTING,
-    UNTRUSTED,
     running_state,
     threshold_of,
 )
@@ -148,16 +146,16 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     plan uses or that leads to a traffic class of the plan.
     """
     _check_members(_lines(answers), wanted)
-    facts = running_facts(answers, wanted)
+    facts = running_facts(answers, wanted, capabilities)
     lossless = tuple(_check_flow_control(answers, wanted, facts))
     told = _UNSAVED.search(answers[FILES])
     notes: tuple[str, ...] = (NOT_SAVED,) if told and is_on(told[1], "Unsaved changes", FILES) else ()
     if wanted.ports and not spectrum_hardware(model := _chassis(answers)[0]):
         notes = (*notes, unknown_box(model, capabilities.hardware))
-    return RunningState(running_state(facts, wanted), answers, notes, lossless=lossless)
+    return RunningState(running_state(facts, wanted, capabilities), answers, notes, lossless=lossless)
 
 
-def running_facts(answers: Mapping[str, str], wanted: SwitchState) -> Facts:
+def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities: Capabilities) -> Facts:
     """All facts of the wanted ports, the routes within the plan's prefixes, and lines that nobody knows.
 
     Raises DeviceError for an answer of another form.

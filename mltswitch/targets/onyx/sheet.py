@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from mltswitch.capabilities import Unlimited
+from mltswitch.capabilities import Capabilities, Unlimited
 from mltswitch.targets.addresses import address_text, ipv4_address, ipv4_network, network_text
 from mltswitch.targets.engine.facts import (
     BIND,
@@ -32,9 +32,11 @@ from mltswitch.targets.engine.facts import (
     Facts,
     PortFacts,
 )
-from mltswitch.targets.engine.line import Block, Line, Phase, Sheet, Use, Word
+from mltswitch.targets.engine.line import Line, Use, Word
 from mltswitch.targets.engine.routes import route_facts, routes_of
+from mltswitch.targets.engine.sheet import Block, Sheet
 from mltswitch.targets.onyx.capabilities import LOSSLESS
+from mltswitch.targets.onyx.order import TRUSTED, TRUSTING, UNTRUSTED, Phase
 from mltswitch.targets.remap import code_points, lossless_queues
 from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.units import KIBIBYTE
@@ -46,10 +48,6 @@ PREAMBLE: Final = "no cli default prefix-modes enable"
 Not ours, and saved with the rest: it changes the command line of all later sessions, not what is forwarded.
 """
 PORT_NAME: Final = re.compile(r"[1-9][0-9]?/[1-9][0-9]?(?:/[1-4])?")
-TRUSTED: Final = "L3"
-UNTRUSTED: Final = "port"
-TRUSTING: Final = frozenset({TRUSTED, "both"})
-"""The trusts of a port with which a packet's DSCP counts."""
 NOT_OURS: Final = "set by somebody else, not ours to remove"
 REWRITE: Final = "rewrite"
 DEFAULT_PRIORITY: Final = "default priority"
@@ -148,8 +146,17 @@ SHEET: Final = Sheet(
         Line(TRUST, "qos trust {trust}", phase=_trust_phase),
         Line(TRUST, "qos trust {foreign-trust}", use=Use.FOREIGN, phase=_trust_phase),
         Line(TRUST, "qos trust {words}", use=Use.SHOWN),
-        Line(ROUTE, _STATIC, phase=Phase.ROUTE, of_switch=True, undo=_NO_STATIC),
-        Line(DISTANCE, _STATIC + " {@words}", None, Use.FOREIGN, Phase.ROUTE, _NO_STATIC, of_switch=True),
+        Line(ROUTE, _STATIC, phase=Phase.ROUTE, undo=_NO_STATIC, undo_phase=Phase.FORGET, of_switch=True),
+        Line(
+            DISTANCE,
+            _STATIC + " {@words}",
+            None,
+            Use.FOREIGN,
+            Phase.ROUTE,
+            _NO_STATIC,
+            Phase.FORGET,
+            of_switch=True,
+        ),
         Line(DEFAULT_PRIORITY, "default switch-priority {words}", use=Use.SHOWN),
         Line(SHAPER, "bandwidth shape {words} Mbps", use=Use.SHOWN),
         Line(GUARANTEE, f"{_CLASS}BW Gr.(Mbps) {{words}} ({NOT_OURS})", use=Use.SHOWN),
@@ -157,9 +164,9 @@ SHEET: Final = Sheet(
         Line(FOREIGN_LINE, f"{{@words}} ({NOT_OURS})", use=Use.SHOWN),
     ),
     blocks=(
-        Block("## queues of ethernet {port}", frozenset({SERVICE, THRESHOLD})),
-        Block("## classification on ethernet {port}", frozenset({REWRITE, BIND, MAP, TRUST})),
-        Block("## routes", frozenset({ROUTE, DISTANCE})),
+        Block(frozenset({SERVICE, THRESHOLD}), "\n## queues of ethernet {port}"),
+        Block(frozenset({REWRITE, BIND, MAP, TRUST}), "\n## classification on ethernet {port}"),
+        Block(frozenset({ROUTE, DISTANCE}), "\n## routes"),
     ),
     of_port="interface ethernet {port} ",
     comment=re.compile(r"##[ -~]*|"),
@@ -167,7 +174,7 @@ SHEET: Final = Sheet(
 )
 
 
-def facts_of(state: SwitchState) -> Facts:
+def facts_of(state: SwitchState, _capabilities: Capabilities) -> Facts:
     """The facts of a plan, in the order of the rendered file."""
     facts: dict[str, PortFacts] = {}
     for (queues, trusted), ports in groupby(state.ports, attrgetter("queues", "trusted")):
@@ -189,7 +196,7 @@ def _port_facts(queues: Sequence[QueueState], trust: str) -> PortFacts:
     return {**facts, (TRUST,): trust}
 
 
-def planned_state(facts: Facts) -> SwitchState:
+def planned_state(facts: Facts, _capabilities: Capabilities) -> SwitchState:
     """The state of a rendered file; ports that share their facts share their queues."""
     known: dict[int, PortState] = {}
     for port, own in facts.items():
@@ -208,7 +215,7 @@ def _planned_port(facts: PortFacts) -> PortState:
     return _port("", facts, [*queues[:-1], *lossless, *queues[-1:]], lossless)
 
 
-def running_state(facts: Facts, wanted: SwitchState) -> SwitchState:
+def running_state(facts: Facts, wanted: SwitchState, _capabilities: Capabilities) -> SwitchState:
     """What facts of a device mean for the wanted ports and queues."""
     ports = []
     for port in wanted.ports:

@@ -1,0 +1,248 @@
+"""The sheet of an OS: all its lines, how they are laid out, and the text that facts have in it."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import groupby
+from typing import Any, Final
+
+from mltswitch.targets.common import Key
+from mltswitch.targets.engine.facts import Fact, Facts, PortFacts
+from mltswitch.targets.engine.line import Line, Use, Word, Written, filled, holes_of, spans_of
+
+_REMEMBERED_VALUES: Final = 4096
+"""Values whose line is remembered: ports and devices of a fabric share most of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A paragraph of a file: one for each port, and one for the switch."""
+
+    whats: frozenset[str]
+    """The facts whose lines stand in it."""
+    heading: str | None = None
+    """A comment that may name `{port}`, with an empty line before it where it begins with a line feed."""
+    between: str = ""
+    """A comment between two modes within one of its modes."""
+    is_always_there: bool = False
+    """Whether the heading stands before no lines, too."""
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """All lines of an OS, and the order in which a file has them."""
+
+    words: Mapping[str, Word]
+    """What may stand in the holes, by name."""
+    lines: tuple[Line, ...]
+    """Of several lines for a fact the first one whose words can say the value is written."""
+    blocks: tuple[Block, ...]
+    comment: re.Pattern[str]
+    """What a line that says nothing looks like."""
+    of_port: str = ""
+    """What stands before the text of a line and names its `{port}`, where that takes no mode."""
+    port_mode: str = ""
+    """What opens the mode of a `{port}`, where there is one."""
+    leave: str = ""
+    """The line that leaves a mode; empty: the next line of an outer mode does."""
+    indentation: str = ""
+    """What stands before a line of a file for each mode that it is in."""
+    end_of_mode: str = ""
+    """A comment behind a mode of a file that stands at the margin."""
+    preamble: str = ""
+    """The first line of a file."""
+
+    @cached_property
+    def _lines_of(self) -> dict[str, list[Line]]:
+        found: dict[str, list[Line]] = {}
+        for line in self.lines:
+            found.setdefault(line.what, []).append(line)
+        return found
+
+    @cached_property
+    def _undone(self) -> frozenset[str]:
+        return frozenset(line.what for line in self.lines if line.undo)
+
+    @cached_property
+    def _modes(self) -> frozenset[tuple[bool, tuple[str, ...]]]:
+        """What opens each mode, with those around it."""
+        return frozenset(
+            (line.of_switch, line.modes[:depth])
+            for line in self.lines
+            for depth in range(1, len(line.modes) + 1)
+        )
+
+    def opens_mode(self, line: Line) -> bool:
+        """Whether other lines stand in a mode that this line opens."""
+        return (line.of_switch, (*line.modes, line.text)) in self._modes
+
+    @cached_property
+    def pattern(self) -> Callable[[str], re.Pattern[str]]:
+        """What lines look like that are written by a text with holes; a group for each hole."""
+        return lru_cache(None)(self._pattern)
+
+    def _pattern(self, text: str) -> re.Pattern[str]:
+        parts, at = "", 0
+        for hole, (begin, end) in zip(holes_of(text), spans_of(text), strict=True):
+            word = self.words[hole.same_as or hole.name].pattern
+            parts += f"{re.escape(text[at:begin])}({word})"
+            at = end
+        return re.compile(parts + re.escape(text[at:]))
+
+    def line_for(self, what: str, value: Any) -> Line:
+        """The line that sets such a fact to this value, or has the words for it; raises LookupError."""
+        return self._line_for(what, value)
+
+    @cached_property
+    def _line_for(self) -> Callable[[str, Any], Line]:
+        return lru_cache(_REMEMBERED_VALUES)(self._find_line)
+
+    def _find_line(self, what: str, value: Any) -> Line:
+        for line in self._lines_of[what]:
+            if self._says(line, value):
+                return line
+        raise LookupError(f"no line has words for {what} {value!r}")
+
+    def _says(self, line: Line, value: Any) -> bool:
+        if not line.value_names:
+            return bool(line.value == value)
+        words = [self.words[name] for name in line.value_names]
+        if len(words) > 1 and not (isinstance(value, tuple) and len(value) == len(words)):
+            return False
+        return all(
+            isinstance(item, word.holds) and re.fullmatch(word.pattern, word.write(item))
+            for word, item in zip(words, line.values(value), strict=True)
+        )
+
+    def report(self, fact: Fact, value: Any) -> str:
+        """The words for a fact that no plan asks for, without its port; empty where plans ask for it."""
+        line = self.line_for(fact[0], value)
+        return "" if line.use is Use.PLANNED else filled(line.text, self._texts(line, fact, value))
+
+    def undo(self, fact: Fact, value: Any) -> Written | None:
+        """The line that takes the fact back; None: there is none, so the fact stays."""
+        if fact[0] not in self._undone:
+            return None
+        line = self.line_for(fact[0], value)
+        return self._fill(line.undo, line, fact, value) if line.undo else None
+
+    def write(self, line: Line, facts: tuple[tuple[Fact, Any], ...]) -> Written:
+        """One line for facts that differ in the list of places alone."""
+        what, *place = facts[0][0]
+        if line.list_index is not None:
+            place[line.list_index] = tuple(fact[line.list_index + 1] for fact, _ in facts)
+        return self._fill(line.text, line, (what, *place), facts[0][1], facts)
+
+    def _fill(
+        self, text: str, line: Line, fact: Fact, value: Any, facts: tuple[tuple[Fact, Any], ...] = ()
+    ) -> Written:
+        texts = self._texts(line, fact, value)
+        modes = tuple(filled(mode, texts) for mode in line.modes)
+        return Written(filled(text, texts), line, facts, modes)
+
+    def _texts(self, line: Line, fact: Fact, value: Any) -> dict[str, str]:
+        items = dict(zip(line.place_names, fact[1:], strict=True))
+        items |= zip(line.value_names, line.values(value) if line.value_names else (), strict=True)
+        return {name: self.words[name].write(item) for name, item in items.items()}
+
+    def entered(self, port: str, written: Written) -> Key:
+        """The whole line that is entered, with all modes that it needs; of a line that opens one the mode
+        alone."""
+        modes, text = _place_of(written, opens=bool(written.facts) and self.opens_mode(written.line))
+        if port and self.port_mode:
+            return (self.port_mode.format(port=port), *modes), text
+        return modes, self.of_port.format(port=port) + text if port else text
+
+    def written(self, facts: Facts) -> Iterator[tuple[str, Written]]:
+        """The lines that set the facts, in the order of a file, with their ports."""
+        for _, port, lines in self._paragraphs(facts):
+            for line in lines:
+                yield port, line
+
+    def text(self, facts: Facts) -> str:
+        """The rendered file of these facts: the preamble, and a paragraph for each block."""
+        parts = [self.preamble] if self.preamble else []
+        known: dict[tuple[int, Block], list[str]] = {}
+        for block, port, lines in self._paragraphs(facts):
+            if block.heading is not None:
+                parts.append(block.heading.format(port=port))
+            key = id(lines), block
+            if key not in known:
+                known[key] = list(self._laid_out(block, port, lines))
+            shown = known[key]
+            if port and self.port_mode:
+                parts.append(self.port_mode.format(port=port))
+                parts += shown[1:]
+            else:
+                begin = self.of_port.format(port=port) if port else ""
+                parts += (begin + text for text in shown)
+        return "\n".join(parts) + "\n"
+
+    def _laid_out(self, block: Block, port: str, lines: Iterable[Written]) -> Iterator[str]:
+        """The lines of one paragraph with all that opens and leaves modes, without `of_port`."""
+        around = (port,) if port and self.port_mode else ()
+        placed = (
+            ((*around, *modes), text)
+            for line in lines
+            for modes, text in (_place_of(line, opens=self.opens_mode(line.line)),)
+        )
+        previous: tuple[str, ...] = ()
+        for modes, text in self.with_modes(placed):
+            if self.end_of_mode and previous and not modes:
+                yield self.end_of_mode
+            elif block.between and len(previous) > len(modes) > 0:
+                yield self.indentation * len(modes) + block.between
+            yield self.indentation * len(modes) + text
+            previous = modes
+        if self.end_of_mode and previous:
+            yield self.end_of_mode
+
+    def with_modes(self, placed: Iterable[Key]) -> Iterator[Key]:
+        """Lines in an order, and between them those that open and leave modes; an empty line asks for its
+        modes alone."""
+        current: tuple[str, ...] = ()
+        for modes, text in placed:
+            shared = 0
+            while shared < min(len(current), len(modes)) and current[shared] == modes[shared]:
+                shared += 1
+            if self.leave:
+                for depth in reversed(range(shared, len(current))):
+                    yield current[:depth], self.leave
+            elif modes and shared == len(modes) < len(current):
+                shared -= 1  # Nothing leaves the inner mode, so the outer one is opened again.
+            for depth in range(shared, len(modes)):
+                yield modes[:depth], modes[depth]
+            if text:
+                yield modes, text
+            current = modes
+        for depth in reversed(range(len(current) if self.leave else 0)):
+            yield current[:depth], self.leave
+
+    def _paragraphs(self, facts: Facts) -> Iterator[tuple[Block, str, list[Written]]]:
+        """(block, port, lines); ports that share their facts share the lists of their lines."""
+        known: dict[int, list[list[Written]]] = {}
+        for own in facts.values():
+            if id(own) not in known:
+                known[id(own)] = [list(self._written(own, block)) for block in self.blocks]
+        for number, block in enumerate(self.blocks):
+            for port, own in facts.items():
+                if (lines := known[id(own)][number]) or (block.is_always_there and not port):
+                    yield block, port, lines
+
+    def _written(self, facts: PortFacts, block: Block) -> Iterator[Written]:
+        entries = (entry for entry in facts.items() if entry[0][0] in block.whats)
+        for _, run in groupby(entries, lambda entry: entry[0][0]):
+            together: dict[Any, list[tuple[Fact, Any]]] = {}
+            for fact, value in run:
+                line = self.line_for(fact[0], value)
+                at = line.list_index
+                fixed = fact if at is None else (*fact[: at + 1], *fact[at + 2 :])
+                together.setdefault((line, fixed, value), []).append((fact, value))
+            for (line, _, _), alike in together.items():
+                yield self.write(line, tuple(alike))
+
+
+def _place_of(written: Written, *, opens: bool) -> Key:
+    """The modes and the text of a line without its port; one that opens a mode is that mode and no text."""
+    return ((*written.modes, written.text), "") if opens else (written.modes, written.text)
