@@ -16,11 +16,9 @@ from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.inventory import Device, load_inventory
 from mltswitch.lab import Lab
 from mltswitch.measure.acceptance import (
-    READERS,
     AcceptanceResult,
     Check,
     DeviceCounters,
-    Place,
     TestHost,
     Verdict,
     accept,
@@ -28,6 +26,7 @@ from mltswitch.measure.acceptance import (
     open_hosts,
     payload_bytes,
 )
+from mltswitch.measure.watch import silence
 from mltswitch.plan import load_plan
 from mltswitch.targets import target_for
 from mltswitch.units import format_bps, format_seconds
@@ -108,7 +107,7 @@ def acceptance(
         for name, destinations in zip(place.senders, place.destinations, strict=True)
     ]
     with (
-        _counters(device, place) as counters,
+        _counters(device) as counters,
         open_hosts(receiving, senders, payload_bytes(place)) as running,
     ):
         result = accept(place, running, counters, progress)
@@ -179,20 +178,19 @@ def ssh_prefix(place: str, config: Path | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _counters(device: Device, place: Place) -> Iterator[DeviceCounters]:
+def _counters(device: Device) -> Iterator[DeviceCounters]:
     """One session with the device for all questions; without one the counters stay unchecked."""
-    if place.platform not in READERS:
-        yield DeviceCounters(None)
+    target = target_for(device.platform, where=device.name)
+    if target.counters is None:
+        yield DeviceCounters(None, target.no_counters or silence(target))
         return
     with ExitStack() as stack:
         try:
-            conversation = stack.enter_context(
-                connect(device, target_for(device.platform, where=device.name))
-            )
+            conversation = stack.enter_context(connect(device, target))
         except MltswitchError as error:
             counters = DeviceCounters(None, str(error))
         else:
-            counters = DeviceCounters(conversation)
+            counters = DeviceCounters(conversation, target=target)
         yield counters
 
 

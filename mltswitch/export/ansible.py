@@ -17,9 +17,9 @@ import yaml
 from mltswitch.inventory import Device, Secret
 from mltswitch.inventory.ansible import VAULT
 from mltswitch.plan import Plan
-from mltswitch.targets import Session, target_for
-from mltswitch.targets.linux.save import saved_files
+from mltswitch.targets import Session, Target, target_for
 
+_PLAYS: Final = files("mltswitch.export").joinpath("plays")
 _RULES: Final = """\
   gather_facts: false
   serial: "{{ wave | default('100%') }}"
@@ -27,38 +27,6 @@ _RULES: Final = """\
   max_fail_percentage: 0
 """
 """Of every play: the first failure ends it, and the playbook with it."""
-_LINE_BY_LINE: Final = {
-    "onyx": {
-        "MODULE_SAVE": "MODULE_config: {save: true}",
-        "MODULE": "mellanox.onyx.onyx",
-        "SHOW": "show running-config",
-        "SOURCE": "file",
-        "ABOUT": "mellanox.onyx 1.0.0",
-    },
-    "icos": {
-        "MODULE_SAVE": 'MODULE_command: {commands: ["write memory confirm"]}',
-        "MODULE": "dellemc.os6.os6",
-        "SHOW": "show running-config",
-        "SOURCE": "file",
-        "ABOUT": "dellemc.os6 1.0.7, made for another FASTPATH system: no collection names ICOS, and nobody "
-        "tried this one there",
-    },
-    "dell-sonic": {
-        "MODULE_SAVE": "MODULE_config: {save: true}",
-        "MODULE": "dellemc.enterprise_sonic.sonic",
-        "SHOW": "show running-configuration",
-        # Unlike the others, its action plugin reads no file: the module takes the path for a command.
-        # A switch refuses to bind a policy that a port has: such lines go where all are bound already.
-        "SOURCE": "lookup('ansible.builtin.file', file) | regex_replace('(?m)^ *service-policy .*$', '') if "
-        "before.stdout[0] | regex_findall(bound) | sort == lookup('ansible.builtin.file', file) | "
-        "regex_findall(bound) | sort else lookup('ansible.builtin.file', file)",
-        "ABOUT": "dellemc.enterprise_sonic 3.2.0",
-    },
-}
-"""Platform → what stands in `plays/cli.yaml` for it; ABOUT: the collection whose documentation was read."""
-_NETWORK_OS: Final = {name: words["MODULE"] for name, words in _LINE_BY_LINE.items()} | {
-    "eos": "arista.eos.eos"
-}
 
 
 class _Vault(str):
@@ -100,22 +68,23 @@ def ansible_files(devices: Iterable[Device], plan: Plan, rendered: Mapping[str, 
             continue
         by_platform.setdefault(device.platform, []).append(device)
         own = dict(rendered[device.name])
-        if device.platform == "linux":
-            saved = saved_files(target.quantise(plan, device.switch).state)
+        if target.saved_files is not None:
+            saved = target.saved_files(target.quantise(plan, device.switch).state)
             own |= {path.rpartition("/")[2]: text for path, text in saved.items()}
         texts |= {f"files/{device.name}/{name}": text for name, text in own.items()}
     if by_platform:
-        plays = {platform: _play(platform) for platform in by_platform}
+        plays = {platform: _play(target_for(platform)) for platform in by_platform}
         texts["playbook.yaml"] = "---\n" + "\n".join(plays.values())
         texts["inventory.yaml"] = _inventory(by_platform)
         texts["README.md"] = _data("README.md") + "".join(map(_about, plays.values()))
-        if "sonic" in plays:
-            texts["sonic-patch.json.j2"] = _data("sonic-patch.json.j2")
+        for entry in _PLAYS.iterdir():
+            if any(entry.name.startswith(f"{platform}-") for platform in plays):
+                texts[entry.name] = _data(entry.name)
     return Export(texts, tuple(left_out))
 
 
 def _data(name: str) -> str:
-    return files("mltswitch.export").joinpath("plays", name).read_text(encoding="utf-8")
+    return _PLAYS.joinpath(name).read_text(encoding="utf-8")
 
 
 def _group(platform: str) -> str:
@@ -123,12 +92,11 @@ def _group(platform: str) -> str:
     return f"mltswitch_{platform.replace('-', '_')}"
 
 
-def _play(platform: str) -> str:
-    words = _LINE_BY_LINE.get(platform)
-    text = _data("cli.yaml" if words else f"{platform}.yaml")
-    for word, meaning in (words or {}).items():
+def _play(target: Target) -> str:
+    text = _data("cli.yaml" if target.play else f"{target.platform}.yaml")
+    for word, meaning in target.play.items():
         text = text.replace(word, meaning)
-    text = text.replace("PLATFORM", platform.replace("-", "_"))
+    text = text.replace("PLATFORM", target.platform.replace("-", "_"))
     return re.sub(r"(?m)^  hosts: .*\n", lambda line: line[0] + _RULES, text)
 
 
@@ -143,7 +111,7 @@ def _inventory(by_platform: Mapping[str, Iterable[Device]]) -> str:
     groups: dict[str, Any] = {}
     for platform, devices in by_platform.items():
         body = groups.setdefault(_group(platform), {"hosts": {}})
-        body["vars"] = _platform_variables(platform)
+        body["vars"] = _platform_variables(target_for(platform))
         for device in devices:
             body["hosts"][device.name] = _variables(device)
             for name in set(device.groups) - {"all", "ungrouped"}:
@@ -153,15 +121,15 @@ def _inventory(by_platform: Mapping[str, Iterable[Device]]) -> str:
     return text
 
 
-def _platform_variables(platform: str) -> dict[str, object]:
-    if platform not in _NETWORK_OS:
+def _platform_variables(target: Target) -> dict[str, object]:
+    if target.session is Session.SHELL:
         # Over a terminal, programs colour what they print, and every line ends in two characters.
         return {"ansible_connection": "ansible.builtin.ssh", "ansible_ssh_use_tty": False}
     variables: dict[str, object] = {
         "ansible_connection": "ansible.netcommon.network_cli",
-        "ansible_network_os": _NETWORK_OS[platform],
+        "ansible_network_os": target.network_os,
     }
-    if platform != "dell-sonic":  # its command line has no other mode
+    if target.has_enable_mode:
         variables |= {"ansible_become": True, "ansible_become_method": "ansible.netcommon.enable"}
     return variables
 
@@ -182,7 +150,7 @@ def _variables(device: Device) -> dict[str, object]:
         variables["ansible_ssh_private_key_file"] = str(device.key_file)
     if device.password is not None:
         variables["ansible_password"] = _reference(device.password)
-    if device.become and device.platform not in _NETWORK_OS:
+    if device.become and target_for(device.platform).session is Session.SHELL:
         variables["ansible_become"] = True
     if device.become_password is not None:
         variables["ansible_become_password"] = _reference(device.become_password)

@@ -36,12 +36,6 @@ ALIASES: Final = {
     "ansible_paramiko_host_key_checking": "ansible_host_key_checking",
 }
 """Other spellings of one variable; two that say different things are refused."""
-NETWORK_OS: Final = {
-    "arista.eos.eos": "eos",
-    "mellanox.onyx.onyx": "onyx",
-    "dellemc.enterprise_sonic.sonic": "dell-sonic",
-}
-"""Full names by which Ansible's collections call our platforms."""
 ABOUT_CONNECTING: Final = re.compile(
     r"ansible_(ssh|become|sudo|su|paramiko|libssh|connection|proxy|private_key|host_key|remote_user|remote_port)(_|$)"
 )
@@ -261,10 +255,15 @@ def _report(name: str, problem: ErrorDetails, given: Variables) -> str:
     return text if name.endswith(NEVER_SHOWN) else f"{text}, not {shown(given.get(name))}"
 
 
+def _platform_called(name: str) -> str:
+    """Our name of a platform that Ansible calls so; any other name as it is."""
+    return next((each.platform for each in targets().values() if name and each.network_os == name), name)
+
+
 def foreign(variables: Variables, where: str) -> tuple[str, UserInputError] | None:
     """Why a host is no switch of ours (a few words, and an error); None where it is one, or claims to be."""
     given = variables.get("ansible_network_os")
-    known = isinstance(given, str) and NETWORK_OS.get(given, given) in targets()
+    known = isinstance(given, str) and _platform_called(given) in targets()
     if variables.get("mltswitch_platform") is not None or known:
         return None
     expected = f"one of {', '.join(targets())}"
@@ -281,7 +280,7 @@ def foreign(variables: Variables, where: str) -> tuple[str, UserInputError] | No
 
 def _platform(where: str, used: Used) -> str:
     given = used.ansible_network_os or ""
-    name = used.mltswitch_platform or NETWORK_OS.get(given, given)
+    name = used.mltswitch_platform or _platform_called(given)
     if name not in targets():
         known = f"one of {', '.join(targets())}"
         raise UserInputError(

@@ -17,7 +17,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.measure.acceptance.schedule import Flow
 from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts, TestHost, open_hosts
-from mltswitch.measure.watch import read_counters, silence
+from mltswitch.measure.watch import read_counters, silence, tells_traffic
 from mltswitch.plan import Host, Plan, TrafficClass
 from mltswitch.plan.trust import background_dscp, forbidden_dscps
 from mltswitch.targets import hardware_capabilities
@@ -66,7 +66,7 @@ def check_queues(
     jobs, _ = prepare(plan, inventory, limit)
     on_path = {switch for pair in pairs for _, hops in pair.ways for switch, _, _ in hops}
     crossed = [job for job in jobs if job.device.switch in on_path]
-    asked = {job.device.switch: job for job in crossed if job.target.counter_queries is not None}
+    asked = {job.device.switch: job for job in crossed if tells_traffic(job.target)}
     notes = (f"{job.device.name}: {silence(job.target)}" for job in crossed if job not in asked.values())
     found: dict[str, tuple[DeviceDifference, ...]] = {}
     with ExitStack() as stack:

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from mltswitch.errors import DeviceError, MltswitchError, UnsupportedPlanError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Target
-from mltswitch.targets.base import EgressCounters, QueueCounters
+from mltswitch.targets.base import EgressCounters, QueueCounters, QueuePlace
 
 PATIENCE_SECONDS: Final = 15.0
 """A device that has not answered by then is shown as late, and no reading waits for it again until it has."""
@@ -131,10 +131,25 @@ class _Watched:
 
 def read_counters(session: Conversation, job: Job) -> QueueCounters:
     """The counters of a device's planned ports; raises DeviceError."""
-    target, wanted = job.target, job.quantised.state
-    if target.counter_queries is None or target.read_counters is None:
-        raise DeviceError(silence(target), where=job.device.name)
-    return target.read_counters({each: session.ask(each) for each in target.counter_queries(wanted)}, wanted)
+    if not tells_traffic(job.target):
+        raise DeviceError(silence(job.target), where=job.device.name)
+    ports = job.quantised.state.ports
+    return ask_counters(
+        job.target, session.ask, [(port.name, each.queue) for port in ports for each in port.queues]
+    )
+
+
+def ask_counters(target: Target, ask: Callable[[str], str], places: Sequence[QueuePlace]) -> QueueCounters:
+    """What a device of this kind answers for some queues; raises DeviceError."""
+    if target.counters is None:
+        raise DeviceError(target.no_counters or silence(target))
+    queries = target.counters.queries(dict.fromkeys(port for port, _ in places))
+    return target.counters.read({each: ask(each) for each in queries}, places)
+
+
+def tells_traffic(target: Target) -> bool:
+    """Whether it tells how many packets came to each queue."""
+    return target.counters is not None and target.counters.tells_traffic
 
 
 def silence(target: Target) -> str:
@@ -173,8 +188,8 @@ def watch(
     left; a device's failure is its reading.
     """
     jobs, _ = prepare(plan, inventory, limit)
-    told = [job for job in jobs if job.target.counter_queries is not None]
-    left_out = tuple(dict.fromkeys(silence(job.target) for job in jobs if job.target.counter_queries is None))
+    told = [job for job in jobs if tells_traffic(job.target)]
+    left_out = tuple(dict.fromkeys(silence(job.target) for job in jobs if job not in told))
     if not told:
         raise UnsupportedPlanError("; ".join(left_out) or "no device is selected", where="--limit")
     return left_out, _readings([_Watched(job, fleet) for job in told], interval_seconds, count)

@@ -1,7 +1,7 @@
 """What a target takes and gives: steps, changes, what runs, and a plan rounded to a device."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -185,12 +185,32 @@ class EgressCounters:
     dropped_packets: int | None = None
     """At the threshold and at the limit."""
     ce_marked_packets: int | None = None
+    """Those that the limit drops afterwards among them."""
     admitted_packets: int | None = None
     """Let into the queue, where nothing tells how many have left it."""
+    dropped_at_threshold_packets: int | None = None
+    dropped_at_limit_packets: int | None = None
 
 
-QueueCounters = Mapping[tuple[str, int], EgressCounters]
-"""Port and hardware queue → its counters, for the queues of which the device tells something."""
+QueuePlace = tuple[str, int]
+"""Port and hardware queue."""
+QueueCounters = Mapping[QueuePlace, EgressCounters]
+"""The counters of the queues of which the device tells something."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterSource:
+    """How a device is asked for the counters of its queues."""
+
+    queries: Callable[[Iterable[str]], tuple[str, ...]]
+    """Ports → commands whose answers `read` needs; they change nothing."""
+    read: Callable[[Mapping[str, str], Iterable[QueuePlace]], QueueCounters]
+    """Answers, queues → their counters; raises DeviceError for answers that it cannot read."""
+    poll_seconds: float = 0.0
+    """How old an answer may be, for the OS copies what its chip counts only now and then."""
+    tells_traffic: bool = True
+    """Whether it tells how many packets came to a queue; else its marks and drops alone, which an acceptance
+    test can use, for there one class at a time queues on a port."""
 
 
 @dataclass(frozen=True, slots=True)

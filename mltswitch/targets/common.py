@@ -31,6 +31,8 @@ _QUOTED_CHARACTERS: Final = 60
 NOT_SAVED: Final = "what runs is not saved: a reboot brings something else; a push saves it"
 """A note, of any OS that can tell."""
 SAVED_UNREAD: Final = "what it starts with cannot be read, so nobody can tell whether what runs is saved"
+POLL_SECONDS: Final = 10.0
+"""How often SONiC copies its chip's counters, where nobody sets it otherwise; of others nobody says it."""
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 

@@ -10,13 +10,13 @@ from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import Plan, Switch
 from mltswitch.targets.base import (
     Change,
+    CounterSource,
     FileError,
     Guard,
     Identity,
     LineError,
     Neighbour,
     Quantised,
-    QueueCounters,
     Release,
     RunningState,
     Session,
@@ -91,10 +91,22 @@ class Target:
     """Those in its answer; what it does with an answer of another form raises what `known_form` takes."""
     tells_port_names: bool = True
     """Whether its neighbours hear its own port names by LLDP, and not aliases of them."""
-    counter_queries: Callable[[SwitchState], tuple[str, ...]] | None = None
-    """Commands whose answers `read_counters` needs; they change nothing. None: no counters are read."""
-    read_counters: Callable[[Mapping[str, str], SwitchState], QueueCounters] | None = None
-    """Counters of the wanted ports' queues; raises DeviceError for answers that it cannot read."""
+    counters: CounterSource | None = None
+    """How it tells what its queues have counted; None: not in a form that we know."""
+    no_counters: str = ""
+    """Why there are none that we know."""
+    settled_by_acceptance: tuple[str, ...] = ()
+    """Items of its capabilities' `unverified`, by the ends of their IDs, of which an acceptance test sees all
+    that they say."""
+    network_os: str = ""
+    """The full name by which an Ansible collection calls its command line; empty where it has none."""
+    play: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Words of Ansible's play that enters each line (export/plays/cli.yaml) → what stands there; empty: there
+    is a play of its own."""
+    has_enable_mode: bool = True
+    """Of a command line: whether one becomes privileged on it."""
+    saved_files: Callable[[SwitchState], Mapping[str, str]] | None = None
+    """Path on the device → text of the files that a push leaves there; None: it leaves none."""
     hardware_of: Callable[[str], Collection[str]] = _knows_no_model
     """Model in the vendor's words → the hardware that it is in plans; empty for one that no source names."""
     releases: tuple[Release, ...] = ()

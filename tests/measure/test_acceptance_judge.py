@@ -25,7 +25,7 @@ from mltswitch.measure.acceptance.competition import (
     judge_order,
     judge_share,
 )
-from mltswitch.measure.acceptance.counters import QueueCounters, judge_counters
+from mltswitch.measure.acceptance.counters import judge_counters
 from mltswitch.measure.acceptance.judge import judge_class
 from mltswitch.measure.acceptance.observe import Trace, observe
 from mltswitch.measure.acceptance.schedule import (
@@ -37,6 +37,7 @@ from mltswitch.measure.acceptance.schedule import (
     order_run,
     threshold_run,
 )
+from mltswitch.targets.base import EgressCounters
 from tests.measure.acceptance_port import PACKET, RATE, SimulatedPort, SimulatedQueue
 
 PORT = Port(RATE, PACKET, 2, (1,))
@@ -309,9 +310,12 @@ def test_network_control_of_hosts(queues: dict[int, SimulatedQueue], holds: bool
 def test_counters() -> None:
     port = SimulatedPort({4: SimulatedQueue(S, L)})
     trace = traced(port)
-    right = QueueCounters(port.marked, port.dropped, 0)
-    assert judge_counters(trace, expected(), right).holds is True
-    assert judge_counters(trace, expected(), replace(right, marked=0)).holds is False
-    assert judge_counters(trace, expected(), replace(right, early=2 * port.dropped)).holds is False
-    unread = judge_counters(trace, expected(), None, "nobody can be asked")
+    before = EgressCounters(ce_marked_packets=9, dropped_at_threshold_packets=8, dropped_at_limit_packets=7)
+    right = replace(before, ce_marked_packets=9 + port.marked, dropped_at_threshold_packets=8 + port.dropped)
+    assert judge_counters(trace, expected(), before, right).holds is True
+    wrong = replace(right, ce_marked_packets=9)
+    assert judge_counters(trace, expected(), before, wrong).holds is False
+    wrong = replace(right, dropped_at_threshold_packets=8 + 2 * port.dropped)
+    assert judge_counters(trace, expected(), before, wrong).holds is False
+    unread = judge_counters(trace, expected(), "nobody can be asked", right)
     assert (unread.holds, unread.explanation) == (None, "nobody can be asked")

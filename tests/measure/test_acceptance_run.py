@@ -1,8 +1,11 @@
 """How often a check is measured: once where it holds, again where one run said something else."""
 
+import json
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain, repeat
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.capabilities import BytesLimit
+from mltswitch.deploy.conversation import Conversation
 from mltswitch.errors import MachineError
 from mltswitch.measure.acceptance import (
     AcceptanceResult,
@@ -27,6 +31,7 @@ from mltswitch.measure.acceptance.checks import BackgroundClass
 from mltswitch.measure.acceptance.run import AGAIN_SECONDS, ATTEMPTS, MEASUREMENTS, settle
 from mltswitch.measure.acceptance.schedule import Run
 from mltswitch.measure.acceptance.session import DisturbedRunError, Exchanged, Hosts
+from mltswitch.targets import target_for
 from tests.measure.acceptance_port import PACKET, RATE, SimulatedPort, SimulatedQueue
 
 S, L = 20, 40
@@ -158,6 +163,35 @@ def test_a_noisy_path_is_measured_again() -> None:
     unclear, runs, _ = accepted(Noisy({4: RIGHT}))
     assert runs == MEASUREMENTS
     assert unclear.verdict is Verdict.INCONCLUSIVE, unclear.checks
+
+
+@pytest.mark.parametrize(
+    ("count", "said"),
+    [
+        ("-", "port eth2: the chip does not count marks or drops of queue 4"),
+        (None, "has another form than known"),
+        ("7", ""),
+    ],
+)
+def test_what_the_device_counts_is_asked_before_and_after(
+    monkeypatch: pytest.MonkeyPatch, count: str | None, said: str
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    queues = {"4": count} if count else {}
+    answered = json.dumps({"intfQueueCounters": {"eth2": {"queueCounters": queues}}})
+    asked: list[str] = []
+
+    def ask(query: str) -> str:
+        asked.append(query)
+        return answered
+
+    conversation = SimpleNamespace(ask=ask)
+    counters = DeviceCounters(cast("Conversation", conversation), target=target_for("eos"))
+    result = accept(PLACE, cast("Hosts", Scripted([QUIET])), counters, lambda _: None)
+    (check,) = (check for check in result.checks if check.question is Question.COUNTERS)
+    assert len(asked) >= 2 * check.measured
+    assert said in check.explanation
+    assert check.holds is (None if said else False)  # it has not risen, and the hosts saw marks
 
 
 def answer(holds: bool | None, *, is_disturbed: bool = False) -> Check:

@@ -1,13 +1,12 @@
 """Counters of queues, read from answers as each platform's own sources have them."""
 
 import json
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 
 from mltswitch.errors import DeviceError
-from mltswitch.targets import SwitchState, target_for, targets
+from mltswitch.targets import target_for, targets
 from mltswitch.targets.base import EgressCounters
 
 RED: Final = {
@@ -40,56 +39,70 @@ OTHERS: Final = {"kind": "fq_codel", "handle": "0:", "dev": "eth0", "root": True
 NO_COMMAND: Final = 'Error: No such command "wredcounters".'
 
 
-def wanted(port: str) -> SwitchState:
-    queues = [SimpleNamespace(queue=3)]
-    return cast("SwitchState", SimpleNamespace(ports=[SimpleNamespace(name=port, queues=queues)]))
+ONYX: Final = [
+    {"Interface ethernet": "1/1", "ECN marked packets": "1,234"},
+    *({"header": f"TC-{number}", "RED dropped packets": str(number)} for number in range(8)),
+]
+CE, EARLY, FULL = "ce_marked_packets", "dropped_at_threshold_packets", "dropped_at_limit_packets"
+SENT: Final = {"sent_bytes": 9084, "sent_packets": 6, "dropped_packets": 7}
+OF_SONIC: Final = SENT | {"sent_packets": 1006}
 
 
 @pytest.mark.parametrize(
     ("platform", "port", "answers", "counters"),
     [
-        ("linux", "eth1", [[OTHERS, RED]], (3028, 9084, 6, 7, 7)),
-        ("linux", "eth1", [[OTHERS, TBF, BELOW]], (3028, 9084, 6, 7, 0)),
+        ("linux", "eth1", [[OTHERS, RED]], SENT | {"depth_bytes": 3028, CE: 7, EARLY: 5, FULL: 2}),
+        ("linux", "eth1", [[OTHERS, TBF, BELOW]], SENT | {"depth_bytes": 3028, CE: 0}),
         ("linux", "eth1", [[OTHERS]], None),
-        ("sonic", "Ethernet0", [{"Ethernet0": {"UC3": COUNTED}}, NO_COMMAND], (None, 9084, 1006, 7, None)),
+        ("sonic", "Ethernet0", [{"Ethernet0": {"UC3": COUNTED}}, NO_COMMAND], OF_SONIC),
+        ("sonic", "Ethernet0", [{"Ethernet0": {"UC3": COUNTED}}, {"Ethernet0": {"UC3": NA}}], OF_SONIC),
         (
             "sonic",
             "Ethernet0",
-            [{"Ethernet0": {"UC3": COUNTED}}, {"Ethernet0": {"UC3": NA}}],
-            (None, 9084, 1006, 7, None),
+            [{"Ethernet0": {"ALL3": COUNTED}}, {"Ethernet0": {"ALL3": WRED, "time": "now"}}],
+            OF_SONIC | {CE: 7, EARLY: 5},
         ),
-        (
-            "sonic",
-            "Ethernet0",
-            [{"Ethernet0": {"ALL3": COUNTED}}, {"Ethernet0": {"ALL3": WRED}}],
-            (None, 9084, 1006, 7, 7),
-        ),
-        ("cumulus", "swp1", [{"egress-queue-stats": {"3": FRAMES}}], (None, 9084, 6, 7, None)),
+        ("cumulus", "swp1", [{"egress-queue-stats": {"3": FRAMES}}], SENT | {EARLY: 5}),
         (
             "cumulus",
             "swp1",
             [{"egress-queue-stats": {"3": FRAMES | {"ecn-marked-frames": 7}}}],
-            (None, 9084, 6, 7, 7),
+            SENT | {CE: 7, EARLY: 5},
         ),
-        ("bmv2", "eth2", [{"2 3": CELLS}], (None, None, None, 7, 4, 6)),
+        (
+            "bmv2",
+            "eth2",
+            [{"2 3": CELLS}],
+            {"admitted_packets": 6, "dropped_packets": 7, CE: 4, EARLY: 5, FULL: 2},
+        ),
+        ("onyx", "1/1", [ONYX], {CE: 1234, EARLY: 3}),
+        (
+            "eos",
+            "Ethernet1/1",
+            [{"intfQueueCounters": {"Ethernet1/1": {"queueCounters": {"3": "123", "4": "-"}}}}],
+            {CE: 123},
+        ),
+        ("eos", "Ethernet1", [{"intfQueueCounters": {"Ethernet1": {"queueCounters": {"3": "-"}}}}], {}),
     ],
 )
 def test_what_is_counted(
-    platform: str, port: str, answers: list[Any], counters: tuple[int | None, ...] | None
+    platform: str, port: str, answers: list[Any], counters: dict[str, int] | None
 ) -> None:
-    target, state = target_for(platform), wanted(port)
-    assert target.counter_queries is not None
-    assert target.read_counters is not None
-    texts = [each if isinstance(each, str) else json.dumps(each) for each in answers]
-    found = target.read_counters(dict(zip(target.counter_queries(state), texts, strict=True)), state)
-    assert found == ({} if counters is None else {(port, 3): EgressCounters(*counters)})
+    source = target_for(platform).counters
+    assert source is not None
+    texts = [each if isinstance(each, str) else f"took a second\n{json.dumps(each)}\n# " for each in answers]
+    found = source.read(dict(zip(source.queries([port]), texts, strict=True)), [(port, 3)])
+    assert found == ({} if counters is None else {(port, 3): EgressCounters(**counters)})
 
 
-@pytest.mark.parametrize("platform", [name for name, each in targets().items() if each.read_counters])
+@pytest.mark.parametrize("platform", [name for name, each in targets().items() if each.counters])
 @pytest.mark.parametrize("answer", ["% Invalid input", "[1, 2]", '{"a": ', "null"])
 def test_answers_that_are_none(platform: str, answer: str) -> None:
-    target, state = target_for(platform), wanted("eth1")
-    assert target.counter_queries is not None
-    assert target.read_counters is not None
+    source = target_for(platform).counters
+    assert source is not None
     with pytest.raises(DeviceError):
-        target.read_counters(dict.fromkeys(target.counter_queries(state), answer), state)
+        source.read(dict.fromkeys(source.queries(["eth1"]), answer), [("eth1", 3)])
+
+
+def test_every_platform_is_read_or_has_a_reason() -> None:
+    assert all((target.counters is None) == bool(target.no_counters) for target in targets().values())

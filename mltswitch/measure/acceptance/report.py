@@ -7,17 +7,16 @@ from typing import Final
 
 from mltswitch.capabilities import Unverified
 from mltswitch.measure.acceptance.checks import Check, Question
+from mltswitch.targets import targets
 
-_RED: Final = (Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.MARKS_BEGIN)
-_LENGTH: Final = (Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.KEPT_BELOW)
 SETTLED_BY: Final[Mapping[str, tuple[Question, ...]]] = {
-    **{f"{platform}.red-per-packet": _RED for platform in ("onyx", "cumulus", "eos", "icos")},
-    **{f"{platform}.queue-length": _LENGTH for platform in ("onyx", "cumulus", "icos")},
-    **{f"{platform}.strict-order": (Question.ORDER,) for platform in ("onyx", "cumulus", "sonic", "icos")},
+    "red-per-packet": (Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.MARKS_BEGIN),
+    "queue-length": (Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.KEPT_BELOW),
+    "strict-order": (Question.ORDER,),
 }
-"""Unverified item of a capability → the questions that settle it.
+"""The end of an unverified item's ID → the questions that settle it, on targets that say so.
 
-An item that says more than these checks see is not here, and stays open whatever they find.
+Elsewhere such an item says more than these checks see, and stays open whatever they find.
 """
 
 REQUIRED: Final = (Question.MARKED_ABOVE, Question.DROPPED_ABOVE)
@@ -81,8 +80,8 @@ def open_items(
 
 
 def _is_settled(item: Unverified, checks: Sequence[Check]) -> bool:
-    answers = [
-        {check.holds for check in checks if check.question is question}
-        for question in SETTLED_BY.get(item.id, ())
-    ]
+    platform, _, name = item.id.partition(".")
+    target = targets().get(platform)
+    questions = SETTLED_BY[name] if target and name in target.settled_by_acceptance else ()
+    answers = [{check.holds for check in checks if check.question is question} for question in questions]
     return bool(answers) and all(True in found and False not in found for found in answers)

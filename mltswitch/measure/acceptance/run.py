@@ -15,7 +15,7 @@ from mltswitch.measure.acceptance.competition import (
     judge_order,
     judge_share,
 )
-from mltswitch.measure.acceptance.counters import NOT_READ, READERS, QueueCounters, judge_counters
+from mltswitch.measure.acceptance.counters import COUNTED, judge_counters
 from mltswitch.measure.acceptance.judge import judge_class
 from mltswitch.measure.acceptance.observe import Trace, observe
 from mltswitch.measure.acceptance.place import Place
@@ -34,6 +34,9 @@ from mltswitch.measure.acceptance.schedule import (
 )
 from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts
 from mltswitch.measure.packet import IPV4_UDP_HEADER_BYTES
+from mltswitch.measure.watch import ask_counters
+from mltswitch.targets import Target
+from mltswitch.targets.base import EgressCounters
 from mltswitch.units import ETHERNET_HEADER_BYTES, format_seconds
 
 MEASUREMENTS: Final = 3
@@ -52,6 +55,8 @@ class DeviceCounters:
     conversation: Conversation | None
     why_not: str = ""
     """Why nobody can be asked."""
+    target: Target | None = None
+    """Whose answers these are; None: nobody can be asked."""
 
 
 def payload_bytes(place: Place) -> int:
@@ -107,31 +112,30 @@ class _Acceptance:
 
     def _class(self, queue: ExpectedQueue) -> tuple[Check, ...]:
         run = threshold_run(self._port, _marking(queue), queue.ecn_threshold_bytes or 0, queue.standing_bytes)
-        counted: list[QueueCounters | str] = []
+        counted: list[EgressCounters | str] = []
 
         def judge(trace: Trace) -> tuple[Check, ...]:
             before, after = counted[-1], self._count(queue)
             judged = judge_class(trace, queue, self._place.expected)
-            if isinstance(before, str) or isinstance(after, str):
-                why = before if isinstance(before, str) else str(after)
-                return (*judged, judge_counters(trace, queue, None, why))
-            return (*judged, judge_counters(trace, queue, after.since(before)))
+            return (*judged, judge_counters(trace, queue, before, after))
 
         what = f"thresholds of {queue.traffic_class}"
         return self._ask(what, run, judge, lambda: counted.append(self._count(queue)))
 
-    def _count(self, queue: ExpectedQueue) -> QueueCounters | str:
+    def _count(self, queue: ExpectedQueue) -> EgressCounters | str:
         """The queue's counters, or why there are none."""
-        reader = READERS.get(self._place.platform)
-        if reader is None:
-            return NOT_READ.get(self._place.platform, f"mltswitch reads none of {self._place.platform}")
-        if self._counters.conversation is None:
+        conversation, target = self._counters.conversation, self._counters.target
+        if conversation is None or target is None or target.counters is None:
             return self._counters.why_not
+        time.sleep(target.counters.poll_seconds)
+        spot = self._place.port, queue.queue
         try:
-            time.sleep(reader.poll_seconds)
-            return reader.read(self._counters.conversation.ask, self._place.port, queue.queue)
+            counters = ask_counters(target, conversation.ask, [spot]).get(spot, EgressCounters())
         except DeviceError as error:
             return str(error)
+        if all(getattr(counters, field) is None for field in COUNTED):
+            return f"port {spot[0]}: the chip does not count marks or drops of queue {queue.queue}"
+        return counters
 
     def _order(self, upper: ExpectedQueue, lower: ExpectedQueue) -> tuple[Check, ...]:
         run = order_run(

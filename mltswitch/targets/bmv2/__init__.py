@@ -11,7 +11,7 @@ from mltswitch.targets.bmv2.capabilities import HARDWARE, PLATFORM
 from mltswitch.targets.bmv2.contents import contents_of
 from mltswitch.targets.bmv2.diff import change_between, restoring_change
 from mltswitch.targets.bmv2.ports import STATE_NAME
-from mltswitch.targets.bmv2.read import counter_queries, queries_for, read_answers, read_counters
+from mltswitch.targets.bmv2.read import COUNTER_SOURCE, queries_for, read_answers
 from mltswitch.targets.bmv2.render import FILE, read_files, write_files
 from mltswitch.targets.p4runtime import BECOME_PRIMARY
 from mltswitch.targets.target import Target
@@ -32,6 +32,5 @@ TARGET = Target(
     diff=change_between,
     guard=Guard(enter=(Step(BECOME_PRIMARY),), compares=True),
     restore=restoring_change,
-    counter_queries=counter_queries,
-    read_counters=read_counters,
+    counters=COUNTER_SOURCE,
 )

@@ -1,13 +1,13 @@
 """What a switch answers, as state: entries and meters of our program, and what else stands in its tables."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from ipaddress import IPv4Network
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.plan import NO_ADDRESS, trailing_number
 from mltswitch.targets.addresses import ipv4_network
-from mltswitch.targets.base import EgressCounters, QueueCounters, RunningState
+from mltswitch.targets.base import CounterSource, EgressCounters, QueueCounters, QueuePlace, RunningState
 from mltswitch.targets.bmv2.capabilities import QUEUE_DEPTH_PACKETS
 from mltswitch.targets.bmv2.contents import (
     NOWHERE,
@@ -188,22 +188,21 @@ def _notes(program: str, tables: Tables, wanted: SwitchState, contents: Contents
     yield NOTHING_LASTS
 
 
-def counter_queries(_wanted: SwitchState) -> tuple[str, ...]:
-    """One question for all ports."""
-    return (COUNTERS,)
-
-
-def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCounters:
+def _read_counters(answers: Mapping[str, str], places: Iterable[QueuePlace]) -> QueueCounters:
     """Packets let into a queue, or not: nothing counts those that leave it. Raises DeviceError."""
     with known_form(COUNTERS):
         cells = json_in(answers[COUNTERS]) if answers[COUNTERS] else {}
         return {
-            (port.name, queue.queue): EgressCounters(
+            (port, queue): EgressCounters(
                 admitted_packets=found["forwarded_unmarked"] + found["forwarded_marked"],
                 dropped_packets=found["dropped_unimportant"] + found["dropped_limit"],
                 ce_marked_packets=found["forwarded_marked"],
+                dropped_at_threshold_packets=found["dropped_unimportant"],
+                dropped_at_limit_packets=found["dropped_limit"],
             )
-            for port in wanted.ports
-            for queue in port.queues
-            if (found := cells.get(f"{trailing_number(port.name)} {queue.queue}")) is not None
+            for port, queue in places
+            if (found := cells.get(f"{trailing_number(port)} {queue}")) is not None
         }
+
+
+COUNTER_SOURCE: Final = CounterSource(lambda _: (COUNTERS,), _read_counters)

@@ -14,13 +14,12 @@ from mltswitch.targets.cumulus.commands import PORT_NAME
 from mltswitch.targets.cumulus.diff import GUARD, TIMER, change_between, restoring_change
 from mltswitch.targets.cumulus.document import check_expressible
 from mltswitch.targets.cumulus.read import (
+    COUNTER_SOURCE,
     PLATFORM,
     SYSTEM,
-    counter_queries,
     identify,
     queries_for,
     read_answers,
-    read_counters,
 )
 from mltswitch.targets.cumulus.render import COMMANDS, YAML, read_files, write_files
 from mltswitch.targets.lldp import nvue_neighbours
@@ -43,8 +42,8 @@ TARGET = Target(
     diff=change_between,
     guard=GUARD,
     restore=restoring_change,
-    counter_queries=counter_queries,
-    read_counters=read_counters,
+    counters=COUNTER_SOURCE,
+    settled_by_acceptance=("red-per-packet", "queue-length", "strict-order"),
     timer=TIMER,
     identity_queries=(
         PLATFORM,

@@ -5,16 +5,25 @@ into the files below NVUE by hand does not show here: `nv config apply` overwrit
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import HazardError
-from mltswitch.targets.base import EgressCounters, Identity, Lossless, QueueCounters, RunningState
+from mltswitch.targets.base import (
+    CounterSource,
+    EgressCounters,
+    Identity,
+    Lossless,
+    QueueCounters,
+    QueuePlace,
+    RunningState,
+)
 from mltswitch.targets.common import (
     NOT_SAVED,
+    POLL_SECONDS,
     SAVED_UNREAD,
     count_in,
     json_in,
@@ -229,28 +238,29 @@ def _query(port: str) -> str:
     return f"nv show interface {port} counters qos -o json"
 
 
-def counter_queries(wanted: SwitchState) -> tuple[str, ...]:
-    """One `nv show` for each port of the plan."""
-    return tuple(_query(port.name) for port in wanted.ports)
+def _counter_queries(ports: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(_query, ports))
 
 
-def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCounters:
-    """The counters of all queues; releases and chips that count no marks by class tell none.
+def _read_counters(answers: Mapping[str, str], places: Iterable[QueuePlace]) -> QueueCounters:
+    """The counters of queues; releases and chips that count no marks by class tell none.
 
     NVUE's object `interface counters qos egress-queue-stats` (Cumulus Linux user guide, Quality of Service).
     Its table prints `tx-uc-buffer-discards` with a unit of bytes, but they are frames. Raises DeviceError.
     """
-    counters: dict[tuple[str, int], EgressCounters] = {}
-    for port in wanted.ports:
-        with known_form(_query(port.name)):
-            classes = json_in(answers[_query(port.name)])["egress-queue-stats"]
-            for queue in port.queues:
-                found = classes[str(queue.queue)]
-                dropped = [count_in(found.get(name)) for name in ("tx-uc-buffer-discards", "wred-discards")]
-                counters[port.name, queue.queue] = EgressCounters(
-                    sent_bytes=count_in(found.get("tx-bytes")),
-                    sent_packets=count_in(found["tx-frames"]),
-                    dropped_packets=None if None in dropped else sum(filter(None, dropped)),
-                    ce_marked_packets=count_in(found.get("ecn-marked-frames")),
-                )
+    counters: dict[QueuePlace, EgressCounters] = {}
+    for port, queue in places:
+        with known_form(_query(port)):
+            found = json_in(answers[_query(port)])["egress-queue-stats"][str(queue)]
+            dropped = [count_in(found.get(name)) for name in ("tx-uc-buffer-discards", "wred-discards")]
+            counters[port, queue] = EgressCounters(
+                sent_bytes=count_in(found.get("tx-bytes")),
+                sent_packets=count_in(found["tx-frames"]),
+                dropped_packets=None if None in dropped else sum(filter(None, dropped)),
+                ce_marked_packets=count_in(found.get("ecn-marked-frames")),
+                dropped_at_threshold_packets=dropped[1],
+            )
     return counters
+
+
+COUNTER_SOURCE: Final = CounterSource(_counter_queries, _read_counters, POLL_SECONDS)

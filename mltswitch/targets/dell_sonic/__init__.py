@@ -37,4 +37,18 @@ TARGET = Target(
         whole=QUERY,
     ),
     restore=restore_to,
+    no_counters="what `show queue wred-ecn counters` prints is in no public source",
+    network_os="dellemc.enterprise_sonic.sonic",
+    has_enable_mode=False,
+    play={
+        "MODULE_SAVE": "MODULE_config: {save: true}",
+        "MODULE": "dellemc.enterprise_sonic.sonic",
+        "SHOW": QUERY,
+        # Unlike the others, its action plugin reads no file: the module takes the path for a command.
+        # A switch refuses to bind a policy that a port has: such lines go where all are bound already.
+        "SOURCE": "lookup('ansible.builtin.file', file) | regex_replace('(?m)^ *service-policy .*$', '') if "
+        "before.stdout[0] | regex_findall(bound) | sort == lookup('ansible.builtin.file', file) | "
+        "regex_findall(bound) | sort else lookup('ansible.builtin.file', file)",
+        "ABOUT": "dellemc.enterprise_sonic 3.2.0",
+    },
 )

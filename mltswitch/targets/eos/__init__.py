@@ -12,6 +12,7 @@ import re
 
 from mltswitch.targets.base import Release, Session
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
+from mltswitch.targets.eos.counters import COUNTER_SOURCE
 from mltswitch.targets.eos.diff import GUARD, TIMER, change_between
 from mltswitch.targets.eos.grammar import PORT_NAME
 from mltswitch.targets.eos.read import HOSTNAME, VERSION, hardware_of, identify, queries_for, read_answers
@@ -43,6 +44,9 @@ TARGET = Target(
     neighbour_query="show lldp neighbors | json",
     neighbours=eos_neighbours,
     hardware_of=hardware_of,
+    counters=COUNTER_SOURCE,
+    settled_by_acceptance=("red-per-packet",),
+    network_os="arista.eos.eos",
     releases=(
         Release(
             "4.21 to 4.35",

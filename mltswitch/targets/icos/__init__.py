@@ -59,6 +59,17 @@ TARGET = Target(
     neighbour_query="show lldp remote-device all",
     neighbours=fastpath_neighbours,
     hardware_of=hardware_of,
+    no_counters="its switches count drops by colour for a whole port, and no CE marks",
+    settled_by_acceptance=("red-per-packet", "queue-length", "strict-order"),
+    network_os="dellemc.os6.os6",
+    play={
+        "MODULE_SAVE": 'MODULE_command: {commands: ["write memory confirm"]}',
+        "MODULE": "dellemc.os6.os6",
+        "SHOW": RUNNING_CONFIG,
+        "SOURCE": "file",
+        "ABOUT": "dellemc.os6 1.0.7, made for another FASTPATH system: no collection names ICOS, and nobody "
+        "tried this one there",
+    },
     releases=(
         Release(
             "6.x",

@@ -11,9 +11,10 @@ from mltswitch.targets.linux.answers import IDENTITY_QUERY
 from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
 from mltswitch.targets.linux.diff import GUARD, change_between
 from mltswitch.targets.linux.parse import PORT_NAME, read_files
-from mltswitch.targets.linux.read import counter_queries, identify, queries_for, read_answers, read_counters
+from mltswitch.targets.linux.read import COUNTER_SOURCE, identify, queries_for, read_answers
 from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
 from mltswitch.targets.linux.restore import TIMER, restoring_change
+from mltswitch.targets.linux.save import saved_files
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target
 
@@ -32,8 +33,8 @@ TARGET = Target(
     diff=change_between,
     guard=GUARD,
     restore=restoring_change,
-    counter_queries=counter_queries,
-    read_counters=read_counters,
+    counters=COUNTER_SOURCE,
+    saved_files=saved_files,
     timer=TIMER,
     identity_queries=(IDENTITY_QUERY,),
     identify=identify,

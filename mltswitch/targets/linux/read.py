@@ -1,7 +1,7 @@
 """What a host answers, as state: ports, routes, its disk, and counters of its queues."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -9,7 +9,14 @@ from pydantic import Field, TypeAdapter
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, HazardError
-from mltswitch.targets.base import EgressCounters, Identity, QueueCounters, RunningState
+from mltswitch.targets.base import (
+    CounterSource,
+    EgressCounters,
+    Identity,
+    QueueCounters,
+    QueuePlace,
+    RunningState,
+)
 from mltswitch.targets.linux.answers import (
     CLSACT,
     FORWARDING_QUERY,
@@ -248,31 +255,37 @@ class _Counted(Qdisc):
     drops: int | None = None
     backlog: int | None = None
     marked: int | None = None
+    early: int | None = None
+    pdrop: int | None = None
 
     @property
     def counters(self) -> EgressCounters:
         # Other kinds than red mark nothing in a tree of ours.
         marked = self.marked if self.kind == RED else 0
-        return EgressCounters(self.backlog, self.sent_bytes, self.sent_packets, self.drops, marked)
+        return EgressCounters(
+            depth_bytes=self.backlog,
+            sent_bytes=self.sent_bytes,
+            sent_packets=self.sent_packets,
+            dropped_packets=self.drops,
+            ce_marked_packets=marked,
+            dropped_at_threshold_packets=self.early,
+            dropped_at_limit_packets=self.pdrop,
+        )
 
 
 _COUNTED: Final = TypeAdapter(list[_Counted])
 
 
-def counter_queries(_wanted: SwitchState) -> tuple[str, ...]:
-    """One command for all ports."""
-    return (COUNTER_QUERY,)
-
-
-def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCounters:
+def _read_counters(answers: Mapping[str, str], places: Iterable[QueuePlace]) -> QueueCounters:
     """The counters of all queues that stand in their place; raises DeviceError if unreadable."""
     found = {(entry.dev, entry.handle): entry for entry in load(_COUNTED, answers, COUNTER_QUERY)}
-    counters: dict[tuple[str, int], EgressCounters] = {}
-    for port in wanted.ports:
-        for queue in port.queues:
-            # A queue's qdisc is 1NN:, NN its number; where a tbf caps it, that is the tbf, and 2NN: below it.
-            own = found.get((port.name, f"1{queue.queue:02x}:"))
-            entry = found.get((port.name, f"2{queue.queue:02x}:"), own)
-            if entry is not None:
-                counters[port.name, queue.queue] = entry.counters
+    counters: dict[QueuePlace, EgressCounters] = {}
+    for port, queue in places:
+        # A queue's qdisc is 1NN:, NN its number; where a tbf caps it, that is the tbf, and 2NN: below it.
+        entry = found.get((port, f"2{queue:02x}:"), found.get((port, f"1{queue:02x}:")))
+        if entry is not None:
+            counters[port, queue] = entry.counters
     return counters
+
+
+COUNTER_SOURCE: Final = CounterSource(lambda _: (COUNTER_QUERY,), _read_counters)

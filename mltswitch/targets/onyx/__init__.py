@@ -17,6 +17,7 @@ from mltswitch.targets.engine.target import LineTarget
 from mltswitch.targets.lldp import onyx_neighbours
 from mltswitch.targets.onyx import read, sheet
 from mltswitch.targets.onyx.capabilities import HARDWARE
+from mltswitch.targets.onyx.counters import COUNTER_SOURCE
 from mltswitch.targets.onyx.order import ServiceOrder
 from mltswitch.targets.target import Target
 
@@ -60,6 +61,16 @@ TARGET = Target(
     neighbour_query="show lldp interfaces ethernet remote | json-print",
     neighbours=onyx_neighbours,
     hardware_of=spectrum_hardware,
+    counters=COUNTER_SOURCE,
+    settled_by_acceptance=("red-per-packet", "queue-length", "strict-order"),
+    network_os="mellanox.onyx.onyx",
+    play={
+        "MODULE_SAVE": "MODULE_config: {save: true}",
+        "MODULE": "mellanox.onyx.onyx",
+        "SHOW": read.RUNNING_CONFIG,
+        "SOURCE": "file",
+        "ABOUT": "mellanox.onyx 1.0.0",
+    },
     releases=(
         Release(
             "3.6 to 3.10",

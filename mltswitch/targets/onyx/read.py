@@ -64,7 +64,7 @@ _UNSAVED: Final = re.compile(r"^[ \t]*Unsaved changes[ \t]*:[ \t]*(\S+)", re.MUL
 """Below the files (HPE's docs-csm, network pages for the SN2100)."""
 _QOS: Final = "show qos interface ethernet {} | json-print"
 _SCHEDULING: Final = "show dcb ets interface ethernet {} | json-print"
-_CONGESTION: Final = "show interfaces ethernet {} congestion-control | json-print"
+CONGESTION: Final = "show interfaces ethernet {} congestion-control | json-print"
 _FLOW_CONTROL: Final = "show dcb priority-flow-control | json-print"
 
 _ROUTE: Final = re.compile(
@@ -129,7 +129,7 @@ def _chassis(answers: Mapping[str, str]) -> tuple[str, str]:
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
     """Three shows for each port, one for PFC, the running configuration, what is saved, and the box."""
-    shows = (_QOS, _SCHEDULING, _CONGESTION)
+    shows = (_QOS, _SCHEDULING, CONGESTION)
     return (
         *(show.format(port.name) for port in wanted.ports for show in shows),
         _FLOW_CONTROL,
@@ -164,7 +164,7 @@ def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities
     facts: dict[str, PortFacts] = {}
     for port in wanted.ports:
         own: dict[Fact, Any] = {}
-        for show, read in ((_QOS, _qos), (_SCHEDULING, _scheduling), (_CONGESTION, _thresholds)):
+        for show, read in ((_QOS, _qos), (_SCHEDULING, _scheduling), (CONGESTION, _thresholds)):
             with known_form(show.format(port.name)):
                 own |= read(json_in(answers[show.format(port.name)]))
         facts[port.name] = own | dict.fromkeys((FOREIGN_LINE, line) for line in _foreign_lines(lines, port))

@@ -14,13 +14,12 @@ from mltswitch.targets.sonic.diff import GUARD, TIMER, change_between, restoring
 from mltswitch.targets.sonic.document import document
 from mltswitch.targets.sonic.interpret import FILE, read_files, write_files
 from mltswitch.targets.sonic.read import (
+    COUNTER_SOURCE,
     HOSTNAME,
     SHOW_VERSION,
-    counter_queries,
     identify,
     queries_for,
     read_answers,
-    read_counters,
 )
 from mltswitch.targets.target import Target
 
@@ -40,8 +39,8 @@ TARGET = Target(
     diff=change_between,
     guard=GUARD,
     restore=restoring_change,
-    counter_queries=counter_queries,
-    read_counters=read_counters,
+    counters=COUNTER_SOURCE,
+    settled_by_acceptance=("strict-order",),
     takes_down=True,
     timer=TIMER,
     identity_queries=(

@@ -1,15 +1,24 @@
 """What a SONiC switch answers, as state."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, HazardError
-from mltswitch.targets.base import EgressCounters, Identity, Lossless, QueueCounters, RunningState
+from mltswitch.targets.base import (
+    CounterSource,
+    EgressCounters,
+    Identity,
+    Lossless,
+    QueueCounters,
+    QueuePlace,
+    RunningState,
+)
 from mltswitch.targets.common import (
     NOT_SAVED,
+    POLL_SECONDS,
     SAVED_UNREAD,
     count_in,
     indices_of,
@@ -244,29 +253,25 @@ TYPES: Final = ("UC", "ALL")
 """Of a unicast queue, and of one for everything, where the chip has no others (queuestat, QUEUE_TYPE_ALL)."""
 
 
-def counter_queries(_wanted: SwitchState) -> tuple[str, ...]:
-    """Two commands for all ports."""
-    return (QUEUES, MARKS)
-
-
-def read_counters(answers: Mapping[str, str], wanted: SwitchState) -> QueueCounters:
-    """The counters of all queues; how much waits in them, no command tells. Raises DeviceError."""
-    counters: dict[tuple[str, int], EgressCounters] = {}
+def _read_counters(answers: Mapping[str, str], places: Iterable[QueuePlace]) -> QueueCounters:
+    """The counters of queues; how much waits in them, no command tells. Raises DeviceError."""
+    counters: dict[QueuePlace, EgressCounters] = {}
     with known_form(QUEUES):
         ports = json_in(answers[QUEUES])
         marks = json_in(answers[MARKS]) if "{" in answers[MARKS] else {}
-        for port in wanted.ports:
-            for queue in port.queues:
-                found = _of(ports[port.name], queue.queue)
-                counters[port.name, queue.queue] = EgressCounters(
-                    sent_bytes=count_in(found.get("totalbytes")),
-                    sent_packets=count_in(found.get("totalpacket")),
-                    dropped_packets=count_in(found.get("droppacket")),
-                    ce_marked_packets=count_in(
-                        _of(marks.get(port.name, {}), queue.queue).get("ecnmarkedpacket")
-                    ),
-                )
+        for port, queue in places:
+            found, wred = _of(ports[port], queue), _of(marks.get(port, {}), queue)
+            counters[port, queue] = EgressCounters(
+                sent_bytes=count_in(found.get("totalbytes")),
+                sent_packets=count_in(found.get("totalpacket")),
+                dropped_packets=count_in(found.get("droppacket")),
+                ce_marked_packets=count_in(wred.get("ecnmarkedpacket")),
+                dropped_at_threshold_packets=count_in(wred.get("wreddroppacket")),
+            )
     return counters
+
+
+COUNTER_SOURCE: Final = CounterSource(lambda _: (QUEUES, MARKS), _read_counters, POLL_SECONDS)
 
 
 def _of(port: Mapping[str, Mapping[str, str]], queue: int) -> Mapping[str, str]:
