@@ -15,9 +15,9 @@ from typing import Final
 import yaml
 
 from mltswitch.inventory import Device
-from mltswitch.lab.emulators import KINDS, EmulatorServer, Faults, load_authorized_keys, load_host_key
-from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.lab.keys import create_key
+from switchsim import KINDS, EmulatorServer, Faults, load_authorized_keys, load_host_key
+from switchsim.device import EmulatedDevice
 
 PORTS: Final = 16
 """Of each switch; the plans here concern fewer."""

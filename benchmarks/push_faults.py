@@ -71,7 +71,9 @@ from benchmarks.figures import print_figures
 from benchmarks.twins import ask, configured, fabric_plans, snapshot
 from mltswitch.deploy.journal import OPEN, Entry, State
 from mltswitch.inventory import Device
-from mltswitch.lab.emulators import (
+from mltswitch.plan import Plan
+from mltswitch.targets import Target, target_for
+from switchsim import (
     KINDS,
     Accept,
     Drop,
@@ -82,10 +84,8 @@ from mltswitch.lab.emulators import (
     Reboot,
     Refuse,
 )
-from mltswitch.lab.emulators.device import EmulatedDevice
-from mltswitch.lab.emulators.faults import Fault
-from mltswitch.plan import Plan
-from mltswitch.targets import Target, target_for
+from switchsim.device import EmulatedDevice
+from switchsim.faults import Fault
 
 ACCEPT: Final = ("--accept",)
 RUNS: Final = 500

@@ -45,11 +45,11 @@ from benchmarks.emulated import PORTS, Rack, Ran, run
 from benchmarks.figures import print_figures
 from benchmarks.fleet import one_plan
 from mltswitch.inventory import Device
-from mltswitch.lab.emulators import KINDS, CumulusDevice, SonicDevice
 from mltswitch.plan import Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Step, hardware_capabilities, target_for
+from switchsim import KINDS, CumulusDevice, SonicDevice
 
 DEVICES: Final = 1000
 COMPARED: Final = 100

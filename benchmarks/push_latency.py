@@ -40,7 +40,12 @@ from mltswitch.deploy.ssh import connect
 from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
-from mltswitch.lab.emulators import (
+from mltswitch.lab.keys import create_key
+from mltswitch.plan import Fabric, Plan
+from mltswitch.planning import build_plan
+from mltswitch.profile import resolve_profile
+from mltswitch.targets import Session, Step, Target, hardware_capabilities, target_for
+from switchsim import (
     CumulusDevice,
     EmulatorServer,
     EosDevice,
@@ -50,13 +55,8 @@ from mltswitch.lab.emulators import (
     load_authorized_keys,
     load_host_key,
 )
-from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
-from mltswitch.lab.emulators.device import EmulatedDevice
-from mltswitch.lab.keys import create_key
-from mltswitch.plan import Fabric, Plan
-from mltswitch.planning import build_plan
-from mltswitch.profile import resolve_profile
-from mltswitch.targets import Session, Step, Target, hardware_capabilities, target_for
+from switchsim.dell_sonic import DellSonicDevice
+from switchsim.device import EmulatedDevice
 
 SPINES: Final = 4
 HOSTS: Final = 16

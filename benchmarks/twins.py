@@ -9,13 +9,13 @@ from typing import Any, Final
 from benchmarks.fleet import one_plan
 from mltswitch.deploy.command_line import REFUSAL
 from mltswitch.inventory import Device
-from mltswitch.lab.emulators.device import EmulatedDevice
-from mltswitch.lab.emulators.eos_show import running_config
-from mltswitch.lab.emulators.sonic_config import CONFIG_FILE
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Change, Session, Step, Target, hardware_capabilities
+from switchsim.device import EmulatedDevice
+from switchsim.eos_show import running_config
+from switchsim.sonic_config import CONFIG_FILE
 
 PLAN_PORTS: Final = 3
 """One of them to the spine."""

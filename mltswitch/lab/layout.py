@@ -17,8 +17,6 @@ MANAGEMENT_NAMESPACE: Final = PREFIX + "mgmt"
 MANAGEMENT_NETWORK: Final = IPv4Network("169.254.0.0/16")
 """Link-local (RFC 3927), so that it cannot collide with a fabric's addresses."""
 MANAGEMENT_PORT: Final = "mgmt0"
-EMULATED_PLATFORMS: Final = {"cumulus": 32, "dell-sonic": 32, "eos": 32, "icos": 48, "onyx": 16, "sonic": 32}
-"""Platform → ports of the emulated box (SN2700, S5232F, a 32-port Trident 3, N4000, SN2100, SN2700)."""
 
 _MAXIMUM_INTERFACE_NAME: Final = 15
 
@@ -148,18 +146,22 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
         )
         for host in topology.hosts
     )
-    emulators = tuple(
-        LabEmulator(
-            switch.name,
-            switch.platform,
-            switch.hardware or "",
-            _emulated_ports(switch),
-            tuple((port.name, port.peer, port.peer_port) for port in switch.ports),
-        )
-        for switch in topology.switches
-        if switch.platform in EMULATED_PLATFORMS
-    )
+    emulators = tuple(_emulators(topology))
     return Layout(fabric.name, platform, fabric.ports.mtu_bytes, switches, hosts, emulators, tuple(devices))
+
+
+def _emulators(topology: Topology) -> Iterator[LabEmulator]:
+    from switchsim import KINDS
+
+    for switch in topology.switches:
+        if kind := KINDS.get(switch.platform):
+            yield LabEmulator(
+                switch.name,
+                switch.platform,
+                switch.hardware or "",
+                max(kind.usual_ports, _highest_port(switch, kind.lanes_per_port)),
+                tuple((port.name, port.peer, port.peer_port) for port in switch.ports),
+            )
 
 
 def forwarding_platform(fabric: Fabric) -> str:
@@ -257,12 +259,11 @@ def _underlay(fabric: Fabric, topology: Topology, switch: Switch, real: set[str]
     )
 
 
-def _emulated_ports(switch: Switch) -> int:
-    """Ports that the emulated box needs: those of the hardware, more where the fabric cables more."""
-    step = 4 if switch.platform == "sonic" else 1
+def _highest_port(switch: Switch, lanes_per_port: int) -> int:
+    """How many ports a box needs at least that has all those of the fabric."""
     highest = 0
     for port in switch.ports:
         digits = port.name[len(port.name.rstrip("0123456789")) :]
         number = int(digits) if digits else 0
-        highest = max(highest, number // step + 1 if step > 1 else number)
-    return max(EMULATED_PLATFORMS[switch.platform], highest)
+        highest = max(highest, number // lanes_per_port + 1 if lanes_per_port > 1 else number)
+    return highest

@@ -20,7 +20,7 @@ _log: Final = logging.getLogger(__name__)
 def emulator_command(paths: LabPaths, emulator: Emulator) -> list[str]:
     """Command line of one emulator."""
     return [
-        *(sys.executable, "-P", "-m", "mltswitch.lab.emulators"),
+        *(sys.executable, "-P", "-m", "switchsim"),
         *("--kind", emulator.kind),
         *("--hardware", emulator.hardware),
         *(word for each in emulator.neighbours for word in ("--neighbour", *each)),

@@ -10,8 +10,8 @@ from benchmarks.twins import configured, fabric_plans, planned, send, snapshot
 from mltswitch.deploy import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import load_inventory
-from mltswitch.lab.emulators import KINDS, Accept
 from mltswitch.targets import Step, target_for
+from switchsim import KINDS, Accept
 
 
 @pytest.mark.parametrize("platform", sorted(KINDS))

@@ -21,7 +21,10 @@ from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Device, Inventory, load_inventory
-from mltswitch.lab.emulators import (
+from mltswitch.plan import load_plan
+from mltswitch.targets import Step, Target
+from mltswitch.targets.base import Timer
+from switchsim import (
     CumulusDevice,
     EmulatorServer,
     EosDevice,
@@ -31,11 +34,8 @@ from mltswitch.lab.emulators import (
     load_authorized_keys,
     load_host_key,
 )
-from mltswitch.lab.emulators.device import EmulatedDevice
-from mltswitch.lab.emulators.faults import Fault, RefuseLine
-from mltswitch.plan import load_plan
-from mltswitch.targets import Step, Target
-from mltswitch.targets.base import Timer
+from switchsim.device import EmulatedDevice
+from switchsim.faults import Fault, RefuseLine
 from tests.cli.test_changes import run
 from tests.cli.test_deploy import Terminal
 from tests.deploy.doubles import FileTarget, ScriptedSwitches, inventory

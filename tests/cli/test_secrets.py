@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from mltswitch.documents import dump_yaml
-from mltswitch.lab.emulators import (
+from switchsim import (
     DropBeforeLine,
     EmulatorServer,
     Faults,

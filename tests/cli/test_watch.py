@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from mltswitch.cli import main
-from mltswitch.lab.emulators import Faults
-from mltswitch.lab.emulators.faults import Drop
+from switchsim import Faults
+from switchsim.faults import Drop
 from tests.cli.test_confirm import rack
 
 QUESTION = "show queue counters --json"

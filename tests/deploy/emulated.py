@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from mltswitch.inventory import Inventory
-from mltswitch.lab.emulators import EmulatorServer, load_authorized_keys, load_host_key
-from mltswitch.lab.emulators.device import EmulatedDevice
-from mltswitch.lab.emulators.faults import Faults
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
+from switchsim import EmulatorServer, load_authorized_keys, load_host_key
+from switchsim.device import EmulatedDevice
+from switchsim.faults import Faults
 from tests.deploy.doubles import device
 from tests.deploy.sshd import make_key
 from tests.plan.examples import SMALL

@@ -18,9 +18,9 @@ from mltswitch.deploy.command_line import CommandLineConversation, open_command_
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
-from mltswitch.lab.emulators.faults import DropBeforeLine, Fault, Faults, RefuseLine
-from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.targets import Session, Step
+from switchsim.faults import DropBeforeLine, Fault, Faults, RefuseLine
+from switchsim.onyx import OnyxDevice
 from tests.deploy.doubles import FileTarget, as_target
 from tests.deploy.emulated import served
 from tests.deploy.silent import silent_server

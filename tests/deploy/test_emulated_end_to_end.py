@@ -12,7 +12,7 @@ import pytest
 from benchmarks.twins import snapshot
 from mltswitch.deploy import Question, Status, diff, push, verify
 from mltswitch.errors import DeviceError, UnsupportedPlanError
-from mltswitch.lab.emulators import (
+from switchsim import (
     KINDS,
     CumulusDevice,
     DellSonicDevice,

@@ -9,9 +9,9 @@ import pytest
 from mltswitch.deploy import Status, change, diff, push, rollback, verify
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Inventory
-from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.faults import DropBeforeLine, Faults, RefuseLine
 from mltswitch.plan import Plan
+from switchsim.eos import EosDevice
+from switchsim.faults import DropBeforeLine, Faults, RefuseLine
 from tests.deploy.emulated import plan_of, served
 
 

@@ -14,11 +14,11 @@ from mltswitch.deploy.command_line import CommandLineConversation, open_command_
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
-from mltswitch.lab.emulators.device import Answer, CommandLine
-from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.icos import IcosDevice
-from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.targets import Step, target_for
+from switchsim.device import Answer, CommandLine
+from switchsim.eos import EosDevice
+from switchsim.icos import IcosDevice
+from switchsim.onyx import OnyxDevice
 from tests.deploy.emulated import served
 
 NAME = "leaf-rack12-row03-a"

@@ -22,13 +22,13 @@ from mltswitch.deploy.occupation import STALE_SECONDS, owner
 from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.errors import DeviceError, UserInputError, VerificationError
 from mltswitch.inventory import Inventory, load_inventory
-from mltswitch.lab.emulators import KINDS, EmulatorServer, Faults, Late
-from mltswitch.lab.emulators.faults import Drop, Fault
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Claim, hardware_capabilities, target_for
 from mltswitch.targets.common import LINK
+from switchsim import KINDS, EmulatorServer, Faults, Late
+from switchsim.faults import Drop, Fault
 
 PLATFORMS: Final = sorted(KINDS)
 AT_ONCE: Final = ("dell-sonic", "icos", "onyx")

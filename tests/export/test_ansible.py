@@ -17,12 +17,12 @@ from mltswitch.deploy import Status, verify
 from mltswitch.documents import dump_yaml
 from mltswitch.inventory import load_inventory
 from mltswitch.inventory.ansible import ansible_program
-from mltswitch.lab.emulators import EmulatorServer, SonicDevice, load_authorized_keys, load_host_key
-from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
+from switchsim import EmulatorServer, SonicDevice, load_authorized_keys, load_host_key
+from switchsim.cumulus import CumulusDevice
 from tests.conftest import INVENTORIES
 from tests.deploy.sshd import make_key
 from tests.plan.examples import SMALL

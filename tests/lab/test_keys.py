@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from mltswitch.lab.emulators.ssh_server import load_authorized_keys, load_host_key
 from mltswitch.lab.keys import create_lab_keys
 from mltswitch.lab.model import DeviceAddress
 from mltswitch.lab.paths import LabPaths
+from switchsim.ssh_server import load_authorized_keys, load_host_key
 
 
 def test_keys_are_private_and_known_hosts_names_each_device(tmp_path: Path) -> None:

@@ -18,13 +18,13 @@ from mltswitch.deploy.conversation import Conversation
 from mltswitch.deploy.prepare import Job
 from mltswitch.errors import DeviceError, HazardError
 from mltswitch.inventory import Device, Inventory
-from mltswitch.lab.emulators import CumulusDevice, EosDevice, IcosDevice, OnyxDevice, SonicDevice
-from mltswitch.lab.emulators.device import EmulatedDevice
 from mltswitch.plan import Fabric, Plan, resolve_fabric
 from mltswitch.plan.topology import Topology
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Quantised, Target, hardware_capabilities, target_for, targets
+from switchsim import CumulusDevice, EosDevice, IcosDevice, OnyxDevice, SonicDevice
+from switchsim.device import EmulatedDevice
 from tests.plan.examples import SMALL
 from tests.targets.test_identity_laws import Queries, Typed, meant, reached
 

@@ -23,12 +23,12 @@ from mltswitch.deploy.cabling import Cabling
 from mltswitch.deploy.prepare import Job
 from mltswitch.errors import DeviceError, HazardError, UnsupportedPlanError
 from mltswitch.inventory import Device, Inventory
-from mltswitch.lab.emulators import KINDS
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, RunningState, Step, Target, target_for
 from mltswitch.targets.common import known_form
 from mltswitch.targets.linux.answers import QDISC_QUERY, QDISCS, load
 from mltswitch.targets.linux.read import LINK_QUERY, RULES_QUERY, elsewhere
+from switchsim import KINDS
 from tests.targets import test_other_classes as other_classes
 from tests.targets.test_identity_laws import Typed, meant
 from tests.targets.test_other_classes import ROCE, WITH_LOSSLESS

@@ -16,7 +16,9 @@ from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
-from mltswitch.lab.emulators import (
+from mltswitch.targets import Identity, PortState, Step, SwitchState, target_for, targets
+from mltswitch.targets.common import NOT_SAVED, SAVED_UNREAD
+from switchsim import (
     CumulusDevice,
     EmulatorServer,
     EosDevice,
@@ -27,10 +29,8 @@ from mltswitch.lab.emulators import (
     load_authorized_keys,
     load_host_key,
 )
-from mltswitch.lab.emulators.device import EmulatedDevice, serial_number
-from mltswitch.lab.emulators.faults import Fault
-from mltswitch.targets import Identity, PortState, Step, SwitchState, target_for, targets
-from mltswitch.targets.common import NOT_SAVED, SAVED_UNREAD
+from switchsim.device import EmulatedDevice, serial_number
+from switchsim.faults import Fault
 from tests.deploy.doubles import device
 from tests.deploy.sshd import make_key
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from benchmarks import twins
 from benchmarks.twins import snapshot
-from mltswitch.lab.emulators import KINDS
 from mltswitch.plan import ClassKind, Plan, Route
 from mltswitch.targets import SwitchState, target_for, targets
+from switchsim import KINDS
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 COMMENTS = ("!", "#")

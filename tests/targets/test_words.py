@@ -7,9 +7,9 @@ from typing import Any, Final
 import pytest
 
 from mltswitch.errors import DeviceError
-from mltswitch.lab.emulators import EosDevice, IcosDevice, OnyxDevice, SonicDevice
 from mltswitch.targets import Neighbour, RunningState, target_for
 from mltswitch.targets.common import known_form
+from switchsim import EosDevice, IcosDevice, OnyxDevice, SonicDevice
 from tests.targets.eos import device as eos
 from tests.targets.eos.test_eos import STATE as EOS_STATE
 from tests.targets.icos import device as icos

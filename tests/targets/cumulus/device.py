@@ -1,9 +1,9 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.cumulus import TARGET
+from switchsim.cumulus import CumulusDevice
 
 CAPABILITIES = TARGET.hardware(None)
 

@@ -9,11 +9,11 @@ import pytest
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.cumulus import TARGET
 from mltswitch.targets.cumulus.leaves import expand_names
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
+from switchsim.cumulus import CumulusDevice
 from tests.targets.cumulus.device import apply, read, run
 
 CAPABILITIES = TARGET.hardware(None)

@@ -6,13 +6,13 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mltswitch.lab.emulators.cumulus import CumulusDevice
-from mltswitch.lab.emulators.cumulus_tree import Tree, leaves
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.cumulus import TARGET
 from mltswitch.targets.cumulus.render import read_yaml
 from mltswitch.targets.state import differences
+from switchsim.cumulus import CumulusDevice
+from switchsim.cumulus_tree import Tree, leaves
 from tests.targets.cumulus.device import apply, read, run, undo
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 

@@ -5,10 +5,10 @@ import copy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.lab.emulators.cumulus import CumulusDevice
 from mltswitch.plan import Plan
 from mltswitch.targets import Change
 from mltswitch.targets.cumulus import TARGET
+from switchsim.cumulus import CumulusDevice
 from tests.targets.cumulus.device import apply, read, run
 from tests.targets.cumulus.test_laws import CAPABILITIES, FOREIGN, PLANS, few
 

@@ -1,9 +1,9 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.dell_sonic import DellSonicDevice, DellSonicSession
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.dell_sonic import TARGET
+from switchsim.dell_sonic import DellSonicDevice, DellSonicSession
 
 CAPABILITIES = TARGET.hardware(None)
 

@@ -8,7 +8,6 @@ import pytest
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.dell_sonic import TARGET
 from mltswitch.targets.dell_sonic.names import (
@@ -22,6 +21,7 @@ from mltswitch.targets.dell_sonic.scheduling import Moment, Traffic, passage
 from mltswitch.targets.dell_sonic.sections import number_list, numbers_of
 from mltswitch.targets.dell_sonic.settings import SchedulerPolicy, classification_of
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
+from switchsim.dell_sonic import DellSonicDevice
 from tests.targets.dell_sonic.device import apply, read
 
 CAPABILITIES = TARGET.hardware(None)

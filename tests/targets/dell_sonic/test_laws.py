@@ -6,14 +6,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
-from mltswitch.lab.emulators.dell_sonic_settings import DellSonicConfiguration
-from mltswitch.lab.emulators.settings import Block
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.dell_sonic import TARGET
 from mltswitch.targets.dell_sonic.capabilities import HARDWARE
 from mltswitch.targets.state import differences
+from switchsim.dell_sonic import DellSonicDevice
+from switchsim.dell_sonic_settings import DellSonicConfiguration
+from switchsim.settings import Block
 from tests.targets.dell_sonic.device import apply, read, session_of
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 

@@ -5,11 +5,11 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltswitch.lab.emulators.dell_sonic import DellSonicDevice
-from mltswitch.lab.emulators.dell_sonic_settings import DellSonicConfiguration
 from mltswitch.plan import Plan
 from mltswitch.targets import Change
 from mltswitch.targets.dell_sonic import TARGET
+from switchsim.dell_sonic import DellSonicDevice
+from switchsim.dell_sonic_settings import DellSonicConfiguration
 from tests.targets.dell_sonic.device import apply, read, session_of
 from tests.targets.dell_sonic.test_laws import CAPABILITIES, PLANS, few, foreign_lines, lots, state_of
 

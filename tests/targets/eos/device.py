@@ -4,11 +4,11 @@ import re
 from collections.abc import Mapping
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.eos_settings import EosConfiguration
-from mltswitch.lab.emulators.settings import Block, ordered
 from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.eos import TARGET
+from switchsim.eos import EosDevice
+from switchsim.eos_settings import EosConfiguration
+from switchsim.settings import Block, ordered
 
 CAPABILITIES = TARGET.hardware(None)
 

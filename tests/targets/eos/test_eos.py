@@ -10,12 +10,12 @@ import pytest
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.common import NOT_SAVED
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE
 from mltswitch.targets.state import differences, every_dscp_but
+from switchsim.eos import EosDevice
 from tests.targets.eos.device import FAMILIES, MODELS, actions, apply, lines_of, policy_of, read, send
 
 CAPABILITIES = TARGET.hardware(None)

@@ -3,12 +3,12 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mltswitch.lab.emulators.eos import EosDevice
-from mltswitch.lab.emulators.eos_settings import EosConfiguration
 from mltswitch.plan import Plan
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, queue_word
 from mltswitch.targets.state import differences
+from switchsim.eos import EosDevice
+from switchsim.eos_settings import EosConfiguration
 from tests.targets.eos.device import (
     FAMILIES,
     MODELS,

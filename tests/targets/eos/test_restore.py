@@ -4,12 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from mltswitch.lab.emulators.eos import EosDevice
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, SwitchState
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.read import RUNNING_CONFIG
 from mltswitch.targets.eos.text import placed_lines
+from switchsim.eos import EosDevice
 from tests.targets.eos.device import apply, read, send
 from tests.targets.eos.test_laws import CAPABILITIES, TRIDENT3_PLANS, few
 from tests.targets.strategies import switch_names

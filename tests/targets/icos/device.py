@@ -1,9 +1,9 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.icos import SAVED, IcosDevice
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.icos import TARGET
+from switchsim.icos import SAVED, IcosDevice
 
 CAPABILITIES = TARGET.hardware(None)
 

@@ -8,11 +8,11 @@ import pytest
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.lab.emulators.icos import IcosDevice
-from mltswitch.lab.emulators.icos_diffserv import FAMILIES
 from mltswitch.targets import Lossless, PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.state import differences, every_dscp_but
+from switchsim.icos import IcosDevice
+from switchsim.icos_diffserv import FAMILIES
 from tests.targets.icos.device import apply, read
 
 CAPABILITIES = TARGET.hardware(None)

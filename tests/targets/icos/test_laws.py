@@ -7,14 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from mltswitch.lab.emulators.icos import IcosDevice
-from mltswitch.lab.emulators.icos_diffserv import FAMILIES
-from mltswitch.lab.emulators.icos_state import DEFAULT_DSCP_TO_QUEUE, IcosConfiguration, Port, Trust
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import UNTRUSTED_POLICY
 from mltswitch.targets.state import differences
+from switchsim.icos import IcosDevice
+from switchsim.icos_diffserv import FAMILIES
+from switchsim.icos_state import DEFAULT_DSCP_TO_QUEUE, IcosConfiguration, Port, Trust
 from tests.targets.icos.device import apply, read
 from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import CONTROL_CODE_POINTS, LAW_EXAMPLES, plans, switch_names

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.errors import DeviceError
-from mltswitch.lab.emulators.icos import IcosDevice
-from mltswitch.lab.emulators.icos_state import IcosConfiguration
 from mltswitch.plan import Plan
 from mltswitch.targets import PortState, SwitchState
 from mltswitch.targets.base import Step
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import HOST_POLICY, UNTRUSTED_POLICY, policy_of
+from switchsim.icos import IcosDevice
+from switchsim.icos_state import IcosConfiguration
 from tests.targets.icos.device import apply, read
 from tests.targets.icos.test_laws import CAPABILITIES, PLANS, early_drops, few, planned, state_of
 from tests.targets.strategies import LAW_EXAMPLES

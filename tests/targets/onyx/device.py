@@ -1,9 +1,9 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.onyx import TARGET
+from switchsim.onyx import OnyxDevice
 
 CAPABILITIES = TARGET.hardware(None)
 

@@ -6,12 +6,12 @@ from itertools import product
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mltswitch.lab.emulators.onyx import OnyxDevice
-from mltswitch.lab.emulators.onyx_state import Port, TrafficClass, Trust
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import differences
+from switchsim.onyx import OnyxDevice
+from switchsim.onyx_state import Port, TrafficClass, Trust
 from tests.targets.onyx.device import apply, read
 from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names

@@ -8,10 +8,10 @@ import pytest
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.lab.emulators.onyx import OnyxDevice
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import SegmentRouting, differences
+from switchsim.onyx import OnyxDevice
 from tests.targets.onyx.device import apply, read
 
 CAPABILITIES = TARGET.hardware(None)

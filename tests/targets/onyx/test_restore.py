@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.errors import DeviceError
-from mltswitch.lab.emulators.onyx import OnyxDevice
-from mltswitch.lab.emulators.onyx_state import OnyxConfiguration
 from mltswitch.plan import Plan
 from mltswitch.targets import PortState, SwitchState
 from mltswitch.targets.onyx import TARGET
+from switchsim.onyx import OnyxDevice
+from switchsim.onyx_state import OnyxConfiguration
 from tests.targets.onyx.device import apply, read
 from tests.targets.onyx.test_laws import CAPABILITIES, PLANS, TRUSTS, delivered, few, leniency
 from tests.targets.strategies import LAW_EXAMPLES, switch_names

@@ -1,10 +1,10 @@
 """The emulated switch without SSH: asks and applies what a target wants."""
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import LISTING_TABLES, Database
+from switchsim.sonic import SonicDevice
 
 CAPABILITIES = TARGET.hardware(None)
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from mltswitch.errors import DeviceError
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import Change
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import Database, split
+from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, list_ports, read
 from tests.targets.sonic.test_laws import foreign
 from tests.targets.sonic.test_sonic import CAPABILITIES, STATE

@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.capabilities import AlphaLimit, Capabilities
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, SwitchState
 from mltswitch.targets.sonic import TARGET
@@ -15,6 +14,7 @@ from mltswitch.targets.sonic.capabilities import HARDWARE
 from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, QueueKey, Table
 from mltswitch.targets.sonic.document import MAP, port_maps
 from mltswitch.targets.state import QueueState, differences
+from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, read
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 

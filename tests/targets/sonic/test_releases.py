@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from mltswitch.capabilities import AlphaLimit, Capabilities
 from mltswitch.errors import DeviceError
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import SwitchState
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.capabilities import HARDWARE
 from mltswitch.targets.sonic.releases import RELEASES, Operation, build_of, refusals, release_of
 from mltswitch.targets.state import PortState, QueueState
+from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, read
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 

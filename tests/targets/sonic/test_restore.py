@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import Change
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import Entry
+from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, list_ports, read
 from tests.targets.sonic.test_laws import BOXES, FOREIGN_ROUTE, PORTS, drawn, few
 

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from mltswitch.errors import UserInputError
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import Database, Entry
 from mltswitch.targets.sonic.rules import refusals, transition_refusals
+from switchsim.sonic import SonicDevice
 from tests.targets.sonic import yang
 from tests.targets.sonic.test_sonic import CAPPED, FILE, GUARANTEEING
 

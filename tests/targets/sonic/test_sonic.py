@@ -9,11 +9,11 @@ import pytest
 
 from mltswitch.capabilities import AlphaLimit, BitRate, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets import Change, PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import QueueKey, load, queue_keys
 from mltswitch.targets.state import SegmentRouteState, SegmentRouting, differences
+from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, read
 
 CAPABILITIES = TARGET.hardware(None)

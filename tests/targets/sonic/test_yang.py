@@ -7,11 +7,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.lab.emulators.sonic import SonicDevice
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.capabilities import HARDWARE
 from mltswitch.targets.sonic.database import Database, Entry
 from mltswitch.targets.sonic.merge import merged
+from switchsim.sonic import SonicDevice
 from tests.targets.sonic import yang
 from tests.targets.sonic.test_sonic import FILE, SEGMENTS, STATE
 from tests.targets.strategies import plans, switch_names

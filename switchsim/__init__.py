@@ -1,0 +1,65 @@
+"""Switch emulators that speak SSH: stateful, strict stand-ins for real ones.
+
+Onyx, Cumulus, EOS, ICOS, SONiC, Enterprise SONiC.
+
+A public fixture, for users' own tests, too:
+
+    with EmulatorServer(OnyxDevice("onyx1", ports=4), host_key=key, authorized_keys=[public]) as server:
+        ...  # connect to server.address, server.port; look at server.device.ports["1/1"]
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from switchsim.cumulus import CumulusDevice
+from switchsim.dell_sonic import DellSonicDevice
+from switchsim.device import DeviceKind
+from switchsim.eos import EosDevice
+from switchsim.faults import (
+    Accept,
+    Drop,
+    DropBeforeLine,
+    Faults,
+    Late,
+    Reboot,
+    Refuse,
+    RefuseLine,
+)
+from switchsim.icos import IcosDevice
+from switchsim.onyx import OnyxDevice
+from switchsim.sonic import SonicDevice
+from switchsim.ssh_server import EmulatorServer, load_authorized_keys, load_host_key
+
+KINDS: Final[Mapping[str, DeviceKind]] = MappingProxyType(
+    {
+        "cumulus": CumulusDevice,
+        "dell-sonic": DellSonicDevice,
+        "eos": EosDevice,
+        "icos": IcosDevice,
+        "onyx": OnyxDevice,
+        "sonic": SonicDevice,
+    }
+)
+"""OS → the class of its switches."""
+
+__all__ = [
+    "KINDS",
+    "Accept",
+    "CumulusDevice",
+    "DellSonicDevice",
+    "Drop",
+    "DropBeforeLine",
+    "EmulatorServer",
+    "EosDevice",
+    "Faults",
+    "IcosDevice",
+    "Late",
+    "OnyxDevice",
+    "Reboot",
+    "Refuse",
+    "RefuseLine",
+    "SonicDevice",
+    "load_authorized_keys",
+    "load_host_key",
+]

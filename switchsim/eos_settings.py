@@ -1,0 +1,435 @@
+"""The configuration of an emulated Arista switch: its modes with their lines, maps and routes.
+
+Source: the templates, tested configurations and schema of aristanetworks/avd (spelling, ranges, that a name
+may be used before it is defined), Arista's QoS manual (what is bound to what, what a default is). Ours,
+because no source says: that minimum may not be above maximum, that host bits of a route are 0, where a
+route's distance stands, that another one replaces it; that code points of policies are printed by name, that
+an entry of an access list without a number gets the next multiple of ten, that an entry with the number of
+another one is refused, that what is not there can be taken out.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from switchsim.grammar import Argument, Command, Values, choice, invalid, whole
+from switchsim.settings import (
+    Block,
+    Edit,
+    Lines,
+    Setting,
+    commands,
+    patterns,
+    with_items,
+    without,
+)
+
+MAX_PORTS: Final = 64
+MAX_ROUTES: Final = 10_000
+TRAFFIC_CLASSES: Final = 8
+DSCP_COUNT: Final = 64
+CONTROL_CLASS: Final = TRAFFIC_CLASSES - 1
+"""Bound to queue 7 for good."""
+LOW_ORDER: Final = (1, 0, 2, 3, 4, 5, 6, 7)
+"""Traffic class of CoS n, and of the eight code points from 8 n, as delivered."""
+MAX_THRESHOLD: Final = 256_000_000
+"""In whatever unit (schema of aristanetworks/avd)."""
+_STEP: Final = 10
+_NAMES: Final[Mapping[str, int]] = {
+    **{f"cs{n}": 8 * n for n in range(1, 8)},
+    **{f"af{n}{m}": 8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)},
+    "ef": 46,
+}
+_NUMBERS: Final = {str(number): name for name, number in _NAMES.items()}
+
+# --- words with values -------------------------------------------------------------------------------------
+
+_INTERFACE: Final = re.compile(r"(?:[Ee]t(?:h(?:ernet)?)?)([1-9][0-9]{0,2}(?:/[1-9][0-9]?)?)\Z")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z")
+_TIMER: Final = re.compile(r"([0-9]{2}):([0-5][0-9]):([0-5][0-9])\Z")
+
+
+def _parse_name(word: str) -> str:
+    if not _NAME.match(word):
+        raise ValueError("a name has letters, digits, `_`, `.` and `-`")
+    return word
+
+
+def _parse_interface(word: str) -> str:
+    match = _INTERFACE.match(word)
+    if match is None:
+        raise ValueError("an interface is EthernetN or EthernetN/M")
+    return f"Ethernet{match[1]}"
+
+
+def _parse_timer(word: str) -> int:
+    match = _TIMER.match(word)
+    if match is None or not (seconds := 3600 * int(match[1]) + 60 * int(match[2]) + int(match[3])):
+        raise ValueError("a timer is hh:mm:ss")
+    return seconds
+
+
+def _with_length(word: str) -> str:
+    """Only `address/length`: the standard library would also take a mask, or no length at all."""
+    _, slash, length = word.partition("/")
+    if not (slash and length.isascii() and length.isdigit() and len(length) <= 2):
+        raise ValueError("write address/length")
+    return word
+
+
+def _parse_code_point(word: str) -> str:
+    """By number or by name; as it is printed."""
+    if word in _NAMES:
+        return word
+    if not (word.isascii() and word.isdigit() and len(word) <= 2 and int(word) < DSCP_COUNT):
+        raise ValueError("a code point is a number from 0 to 63 or a name")
+    return _NUMBERS.get(word, word)
+
+
+ARGUMENTS: Final[Mapping[str, Argument]] = {
+    "name": Argument("name", _parse_name),
+    "interface": Argument("interface", _parse_interface),
+    "null": choice("interface", "Null0"),
+    "timer": Argument("timer", _parse_timer),
+    "dscp": whole("dscp", 0, DSCP_COUNT - 1),
+    "dscps": whole("dscp", 0, DSCP_COUNT - 1, repeated=True),
+    "code-point": Argument("dscp", _parse_code_point),
+    "cos": whole("cos", 0, 7),
+    "coses": whole("cos", 0, 7, repeated=True),
+    "class": whole("traffic-class", 0, TRAFFIC_CLASSES - 1),
+    "classes": whole("traffic-class", 0, TRAFFIC_CLASSES - 1, repeated=True),
+    "queue": whole("queue", 0, TRAFFIC_CLASSES - 2),
+    "any-queue": whole("queue", 0, TRAFFIC_CLASSES - 1),
+    "precedence": whole("drop-precedence", 0, 2),
+    "priority": whole("priority", 0, 7),
+    "minimum": whole("minimum", 1, MAX_THRESHOLD),
+    "maximum": whole("maximum", 1, MAX_THRESHOLD),
+    "unit": choice("unit", "segments", "bytes", "kbytes", "mbytes", "milliseconds"),
+    "probability": whole("probability", 1, 100),
+    "weight": whole("weight", 0, 15),
+    "percent": whole("percent", 1, 100),
+    "rate": whole("rate", 1, 400_000_000),
+    "rate-unit": choice("unit", "kbps", "percent", "pps"),
+    "channel": whole("channel", 1, 999_999),
+    "direction": choice("direction", "receive", "send"),
+    "mtu": whole("mtu", 68, 10_178),
+    "prefix": Argument("prefix", lambda word: IPv4Network(_with_length(word))),
+    "next-hop": Argument("next-hop", IPv4Address),
+    "address": Argument("address", lambda word: IPv4Interface(_with_length(word))),
+    "distance": whole("distance", 1, 255),
+    "width": whole("width", 0, 32_767),
+    "number": whole("number", 1, 4_294_967_295),
+    "sense": choice("sense", "permit", "deny"),
+    "vlan": whole("vlan", 1, 4094),
+}
+
+# --- modes -------------------------------------------------------------------------------------------------
+
+
+def _on_and_off(*lines: str) -> tuple[Setting, ...]:
+    return tuple(Setting((line,), (f"no {line}",)) for line in lines)
+
+
+GLOBAL: Final = commands(
+    _on_and_off(
+        "hardware counter feature ecn out",
+        "priority-flow-control all off",
+        "qos random-detect ecn allow non-ect",
+        "qos random-detect ecn allow non-ect chip-based",
+        "qos rewrite cos",
+        "qos rewrite dscp",
+        "ip routing",
+    ),
+    ARGUMENTS,
+)
+"""Settings of the whole switch that are on or off."""
+_SERVICE_POLICY: Final = "service-policy type qos input"
+
+
+def _check_address(lines: Lines, _: Values) -> None:
+    if "no switchport" not in lines.values():
+        raise invalid("the interface is a switch port, it needs `no switchport` first")
+
+
+def _take_policy_off(lines: Lines, values: Values) -> Lines:
+    line = f"{_SERVICE_POLICY} {values.one('name', str)}"
+    if line not in lines.values():
+        raise invalid("another policy map is there, or none")
+    return without(lines, line)
+
+
+def _switch_again(lines: Lines, _: Values) -> Lines:
+    return without(lines, "no switchport", "ip address")
+
+
+_PORT: Final = (
+    Setting(("description {name}",)),
+    *_on_and_off("shutdown"),
+    Setting(("mtu {mtu}",)),
+    Setting(("no switchport",)),
+    Setting(("ip address {address}",), check=_check_address),
+    Setting(("channel-group {channel} mode active",), ("no channel-group",)),
+    Setting(("flowcontrol {direction} on",), ("flowcontrol {direction} off",)),
+    Setting(("service-profile {name}",), ("no service-profile",)),
+)
+_QOS: Final = (
+    Setting((f"{_SERVICE_POLICY} {{name}}",), (f"no {_SERVICE_POLICY}",)),
+    Setting(("priority-flow-control on",), ("no priority-flow-control",)),
+    *_on_and_off("priority-flow-control priority {priority} no-drop"),
+    Setting(("qos trust dscp", "qos trust cos", "no qos trust"), ("default qos trust",)),
+    Setting(("qos cos {cos}",), ("no qos cos",)),
+    Setting(("qos dscp {dscp}",), ("no qos dscp",)),
+    Setting(("shape rate {rate} {rate-unit}",), ("no shape rate",)),
+)
+_TAKE_POLICY_OFF: Final[Command[Edit]] = Command(
+    (*f"no {_SERVICE_POLICY}".split(), ARGUMENTS["name"]), _take_policy_off
+)
+
+
+def _check_threshold(_: Lines, values: Values) -> None:
+    minimum, maximum = values.one("minimum", int), values.one("maximum", int)
+    if len(set(values.all("unit", str))) != 1:
+        raise invalid("minimum and maximum have the same unit")
+    if minimum > maximum:
+        raise invalid(f"minimum {minimum} is above maximum {maximum}")
+
+
+_RANGE: Final = "minimum-threshold {minimum} {unit} maximum-threshold {maximum} {unit}"
+_QUEUE: Final = (
+    Setting(("no priority",), ("priority strict",)),
+    Setting(
+        (
+            *("bandwidth percent {percent}", "bandwidth guaranteed percent {percent}"),
+            "bandwidth guaranteed {rate} {rate-unit}",
+        ),
+        ("no bandwidth percent", "no bandwidth guaranteed"),
+    ),
+    Setting(("shape rate {rate} {rate-unit}",), ("no shape rate",)),
+    *_on_and_off("random-detect ecn count"),
+    Setting(
+        (f"random-detect ecn {_RANGE} [max-mark-probability {{probability}}] [weight {{weight}}]",),
+        ("no random-detect ecn",),
+        _check_threshold,
+    ),
+    Setting(
+        (f"random-detect drop {_RANGE} drop-probability {{probability}} [weight {{weight}}]",),
+        check=_check_threshold,
+    ),
+)
+
+
+def _enter_entry(family: str) -> Edit:
+    def edit(lines: Lines, values: Values) -> Lines:
+        number = values.maybe("number", int)
+        if number is None:
+            number = (max((slot[0] for slot in lines), default=0) // _STEP + 1) * _STEP
+        dscp = values.maybe("dscp", str)
+        line = f"{number} {values.one('sense', str)} {family} any any" + (f" dscp {dscp}" if dscp else "")
+        if lines.get((number,), line) != line:
+            raise invalid(f"entry {number} is there already")
+        return MappingProxyType({**lines, (number,): line})
+
+    return edit
+
+
+def _drop_entry(lines: Lines, values: Values) -> Lines:
+    number = values.one("number", int)
+    return MappingProxyType({slot: line for slot, line in lines.items() if slot != (number,)})
+
+
+def _access_list(family: str) -> tuple[Command[Edit], ...]:
+    text = f"[{{number}}] {{sense}} {family} any any [dscp {{code-point}}]"
+    entries = (Command(pattern, _enter_entry(family)) for pattern in patterns(text, ARGUMENTS))
+    return (*entries, Command(("no", ARGUMENTS["number"]), _drop_entry))
+
+
+class Mode(NamedTuple):
+    """What may be entered below a head of one kind, and how the prompt names it."""
+
+    prompt: str
+    commands: tuple[Command[Edit], ...]
+    inner: tuple[Command[Edit], ...] = ()
+    has_queues: bool = False
+    """Whether its inner modes are queues; else, where there are any, classes."""
+
+
+_QUEUE_COMMANDS: Final = commands(_QUEUE, ARGUMENTS)
+MODES: Final[Mapping[str, Mode]] = {
+    "qos": Mode("qos-profile", (*commands(_QOS, ARGUMENTS), _TAKE_POLICY_OFF), _QUEUE_COMMANDS, True),
+    "interface": Mode(
+        "if",
+        (*commands((*_PORT, *_QOS), ARGUMENTS), _TAKE_POLICY_OFF, Command(("switchport",), _switch_again)),
+        _QUEUE_COMMANDS,
+        True,
+    ),
+    "ip": Mode("acl", _access_list("ip")),
+    "ipv6": Mode("acl", _access_list("ipv6")),
+    "class-map": Mode(
+        "cmap",
+        commands(
+            [
+                Setting((f"match {what}",), (f"no match {what}",))
+                for what in (
+                    *("ip access-group {name}", "ipv6 access-group {name}"),
+                    *("vlan {vlan}", "cos {cos}"),
+                )
+            ],
+            ARGUMENTS,
+        ),
+    ),
+    "policy-map": Mode(
+        "pmap",
+        (),
+        commands(
+            [
+                Setting((f"set {action} {{{value}}}",), (f"no set {action}",))
+                for action, value in (
+                    ("traffic-class", "class"),
+                    ("dscp", "code-point"),
+                    ("cos", "cos"),
+                    ("drop-precedence", "precedence"),
+                )
+            ],
+            ARGUMENTS,
+        ),
+    ),
+}
+"""First word of the head that opens a mode, in the order of a running configuration → what it takes."""
+NAMED_HEADS: Final = (
+    *("ip access-list", "ipv6 access-list"),
+    *("class-map type qos match-any", "policy-map type quality-of-service"),
+)
+"""Heads of what the line exists for, and `no` takes away; a name follows."""
+
+# --- the whole switch --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A static route as the line `ip route` of EOS sets it."""
+
+    prefix: IPv4Network
+    interface: str
+    next_hop: IPv4Address | None
+    """None: Null0, or the interface alone."""
+    distance: int = 1
+
+    def __str__(self) -> str:
+        hop = "" if self.next_hop is None else str(self.next_hop)
+        distance = str(self.distance) if self.distance != 1 else ""
+        return " ".join(filter(None, ("ip route", str(self.prefix), self.interface, hop, distance)))
+
+
+@dataclass(frozen=True, slots=True)
+class EosConfiguration:
+    """Everything that `write memory` saves; immutable, so that a refused line changes nothing."""
+
+    blocks: Mapping[str, Block]
+    """Head → what stands below it; an empty head is the margin."""
+    dscp_classes: tuple[int, ...] = tuple(LOW_ORDER[dscp >> 3] for dscp in range(DSCP_COUNT))
+    dscp_precedence: tuple[int, ...] = (0,) * DSCP_COUNT
+    cos_classes: tuple[int, ...] = LOW_ORDER
+    class_queues: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))
+    routes: tuple[Route, ...] = ()
+
+    def with_block(self, head: str, block: Block) -> "EosConfiguration":
+        """The same with one block replaced."""
+        return replace(self, blocks=MappingProxyType({**self.blocks, head: block}))
+
+    def without_block(self, head: str) -> "EosConfiguration":
+        """This configuration without the block that begins with this line."""
+        kept = {other: block for other, block in self.blocks.items() if other != head}
+        return replace(self, blocks=MappingProxyType(kept))
+
+
+def default_configuration(port_count: int) -> EosConfiguration:
+    """A switch as delivered, with ports Ethernet1/1 to Ethernet`port_count`/1."""
+    ports = {f"interface Ethernet{number}/1": Block() for number in range(1, port_count + 1)}
+    return EosConfiguration(MappingProxyType(ports))
+
+
+Change = Callable[[EosConfiguration, Values], EosConfiguration]
+
+
+def _map_dscp(old: EosConfiguration, values: Values) -> EosConfiguration:
+    dscps = values.all("dscp", int)
+    return replace(
+        old,
+        dscp_classes=with_items(old.dscp_classes, dscps, values.one("traffic-class", int)),
+        dscp_precedence=with_items(old.dscp_precedence, dscps, values.maybe("drop-precedence", int) or 0),
+    )
+
+
+def _map_cos(old: EosConfiguration, values: Values) -> EosConfiguration:
+    classes = with_items(old.cos_classes, values.all("cos", int), values.one("traffic-class", int))
+    return replace(old, cos_classes=classes)
+
+
+def _map_class(old: EosConfiguration, values: Values) -> EosConfiguration:
+    classes = values.all("traffic-class", int)
+    if CONTROL_CLASS in classes:
+        raise invalid(f"traffic class {CONTROL_CLASS} stays with queue {CONTROL_CLASS}")
+    return replace(old, class_queues=with_items(old.class_queues, classes, values.one("queue", int)))
+
+
+def _route(values: Values) -> Route:
+    return Route(
+        values.one("prefix", IPv4Network),
+        values.maybe("interface", str) or "",
+        values.maybe("next-hop", IPv4Address),
+        values.maybe("distance", int) or 1,
+    )
+
+
+def _add_route(old: EosConfiguration, values: Values) -> EosConfiguration:
+    route = _route(values)
+    if route in old.routes:
+        return old
+    if route.interface.startswith("Ethernet") and f"interface {route.interface}" not in old.blocks:
+        raise invalid(f"there is no {route.interface}")
+    if len(old.routes) >= MAX_ROUTES:
+        raise invalid(f"there are {MAX_ROUTES} routes already")
+    via = (route.prefix, route.interface, route.next_hop)
+    kept = (each for each in old.routes if (each.prefix, each.interface, each.next_hop) != via)
+    return replace(old, routes=(*kept, route))
+
+
+def _remove_route(old: EosConfiguration, values: Values) -> EosConfiguration:
+    """What the line does not name, it does not ask for."""
+    asked = _route(values)
+    distance = values.maybe("distance", int)
+
+    def is_meant(route: Route) -> bool:
+        return (
+            route.prefix == asked.prefix
+            and asked.interface in {"", route.interface}
+            and asked.next_hop in {None, route.next_hop}
+            and distance in {None, route.distance}
+        )
+
+    kept = tuple(route for route in old.routes if not is_meant(route))
+    if kept == old.routes:
+        raise invalid(f"there is no such route to {asked.prefix}")
+    return replace(old, routes=kept)
+
+
+def _whole_switch() -> Iterator[Command[Change]]:
+    rows: tuple[tuple[str, Change], ...] = (
+        ("qos map dscp {dscps} to traffic-class {class} [drop-precedence {precedence}]", _map_dscp),
+        ("qos map cos {coses} to traffic-class {class}", _map_cos),
+        ("qos map traffic-class {classes} to tx-queue {queue}", _map_class),
+        ("ip route {prefix} [{interface}] {next-hop} [{distance}]", _add_route),
+        ("ip route {prefix} {null} [{distance}]", _add_route),
+        ("no ip route {prefix}", _remove_route),
+        ("no ip route {prefix} [{interface}] {next-hop} [{distance}]", _remove_route),
+        ("no ip route {prefix} {null} [{distance}]", _remove_route),
+    )
+    for text, change in rows:
+        yield from (Command(pattern, change) for pattern in patterns(text, ARGUMENTS))
+
+
+WHOLE_SWITCH: Final = tuple(_whole_switch())
+"""Lines of configuration mode that set maps of code points and classes, and static routes."""
