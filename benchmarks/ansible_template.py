@@ -6,23 +6,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from dataclasses import asdict, is_dataclass
 from itertools import islice
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
-from unittest.mock import patch
 
 import yaml
 
 from benchmarks.fleet import Member, fleet
+from mltswitch.capabilities import BitRate, PortShare
 from mltswitch.cli.render import render_device
-from mltswitch.targets import template
+from mltswitch.targets import target_for
+from mltswitch.targets.remap import HOST_POLICY, UNTRUSTED_POLICY, policy_of, rewriting_map
+from mltswitch.targets.state import QueueState
 
-TEMPLATES: Final = {"eos": "eos/mltswitch.txt.j2"}
-"""Platforms whose one file comes from one template, and whose values are plain data."""
-FOLDER: Final = Path(template.__file__).parents[1] / "templates"
+PLATFORM: Final = "eos"
+TEMPLATE: Final = Path(__file__).with_name("ansible_eos.txt.j2")
 LONGEST_SECONDS: Final = 1800
 
 
@@ -69,9 +68,9 @@ def _prepare(folder: Path, devices: int) -> tuple[dict[str, str], float]:
     """A playbook, and an inventory with each device's values; (device → our text, our seconds)."""
     for name in ("host_vars", "out"):
         (folder / name).mkdir()
-    members = list(islice((entry for entry in fleet() if entry.device.platform in TEMPLATES), devices))
+    members = list(islice((entry for entry in fleet() if entry.device.platform == PLATFORM), devices))
     for member in members:
-        values = _template_values(member) | {"source": str(FOLDER / TEMPLATES[member.device.platform])}
+        values = _template_values(member) | {"source": str(TEMPLATE)}
         file = folder / "host_vars" / f"{member.device.name}.json"
         file.write_text(json.dumps(values), encoding="utf-8")
     texts: dict[str, str] = {}
@@ -88,28 +87,49 @@ def _prepare(folder: Path, devices: int) -> tuple[dict[str, str], float]:
 
 
 def _template_values(member: Member) -> dict[str, Any]:
-    """The values that the renderer gives to its template, as plain data."""
-    given: dict[str, object] = {}
+    """What the template of EOS needs of a device's state."""
+    quantised = target_for(PLATFORM).quantise(member.plan, member.device.switch)
+    state, own = quantised.state, rewriting_map(quantised.state, "EOS")
+    background = state.ports[0].queues[-1].queue
+    used = {policy_of(port) for port in state.ports}
+    return {
+        "queue_word": "tx-queue" if quantised.capabilities.hardware == "trident2" else "uc-tx-queue",
+        "ports": [
+            {
+                "name": port.name,
+                "trusted": port.trusted,
+                "policy": policy_of(port),
+                "queues": [_queue(queue) for queue in port.queues if not queue.is_lossless],
+            }
+            for port in state.ports
+        ],
+        "map": [(queue, dscps) for queue, dscps in own.dscps.items() if dscps],
+        "background": background,
+        "background_map": own.dscps[background],
+        "background_dscp": state.background_dscp,
+        "policies": [
+            (policy, meaning, stem, dscps)
+            for policy, meaning, stem, dscps in (
+                (HOST_POLICY, "hosts may not use", "mltswitch-control", own.remap.dscps if own.remap else ()),
+                (UNTRUSTED_POLICY, "ports send that are not trusted", "mltswitch-any", (None,)),
+            )
+            if policy in used
+        ],
+        "routes": [
+            (str(prefix), "Null0" if route.discards else port, "" if route.discards else str(next_hop))
+            for route in state.routes
+            for prefix, next_hop, port in (route,)
+        ],
+    }
 
-    def record(name: str, /, **values: object) -> str:
-        # The first call writes the file; a parser may render parts of it again to compare.
-        if not given and name == TEMPLATES[member.device.platform]:
-            given.update(values)
-        return template.render_template(name, **values)
 
-    with patch(f"mltswitch.targets.{member.device.platform}.render.render_template", record):
-        render_device(member.plan, member.device)
-    return {name: _plain(value) for name, value in given.items()}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value if value is None or isinstance(value, str | int | float | bool) else str(value)
+def _queue(queue: QueueState) -> dict[str, int | None]:
+    return {
+        "number": queue.queue,
+        "threshold_bytes": queue.ecn_threshold_bytes,
+        "guaranteed_percent": queue.minimum.percent if isinstance(queue.minimum, PortShare) else None,
+        "shape_kbps": queue.maximum.bps // 1000 if isinstance(queue.maximum, BitRate) else None,
+    }
 
 
 def _play(folder: Path) -> dict[str, Any]:

@@ -27,11 +27,10 @@ other box has so many ports), the platforms in turn, loss model `completion`.
     ansible_seconds              ansible-playbook from start to end for them
     ratio_to_ansible_template    seconds per device of Ansible over ours: above 1, mltswitch is faster
 
-Ansible (ansible-core) renders the EOS devices of the same fleet from our own Jinja2 template, and what it
-writes is compared byte by byte with ours: its template module over the local connection, as many forks as
-there are cores. It does less: nothing is derived, rounded or parsed. Onyx has no template, so it is no peer.
-Where `ansible-playbook` is not installed, its
-figures are left out and standard error says so: pip install ansible-core.
+Ansible (ansible-core) renders the EOS devices of the same fleet from a Jinja2 template (ansible_eos.txt.j2),
+and what it writes is compared byte by byte with ours: its template module over the local connection, as many
+forks as there are cores. It does less: nothing is derived, rounded or parsed. Where `ansible-playbook` is not
+installed, its figures are left out and standard error says so: pip install ansible-core.
 """
 
 import gc
