@@ -1,15 +1,18 @@
 """The engine of line targets, on a sheet of four lines that no switch has."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mltswitch.targets.base import FileError
-from mltswitch.targets.engine.line import Line, Use, Word
-from mltswitch.targets.engine.order import Order, ordered_lines
-from mltswitch.targets.engine.parse import facts_of_lines, parse
+from mltswitch.targets.engine.entry import EntryForm
+from mltswitch.targets.engine.facts import Fact
+from mltswitch.targets.engine.line import Line, Use, Word, Written
+from mltswitch.targets.engine.order import Order, Placed, ordered_lines
+from mltswitch.targets.engine.parse import facts_of_lines, parse, running_line
 from mltswitch.targets.engine.sheet import Block, Sheet
 from mltswitch.targets.onyx.sheet import SHEET as ONYX
 
@@ -256,3 +259,95 @@ def test_an_object_that_is_taken_back_takes_its_lines_with_it() -> None:
         *("interface b", "queue 3", "weight 7", "exit", "exit"),
         *("list x", "entries", "permit 5 of x", "permit 6 of x", "exit", "exit"),
     ]
+
+
+def test_a_paragraph_holds_the_lines_of_some_objects() -> None:
+    sheet = _with_modes("")
+    whats = frozenset({"list", "entry"})
+    blocks = tuple(Block(whats, f"! {name}", places=frozenset({name})) for name in ("y", "x"))
+    facts = {
+        "": {(what, name, *number): None for name in "xy" for what, *number in (("list",), ("entry", 5))}
+    }
+    assert replace(sheet, blocks=blocks).text(facts) == (
+        "! y\nlist y\n entries\n  permit 5 of y\n!\n! x\nlist x\n entries\n  permit 5 of x\n!\n"
+    )
+
+
+RUNNING = Sheet(
+    words={
+        "port": Word("[a-z]"),
+        "queue": Word("[0-9]+", int, holds=int),
+        "number": Word("[0-9]+", int, holds=int),
+        "range": Word("[0-9]+-[0-9]+"),
+        "words": Word(".*"),
+    },
+    lines=(
+        Line("size", "size {number} {last=number}", modes=("queue {@queue}",)),
+        Line("size", "size {range}", use=Use.FOREIGN, modes=("queue {@queue}",)),
+        Line("other", "{@words}", use=Use.SHOWN, modes=("queue {@queue}",)),
+        Line("limit", "limit {number} {last=number}", of_switch=True),
+    ),
+    blocks=(),
+    comment=re.compile(""),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("size 7 7", {("size", 3): 7}),
+        ("size 7-9", {("size", 3): "7-9"}),
+        ("size 7 8", {("other", 3, "size 7 8"): None}),
+        ("shape", {("other", 3, "shape"): None}),
+    ],
+)
+def test_a_running_line_is_read_by_the_first_line_of_the_sheet_whose_words_say_it(
+    text: str, facts: Mapping[tuple[Any, ...], Any]
+) -> None:
+    written = running_line(RUNNING, ("queue 3",), text, of_switch=False)
+    assert written
+    assert dict(written.facts) == facts
+
+
+def test_a_running_line_that_no_line_of_the_sheet_says() -> None:
+    assert running_line(RUNNING, (), "size 7 7", of_switch=False) is None
+    assert running_line(RUNNING, (), "shape", of_switch=True) is None
+    with pytest.raises(ValueError, match="number and last differ"):
+        running_line(RUNNING, (), "limit 7 8", of_switch=True)
+
+
+def test_an_order_may_keep_what_is_not_planned() -> None:
+    class KeepingOrder(Order):
+        def place_undo(self, port: str, fact: Fact, undo: Written) -> Iterator[Placed]:
+            del port, fact, undo
+            yield from ()
+
+    order = KeepingOrder(_with_modes("exit"), MODAL_FACTS, {"b": {("weight", 3): 8}})
+    assert ordered_lines(order) == [(("interface b", "queue 3"), "weight 8")]
+
+
+def test_blocks_may_hold_facts_of_some_places_alone() -> None:
+    lists = frozenset({"list", "entry"})
+    blocks = tuple(Block(lists, f"! {name}", places=frozenset({name})) for name in "xy")
+    text = replace(_with_modes("exit"), blocks=blocks).text({"": {("list", "y"): None, ("list", "x"): None}})
+    assert text == "! x\nlist x\nexit\n! y\nlist y\nexit\n"
+
+
+@pytest.mark.parametrize(
+    ("entry", "values"),
+    [
+        ({"kind": "red", "low": "5", "high": "5"}, {"size": 5000}),
+        ({"kind": "red", "low": "5", "high": "6"}, None),
+        ({"kind": "wred", "low": "5", "high": "5"}, None),
+        ({"kind": "red", "low": "5"}, None),
+        ({"kind": "red", "low": "5", "high": "5", "more": "1"}, None),
+        ({"kind": "red", "low": ["5"], "high": "5"}, None),
+        ({}, None),
+    ],
+)
+def test_an_entry_of_a_table_is_written_and_read_by_one_string(
+    entry: dict[str, Any], values: dict[str, Any] | None
+) -> None:
+    form = EntryForm("kind red low {size} high {size}", SHEET.words)
+    assert form.read(entry) == values
+    assert form.write(values or {"size": None}) == (entry if values else None)

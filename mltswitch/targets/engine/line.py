@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
 from mltswitch.targets.engine.facts import Fact
@@ -52,6 +52,7 @@ class Hole(NamedTuple):
     same_as: str
 
 
+@cache
 def holes_of(text: str) -> tuple[Hole, ...]:
     """The holes of a text from left to right."""
     return tuple(Hole(*match.groups("")) for match in _HOLE.finditer(text))
@@ -62,9 +63,15 @@ def spans_of(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(match.span() for match in _HOLE.finditer(text))
 
 
+@cache
+def _template(text: str) -> str:
+    """The text with a field of `str.format_map` for each hole."""
+    return _HOLE.sub(lambda hole: f"{{{hole[4] or hole[2]}}}", text)
+
+
 def filled(text: str, words: dict[str, str]) -> str:
     """The text with a word in each hole."""
-    return _HOLE.sub(lambda hole: words[hole[4] or hole[2]], text)
+    return _template(text).format_map(words)
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,18 +28,19 @@ class Order:
         """When a line is entered that sets something new on a port; it may become several."""
         fact, new = written.facts[0]
         phase = written.line.phase
-        yield (phase(self._present(port).get(fact), new) if callable(phase) else phase,), written
+        yield (phase(self.present(port).get(fact), new) if callable(phase) else phase,), written
 
-    def place_undo(self, port: str, fact: Fact, undo: Written) -> Moment:
-        """When the line is entered that takes a fact back."""
+    def place_undo(self, port: str, fact: Fact, undo: Written) -> Iterator[Placed]:
+        """When the line is entered that takes a fact back; none, where it goes with another or stays."""
         del port, fact
-        return (undo.line.undo_phase,)
+        yield (undo.line.undo_phase,), undo
 
     def between(self) -> Iterator[tuple[Moment, Key]]:
         """Lines with their modes that neither end has, and that stand between."""
         yield from ()
 
-    def _present(self, port: str) -> PortFacts:
+    def present(self, port: str) -> PortFacts:
+        """The facts of a port that need not be set again; not those that `between` takes back."""
         return self.now.get(port, {})
 
 
@@ -59,7 +60,7 @@ def _lines(order: Order) -> Iterator[tuple[Moment, Key]]:
     pending = dict(undos)
     yield from order.between()
     for port, written in sheet.written(order.then):
-        own, taken_back = order.now.get(port, {}), None
+        own, taken_back = order.present(port), None
         if undo := sheet.undo(*written.facts[0]):
             taken_back = sheet.entered(port, undo)
         is_set = all(fact in own and own[fact] == value for fact, value in written.facts)
@@ -82,7 +83,8 @@ def _undos(order: Order) -> dict[Key, Moment]:
         kept = order.then.get(port, {})
         for fact, value in facts.items():
             if fact not in kept and (undo := sheet.undo(fact, value)):
-                found.setdefault(sheet.entered(port, undo), order.place_undo(port, fact, undo))
+                for moment, line in order.place_undo(port, fact, undo):
+                    found.setdefault(sheet.entered(port, line), moment)
                 if sheet.opens_mode(undo.line):
                     mode, _ = sheet.entered(port, sheet.write(undo.line, ((fact, value),)))
                     gone.add(mode)

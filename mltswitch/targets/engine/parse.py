@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from mltswitch.targets.base import FileError, LineError
 from mltswitch.targets.common import UNKNOWN, each_line
 from mltswitch.targets.engine.facts import SWITCH, Facts, PortFacts
 from mltswitch.targets.engine.line import Line, Use, Written, holes_of
-from mltswitch.targets.engine.sheet import Sheet
+from mltswitch.targets.engine.sheet import REMEMBERED, Sheet
 
 
 class Parsed(NamedTuple):
@@ -54,19 +55,32 @@ class _Mode(NamedTuple):
     patterns: tuple[str, ...] = ()
 
 
+class _Step(NamedTuple):
+    """What a line does that sets something, or opens a mode."""
+
+    within: _Mode
+    """The mode in which it stands; another than that of the line before where that was left."""
+    after: _Mode
+    """The mode of the next line, another one where it opens that."""
+    text: str
+    written: Written | None
+
+
 class _Parser:
-    """One pass over a file. Lines of one text in one mode mean the same on every port and are read once."""
+    """One pass over a file."""
 
     def __init__(self, sheet: Sheet) -> None:
         self._sheet = sheet
-        self._known: dict[tuple[_Mode, str], Written] = {}
-        self._inner: dict[tuple[_Mode, str], _Mode | None] = {}
+        self._steps: dict[tuple[_Mode, str], _Step] = {}
+        """What lines do, as most ports have them again, by the mode of the line before."""
         self._port = SWITCH
+        self._around: tuple[str, ...] = ()
         self._mode = _Mode(of_switch=True)
         self._is_empty = False
         named = sheet.port_mode or sheet.of_port
         begin, end = map(re.escape, named.split("{port}"))
-        self._of_port = re.compile(f"{begin}({sheet.words['port'].pattern}){end}(.*)")
+        rest = "" if sheet.port_mode else "(.*)"
+        self._of_port = re.compile(f"{begin}({sheet.words['port'].pattern}){end}{rest}")
 
     def parse(self, text: str) -> list[Parsed]:
         lines = [Parsed(number, *line) for number, line in each_line(text, self._line)]
@@ -77,34 +91,46 @@ class _Parser:
 
     @property
     def _modes(self) -> tuple[str, ...]:
-        around = (self._sheet.port_mode.format(port=self._port),) if self._port else ()
-        return (*around, *self._mode.opened)
+        return (*self._around, *self._mode.opened)
 
     def _line(self, line: str) -> tuple[str, tuple[str, ...], str, Written | None] | None:
-        sheet = self._sheet
-        if line == sheet.preamble or sheet.comment.fullmatch(line):
-            return None
-        if not sheet.port_mode:
-            match = self._of_port.fullmatch(line)
-            port, text = match.groups() if match else (SWITCH, line)
-            return line, (), port, self._written(_Mode(of_switch=not port), text)
-        text = line.lstrip(" ") if sheet.indentation else line
-        self._leave_modes(line, text)
-        if sheet.leave and text == sheet.leave and self._modes:
-            self._pop()
-            if self._is_empty:
-                raise ValueError("a mode without a line")
-            return None
-        return self._opened(text) or (text, self._modes, self._port, self._set(text))
+        sheet, key = self._sheet, (self._mode, line)
+        step = self._steps.get(key)
+        if step is None:
+            if line == sheet.preamble or sheet.comment.fullmatch(line):
+                return None
+            if not sheet.port_mode:
+                match = self._of_port.fullmatch(line)
+                port, text = match.groups() if match else (SWITCH, line)
+                return line, (), port, _read(self._sheet, _Mode(of_switch=not port), text)
+            text = line.lstrip(" ") if sheet.indentation else line
+            self._leave_modes(line, text)
+            if sheet.leave and text == sheet.leave and self._modes:
+                self._pop()
+                if self._is_empty:
+                    raise ValueError("a mode without a line")
+                return None
+            if not self._modes and (match := self._of_port.fullmatch(text)):
+                self._port, self._around = match[1], (text,)
+                self._mode, self._is_empty = _Mode(of_switch=False), True
+                return text, (), self._port, None
+            step = self._steps[key] = self._step(text)
+        within, self._mode, text, written = step
+        if within.of_switch:
+            self._port, self._around = SWITCH, ()
+        self._is_empty = self._mode is not within
+        return text, (*self._around, *within.opened), self._port, written
 
     def _leave_modes(self, line: str, text: str) -> None:
         """Takes the mode from the indentation of a line; raises ValueError for one that no mode has."""
-        sheet, depth = self._sheet, len(self._modes)
-        if not sheet.leave and sheet.indentation:
+        sheet, depth = self._sheet, 0
+        if sheet.leave:
+            return  # A line leaves each mode, so indentation says nothing.
+        if sheet.indentation:
             depth = (len(line) - len(text)) // len(sheet.indentation)
-            while len(self._modes) > depth:
-                self._pop()
-        if depth != len(self._modes) or line != sheet.indentation * (depth - (text == sheet.leave)) + text:
+        while len(self._modes) > depth:
+            self._pop()
+        if depth != len(self._modes) or line != sheet.indentation * depth + text:
             raise ValueError("not indented as its place asks")
 
     def _pop(self) -> None:
@@ -112,70 +138,65 @@ class _Parser:
             of_switch, opened, patterns = self._mode
             self._mode = _Mode(of_switch, opened[:-1], patterns[:-1])
         else:
-            self._port, self._mode = SWITCH, _Mode(of_switch=True)
+            self._port, self._around, self._mode = SWITCH, (), _Mode(of_switch=True)
 
-    def _opened(self, text: str) -> tuple[str, tuple[str, ...], str, Written | None] | None:
-        """What a line says that opens a mode; None: it opens none."""
-        if not self._modes and (match := self._of_port.fullmatch(text)):
-            self._port, self._mode, self._is_empty = match[1], _Mode(of_switch=False), True
-            return text, (), self._port, None
-        key = self._mode, text
-        if key not in self._inner:
-            self._inner[key] = self._find_inner(*key)
-        inner = self._inner[key]
-        if inner is None:
-            return None
-        outer, modes = self._mode, self._modes
-        self._mode, self._is_empty = inner, True
-        if any(line.text == inner.patterns[-1] for line in self._lines_in(outer)):
-            return text, modes, self._port, self._written(outer, text)
-        return text, modes, self._port, None
+    def _step(self, text: str) -> _Step:
+        """What a line says in the present mode; raises ValueError with the reason why it says nothing."""
+        sheet, mode = self._sheet, self._mode
+        for pattern in sheet.planned_modes_in.get((mode.of_switch, mode.patterns), ()):
+            if sheet.pattern(pattern).fullmatch(text):
+                says_object = any(line.text == pattern for line in _lines_in(sheet, mode))
+                inner = _Mode(mode.of_switch, (*mode.opened, text), (*mode.patterns, pattern))
+                return _Step(mode, inner, text, _read(sheet, mode, text) if says_object else None)
+        return _Step(mode, mode, text, _read(sheet, mode, text))
 
-    def _find_inner(self, mode: _Mode, text: str) -> _Mode | None:
-        depth = len(mode.patterns)
-        for line in self._sheet.lines:
-            if (
-                line.use is Use.PLANNED
-                and line.of_switch == mode.of_switch
-                and len(line.modes) > depth
-                and line.modes[:depth] == mode.patterns
-                and self._sheet.pattern(line.modes[depth]).fullmatch(text)
-            ):
-                return _Mode(mode.of_switch, (*mode.opened, text), line.modes[: depth + 1])
-        return None
 
-    def _lines_in(self, mode: _Mode) -> Iterator[Line]:
-        for line in self._sheet.lines:
-            if (line.use, line.of_switch, line.modes) == (Use.PLANNED, mode.of_switch, mode.patterns):
-                yield line
+def _lines_in(sheet: Sheet, mode: _Mode) -> Iterator[Line]:
+    for line in sheet.lines_in.get((mode.of_switch, mode.patterns), ()):
+        if line.use is Use.PLANNED:
+            yield line
 
-    def _set(self, text: str) -> Written:
-        self._is_empty = False
-        return self._written(self._mode, text)
 
-    def _written(self, mode: _Mode, text: str) -> Written:
-        key = mode, text
-        if key not in self._known:
-            self._known[key] = self._read(mode, text)
-        return self._known[key]
+@lru_cache(REMEMBERED)
+def _read(sheet: Sheet, mode: _Mode, text: str) -> Written:
+    """What a planned line says; raises ValueError with the reason why it is none."""
+    for line in _lines_in(sheet, mode):
+        if sheet.pattern(line.text).fullmatch(text):
+            return _read_line(sheet, line, mode.opened, text)
+    raise ValueError(UNKNOWN)
 
-    def _read(self, mode: _Mode, text: str) -> Written:
-        """What a planned line says; raises ValueError with the reason why it is none."""
-        items: dict[str, Any] = {}
-        for pattern, opened in zip(mode.patterns, mode.opened, strict=True):
-            self._fill(items, pattern, opened)
-        for line in self._lines_in(mode):
-            if self._sheet.pattern(line.text).fullmatch(text):
-                self._fill(items, line.text, text)
-                return Written(text, line, tuple(line.facts(items)), mode.opened)
-        raise ValueError(UNKNOWN)
 
-    def _fill(self, items: dict[str, Any], pattern: str, text: str) -> None:
-        match = self._sheet.pattern(pattern).fullmatch(text)
+@lru_cache(REMEMBERED)
+def running_line(sheet: Sheet, modes: tuple[str, ...], text: str, *, of_switch: bool) -> Written | None:
+    """What a line of a running configuration says in modes within its port's; None: no line looks like it.
+
+    Raises ValueError where it looks like lines of the sheet, and has in each a word that says nothing.
+    """
+    problem: ValueError | None = None
+    for (is_of_switch, patterns), lines in sheet.lines_in.items():
+        if is_of_switch == of_switch and len(patterns) == len(modes):
+            for line in lines:
+                texts = zip((*patterns, line.text), (*modes, text), strict=True)
+                if all(sheet.pattern(one).fullmatch(other) for one, other in texts):
+                    try:
+                        return _read_line(sheet, line, modes, text)
+                    except ValueError as error:
+                        problem = error
+    if problem is not None:
+        raise problem
+    return None
+
+
+def _read_line(sheet: Sheet, line: Line, modes: tuple[str, ...], text: str) -> Written:
+    """What a line says that looks like this one; raises ValueError with the reason why it says nothing."""
+    items: dict[str, Any] = {}
+    for pattern, words in zip((*line.modes, line.text), (*modes, text), strict=True):
+        match = sheet.pattern(pattern).fullmatch(words)
         if match is None:
             raise ValueError(UNKNOWN)
-        for hole, words in zip(holes_of(pattern), match.groups(), strict=True):
-            item = self._sheet.words[hole.same_as or hole.name].read(words)
+        for hole, word in zip(holes_of(pattern), match.groups(), strict=True):
+            item = sheet.words[hole.same_as or hole.name].read(word)
             if hole.same_as and items[hole.same_as] != item:
                 raise ValueError(f"{hole.same_as} and {hole.name} differ")
             items[hole.name] = item
+    return Written(text, line, tuple(line.facts(items)), modes)

@@ -21,7 +21,9 @@ def _fact(route: RouteState) -> Fact:
     if route.next_hop != NO_NEXT_HOP:
         hop, distance = address_text(route.next_hop), route.port
     else:
-        hop, _, distance = (route.port or NULL_INTERFACE.lower()).partition(" ")
+        words = (route.port or NULL_INTERFACE.lower()).split()
+        target = 2 if words[0] == "interface" else 1  # `interface 0/1` stands for a next hop as one word does
+        hop, distance = " ".join(words[:target]), " ".join(words[target:])
     return (DISTANCE, route.prefix, hop, distance) if distance else (ROUTE, route.prefix, hop)
 
 

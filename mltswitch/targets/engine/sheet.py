@@ -11,8 +11,8 @@ from mltswitch.targets.common import Key
 from mltswitch.targets.engine.facts import Fact, Facts, PortFacts
 from mltswitch.targets.engine.line import Line, Use, Word, Written, filled, holes_of, spans_of
 
-_REMEMBERED_VALUES: Final = 4096
-"""Values whose line is remembered: ports and devices of a fabric share most of them."""
+REMEMBERED: Final = 4096
+"""Values and lines that are remembered: ports and devices of a fabric share most of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,15 @@ class Block:
     """A comment between two modes within one of its modes."""
     is_always_there: bool = False
     """Whether the heading stands before no lines, too."""
+    places: frozenset[Any] = frozenset()
+    """Of the facts only those whose place begins with one of these; none: all."""
+
+    def has(self, fact: Fact) -> bool:
+        """Whether the line of this fact stands in it."""
+        return fact[0] in self.whats and (not self.places or fact[1] in self.places)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sheet:
     """All lines of an OS, and the order in which a file has them."""
 
@@ -65,17 +71,35 @@ class Sheet:
         return frozenset(line.what for line in self.lines if line.undo)
 
     @cached_property
-    def _modes(self) -> frozenset[tuple[bool, tuple[str, ...]]]:
-        """What opens each mode, with those around it."""
-        return frozenset(
-            (line.of_switch, line.modes[:depth])
-            for line in self.lines
-            for depth in range(1, len(line.modes) + 1)
-        )
+    def lines_in(self) -> Mapping[tuple[bool, tuple[str, ...]], list[Line]]:
+        """The lines in each mode, of the switch or of a port, by what opens it and those around."""
+        found: dict[tuple[bool, tuple[str, ...]], list[Line]] = {}
+        for line in self.lines:
+            found.setdefault((line.of_switch, line.modes), []).append(line)
+        return found
+
+    @cached_property
+    def planned_modes_in(self) -> Mapping[tuple[bool, tuple[str, ...]], dict[str, None]]:
+        """What opens the modes of planned lines within each mode."""
+        found: dict[tuple[bool, tuple[str, ...]], dict[str, None]] = {}
+        for (of_switch, modes), lines in self.lines_in.items():
+            if any(line.use is Use.PLANNED for line in lines):
+                for depth, mode in enumerate(modes):
+                    found.setdefault((of_switch, modes[:depth]), {})[mode] = None
+        return found
+
+    @cached_property
+    def _openers(self) -> frozenset[Line]:
+        modes = {
+            (of_switch, modes[:depth])
+            for of_switch, modes in self.lines_in
+            for depth in range(1, len(modes) + 1)
+        }
+        return frozenset(line for line in self.lines if (line.of_switch, (*line.modes, line.text)) in modes)
 
     def opens_mode(self, line: Line) -> bool:
         """Whether other lines stand in a mode that this line opens."""
-        return (line.of_switch, (*line.modes, line.text)) in self._modes
+        return line in self._openers
 
     @cached_property
     def pattern(self) -> Callable[[str], re.Pattern[str]]:
@@ -96,7 +120,7 @@ class Sheet:
 
     @cached_property
     def _line_for(self) -> Callable[[str, Any], Line]:
-        return lru_cache(_REMEMBERED_VALUES)(self._find_line)
+        return lru_cache(REMEMBERED)(self._find_line)
 
     def _find_line(self, what: str, value: Any) -> Line:
         for line in self._lines_of[what]:
@@ -129,6 +153,13 @@ class Sheet:
 
     def write(self, line: Line, facts: tuple[tuple[Fact, Any], ...]) -> Written:
         """One line for facts that differ in the list of places alone."""
+        return self._write(line, facts)
+
+    @cached_property
+    def _write(self) -> Callable[[Line, tuple[tuple[Fact, Any], ...]], Written]:
+        return lru_cache(REMEMBERED)(self._new_line)
+
+    def _new_line(self, line: Line, facts: tuple[tuple[Fact, Any], ...]) -> Written:
         what, *place = facts[0][0]
         if line.list_index is not None:
             place[line.list_index] = tuple(fact[line.list_index + 1] for fact, _ in facts)
@@ -203,6 +234,9 @@ class Sheet:
         modes alone."""
         current: tuple[str, ...] = ()
         for modes, text in placed:
+            if modes == current and text:
+                yield modes, text
+                continue
             shared = 0
             while shared < min(len(current), len(modes)) and current[shared] == modes[shared]:
                 shared += 1
@@ -224,23 +258,40 @@ class Sheet:
         known: dict[int, list[list[Written]]] = {}
         for own in facts.values():
             if id(own) not in known:
-                known[id(own)] = [list(self._written(own, block)) for block in self.blocks]
+                known[id(own)] = [list(self._written(entries)) for entries in self._entries(own)]
         for number, block in enumerate(self.blocks):
             for port, own in facts.items():
                 if (lines := known[id(own)][number]) or (block.is_always_there and not port):
                     yield block, port, lines
 
-    def _written(self, facts: PortFacts, block: Block) -> Iterator[Written]:
-        entries = (entry for entry in facts.items() if entry[0][0] in block.whats)
-        for _, run in groupby(entries, lambda entry: entry[0][0]):
-            together: dict[Any, list[tuple[Fact, Any]]] = {}
+    def _entries(self, facts: PortFacts) -> list[list[tuple[Fact, Any]]]:
+        """The facts of each block."""
+        found: list[list[tuple[Fact, Any]]] = [[] for _ in self.blocks]
+        for entry in facts.items():
+            for number in self._blocks_of.get(entry[0][0], ()):
+                if self.blocks[number].has(entry[0]):
+                    found[number].append(entry)
+        return found
+
+    @cached_property
+    def _blocks_of(self) -> Mapping[str, list[int]]:
+        """Kind of fact → numbers of the blocks in which its lines may stand."""
+        found: dict[str, list[int]] = {}
+        for number, block in enumerate(self.blocks):
+            for what in block.whats:
+                found.setdefault(what, []).append(number)
+        return found
+
+    def _written(self, entries: Iterable[tuple[Fact, Any]]) -> Iterator[Written]:
+        for what, run in groupby(entries, lambda entry: entry[0][0]):
+            together: dict[Any, tuple[Line, list[tuple[Fact, Any]]]] = {}
             for fact, value in run:
-                line = self.line_for(fact[0], value)
+                line = self._line_for(what, value)
                 at = line.list_index
-                fixed = fact if at is None else (*fact[: at + 1], *fact[at + 2 :])
-                together.setdefault((line, fixed, value), []).append((fact, value))
-            for (line, _, _), alike in together.items():
-                yield self.write(line, tuple(alike))
+                key = fact if at is None else (line, value, *fact[: at + 1], *fact[at + 2 :])
+                together.setdefault(key, (line, []))[1].append((fact, value))
+            for line, alike in together.values():
+                yield self._write(line, tuple(alike))
 
 
 def _place_of(written: Written, *, opens: bool) -> Key:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
@@ -12,9 +13,21 @@ from mltswitch.targets.engine.line import Use
 from mltswitch.targets.engine.order import Order, ordered_lines
 from mltswitch.targets.engine.parse import Parsed, facts_of_lines, parse
 from mltswitch.targets.engine.sheet import Sheet
+from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import Difference, SwitchState, differences
 
 Answers = Mapping[str, str]
+
+
+def _as_planned(_now: Facts, then: Facts) -> Facts:
+    return then
+
+
+def _facts_after(sheet: Sheet, now: Facts, then: Facts) -> Facts:
+    return {
+        port: {**{fact: own[fact] for fact in own if not sheet.undo(fact, own[fact])}, **then.get(port, {})}
+        for port, own in now.items()
+    }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +46,15 @@ class LineTarget:
     """Every fact of the wanted ports and all routes within the plan's prefixes, from a device's answers."""
     running_state: Callable[[Facts, SwitchState, Capabilities], SwitchState]
     """What running facts mean for the wanted ports and queues; what no plan asks for is in `unexpected`."""
+    goal: Callable[[Facts, Facts], Facts] = _as_planned
+    """What runs and what a plan asks for → the facts to which a push leads: those of the plan, without what
+    is in force although no line says so, and with what a push leaves although a line could take it back."""
+    after: Callable[[Sheet, Facts, Facts], Facts] = _facts_after
+    """What runs after a change, from running and wanted facts: these, and what no line takes back."""
     order: Callable[[Sheet, Facts, Facts], Order] = Order
     """The order of the lines that lead from facts to others."""
+    levelled: frozenset[str] = frozenset()
+    """The kinds of facts that a change may set meanwhile beside those of the plan, and sets back."""
     first: tuple[str, ...] = ()
     """Lines with which each change begins."""
     save: tuple[Step, ...] = ()
@@ -42,14 +62,20 @@ class LineTarget:
 
     def write(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
         """The rendered file by its name."""
-        return {self.file: self.sheet(capabilities).text(self.facts_of(state, capabilities))}
+        return {self.file: self._text(state, capabilities)}
+
+    @cached_property
+    def _text(self) -> Callable[[SwitchState, Capabilities], str]:
+        return remembering_last(
+            lambda state, capabilities: self.sheet(capabilities).text(self.facts_of(state, capabilities))
+        )
 
     def read_files(self, files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
         """Inverse of `write`, in any order of lines; raises LineError or FileError."""
         sheet = self.sheet(capabilities)
         lines = parse(sheet, files[self.file])
         state = self.planned_state(facts_of_lines(lines), capabilities)
-        rendered = sheet.text(self.facts_of(state, capabilities))
+        rendered = self._text(state, capabilities)
         if rendered != files[self.file]:
             check_lines(_keys(lines), _keys(parse(sheet, rendered)))
         return state
@@ -73,11 +99,10 @@ class LineTarget:
         self, answers: Answers, wanted: SwitchState, capabilities: Capabilities
     ) -> tuple[list[Key], tuple[Difference, ...]]:
         """The lines that lead to a plan, in order, each with its modes, and what will not be as planned."""
-        sheet, then = self.sheet(capabilities), self.facts_of(wanted, capabilities)
-        now = self.running_facts(answers, wanted, capabilities)
-        after = {port: _after(sheet, own, then.get(port, {})) for port, own in now.items()}
-        stays = differences(wanted, self.running_state(after, wanted, capabilities))
-        return ordered_lines(self.order(sheet, now, then)), stays
+        sheet, now = self.sheet(capabilities), self.running_facts(answers, wanted, capabilities)
+        then = self.goal(now, self.facts_of(wanted, capabilities))
+        after = self.running_state(self.after(sheet, now, then), wanted, capabilities)
+        return ordered_lines(self.order(sheet, now, then)), differences(wanted, after)
 
     def lines_back(
         self, before: Answers, answers: Answers, wanted: SwitchState, capabilities: Capabilities
@@ -85,7 +110,10 @@ class LineTarget:
         """The lines that lead back to what a device answered before a push of `wanted`, as `lines_to`."""
         sheet, planned = self.sheet(capabilities), self.facts_of(wanted, capabilities)
         former = self.running_facts(before, wanted, capabilities)
-        then = {port: _former(sheet, port, own, planned.get(port, {})) for port, own in former.items()}
+        then = {
+            port: _former(sheet, port, own, planned.get(port, {}), self.levelled)
+            for port, own in former.items()
+        }
         now = self.running_facts(answers, wanted, capabilities)
         return ordered_lines(self.order(sheet, now, then))
 
@@ -98,17 +126,18 @@ class LineTarget:
         return Change(tuple(Step(line) for _, line in entered), self.save, text)
 
 
-def _after(sheet: Sheet, now: PortFacts, then: PortFacts) -> PortFacts:
-    """What a port runs after a change: what no line of it takes back stays."""
-    return {**{fact: now[fact] for fact in now if not sheet.undo(fact, now[fact])}, **then}
-
-
-def _former(sheet: Sheet, port: str, former: PortFacts, planned: PortFacts) -> PortFacts:
+def _former(
+    sheet: Sheet, port: str, former: PortFacts, planned: PortFacts, levelled: frozenset[str]
+) -> PortFacts:
     """The facts of one port before a push, as far as that push sets them or takes them back."""
-    then = {fact: former[fact] for fact in planned if fact in former}
-    for fact, value in then.items():
-        _check_settable(sheet, port, fact, value)
-    return then | {fact: value for fact, value in former.items() if sheet.undo(fact, value)}
+    for fact in planned:
+        if fact in former:
+            _check_settable(sheet, port, fact, former[fact])
+    return {
+        fact: value
+        for fact, value in former.items()
+        if fact in planned or fact[0] in levelled or sheet.undo(fact, value)
+    }
 
 
 def _check_settable(sheet: Sheet, port: str, fact: Fact, value: object) -> None:
@@ -119,7 +148,7 @@ def _check_settable(sheet: Sheet, port: str, fact: Fact, value: object) -> None:
         words = " ".join(str(word) for each in (*named, (what, value)) for word in each)
         raise DeviceError(
             f"it has {words}, for which no command is known: no way back to it",
-            where=f"port {port}",
+            where=f"port {port}" if port else "",
             hint="change it by hand before the push, if it need not come back",
         )
 
