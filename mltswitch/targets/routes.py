@@ -1,9 +1,12 @@
 """Which static routes are ours on a switch OS whose configuration cannot mark them."""
 
 from collections.abc import Iterable
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, IPv6Network
+from typing import TypeVar
 
-from mltswitch.targets.state import RouteState
+from mltswitch.targets.state import RouteState, SegmentRouteState
+
+_Route = TypeVar("_Route", RouteState, SegmentRouteState)
 
 
 class OwnPrefixes:
@@ -13,19 +16,19 @@ class OwnPrefixes:
     neither may stay. Whatever lies outside belongs to somebody else, even if an older plan wrote it.
     """
 
-    def __init__(self, wanted: Iterable[RouteState]) -> None:
+    def __init__(self, wanted: Iterable[RouteState | SegmentRouteState]) -> None:
         self._prefixes = {route.prefix for route in wanted}
         self._lengths = sorted({prefix.prefixlen for prefix in self._prefixes})
 
     def __contains__(self, prefix: object) -> bool:
         """Whether a route to this prefix is ours."""
-        return isinstance(prefix, IPv4Network) and any(
+        return isinstance(prefix, IPv4Network | IPv6Network) and any(
             length <= prefix.prefixlen and prefix.supernet(new_prefix=length) in self._prefixes
             for length in self._lengths
         )
 
 
-def in_order_of(wanted: Iterable[RouteState], found: Iterable[RouteState]) -> tuple[RouteState, ...]:
+def in_order_of(wanted: Iterable[_Route], found: Iterable[_Route]) -> tuple[_Route, ...]:
     """`found`, the plan's routes first and in its order; of two to one prefix the foreign one is last."""
     place = {route: index for index, route in enumerate(wanted)}
     return tuple(

@@ -9,45 +9,32 @@ import re
 
 from mltswitch.targets.base import Session
 from mltswitch.targets.lldp import lldpd_neighbours
+from mltswitch.targets.sonic import change, objects, read
 from mltswitch.targets.sonic.capabilities import HARDWARE
-from mltswitch.targets.sonic.diff import GUARD, TIMER, change_between, restoring_change
-from mltswitch.targets.sonic.document import document
-from mltswitch.targets.sonic.interpret import FILE, read_files, write_files
-from mltswitch.targets.sonic.read import (
-    COUNTER_SOURCE,
-    HOSTNAME,
-    SHOW_VERSION,
-    identify,
-    queries_for,
-    read_answers,
-)
 from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform="sonic",
     session=Session.SHELL,
     models=HARDWARE,
-    files=(FILE,),
+    files=(objects.FILE,),
     port_name=re.compile(r"Ethernet(0|[1-9][0-9]{0,3})"),
     route_port_name=re.compile(r"(?:Ethernet|PortChannel)(0|[1-9][0-9]{0,3})"),
     port_examples="Ethernet0, Ethernet4, …",
-    check=document,
-    write=write_files,
-    read_files=read_files,
-    queries=queries_for,
-    read=read_answers,
-    diff=change_between,
-    guard=GUARD,
-    restore=restoring_change,
-    counters=COUNTER_SOURCE,
+    check=objects.document,
+    write=objects.write_files,
+    read_files=objects.read_files,
+    queries=lambda _: read.QUERIES,
+    read=read.read_answers,
+    diff=change.change_between,
+    guard=change.GUARD,
+    restore=change.restoring_change,
+    counters=read.COUNTER_SOURCE,
     settled_by_acceptance=("strict-order",),
     takes_down=True,
-    timer=TIMER,
-    identity_queries=(
-        HOSTNAME,
-        SHOW_VERSION,
-    ),
-    identify=identify,
+    timer=change.TIMER,
+    identity_queries=(read.HOSTNAME, read.SHOW_VERSION),
+    identify=read.identify,
     neighbour_query="sudo docker exec lldp lldpctl -f json0 || true",
     neighbours=lldpd_neighbours,
     # lldpmgrd makes the port's alias its identifier (sonic-buildimage, dockers/docker-lldp).

@@ -1,167 +1,210 @@
-"""A device's configuration with our objects in it: what should run, all else untouched."""
+"""What a device's configuration shall become, all else in it untouched, and the patches that lead there."""
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from mltswitch.errors import DeviceError
-from mltswitch.targets.routes import OwnPrefixes
-from mltswitch.targets.sonic.database import (
-    QUEUE_TABLES,
-    Database,
-    QueueKey,
-    Table,
-    contradiction,
-    keys_by_queue,
-    listing_keys,
-    parts_of,
-    queue_keys,
-    split,
-)
-from mltswitch.targets.sonic.document import MAP_NAMES, document
-from mltswitch.targets.sonic.interpret import route_of
-from mltswitch.targets.sonic.segments import (
-    LOCATOR,
-    LOCATORS,
-    SEGMENTS,
-    OwnSegmentPrefixes,
-    is_own_segment,
-)
+from mltswitch.targets.sonic import database as db
+from mltswitch.targets.sonic import objects
+from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Entry, Place, Table, split
+from mltswitch.targets.sonic.objects import LOCATORS, SEGMENTS
+from mltswitch.targets.sonic.releases import Operation
 from mltswitch.targets.state import SwitchState
 
 FIELD_TABLES: Final = ("PORT_QOS_MAP", "FLEX_COUNTER_TABLE")
 """Of whose entries only some fields are ours."""
-_QUEUE_AND_PORT: Final = "Q[0-7]_Ethernet[0-9]+"
-_OUR_NAMES: Final = {
-    "WRED_PROFILE": re.compile(f"MLT_{_QUEUE_AND_PORT}"),
-    "BUFFER_PROFILE": re.compile(f"MLT_{_QUEUE_AND_PORT}"),
-    "SCHEDULER": re.compile(f"MLT_(MIN|MAX)_{_QUEUE_AND_PORT}"),
-    "DSCP_TO_TC_MAP": re.compile("|".join(MAP_NAMES)),
-}
-"""Objects that go when the plan does not need them and nothing refers to them any more."""
+OBJECTS: Final = (
+    *("FLEX_COUNTER_TABLE", "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP"),
+    *("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE", LOCATORS),
+)
+"""Tables that others refer to."""
+REFERENCES: Final = (*db.LISTING_TABLES, SEGMENTS, "STATIC_ROUTE")
+Patch = list[Operation]
+"""By RFC 6902."""
 
 
 def merged(running: Database, wanted: SwitchState) -> Database:
     """`running` changed as the plan wants it, with a key a port: the updater refuses every patch of a
     configuration in which one key lists several. Raises DeviceError where the device lacks a port."""
-    check_ports(running, wanted)
-    needed = document(wanted)
+    for port in wanted.ports:
+        if port.name not in running.get("PORT", {}):  # SONiC's own message about it is hard to read
+            raise DeviceError(
+                f"the device has no port {port.name}", hint="compare with `show interfaces status`"
+            )
+    needed = objects.document(wanted)
     target = {table: dict(entries) for table, entries in split(running).items()}
-    _check_overlaps(running, target, needed)
     for table, entries in needed.items():
+        before = target.get(table, {})
         if table in QUEUE_TABLES:
-            target[table] = _carved(target.get(table, {}), entries)
+            target[table] = _carved(before, entries) | entries
         elif table in FIELD_TABLES:
-            existing = target.setdefault(table, {})
-            for key, fields in entries.items():
-                existing[key] = {**existing.get(key, {}), **fields}
+            target[table] = before | {key: before.get(key, {}) | fields for key, fields in entries.items()}
         else:
-            target.setdefault(table, {}).update(entries)
-    _drop_foreign_routes(target, wanted, needed.get("STATIC_ROUTE", {}))
-    _drop_segments(target, needed)
-    if wanted.ports:
-        _drop_unused(target, needed)
+            target[table] = before | entries
+    for table, key in list(_unplanned(target, wanted, needed)):
+        del target[table][key]
     return {table: entries for table, entries in target.items() if entries or table in running}
 
 
 def unmerged(running: Database, was: Database, wanted: SwitchState) -> Database:
     """`running` with all as it was that `merged` changes there; raises DeviceError where a port is gone."""
     pushed, apart = merged(was, wanted), split(was)
+
+    def is_changed(table: str, part: str) -> bool:
+        fields, *known = (database.get(table, {}).get(part) for database in (running, pushed, apart))
+        return fields is not None and fields not in known
+
     # What somebody has changed since of a key's parts stays as it is, and so the key stays apart.
-    was = split(was, [each for each in listing_keys(was) if _is_changed(*each, running, apart, pushed)])
+    changed = [
+        (table, key)
+        for table, key in db.listing_places(was)
+        if any(is_changed(table, part) for part in db.parts_of(key))
+    ]
+    was = split(was, changed)
     target = {table: dict(entries) for table, entries in running.items()}
     for table in dict.fromkeys((*was, *pushed)):
-        old, new = was.get(table, {}), pushed.get(table, {})
-        entries = target.setdefault(table, {})
+        old, new, entries = was.get(table, {}), pushed.get(table, {}), target.setdefault(table, {})
         for key in dict.fromkeys((*old, *new)):
             if old.get(key) == new.get(key):
                 continue
-            fields = dict(old.get(key, {}))
+            fields, kept = old.get(key, {}), {}
             if table in FIELD_TABLES and key in new:
-                others = {name: value for name, value in entries.get(key, {}).items() if name not in new[key]}
-                fields = others | {name: value for name, value in fields.items() if name in new[key]}
-            entries[key] = fields
-            if not fields and key not in old:
+                kept = {name: text for name, text in entries.get(key, {}).items() if name not in new[key]}
+                fields = {name: text for name, text in fields.items() if name in new[key]}
+            entries[key] = kept | fields
+            if not entries[key] and key not in old:
                 del entries[key]
     return {table: entries for table, entries in target.items() if entries or table in was}
 
 
-def _is_changed(table: str, key: str, running: Database, *ours: Database) -> bool:
-    found, *known = (database.get(table, {}) for database in (running, *ours))
-    return any(
-        part in found and found[part] not in [entries.get(part) for entries in known]
-        for part in parts_of(table, key)
-    )
-
-
-def check_ports(running: Database, wanted: SwitchState) -> None:
-    """Ports must exist: SONiC's own message about them is hard to read."""
-    known = running.get("PORT", {})
-    for port in wanted.ports:
-        if port.name not in known:
-            raise DeviceError(
-                f"the device has no port {port.name}", hint="compare with `show interfaces status`"
-            )
-
-
-def _check_overlaps(running: Database, apart: Database, needed: Database) -> None:
-    """A key that is taken apart is set anew, and must not win over another for a queue that is not ours."""
-    for table, key in listing_keys(running):
-        owned = _covered(needed.get(table, {}))
-        holders = keys_by_queue(apart[table]) if table in QUEUE_TABLES else {}
-        for part in parts_of(table, key) if holders else ():
-            for port, queue in _covered({part: {}}) - owned:
-                for other in holders[port][queue]:
-                    if apart[table][other] != running[table][key]:
-                        raise contradiction(table, key, other)
-
-
-def _covered(table: Table) -> set[tuple[str, int]]:
-    return {pair for key in table if (parsed := QueueKey.parse(key)) for pair in parsed.covered}
-
-
 def _carved(existing: Table, ours: Table) -> Table:
     """Keys that name a queue of ours give it up, and keep the rest of what they name."""
-    owned = _covered(ours)
+    owned = {port: {queues[0] for _, queues in keys} for port, keys in db.keys_by_port(ours).items()}
     kept: Table = {}
     for key, fields in existing.items():
-        parsed = QueueKey.parse(key)
-        if parsed is None or owned.isdisjoint(parsed.covered):
+        port, queues = db.queues_in(key)
+        rest = [queue for queue in queues if queue not in owned.get(port, ())]
+        if len(rest) == len(queues):
             kept[key] = fields
+        else:
+            for remainder in db.queue_keys(port, rest):
+                kept.setdefault(remainder, fields)
+    return kept
+
+
+def _unplanned(target: Database, wanted: SwitchState, needed: Database) -> Iterator[Place]:
+    """What is ours and not in the plan: routes, segments, and objects to which nothing refers any more."""
+    own = objects.own_prefixes(wanted)
+    used = {
+        name
+        for entries in target.values()
+        for fields in entries.values()
+        for value in fields.values()
+        for name in db.text_of(value).split(",")
+    }
+    for table, entries in target.items():
+        for key in entries.keys() - needed.get(table, {}).keys():
+            if (
+                (table == "STATIC_ROUTE" and objects.prefix_of(key) in own)
+                or (table == LOCATORS and key == objects.MAP)
+                or (table == SEGMENTS and objects.is_own_segment(key))
+                or (wanted.ports and key not in used and objects.is_own_object(table, key))
+            ):
+                yield table, key
+
+
+def changes_between(old: Database, new: Database) -> list[Patch]:
+    """Patches in order: room for thresholds, then our tables, objects before references; no empty one.
+
+    Room comes first where a queue's threshold and its share of the pool change together, because within a
+    patch the updater chooses the order: a threshold above what the queue can hold never acts.
+    """
+    room = _with_room(old, new)
+    first = [each for table in ("WRED_PROFILE", "BUFFER_PROFILE") for each in _additions(table, old, room)]
+    then = [each for table in OBJECTS for each in _additions(table, room, new)]
+    for table in REFERENCES:
+        then += [*_removals(table, room, new), *_additions(table, room, new)]
+    return [patch for patch in (first, then) if patch]
+
+
+def removals_between(old: Database, new: Database) -> Patch:
+    """The patch that takes away what nothing refers to any more.
+
+    In one patch with the rest, the updater would take a removed profile and an equal new one for a `move`, as
+    python-json-patch does, which its own rules for BUFFER_PROFILE refuse.
+    """
+    return [each for table in reversed(OBJECTS) for each in _removals(table, old, new)]
+
+
+def _with_room(old: Database, new: Database) -> Database:
+    """`old` with the greater share or the lower threshold of each profile that changes both.
+
+    Not of one that another queue leaves or enters: it would have what belongs to neither end.
+    """
+    room = {table: dict(old[table]) for table in ("WRED_PROFILE", "BUFFER_PROFILE") if table in old}
+    marks, buffers = room.get("WRED_PROFILE", {}), room.get("BUFFER_PROFILE", {})
+    for name in marks.keys() & buffers.keys():
+        mark, share = new.get("WRED_PROFILE", {}).get(name), new.get("BUFFER_PROFILE", {}).get(name)
+        if mark is None or share is None or mark == marks[name] or share == buffers[name]:
             continue
-        for port in parsed.ports:
-            rest = [queue for queue in parsed.queues if (port, queue) not in owned]
-            for remainder in queue_keys(port, rest):
-                kept.setdefault(remainder, dict(fields))
-    return kept | ours
+        if _users(old, name) != _users(new, name):
+            continue
+        if _exponent(share) > _exponent(buffers[name]):
+            buffers[name] = share
+        elif _threshold(mark) < _threshold(marks[name]):
+            marks[name] = mark
+    return old | room
 
 
-def _drop_foreign_routes(target: Database, wanted: SwitchState, planned: Table) -> None:
-    own, own_segments = OwnPrefixes(wanted.routes), OwnSegmentPrefixes(wanted.segment_routing)
-    for key in list(target.get("STATIC_ROUTE", {})):
-        if key not in planned and ((prefix := route_of(key)) in own or prefix in own_segments):
-            del target["STATIC_ROUTE"][key]
+def _users(database: Database, name: str) -> set[tuple[str, str]]:
+    return {
+        (setting.field, key)
+        for setting in objects.SETTINGS
+        for key, fields in database.get(setting.table, {}).items()
+        if fields.get(setting.field) == name
+    }
 
 
-def _drop_segments(target: Database, needed: Database) -> None:
-    """Our locator goes with the plan that had one; nobody else's is touched."""
-    if LOCATOR not in needed.get(LOCATORS, {}):
-        target.get(LOCATORS, {}).pop(LOCATOR, None)
-    for key in list(target.get(SEGMENTS, {})):
-        if is_own_segment(key) and key not in needed.get(SEGMENTS, {}):
-            del target[SEGMENTS][key]
+def _exponent(fields: Entry) -> int:
+    """Of a profile of ours; another one's counts as 1."""
+    text = str(fields.get("dynamic_th"))
+    return int(text) if text.removeprefix("-").isdecimal() else 0
 
 
-def _drop_unused(target: Database, needed: Database) -> None:
-    used = set(_references(target))
-    for table, pattern in _OUR_NAMES.items():
-        for name in list(target.get(table, {})):
-            if name not in needed.get(table, {}) and name not in used and pattern.fullmatch(name):
-                del target[table][name]
+def _threshold(fields: Entry) -> int:
+    return db.number(fields, "green_max_threshold") or 0
 
 
-def _references(database: Database) -> Iterator[str]:
-    for entries in database.values():
-        for fields in entries.values():
-            for value in fields.values():
-                yield from value.split(",") if isinstance(value, str) else value
+def pointer(*parts: str) -> str:
+    """A place in a configuration, by RFC 6901."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def _additions(table: str, old: Database, new: Database) -> Iterator[Operation]:
+    """Entries that are new or changed: as a whole, for their fields depend on each other, but where only some
+    fields are ours those alone."""
+    before, after = old.get(table, {}), new.get(table, {})
+    if after and not before:
+        yield {"op": "add", "path": pointer(table), "value": after}
+        return
+    for key, fields in after.items():
+        if key not in before:
+            yield {"op": "add", "path": pointer(table, key), "value": fields}
+        elif before[key] != fields and table not in FIELD_TABLES:
+            yield {"op": "replace", "path": pointer(table, key), "value": fields}
+        elif before[key] != fields:
+            own = before[key]
+            for name, value in fields.items():
+                if own.get(name) != value:
+                    verb = "replace" if name in own else "add"
+                    yield {"op": verb, "path": pointer(table, key, name), "value": value}
+            gone = (name for name in own if name not in fields)
+            yield from ({"op": "remove", "path": pointer(table, key, name)} for name in gone)
+
+
+def _removals(table: str, old: Database, new: Database) -> Iterator[Operation]:
+    before, after = old.get(table, {}), new.get(table, {})
+    if before and not after:  # the updater refuses tables that are left empty
+        yield {"op": "remove", "path": pointer(table)}
+        return
+    yield from ({"op": "remove", "path": pointer(table, key)} for key in before if key not in after)

@@ -7,48 +7,21 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, HazardError
-from mltswitch.targets.base import (
-    CounterSource,
-    EgressCounters,
-    Identity,
-    Lossless,
-    QueueCounters,
-    QueuePlace,
-    RunningState,
-)
-from mltswitch.targets.common import (
-    NOT_SAVED,
-    POLL_SECONDS,
-    SAVED_UNREAD,
-    count_in,
-    indices_of,
-    json_in,
-    known_form,
-    unknown_box,
-)
-from mltswitch.targets.routes import OwnPrefixes, in_order_of
-from mltswitch.targets.sonic.capabilities import MODELS, POOL, model_of
-from mltswitch.targets.sonic.database import Database, Entry, QueueKey, listing_keys, load, split
-from mltswitch.targets.sonic.document import COUNTERS
-from mltswitch.targets.sonic.interpret import (
-    PortReader,
-    is_asymmetric,
-    paused_queues,
-    route_of,
-    routes_of,
-)
+from mltswitch.targets import base, common
+from mltswitch.targets.sonic.capabilities import MODELS, POOL, TRAFFIC_CLASSES, model_of
+from mltswitch.targets.sonic.database import Database, Entry, load, number, queues_in, split, text_of
+from mltswitch.targets.sonic.objects import COUNTERS, PortReader, paths_in
 from mltswitch.targets.sonic.releases import build_of, release_of
-from mltswitch.targets.sonic.segments import OwnSegmentPrefixes, locator_of
-from mltswitch.targets.sonic.segments import in_order_of as segments_in_order_of
-from mltswitch.targets.state import PortState, RouteState, SegmentRouteState, SegmentRouting, SwitchState
+from mltswitch.targets.state import SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 QUERY: Final = "show runningconfiguration all"
 HOSTNAME: Final = "hostname"
 SHOW_VERSION: Final = "show version"
-VERSION: Final = "cat /etc/sonic/sonic_version.yml"
-SAVED: Final = "sudo cat /etc/sonic/config_db.json || true"
+_VERSION: Final = "cat /etc/sonic/sonic_version.yml"
+_SAVED: Final = "sudo cat /etc/sonic/config_db.json || true"
 """With which it starts (`config save`)."""
+QUERIES: Final = (QUERY, _VERSION, _SAVED)
 _FIELD: Final = re.compile(r"^([A-Za-z][A-Za-z ]*+): *+(\S(?:.*\S)?)", re.MULTILINE)
 
 
@@ -64,50 +37,39 @@ def running_database(answers: Mapping[str, str]) -> Database:
         raise DeviceError(f"cannot read the configuration: {error}", where=QUERY) from None
 
 
-def identify(answers: Mapping[str, str]) -> Identity:
+def identify(answers: Mapping[str, str]) -> base.Identity:
     """Who the switch says it is; raises DeviceError.
 
     The fields of `show version` are those that the SONiC command reference prints; the serial number is N/A
     on a virtual switch, and missing in old releases.
     """
     shown = dict(_FIELD.findall(answers[SHOW_VERSION]))
-    if "SONiC Software Version" not in shown:
+    if (version := shown.get("SONiC Software Version")) is None:
         raise DeviceError(
             "is no answer of SONiC", where=SHOW_VERSION, expected="a line SONiC Software Version"
         )
-    serial = shown.get("Serial Number", "")
-    return Identity(
-        answers[HOSTNAME].strip(),
-        "" if serial == "N/A" else serial,
-        shown.get("HwSKU", ""),
-        shown["SONiC Software Version"].removeprefix("SONiC."),
-    )
-
-
-def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """The commands whose answers `read_answers` and `change_between` need."""
-    del wanted
-    return (QUERY, VERSION, SAVED)
+    serial = shown.get("Serial Number", "").removeprefix("N/A")
+    hostname, model = answers[HOSTNAME].strip(), shown.get("HwSKU", "")
+    return base.Identity(hostname, serial, model, version.removeprefix("SONiC."))
 
 
 def running_build(answers: Mapping[str, str]) -> str:
     """The build that the device runs; raises DeviceError."""
-    if build := build_of(answers[VERSION]):
+    if build := build_of(answers[_VERSION]):
         return build
-    raise DeviceError("cannot read which release it runs", where=VERSION, expected="a line build_version")
+    raise DeviceError("cannot read which release it runs", where=_VERSION, expected="a line build_version")
 
 
-def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
+def read_answers(
+    answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
+) -> base.RunningState:
     """State of the wanted ports and queues that exist, and our routes.
 
     Raises DeviceError for what cannot be read, and for what the plan cannot stand on: another buffer pool,
     another chip, PFC on a queue of ours.
     """
-    database = _by_port(running_database(answers))
-    notes: list[str] = []
-    if wanted.ports:
-        check_kind(database)
-        notes += _check_hardware(database, capabilities.hardware)
+    database = split(running_database(answers))
+    notes = [*_check_hardware(database, capabilities.hardware)] if wanted.ports else []
     lossless = tuple(_check_flow_control(database, wanted))
     state = state_of(database, wanted)
     build = running_build(answers)
@@ -116,61 +78,55 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
             f"SONiC build {build} is none of the public releases that are known: what its updater lets "
             "change is taken to be what SONiC's master lets"
         )
-    if not answers[SAVED].strip():
-        notes.append(SAVED_UNREAD)
-    elif _saved_state(answers[SAVED], wanted) != state:
-        notes.append(NOT_SAVED)
-    return RunningState(state, answers, tuple(notes), lossless=lossless)
+    if not answers[_SAVED].strip():
+        notes.append(common.SAVED_UNREAD)
+    elif _saved_state(answers[_SAVED], wanted) != state:
+        notes.append(common.NOT_SAVED)
+    return base.RunningState(state, answers, tuple(notes), lossless=lossless)
 
 
 def _saved_state(text: str, wanted: SwitchState) -> SwitchState | None:
     """What a start would bring of the wanted ports and routes; None for what no switch would start with."""
     try:
-        return state_of(_by_port(load(text, skip_text=True)), wanted)
+        return state_of(split(load(text, skip_text=True)), wanted)
     except (ValueError, RecursionError, DeviceError):
         return None
 
 
-def _by_port(database: Database) -> Database:
-    """Maps with an entry for each port; of queues, the reader sees which keys overlap."""
-    return split(database, [each for each in listing_keys(database) if each[0] == "PORT_QOS_MAP"])
-
-
 def state_of(database: Database, wanted: SwitchState) -> SwitchState:
-    """What a configuration means for the wanted ports, with our routes."""
+    """What a configuration with a key a port means for the wanted ports, with our routes."""
     reader = PortReader(database)
-    ports = tuple(
-        reader.port_state(port.name, [queue.queue for queue in port.queues])
-        for port in wanted.ports
-        if port.name in database.get("PORT", {})
-    )
-    foreign = foreign_objects(database, [port.name for port in ports])
-    ports = _with_counters(
-        database,
-        tuple(replace(port, unexpected=(*port.unexpected, *foreign[port.name])) for port in ports),
-    )
-    own, own_segments = OwnPrefixes(wanted.routes), OwnSegmentPrefixes(wanted.segment_routing)
-    found = [
-        route
-        for key, fields in database.get("STATIC_ROUTE", {}).items()
-        if (prefix := route_of(key)) in own or prefix in own_segments
-        for route in routes_of(key, fields)
-    ]
-    routes = in_order_of(wanted.routes, (route for route in found if isinstance(route, RouteState)))
-    segment_routes = [route for route in found if isinstance(route, SegmentRouteState)]
-    routing = SegmentRouting(
-        locator_of(database), segments_in_order_of(wanted.segment_routing, segment_routes)
-    )
-    is_used = wanted.segment_routing is not None or routing != SegmentRouting(None, ())
-    others = tuple(foreign[""]) if ports else ()
-    return SwitchState(ports, routes, routing if is_used else None, unexpected=others)
+    known = [port for port in wanted.ports if port.name in database.get("PORT", {})]
+    foreign = foreign_objects(database, [port.name for port in known])
+    table, key, field, value = COUNTERS
+    shown = database.get(table, {}).get(key, {}).get(field, "none")
+    if shown != value and known:  # they are the whole switch's: the first port says so
+        foreign[known[0].name].append(f"{table}|{key} {field} {shown}")
+    ports = []
+    for wanted_port in known:
+        port = reader.port_state(wanted_port.name, [queue.queue for queue in wanted_port.queues])
+        ports.append(replace(port, unexpected=(*port.unexpected, *foreign[port.name])))
+    unexpected = tuple(foreign[""]) if ports else ()
+    return SwitchState(tuple(ports), *paths_in(database, wanted), unexpected=unexpected)
 
 
 def _check_hardware(database: Database, hardware: str) -> Iterator[str]:
-    """The predicted losses hold for one model and pool; the dynamic buffer model leaves the size out.
+    """Raise HazardError for a switch whose queues have other keys than a single chip's, or that has another
+    pool than the one for which the predicted losses hold; the dynamic buffer model leaves its size out.
 
     Of a box that nobody knows, a note says so.
     """
+    metadata = {
+        name: text_of(value)
+        for name, value in database.get("DEVICE_METADATA", {}).get("localhost", {}).items()
+    }
+    for field, known in (("switch_type", ("", "npu")), ("sub_role", ("",)), ("asic_name", ("",))):
+        if metadata.get(field, "") not in known:
+            raise HazardError(
+                f"{field} is {metadata[field]}: its ports have other queues than those that a plan can name",
+                where="DEVICE_METADATA|localhost",
+                expected="a switch with one chip and queues of its own ports",
+            )
     pool = database.get("BUFFER_POOL", {}).get(POOL, {})
     if pool.get("mode") != "dynamic":
         raise HazardError(
@@ -178,18 +134,17 @@ def _check_hardware(database: Database, hardware: str) -> Iterator[str]:
             expected="dynamic",
             hint="load the vendor's buffers with `config qos reload`, before mltswitch",
         )
-    metadata = database.get("DEVICE_METADATA", {}).get("localhost", {})
-    model = model_of(*(str(metadata.get(name, "")) for name in ("platform", "hwsku")))
-    planned = next(each for each in MODELS if each.capabilities.hardware == hardware)
+    platform, hwsku = metadata.get("platform"), metadata.get("hwsku")
+    model = model_of(platform or "", hwsku or "")
+    planned = next(each for each in MODELS if each.hardware == hardware)
     if model is None:
-        name = metadata.get("platform", metadata.get("hwsku", "this box"))
-        yield unknown_box(str(name), hardware)
+        yield common.unknown_box(platform or hwsku or "this box", hardware)
     elif model is not planned:
         raise DeviceError(
-            f"the device is a {model.capabilities.hardware}, and the plan is rounded to a {hardware}: "
+            f"the device is a {model.hardware}, and the plan is rounded to a {hardware}: "
             "its thresholds, limits and predicted losses do not hold",
-            where=f"DEVICE_METADATA, {metadata.get('platform', metadata.get('hwsku'))}",
-            hint=f"give the device hardware {model.capabilities.hardware} in the fabric file",
+            where=f"DEVICE_METADATA, {platform or hwsku}",
+            hint=f"give the device hardware {model.hardware} in the fabric file",
         )
     if "size" in pool and pool["size"] != str(planned.pool_size_bytes):
         raise HazardError(
@@ -199,84 +154,95 @@ def _check_hardware(database: Database, hardware: str) -> Iterator[str]:
         )
 
 
-def _with_counters(database: Database, ports: tuple[PortState, ...]) -> tuple[PortState, ...]:
-    """Where the counters of marks are off, the first port says so: they are the whole switch's."""
-    groups = database.get("FLEX_COUNTER_TABLE", {})
-    for name, fields in COUNTERS.items():
-        found = groups.get(name, {})
-        faults = tuple(
-            f"FLEX_COUNTER_TABLE|{name} {field} {found.get(field, 'none')}"
-            for field, value in fields.items()
-            if found.get(field) != value
-        )
-        if faults and ports:
-            first = replace(ports[0], unexpected=(*ports[0].unexpected, *faults))
-            ports = (first, *ports[1:])
-    return ports
-
-
-def _check_flow_control(database: Database, wanted: SwitchState) -> Iterator[Lossless]:
+def _check_flow_control(database: Database, wanted: SwitchState) -> Iterator[base.Lossless]:
     """Queues with PFC that the plan leaves alone; raises HazardError for others."""
     maps = database.get("PORT_QOS_MAP", {})
     for port in wanted.ports:
-        lossless = paused_queues(database, port.name)
+        asymmetry = database.get("PORT", {}).get(port.name, {}).get("pfc_asym", "off")
+        is_asymmetric = common.is_on(asymmetry, "pfc_asym", f"PORT|{port.name}")
+        lossless = _paused_queues(database, port.name, is_asymmetric=is_asymmetric)
         bound = {**maps.get("global", {}), **maps.get(port.name, {})}
         classes = database.get("DSCP_TO_TC_MAP", {}).get(str(bound.get("dscp_to_tc_map")), {})
         queues = database.get("TC_TO_QUEUE_MAP", {}).get(str(bound.get("tc_to_queue_map")), {})
         leads_to = [queues.get(str(classes.get(str(dscp)))) for dscp in range(DSCP_COUNT)]
-        planned = {queue.queue for queue in port.queues if not queue.is_lossless}
-        for number in sorted(lossless - planned):
-            yield Lossless(port.name, number, indices_of(leads_to, str(number)))
-        for queue in port.queues:
-            if queue.is_lossless:
-                continue
-            if queue.queue in lossless and is_asymmetric(database, port.name):
+        planned = [queue.queue for queue in port.queues if not queue.is_lossless]
+        for queue in sorted(lossless.difference(planned)):
+            yield base.Lossless(port.name, queue, common.indices_of(leads_to, str(queue)))
+        for queue in filter(lossless.__contains__, planned):
+            if is_asymmetric:
                 raise HazardError(
-                    f"asymmetric PFC heeds pause frames of every priority, for queue {queue.queue}, too, "
+                    f"asymmetric PFC heeds pause frames of every priority, for queue {queue}, too, "
                     "which the plan uses: whoever sends them stops it",
                     where=f"port {port.name}",
                     hint=f"switch it off first: `sudo pfc config asymmetric off {port.name}`",
                 )
-            if queue.queue in lossless:
-                raise HazardError(
-                    f"PFC is on for queue {queue.queue}, which the plan uses: WRED on a lossless queue drops "
-                    "packets that are not ECN-capable",
-                    where=f"port {port.name}",
-                    hint=f"switch PFC off for it first: PORT_QOS_MAP|{port.name}, pfc_enable",
-                )
-
-
-QUEUES: Final = "show queue counters --json"
-MARKS: Final = "show queue wredcounters --json || true"
-"""Releases before 202505 have no such command, and many chips answer N/A."""
-TYPES: Final = ("UC", "ALL")
-"""Of a unicast queue, and of one for everything, where the chip has no others (queuestat, QUEUE_TYPE_ALL)."""
-
-
-def _read_counters(answers: Mapping[str, str], places: Iterable[QueuePlace]) -> QueueCounters:
-    """The counters of queues; how much waits in them, no command tells. Raises DeviceError."""
-    counters: dict[QueuePlace, EgressCounters] = {}
-    with known_form(QUEUES):
-        ports = json_in(answers[QUEUES])
-        marks = json_in(answers[MARKS]) if "{" in answers[MARKS] else {}
-        for port, queue in places:
-            found, wred = _of(ports[port], queue), _of(marks.get(port, {}), queue)
-            counters[port, queue] = EgressCounters(
-                sent_bytes=count_in(found.get("totalbytes")),
-                sent_packets=count_in(found.get("totalpacket")),
-                dropped_packets=count_in(found.get("droppacket")),
-                ce_marked_packets=count_in(wred.get("ecnmarkedpacket")),
-                dropped_at_threshold_packets=count_in(wred.get("wreddroppacket")),
+            raise HazardError(
+                f"PFC is on for queue {queue}, which the plan uses: WRED on a lossless queue drops packets "
+                "that are not ECN-capable",
+                where=f"port {port.name}",
+                hint=f"switch PFC off for it first: PORT_QOS_MAP|{port.name}, pfc_enable",
             )
-    return counters
 
 
-COUNTER_SOURCE: Final = CounterSource(lambda _: (QUEUES, MARKS), _read_counters, POLL_SECONDS)
+def _paused_queues(database: Database, port: str, *, is_asymmetric: bool) -> set[int]:
+    """Queues of a port in which PFC may hold packets back.
+
+    Asymmetric PFC heeds pause frames of every priority, whatever `pfc_enable` says (sonic-swss,
+    orchagent/portsorch.cpp, setPortPfcAsym: 0xff for what is received).
+    """
+    fields = database.get("PORT_QOS_MAP", {}).get(port, {})
+    leads_to = database.get("MAP_PFC_PRIORITY_TO_QUEUE", {}).get(
+        text_of(fields.get("pfc_to_queue_map", "")), {}
+    )
+    words = (
+        map(str, range(TRAFFIC_CLASSES))
+        if is_asymmetric
+        else text_of(fields.get("pfc_enable", "")).split(",")
+    )
+    queues = set()
+    for word in filter(None, words):
+        queue = number({word: leads_to.get(word, word)}, word)
+        if queue is None:
+            raise DeviceError(
+                f"cannot read of which queue priority {word[:40]!r} is",
+                where=f"PORT_QOS_MAP|{port} pfc_enable, MAP_PFC_PRIORITY_TO_QUEUE",
+            )
+        queues.add(queue)
+    return queues
 
 
-def _of(port: Mapping[str, Mapping[str, str]], queue: int) -> Mapping[str, str]:
-    return next((port[name] for kind in TYPES if (name := f"{kind}{queue}") in port), {})
+_QUEUES: Final = "show queue counters --json"
+_MARKS: Final = "show queue wredcounters --json || true"
+"""Releases before 202505 have no such command, and many chips answer N/A."""
+_TYPES: Final = ("UC", "ALL")
+"""Of a unicast queue, and of one for everything, where the chip has no others (queuestat, QUEUE_TYPE_ALL)."""
+_COUNTS: Final = {
+    "sent_bytes": "totalbytes",
+    "sent_packets": "totalpacket",
+    "dropped_packets": "droppacket",
+    "ce_marked_packets": "ecnmarkedpacket",
+    "dropped_at_threshold_packets": "wreddroppacket",
+}
+"""What the two answers call the fields of EgressCounters."""
 
+
+def _read_counters(answers: Mapping[str, str], places: Iterable[base.QueuePlace]) -> base.QueueCounters:
+    """The counters of queues; how much waits in them, no command tells. Raises DeviceError."""
+    found: dict[base.QueuePlace, base.EgressCounters] = {}
+    with common.known_form(_QUEUES):
+        ports = common.json_in(answers[_QUEUES])
+        marks = common.json_in(answers[_MARKS]) if "{" in answers[_MARKS] else {}
+        for port, queue in places:
+            names = [f"{kind}{queue}" for kind in _TYPES]
+            row: dict[str, str] = {}
+            for rows in (ports[port], marks.get(port, {})):
+                row |= next((rows[name] for name in names if name in rows), {})
+            counts = {field: common.count_in(row.get(name)) for field, name in _COUNTS.items()}
+            found[port, queue] = base.EgressCounters(**counts)
+    return found
+
+
+COUNTER_SOURCE: Final = base.CounterSource(lambda _: (_QUEUES, _MARKS), _read_counters, common.POLL_SECONDS)
 
 # Objects on a port of the plan that nobody here knows may hold back or drop packets. The tables are those of
 # SONiC's YANG models (sonic-buildimage, src/sonic-yang-models). Queues and buffers of a LAG are those of its
@@ -297,28 +263,11 @@ _PORT_FIELDS: Final = re.compile(
     r"|pfc_asym|role|speed|subport|tpid|tx_power"
 )
 """Of PORT, sonic-port.yang; its others belong to switches with virtual output queues."""
-_DEFAULT_PROFILES: Final = frozenset(
-    f"{way}_{kind}_profile" for way in ("ingress", "egress") for kind in ("lossy", "lossless")
-)
+_DEFAULT_PROFILES: Final = re.compile("(ingress|egress)_(lossy|lossless)_profile")
 _LOSSY: Final = "ingress_lossy_profile"
 """Of the vendors' buffer defaults (device/, buffers_defaults_t0.j2)."""
-_ACL_TYPES: Final = frozenset(
-    {"L3", "L3V6", "L3V4V6", "MIRROR", "MIRRORV6", "MIRROR_DSCP", "CTRLPLANE", "MCLAG"}
-)
+_ACL_TYPES: Final = ("L3", "L3V6", "L3V4V6", "MIRROR", "MIRRORV6", "MIRROR_DSCP", "CTRLPLANE", "MCLAG")
 """Kinds of ACLs that drop, redirect or copy packets (sonic-swss, aclorch.cpp); others may set a DSCP."""
-_SWITCH_TYPES: Final = (None, "", "npu")
-
-
-def check_kind(database: Database) -> None:
-    """Raise HazardError for a switch whose queues have other keys than a single chip's."""
-    metadata = database.get("DEVICE_METADATA", {}).get("localhost", {})
-    for field, known in (("switch_type", _SWITCH_TYPES), ("sub_role", (None, "")), ("asic_name", (None, ""))):
-        if metadata.get(field) not in known:
-            raise HazardError(
-                f"{field} is {metadata[field]}: its ports have other queues than those that a plan can name",
-                where="DEVICE_METADATA|localhost",
-                expected="a switch with one chip and queues of its own ports",
-            )
 
 
 def foreign_objects(database: Database, ports: Collection[str]) -> dict[str, list[str]]:
@@ -337,17 +286,16 @@ def foreign_objects(database: Database, ports: Collection[str]) -> dict[str, lis
         if _OTHER_TABLES.fullmatch(table):
             continue
         for key, fields in entries.items():
-            touched = {port for name in _names(key, fields) for port in carried.get(name, ())}
+            names = (*re.split(r"[|,]", key), *_names(fields))
+            touched = {port for name in names for port in carried.get(name, ())}
             for text in _touches(database, table, key, fields) if touched else ():
                 for port in touched:
                     found[port].append(f"{table}|{key}{text}")
     return found
 
 
-def _names(key: str, fields: Entry) -> Iterator[str]:
-    yield from filter(None, re.split(r"[|,]", key))
-    for value in fields.values():
-        yield from filter(None, value.split(",") if isinstance(value, str) else value)
+def _names(fields: Entry) -> Iterator[str]:
+    return (name for value in fields.values() for name in text_of(value).split(",") if name)
 
 
 def _touches(database: Database, table: str, key: str, fields: Entry) -> Iterator[str]:
@@ -357,19 +305,19 @@ def _touches(database: Database, table: str, key: str, fields: Entry) -> Iterato
             yield from (
                 f" {name} {value}" for name, value in fields.items() if not _PORT_FIELDS.fullmatch(name)
             )
-        case "QUEUE" | "BUFFER_QUEUE" | "BUFFER_PG" if (parsed := QueueKey.parse(key)) is not None:
-            # The plan's packets are in priority group 0 (document.TC_TO_PRIORITY_GROUP).
-            if table == "BUFFER_PG" and 0 in parsed.queues and fields.get("profile") != _LOSSY:
+        case "QUEUE" | "BUFFER_QUEUE" | "BUFFER_PG" if queues_in(key)[0]:
+            # The plan's packets are in priority group 0 (objects.py, TC_TO_PRIORITY_GROUP_MAP).
+            if table == "BUFFER_PG" and 0 in queues_in(key)[1] and fields.get("profile") != _LOSSY:
                 yield f" profile {fields.get('profile')}"
         case "BUFFER_PORT_INGRESS_PROFILE_LIST" | "BUFFER_PORT_EGRESS_PROFILE_LIST":
-            if not _DEFAULT_PROFILES.issuperset(_names("", fields)):
+            if not all(map(_DEFAULT_PROFILES.fullmatch, _names(fields))):
                 yield f" {fields}"
         case "ACL_TABLE":
-            rules = (name for name in database.get("ACL_RULE", {}) if name.startswith(f"{key}|"))
-            acts = {field for name in rules for field in database["ACL_RULE"][name]}
-            if fields.get("type") not in _ACL_TYPES or any(
-                "SET" in each or "POLICER" in each for each in acts
-            ):
+            rules = (
+                entry for name, entry in database.get("ACL_RULE", {}).items() if name.startswith(f"{key}|")
+            )
+            acts = any(word in field for rule in rules for field in rule for word in ("SET", "POLICER"))
+            if acts or fields.get("type") not in _ACL_TYPES:
                 yield f" type {fields.get('type')}"
         case _:
             yield ""

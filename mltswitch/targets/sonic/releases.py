@@ -1,20 +1,16 @@
 """What the configuration updater of each SONiC release lets a patch change.
 
-The facts are those of sonic-net/sonic-utilities, one branch a release: the files that SOURCES names. A field
-may change where the release's rule for its table names it. Tables without a rule may change freely. Releases
-before 202205, and 202211, have no rules at all. Left out: PORT and PFC_WD, which no patch of ours touches,
-and families of chips that no model of ours has.
+The facts are those of sonic-net/sonic-utilities, one branch a release, in generic_config_updater/:
+field_operation_validators.py and gcu_field_operation_validators.conf.json. A field may change where the
+release's rule for its table names it. Tables without a rule may change freely. Releases before 202205, and
+202211, have no rules at all. Left out is what no patch of ours touches, PORT, PFC_WD, pools and headroom, and
+families of chips that no model of ours has.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-SOURCES: Final = (
-    "generic_config_updater/field_operation_validators.py",
-    "generic_config_updater/gcu_field_operation_validators.conf.json",
-)
 NEWEST: Final = "master"
 RELEASES: Final = (
     *("202205", "202211", "202305", "202311", "202405", "202411", "202505", "202511", "202605"),
@@ -24,9 +20,8 @@ RELEASES: Final = (
 Operation = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What may change of one table in the releases `first` to `last`; a rule with no fields lets nothing."""
+class Rule(NamedTuple):
+    """What may change of one table in the releases `first` to `last`; a rule without fields lets nothing."""
 
     table: str
     first: str
@@ -35,31 +30,18 @@ class Rule:
     """Fields whose values may be replaced: `ENTRY/FIELD` in lower case, the parts with digits left out."""
     any_entry: bool = False
     """Whether `fields` are names of fields alone, whatever the entry's name is."""
-    whole_entries: frozenset[str] = field(default_factory=frozenset)
-    """Operations that a whole entry may undergo, whatever its fields are."""
-    broadcom_since: Mapping[str, str] = field(default_factory=dict)
-    """Field → first dated build (YYYYMMDD) that lets it change on a Broadcom chip."""
+    whole_entries: bool = False
+    """Whether a whole entry may be added, removed and replaced, whatever its fields are."""
 
 
-_POOL: Final = ("ingress_lossless_pool/xoff", "ingress_lossless_pool/size", "egress_lossy_pool/size")
-_PROFILE: Final = frozenset({"dynamic_th", "xoff"})
-_ECN: Final = ("green_min_threshold", "green_max_threshold", "green_drop_probability")
-_HEADROOM: Final = "20221100"
+_SHARE: Final = frozenset({"dynamic_th"})
+_ECN: Final = frozenset({"green_min_threshold", "green_max_threshold", "green_drop_probability"})
 RULES: Final = (
-    Rule("BUFFER_POOL", "202205", "202505", frozenset(_POOL), broadcom_since=dict.fromkeys(_POOL, _HEADROOM)),
-    Rule("BUFFER_POOL", "202511", NEWEST, frozenset()),
-    Rule("BUFFER_PROFILE", "202205", "202505", _PROFILE, broadcom_since={"xoff": _HEADROOM}),
-    Rule(
-        "BUFFER_PROFILE",
-        "202511",
-        NEWEST,
-        _PROFILE,
-        any_entry=True,
-        whole_entries=frozenset({"add", "remove", "replace"}),
-        broadcom_since={"xoff": _HEADROOM},
-    ),
+    Rule("BUFFER_POOL", "202205", NEWEST, frozenset()),
+    Rule("BUFFER_PROFILE", "202205", "202505", _SHARE),
+    Rule("BUFFER_PROFILE", "202511", NEWEST, _SHARE, any_entry=True, whole_entries=True),
     Rule("WRED_PROFILE", "202205", "202411", frozenset(f"azure_lossless/{name}" for name in _ECN)),
-    Rule("WRED_PROFILE", "202505", "202505", frozenset(_ECN), any_entry=True),
+    Rule("WRED_PROFILE", "202505", "202505", _ECN, any_entry=True),
 )
 _WITHOUT_RULES: Final = frozenset({"", "202211"})
 
@@ -85,7 +67,6 @@ _BROADCOM: Final[Mapping[str, str]] = {
 
 _BUILD_FILE_LINE: Final = re.compile(r"^build_version:\s*['\"]?([^'\"\s]+)", re.MULTILINE)
 _BRANCH: Final = re.compile(r"(?:^|[.\-_])(20[12]\d(?:0\d|1[0-2]))(?:\d\d)?(?=[.\-_]|$)")
-_DATED: Final = re.compile(r"(?:^|\.)(\d{8})(?=\.|$)")
 
 
 def build_of(version_file: str) -> str:
@@ -111,16 +92,18 @@ def refusals(patch: Iterable[Operation], build: str, hwsku: str | None) -> tuple
     The updater judges the difference that a patch makes, not its wording: see `differences_made`. `hwsku` is
     None for hardware that is not to be judged, because this table knows none of its family.
     """
-    release = release_of(build)
-    release = NEWEST if release is None else release
+    known = release_of(build)
+    release = NEWEST if known is None else known
+    if release in _WITHOUT_RULES:
+        return ()
+    place = RELEASES.index(release)
+    rules = [rule for rule in RULES if RELEASES.index(rule.first) <= place <= RELEASES.index(rule.last)]
+    is_listed = hwsku is None or _is_listed(hwsku.lower(), release)
     return tuple(
         f"{operation['op']} of {'|'.join(_parts(operation))}"
         for operation in patch
-        for rule in RULES
-        if rule.table == _parts(operation)[0]
-        and release not in _WITHOUT_RULES
-        and RELEASES.index(rule.first) <= RELEASES.index(release) <= RELEASES.index(rule.last)
-        and not _lets(rule, operation, release, build, hwsku)
+        for rule in rules
+        if rule.table == _parts(operation)[0] and not _lets(rule, operation, is_listed=is_listed)
     )
 
 
@@ -154,30 +137,21 @@ def _parts(operation: Operation) -> list[str]:
     return [part.replace("~1", "/").replace("~0", "~") for part in str(operation["path"]).split("/")[1:]]
 
 
-def _lets(rule: Rule, operation: Operation, release: str, build: str, hwsku: str | None) -> bool:
+def _lets(rule: Rule, operation: Operation, *, is_listed: bool) -> bool:
     entry = _parts(operation)[1:]
-    if len(entry) == 1 and operation["op"] in rule.whole_entries:
+    if rule.whole_entries and len(entry) == 1 and operation["op"] in {"add", "remove", "replace"}:
         return True
-    maker = "" if hwsku is None else _maker(hwsku, release)
-    if maker is None or operation["op"] != "replace":
-        return False
-    dated = _DATED.search(build)
     place = "/".join(part for part in entry if not re.search(r"\d", part) or rule.any_entry).lower()
     value = operation.get("value")
     names = [f"{place}/{name}".lstrip("/") for name in value] if isinstance(value, Mapping) else [place]
-    for name in names:
-        allowed = name.rpartition("/")[2] if rule.any_entry else name
-        is_early = maker == "broadcom" and dated and dated[1] < rule.broadcom_since.get(allowed, "")
-        if allowed not in rule.fields or is_early:
-            return False
-    return True
+    fields = {name.rpartition("/")[2] if rule.any_entry else name for name in names}
+    return is_listed and operation["op"] == "replace" and fields <= rule.fields
 
 
-def _maker(hwsku: str, release: str) -> str | None:
-    """Of the chip in hardware that the release lists; on hardware that it does not, no field may change."""
-    for maker, table in (("mellanox", _MELLANOX), ("broadcom", _BROADCOM)):
-        for first, names in table.items():
-            for name in names.lower().split() if first <= release else ():
-                if name == hwsku.lower() or (maker == "broadcom" and name in hwsku.lower()):
-                    return maker
-    return None
+def _is_listed(hwsku: str, release: str) -> bool:
+    """Whether the release lists the hardware, in lower case; on any other, no field may change."""
+    mellanox, broadcom = (
+        [name for first, names in table.items() if first <= release for name in names.lower().split()]
+        for table in (_MELLANOX, _BROADCOM)
+    )
+    return hwsku in mellanox or any(name in hwsku for name in broadcom)

@@ -11,8 +11,8 @@ from mltswitch.plan import Plan
 from mltswitch.targets import Change, SwitchState
 from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.capabilities import HARDWARE
-from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, QueueKey, Table
-from mltswitch.targets.sonic.document import MAP, port_maps
+from mltswitch.targets.sonic.database import QUEUE_TABLES, Database, Table, queues_in
+from mltswitch.targets.sonic.objects import MAP, port_maps
 from mltswitch.targets.state import QueueState, differences
 from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, read
@@ -87,10 +87,11 @@ def foreign(database: Database, wanted: SwitchState) -> Iterator[tuple[str, obje
     ours = {(port.name, queue.queue) for port in wanted.ports for queue in port.queues}
     for table, entries in database.items():
         for key, fields in entries.items():
-            parsed = QueueKey.parse(key) if table in QUEUE_TABLES else None
-            if parsed is not None:
-                for port, queue in set(parsed.covered) - ours:
-                    yield f"{table} {port} {queue}", fields
+            named, queues = queues_in(key)
+            if table in QUEUE_TABLES and named:
+                for queue in queues:
+                    if (named, queue) not in ours:
+                        yield f"{table} {named} {queue}", fields
             elif table == "PORT_QOS_MAP":
                 yield f"{table} {key}", {n: v for n, v in fields.items() if n not in port_maps(MAP)}
             elif not key.startswith(("MLT", "mlt", "WRED_ECN_QUEUE")) and (
