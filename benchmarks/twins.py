@@ -20,9 +20,9 @@ from switchsim.sonic_config import CONFIG_FILE
 PLAN_PORTS: Final = 3
 """One of them to the spine."""
 UNORDERED: Final = frozenset({".routes"})
-ORDERED: Final = ".diffserv.policies."
+ORDERED: Final = f".{('', 'diffserv')}.policies."
 """The classes of an ICOS policy."""
-UNSHOWN: Final = ".prefix_modes"
+UNSHOWN: Final = ("", "prefix-modes")
 """Which no show of Onyx tells."""
 _CONFIGURE: Final = {
     "dell-sonic": ("sonic-cli", "configure terminal"),
@@ -84,13 +84,17 @@ def snapshot(switch: Any, platform: str) -> tuple[str, str]:
         case "sonic":
             both = switch.config_db, json.loads(switch.files.read(CONFIG_FILE))
         case "onyx":
-            both = switch.configuration, switch.files["initial"]
+            both = _shown(switch.configuration), _shown(switch.files["initial"])
         case "eos":
             both = switch.configuration, switch.startup
         case _:
             both = switch.configuration, switch.saved
     running, saved = (_comparable(each, platform) for each in both)
     return running, saved
+
+
+def _shown(configuration: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    return {fact: value for fact, value in configuration.items() if fact != UNSHOWN}
 
 
 def _comparable(configuration: Any, platform: str) -> str:
@@ -114,8 +118,7 @@ def _facts(value: Any, path: str) -> Iterator[str]:
         for number, (key, entry) in enumerate(value.items()):
             place = f"{path}.{number} {key}" if is_ordered else f"{path}.{key}"
             yield place
-            if place != UNSHOWN:
-                yield from _facts(entry, place)
+            yield from _facts(entry, place)
     elif isinstance(value, list | tuple):
         for number, entry in enumerate(value):
             yield from _facts(entry, f"{path}.{number}")

@@ -5,7 +5,7 @@ Onyx, Cumulus, EOS, ICOS, SONiC, Enterprise SONiC.
 A public fixture, for users' own tests, too:
 
     with EmulatorServer(OnyxDevice("onyx1", ports=4), host_key=key, authorized_keys=[public]) as server:
-        ...  # connect to server.address, server.port; look at server.device.ports["1/1"]
+        ...  # connect to server.address, server.port; ask server.device.fact("1/1", "trust")
 """
 
 from collections.abc import Mapping

@@ -13,11 +13,9 @@ from typing import Final
 from switchsim import dell_sonic_show
 from switchsim.dell_sonic_modes import (
     ARGUMENTS,
-    FLOW,
+    INNER,
     MAP_KINDS,
     MODES,
-    PORT,
-    QUEUE,
     SCHEDULER,
     kind_of,
     name_in,
@@ -34,7 +32,7 @@ from switchsim.dell_sonic_settings import (
 )
 from switchsim.device import Answer, NamedDevice
 from switchsim.grammar import Command, RefusalError, Values, match
-from switchsim.settings import Block, Edit, patterns
+from switchsim.settings import HERE, Block, Edit, patterns
 
 MAX_PORTS: Final = 256
 PORT_PATTERN: Final = "Eth1/{n}"
@@ -176,9 +174,9 @@ def _edit(edit: Edit) -> Action:
         if block is None or (inner and inner not in block.inner):  # somebody else has removed it
             raise RefusalError("%Error: Resource not found [emulator]")
         if inner:
-            changed = block.with_inner(inner, edit(block.inner[inner], values))
+            changed = block.with_inner(inner, edit(block.inner[inner], values, HERE))
         else:
-            changed = Block(edit(block.lines, values), block.inner)
+            changed = Block(edit(block.facts, values, HERE), block.inner)
         check_block(old, head, inner, changed)
         session.device.configuration = old.with_block(head, changed)
         return Answer()
@@ -299,4 +297,4 @@ _OUTER: Final = {kind: _edits(mode.commands) for kind, mode in MODES.items()} | 
     ),
     "policy-map": _commands(("class {name} priority {flow-priority}", _open_flow)),
 }
-_INNER: Final = {"queue": _edits(QUEUE), "port": _edits(PORT), "class": _edits(FLOW)}
+_INNER: Final = {kind: _edits(sheet.commands) for kind, sheet in INNER.items()}

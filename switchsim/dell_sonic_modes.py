@@ -11,18 +11,13 @@ object with it: here that object is in use and stays, which is stricter.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from switchsim.grammar import Argument, Command, RefusalError, Values, choice, whole
-from switchsim.settings import (
-    Edit,
-    Lines,
-    Setting,
-    commands,
-)
+from switchsim.settings import HERE, NO, Edit, Facts, Setting, Sheet
 
 LOSSLESS_PRIORITIES: Final = 2
 QUEUES: Final = 8
@@ -115,25 +110,24 @@ class Mode(NamedTuple):
     """What may be entered below a head of one kind, and how the prompt shows it, with the names."""
 
     prompt: str
+    sheet: Sheet = Sheet((), {})
     commands: tuple[Command[Edit], ...] = ()
     inner_prompt: str = ""
 
 
-def _check_green(_: Lines, values: Values) -> None:
+def _check_green(_: Facts, __: str, values: Values) -> None:
     if values.one("maximum", int) < values.one("minimum", int):
         raise refused("Green max threshold must be greater than or equal to min threshold")
 
 
-def _check_policy(lines: Lines, _: Values) -> None:
-    for line in lines.values():
-        if line.startswith("service-policy "):
-            raise refused(f"{line.split(' ')[-1]} policy already applied")
+def _check_policy(facts: Facts, _: str, __: Values) -> None:
+    if (there := facts.get(("", "service-policy"))) is not None:
+        raise refused(f"{there} policy already applied")
 
 
-def _check_lossless(lines: Lines, values: Values) -> None:
-    words = "priority-flow-control priority "
-    lossless = {line for line in lines.values() if line.startswith(words)}
-    if len(lossless | {f"{words}{values.one('priority', int)}"}) > LOSSLESS_PRIORITIES:
+def _check_lossless(facts: Facts, _: str, values: Values) -> None:
+    lossless = {fact for fact in facts if fact[1] == "lossless"}
+    if len(lossless | {("", "lossless", values.one("priority", int))}) > LOSSLESS_PRIORITIES:
         raise refused(f"at most {LOSSLESS_PRIORITIES} priorities have flow control [emulator]")
 
 
@@ -153,16 +147,18 @@ def _number_list(count: int) -> Callable[[str], tuple[int, ...]]:
     return parse
 
 
-def _set_entries(lines: Lines, values: Values) -> Lines:
-    target = str(values.one("target", int))
-    return MappingProxyType({**lines, **{(number,): target for number in values.one("entries", tuple)}})
+def _set_entries(facts: Facts, values: Values, _: Sequence[str]) -> Facts:
+    target = values.one("target", int)
+    return MappingProxyType(
+        {**facts, **{("", "entry", number): target for number in values.one("entries", tuple)}}
+    )
 
 
-def _drop_entries(lines: Lines, values: Values) -> Lines:
-    dropped = {(number,) for number in values.one("entries", tuple)}
-    if not dropped <= lines.keys():
+def _drop_entries(facts: Facts, values: Values, _: Sequence[str]) -> Facts:
+    dropped = {("", "entry", number) for number in values.one("entries", tuple)}
+    if not dropped <= facts.keys():
         raise RefusalError(_RESOURCE)
-    return MappingProxyType({slot: target for slot, target in lines.items() if slot not in dropped})
+    return MappingProxyType({fact: target for fact, target in facts.items() if fact not in dropped})
 
 
 def _map_mode(kind: str) -> Mode:
@@ -170,72 +166,78 @@ def _map_mode(kind: str) -> Mode:
     entries = Argument("entries", _number_list(count))
     last = DSCP_COUNT - 1 if target == "dscp" else QUEUES - 1
     set_entries: Command[Edit] = Command((word, entries, target, whole("target", 0, last)), _set_entries)
-    return Mode(f"(conf-{kind}-map-{{0}})", (set_entries, Command(("no", word, entries), _drop_entries)))
+    dropping: Command[Edit] = Command(("no", word, entries), _drop_entries)
+    return Mode(f"(conf-{kind}-map-{{0}})", commands=(set_entries, dropping))
+
+
+def _mode(prompt: str, *settings: Setting) -> Mode:
+    sheet = Sheet(settings, ARGUMENTS)
+    return Mode(prompt, sheet, sheet.commands)
 
 
 _RATES: Final = tuple(
-    Setting((f"{word} {{{word}}}",), (f"no {word}",), absent=_RESOURCE)
-    for word in ("pir", "cir", "cbs", "pbs")
+    Setting(word, f"{word} {{{word}}}", NO, absent=_RESOURCE) for word in ("pir", "cir", "cbs", "pbs")
 )
-QUEUE: Final = commands(
-    (
-        Setting(("type {type}",), ("no type",)),
-        Setting(("weight {weight}",), ("no weight",)),
-        Setting(("meter-type {meter-type}",), ("no meter-type",)),
-        *_RATES,
+INNER: Final[Mapping[str, Sheet]] = {
+    "queue": Sheet(
+        (*(Setting(word, f"{word} {{{word}}}", NO) for word in ("type", "weight", "meter-type")), *_RATES),
+        ARGUMENTS,
     ),
-    ARGUMENTS,
-)
-PORT: Final = commands((_RATES[0], _RATES[3]), ARGUMENTS)
-FLOW: Final = commands(
-    (Setting(("set dscp {plain-dscp}",)), Setting(("set traffic-class {class}",))), ARGUMENTS
-)
+    "port": Sheet((_RATES[0], _RATES[3]), ARGUMENTS),
+    "class": Sheet(
+        (Setting("dscp", "set dscp {plain-dscp}"), Setting("traffic-class", "set traffic-class {class}")),
+        ARGUMENTS,
+    ),
+}
+"""First word of the head of a mode that lies in another one → its rows."""
+_FIXED: Final = ("mtu", "fec", "unreliable-los")
+"""What a port has that cannot be changed here."""
 _INTERFACE: Final = (
-    Setting(("description {text}",)),
-    Setting(("speed {speed}",)),
-    Setting(("shutdown", "no shutdown")),
-    Setting(("ip address {address}",)),
-    Setting(("service-policy type qos in {name}",), ("no service-policy type qos in",), _check_policy),
-    Setting(("queue {queue} wred-policy {name}",), ("no queue {queue} wred-policy",), absent=_RESOURCE),
-    Setting(("scheduler-policy {name}",), ("no scheduler-policy",)),
-    *(
-        Setting((f"qos-map {kind} {{name}}",), (f"no qos-map {kind}",), absent=_RESOURCE)
-        for kind in MAP_KINDS
-    ),
-    Setting(
-        ("priority-flow-control priority {priority}",),
-        ("no priority-flow-control priority {priority}",),
-        _check_lossless,
-    ),
-    Setting(("priority-flow-control asymmetric",), ("no priority-flow-control asymmetric",)),
-    Setting(("flowcontrol {way} on",), ("flowcontrol {way} off",)),
+    Setting("description", "description {text}"),
+    Setting("mtu", "mtu {text}"),
+    Setting("speed", "speed {speed}"),
+    Setting("fec", "fec {text}"),
+    Setting("unreliable-los", "unreliable-los {text}"),
+    Setting("shutdown", {"shutdown": True, "no shutdown": False}),
+    Setting("address", "ip address {address}"),
+    Setting("service-policy", "service-policy type qos in {name}", NO, check=_check_policy),
+    Setting("wred-policy {queue}", "queue {queue} wred-policy {name}", NO, absent=_RESOURCE),
+    Setting("scheduler-policy", "scheduler-policy {name}", NO),
+    *(Setting(kind, f"qos-map {kind} {{name}}", NO, absent=_RESOURCE) for kind in MAP_KINDS),
+    Setting("lossless {priority}", "priority-flow-control priority {priority}", NO, check=_check_lossless),
+    Setting("asymmetric", "priority-flow-control asymmetric", NO),
+    Setting("flowcontrol {way}", "flowcontrol {way} on", ("flowcontrol {way} off",)),
 )
-AS_DELIVERED: Final[Lines] = MappingProxyType(
+AS_DELIVERED: Final[Facts] = MappingProxyType(
     {
-        (0.5,): "mtu 9100",
-        (1,): "speed 100000",
-        (1.3,): "fec none",
-        (1.6,): "unreliable-los auto",
-        (2,): "no shutdown",
+        ("", "mtu"): 9100,
+        ("", "speed"): 100_000,
+        ("", "fec"): "none",
+        ("", "unreliable-los"): "auto",
+        ("", "shutdown"): False,
     }
 )
-"""Lines of every port, by rows of `_INTERFACE`; those between two rows cannot be changed here."""
+"""Facts of every port, which are shown."""
 _GREEN: Final = "green minimum-threshold {minimum} maximum-threshold {maximum} drop-probability {probability}"
 MODES: Final[Mapping[str, Mode]] = {
-    "qos wred-policy": Mode(
+    "qos wred-policy": _mode(
         "(conf-wred-{0})",
-        commands(
-            (Setting((_GREEN,), ("no green",), _check_green), Setting(("ecn {ecn}",), ("no ecn",))), ARGUMENTS
-        ),
+        Setting("green", _GREEN, ("no green",), check=_check_green),
+        Setting("ecn", "ecn {ecn}", NO),
     ),
-    "qos scheduler-policy": Mode("(conf-sched-policy-{0})", (), "(conf-scheduler-{0}-{1})"),
+    "qos scheduler-policy": Mode("(conf-sched-policy-{0})", inner_prompt="(conf-scheduler-{0}-{1})"),
     **{f"qos map {kind}": _map_mode(kind) for kind in MAP_KINDS},
-    "interface": Mode("(conf-if-{0})", commands(_INTERFACE, ARGUMENTS)),
-    "class-map": Mode(
-        "(config-class-map)",
-        commands((Setting(("description {text}",)), Setting(("match dscp {dscp}",))), ARGUMENTS),
+    "interface": Mode(
+        "(conf-if-{0})",
+        Sheet(_INTERFACE, ARGUMENTS),
+        Sheet([each for each in _INTERFACE if each.name not in _FIXED], ARGUMENTS).commands,
     ),
-    "policy-map": Mode("(config-policy-map)", (), "(config-policy-map-flow)"),
+    "class-map": _mode(
+        "(config-class-map)",
+        Setting("description", "description {text}"),
+        Setting("match", "match dscp {dscp}"),
+    ),
+    "policy-map": Mode("(config-policy-map)", inner_prompt="(config-policy-map-flow)"),
 }
 """What a head begins with, before a name → its mode, in the order of a running configuration."""
 SCHEDULER: Final = "qos scheduler-policy"
@@ -249,3 +251,9 @@ def kind_of(head: str) -> str:
 def name_in(head: str) -> str:
     """The name that stands in a head."""
     return head.removeprefix(f"{kind_of(head)} ").split(" ")[0]
+
+
+def printed(head: str, facts: Facts, inner: str = "") -> list[str]:
+    """The lines of a block, or of a mode in it, that set these facts."""
+    sheet = INNER[inner.split(" ", maxsplit=1)[0]] if inner else MODES[kind_of(head)].sheet
+    return sheet.printed(facts, *HERE)

@@ -16,10 +16,11 @@ from switchsim.dell_sonic_modes import (
     SCHEDULER,
     kind_of,
     name_in,
+    printed,
     refused,
 )
 from switchsim.grammar import Command, Values
-from switchsim.settings import NO_LINES, Block, ordered, patterns
+from switchsim.settings import NO_FACTS, Block, patterns
 
 MAX_ROUTES: Final = 10_000
 _SMALLEST_KBPS: Final = 32
@@ -72,7 +73,7 @@ class DellSonicConfiguration:
 
     def lines(self, head: str) -> list[str]:
         """Lines of one block, none where there is no such block."""
-        return ordered(self.blocks.get(head, Block()).lines)
+        return printed(head, self.blocks[head].facts) if head in self.blocks else []
 
     def heads(self, kind: str) -> list[str]:
         """First lines of the blocks of one kind: `interface`, `class-map` and so on."""
@@ -96,20 +97,21 @@ def default_configuration(names: tuple[str, ...]) -> DellSonicConfiguration:
 def check_block(old: DellSonicConfiguration, head: str, inner: str, block: Block) -> None:
     """Raise RefusalError where a changed block does not fit the rest of the configuration."""
     kind, name = kind_of(head), name_in(head)
-    before = old.blocks[head].lines.values()
     if kind == "interface":
-        for line in set(block.lines.values()).difference(before):
-            _check_binding(old, line, _speed_kbps(ordered(block.lines)))
+        lines = printed(head, block.facts)
+        for line in set(lines).difference(old.lines(head)):
+            _check_binding(old, line, _speed_kbps(lines))
     elif kind == "qos wred-policy" and not _has_green(block) and old.users(f"wred-policy {name}"):
         raise refused("Atleast one of the colors(GREEN/YELLOW/RED) must be present in WRED policy")
     elif kind == SCHEDULER:
-        _check_scheduler(ordered(block.inner[inner]))
+        rates = printed(head, block.inner[inner], inner)
+        _check_scheduler(rates)
         for port in old.users(f"scheduler-policy {name}"):
-            _check_speed(ordered(block.inner[inner]), _speed_kbps(old.lines(port)))
+            _check_speed(rates, _speed_kbps(old.lines(port)))
 
 
 def _has_green(block: Block) -> bool:
-    return any(line.startswith("green ") for line in block.lines.values())
+    return ("", "green") in block.facts
 
 
 def _check_binding(old: DellSonicConfiguration, line: str, speed_kbps: int) -> None:
@@ -127,7 +129,9 @@ def _check_binding(old: DellSonicConfiguration, line: str, speed_kbps: int) -> N
     if kind == "scheduler-policy":
         if f"{SCHEDULER} {name}" not in old.blocks:
             raise refused(f"No instance found for {name}")
-        for lines in map(ordered, old.blocks[f"{SCHEDULER} {name}"].inner.values()):
+        head = f"{SCHEDULER} {name}"
+        for inner, facts in old.blocks[head].inner.items():
+            lines = printed(head, facts, inner)
             if "meter-type packets" in lines:
                 raise refused("Invalid scheduler policy meter type for the interface")
             _check_speed(lines, speed_kbps)
@@ -182,7 +186,7 @@ def _delete(
 def open_queue(old: DellSonicConfiguration, inner: str, head: str) -> DellSonicConfiguration:
     """A queue of a scheduler policy, which exists from its first queue on."""
     block = old.blocks.get(head, Block())
-    return old.with_block(head, block.with_inner(inner, block.inner.get(inner, NO_LINES)))
+    return old.with_block(head, block.with_inner(inner, block.inner.get(inner, NO_FACTS)))
 
 
 def open_flow(old: DellSonicConfiguration, values: Values, head: str) -> tuple[DellSonicConfiguration, str]:
@@ -193,7 +197,7 @@ def open_flow(old: DellSonicConfiguration, values: Values, head: str) -> tuple[D
         raise refused(f"No instance found for '{name}'")
     if any(each != inner and each.split(" ")[1] == name for each in block.inner):
         raise refused("Field update not allowed")
-    return old.with_block(head, block.with_inner(inner, block.inner.get(inner, NO_LINES))), inner
+    return old.with_block(head, block.with_inner(inner, block.inner.get(inner, NO_FACTS))), inner
 
 
 def _delete_queue(old: DellSonicConfiguration, values: Values, head: str) -> DellSonicConfiguration:
@@ -206,7 +210,7 @@ def _delete_queue(old: DellSonicConfiguration, values: Values, head: str) -> Del
     if not left and old.users(f"scheduler-policy {name_in(head)}"):
         raise refused("Last scheduler used by interface cannot be deleted")
     return (
-        old.with_block(head, Block(block.lines, MappingProxyType(left))) if left else old.without_block(head)
+        old.with_block(head, Block(block.facts, MappingProxyType(left))) if left else old.without_block(head)
     )
 
 

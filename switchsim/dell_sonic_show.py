@@ -9,9 +9,9 @@ show_qos_scheduler_policies.j2, show_qos_map_dscp.j2 and show_qos_interface_conf
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from switchsim.dell_sonic_modes import MAP_KINDS, MODES, SCHEDULER, kind_of, name_in
+from switchsim.dell_sonic_modes import MAP_KINDS, MODES, SCHEDULER, kind_of, name_in, printed
 from switchsim.dell_sonic_settings import DellSonicConfiguration
-from switchsim.settings import Block, ordered
+from switchsim.settings import Block
 
 BOX: Final = "s5232f"
 
@@ -48,25 +48,25 @@ def interface(configuration: DellSonicConfiguration, head: str) -> str:
 
 
 def _block(head: str, block: Block) -> Iterator[str]:
-    kind, lines = kind_of(head), ordered(block.lines)
+    kind, lines = kind_of(head), printed(head, block.facts)
     yield from ("!", head)
     if kind.startswith("qos map "):
         word, target, _ = MAP_KINDS[kind.split(" ")[2]]
-        for value in sorted(set(lines), key=int):
-            numbers = _ranges(number for (number,) in sorted(block.lines) if block.lines[number,] == value)
+        for value in sorted(set(block.facts.values())):
+            numbers = _ranges(fact[2] for fact in sorted(block.facts) if block.facts[fact] == value)
             yield f" {word} {numbers} {target} {value}"
         return
     yield from (f" {line}" for line in lines)
     if any(line.startswith("priority-flow-control priority ") for line in lines):
         yield " priority-flow-control watchdog action drop"
-    for inner, shown in _inner(block):
+    for inner, shown in _inner(head, block):
         yield from (" !", f" {inner}", *shown) if kind == SCHEDULER else (f" {inner}", *shown, " !")
 
 
-def _inner(block: Block) -> list[tuple[str, list[str]]]:
+def _inner(head: str, block: Block) -> list[tuple[str, list[str]]]:
     """Queues in their order, the port behind them; classes by name."""
-    heads = sorted(block.inner, key=lambda head: (head == "port", len(head) if "queue" in head else 0, head))
-    return [(head, [f"  {line}" for line in ordered(block.inner[head])]) for head in heads]
+    heads = sorted(block.inner, key=lambda each: (each == "port", len(each) if "queue" in each else 0, each))
+    return [(each, [f"  {line}" for line in printed(head, block.inner[each], each)]) for each in heads]
 
 
 def _ranges(numbers: Iterable[int]) -> str:
@@ -104,7 +104,7 @@ def scheduler_policies(configuration: DellSonicConfiguration) -> str:
     lines: list[str] = []
     for head in configuration.heads(SCHEDULER):
         lines.append(f" Scheduler Policy: {name_in(head)}")
-        for inner, shown in _inner(configuration.blocks[head]):
+        for inner, shown in _inner(head, configuration.blocks[head]):
             lines.append("   Port: port" if inner == "port" else f"   Queue: {inner.split(' ')[1]}")
             for line in shown:
                 word, _, value = line.strip().partition(" ")
@@ -120,8 +120,8 @@ def qos_map(configuration: DellSonicConfiguration, kind: str) -> str:
     lines: list[str] = []
     for head in configuration.heads(f"qos map {kind}"):
         lines += [f"{heading[0]}: {name_in(head)}", rule, f"    {heading[1]:<5}{heading[2]:<5}", rule]
-        entries = configuration.blocks[head].lines
-        lines += [f"    {number:<5}{entries[number,]:<5}" for (number,) in sorted(entries)]
+        entries = configuration.blocks[head].facts
+        lines += [f"    {number:<5}{entries[_, what, number]:<5}" for _, what, number in sorted(entries)]
         lines.append(rule)
     return "".join(f"{line}\n" for line in lines)
 

@@ -175,6 +175,10 @@ class NamedDevice:
     lanes_per_port: ClassVar[int] = 1
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
     has_releases: ClassVar[bool] = False
+    session_class: ClassVar[type[Any]]
+    """Made of the switch, a session in user mode."""
+    opening: ClassVar[Sequence[str]] = ("enable", "configure terminal")
+    """How a session comes to configuration mode."""
 
     def __init__(self, name: str, ports: int, most_ports: int) -> None:
         if not 1 <= ports <= most_ports:
@@ -188,6 +192,17 @@ class NamedDevice:
     def name(self) -> str:
         """Host name."""
         return self._name
+
+    def open_session(self, username: str) -> CommandLine:
+        """A session in user mode, whoever it is."""
+        del username
+        session: CommandLine = self.session_class(self)
+        return session
+
+    def configure(self, *lines: str) -> str:
+        """Enter lines in configuration mode, without SSH; returns what they print."""
+        session = self.open_session("")
+        return "".join(session.enter(line).text for line in (*self.opening, *lines))
 
     def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
         """The switch runs no remote commands."""

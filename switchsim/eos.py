@@ -25,7 +25,7 @@ from switchsim.eos_settings import (
     default_configuration,
 )
 from switchsim.grammar import Command, RefusalError, Values, invalid, match
-from switchsim.settings import NO_LINES, Block, Edit, patterns
+from switchsim.settings import HERE, NO_FACTS, Block, Edit, patterns
 
 QUEUE_WORDS: Final = ("uc-tx-queue", "tx-queue")
 _PROMPT_CHARACTERS: Final = 6
@@ -92,11 +92,6 @@ class EosDevice(NamedDevice):
         """A session in user mode, whoever it is."""
         del username
         return EosSession(self)
-
-    def configure(self, *lines: str) -> str:
-        """Enter lines in configuration mode, without SSH; returns what they print."""
-        session = EosSession(self)
-        return "".join(session.enter(line).text for line in ("enable", "configure terminal", *lines))
 
 
 class _Place(NamedTuple):
@@ -174,20 +169,20 @@ class EosSession:
         block = self._target().blocks[place.head]
         mode = MODES[place.head.split(" ")[0]]
         if place.inner:
-            edit = match(mode.inner, words)
-            lines = edit.action(block.inner.get(place.inner, NO_LINES), Values(edit.values))
-            self._store(self._target().with_block(place.head, block.with_inner(place.inner, lines)))
+            edit = match(mode.inner.commands, words)
+            facts = edit.action(block.inner.get(place.inner, NO_FACTS), Values(edit.values), HERE)
+            self._store(self._target().with_block(place.head, block.with_inner(place.inner, facts)))
         elif mode.prompt == "acl" and not _is_of_list(words):
             raise RefusalError("% Unrecognized command")
         elif words[0] and self.device.queue_word.startswith(words[0]) and mode.has_queues:
             queue = match((Command((self.device.queue_word, ARGUMENTS["any-queue"]), None),), words).values
             place = _Place(place.head, f"{self.device.queue_word} {Values(queue).one('queue', int)}")
-        elif mode.inner and not mode.has_queues:
+        elif mode.inner.commands and not mode.has_queues:
             place = self._open_class(place, block, words)
         else:
-            edit = match(mode.commands, words)
-            lines = edit.action(block.lines, Values(edit.values))
-            self._store(self._target().with_block(place.head, Block(lines, block.inner)))
+            edit = match((*mode.commands, *mode.sheet.commands), words)
+            facts = edit.action(block.facts, Values(edit.values), HERE)
+            self._store(self._target().with_block(place.head, Block(facts, block.inner)))
         self.place = place
         return Answer()
 
@@ -197,10 +192,10 @@ class EosSession:
         name = f"class {Values(found.values).one('name', str)}"
         if not found.action:
             kept = {other: lines for other, lines in block.inner.items() if other != name}
-            self._store(self._target().with_block(place.head, Block(block.lines, MappingProxyType(kept))))
+            self._store(self._target().with_block(place.head, Block(block.facts, MappingProxyType(kept))))
             return place
         if name != "class class-default" and name not in block.inner:
-            self._store(self._target().with_block(place.head, block.with_inner(name, NO_LINES)))
+            self._store(self._target().with_block(place.head, block.with_inner(name, NO_FACTS)))
         return _Place(place.head, name)
 
     def _target(self) -> EosConfiguration:
@@ -360,7 +355,7 @@ def _change(change: Callable[[EosConfiguration, Values], EosConfiguration]) -> A
 
 def _margin(edit: Edit) -> Action:
     def change(old: EosConfiguration, values: Values) -> EosConfiguration:
-        return old.with_block("", Block(edit(old.blocks.get("", Block()).lines, values)))
+        return old.with_block("", Block(edit(old.blocks.get("", Block()).facts, values, HERE)))
 
     return _change(change)
 
@@ -405,7 +400,7 @@ _EXEC: Final = _USER + _commands(
 )
 _CONFIG: Final = (
     *(Command(command.pattern, _change(command.action)) for command in WHOLE_SWITCH),
-    *(Command(command.pattern, _margin(command.action)) for command in GLOBAL),
+    *(Command(command.pattern, _margin(command.action)) for command in GLOBAL.commands),
     *_commands(
         ("interface {interface}", _open("interface", "interface")),
         ("qos profile {name}", _open("qos profile")),

@@ -9,23 +9,14 @@ another one is refused, that what is not there can be taken out.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from switchsim.grammar import Argument, Command, Values, choice, invalid, whole
-from switchsim.settings import (
-    Block,
-    Edit,
-    Lines,
-    Setting,
-    commands,
-    patterns,
-    with_items,
-    without,
-)
+from switchsim.grammar import PREFIX, Argument, Command, Values, choice, invalid, whole, with_length
+from switchsim.settings import HERE, NO, NO_FACTS, Block, Edit, Facts, Setting, Sheet, patterns
 
 MAX_PORTS: Final = 64
 MAX_ROUTES: Final = 10_000
@@ -72,14 +63,6 @@ def _parse_timer(word: str) -> int:
     return seconds
 
 
-def _with_length(word: str) -> str:
-    """Only `address/length`: the standard library would also take a mask, or no length at all."""
-    _, slash, length = word.partition("/")
-    if not (slash and length.isascii() and length.isdigit() and len(length) <= 2):
-        raise ValueError("write address/length")
-    return word
-
-
 def _parse_code_point(word: str) -> str:
     """By number or by name; as it is printed."""
     if word in _NAMES:
@@ -116,9 +99,9 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "channel": whole("channel", 1, 999_999),
     "direction": choice("direction", "receive", "send"),
     "mtu": whole("mtu", 68, 10_178),
-    "prefix": Argument("prefix", lambda word: IPv4Network(_with_length(word))),
+    "prefix": PREFIX,
     "next-hop": Argument("next-hop", IPv4Address),
-    "address": Argument("address", lambda word: IPv4Interface(_with_length(word))),
+    "address": Argument("address", lambda word: IPv4Interface(with_length(word))),
     "distance": whole("distance", 1, 255),
     "width": whole("width", 0, 32_767),
     "number": whole("number", 1, 4_294_967_295),
@@ -126,70 +109,102 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
     "vlan": whole("vlan", 1, 4094),
 }
 
+ROUTING: Final = "ip routing"
+
+
+def _check_class(_: Facts, __: str, values: Values) -> None:
+    if CONTROL_CLASS in values.all("traffic-class", int):
+        raise invalid(f"traffic class {CONTROL_CLASS} stays with queue {CONTROL_CLASS}")
+
+
 # --- modes -------------------------------------------------------------------------------------------------
 
 
 def _on_and_off(*lines: str) -> tuple[Setting, ...]:
-    return tuple(Setting((line,), (f"no {line}",)) for line in lines)
+    """Rows that are named as their lines are: the words joined by dashes, then the keys."""
+    rows = []
+    for words in (line.split(" ") for line in lines):
+        keys = [word for word in words if word.startswith("{")]
+        name = "-".join(word for word in words if word not in keys)
+        rows.append(Setting(" ".join((name, *keys)), " ".join(words), NO))
+    return tuple(rows)
 
 
-GLOBAL: Final = commands(
-    _on_and_off(
-        "hardware counter feature ecn out",
-        "priority-flow-control all off",
-        "qos random-detect ecn allow non-ect",
-        "qos random-detect ecn allow non-ect chip-based",
-        "qos rewrite cos",
-        "qos rewrite dscp",
-        "ip routing",
+GLOBAL: Final = Sheet(
+    (
+        *_on_and_off(
+            "hardware counter feature ecn out",
+            "priority-flow-control all off",
+            "qos random-detect ecn allow non-ect",
+            "qos random-detect ecn allow non-ect chip-based",
+            "qos rewrite cos",
+            "qos rewrite dscp",
+            ROUTING,
+        ),
+        Setting(
+            "class-of-cos {coses}",
+            "qos map cos {coses} to traffic-class {class}",
+            default=lambda cos: LOW_ORDER[cos],
+        ),
+        Setting(
+            "class-of-dscp {dscps}",
+            "qos map dscp {dscps} to traffic-class {class} [drop-precedence {precedence}]",
+            default=lambda dscp: (LOW_ORDER[dscp >> 3], 0),
+            omitted=0,
+        ),
+        Setting(
+            "queue-of-class {classes}",
+            "qos map traffic-class {classes} to tx-queue {queue}",
+            default=lambda number: number,
+            check=_check_class,
+        ),
     ),
     ARGUMENTS,
 )
-"""Settings of the whole switch that are on or off."""
+"""Settings of the whole switch: what is on or off, and maps of code points and classes."""
 _SERVICE_POLICY: Final = "service-policy type qos input"
 
 
-def _check_address(lines: Lines, _: Values) -> None:
-    if "no switchport" not in lines.values():
+def _check_address(facts: Facts, _: str, __: Values) -> None:
+    if ("", "switchport") not in facts:
         raise invalid("the interface is a switch port, it needs `no switchport` first")
 
 
-def _take_policy_off(lines: Lines, values: Values) -> Lines:
-    line = f"{_SERVICE_POLICY} {values.one('name', str)}"
-    if line not in lines.values():
+def _take_policy_off(facts: Facts, values: Values, _: Sequence[str]) -> Facts:
+    if facts.get(("", "service-policy")) != values.one("name", str):
         raise invalid("another policy map is there, or none")
-    return without(lines, line)
-
-
-def _switch_again(lines: Lines, _: Values) -> Lines:
-    return without(lines, "no switchport", "ip address")
+    return MappingProxyType({fact: facts[fact] for fact in facts if fact != ("", "service-policy")})
 
 
 _PORT: Final = (
-    Setting(("description {name}",)),
+    Setting("description", "description {name}"),
     *_on_and_off("shutdown"),
-    Setting(("mtu {mtu}",)),
-    Setting(("no switchport",)),
-    Setting(("ip address {address}",), check=_check_address),
-    Setting(("channel-group {channel} mode active",), ("no channel-group",)),
-    Setting(("flowcontrol {direction} on",), ("flowcontrol {direction} off",)),
-    Setting(("service-profile {name}",), ("no service-profile",)),
+    Setting("mtu", "mtu {mtu}"),
+    Setting("switchport", {"no switchport": False}, NO, default=True, forgets=("address",)),
+    Setting("address", "ip address {address}", check=_check_address),
+    Setting("channel-group", "channel-group {channel} mode active", NO),
+    Setting("flowcontrol {direction}", "flowcontrol {direction} on", ("flowcontrol {direction} off",)),
+    Setting("service-profile", "service-profile {name}", NO),
 )
 _QOS: Final = (
-    Setting((f"{_SERVICE_POLICY} {{name}}",), (f"no {_SERVICE_POLICY}",)),
-    Setting(("priority-flow-control on",), ("no priority-flow-control",)),
+    Setting("service-policy", f"{_SERVICE_POLICY} {{name}}", NO),
+    Setting("flow-control", "priority-flow-control on", ("no priority-flow-control",)),
     *_on_and_off("priority-flow-control priority {priority} no-drop"),
-    Setting(("qos trust dscp", "qos trust cos", "no qos trust"), ("default qos trust",)),
-    Setting(("qos cos {cos}",), ("no qos cos",)),
-    Setting(("qos dscp {dscp}",), ("no qos dscp",)),
-    Setting(("shape rate {rate} {rate-unit}",), ("no shape rate",)),
+    Setting(
+        "trust",
+        {"qos trust dscp": "dscp", "qos trust cos": "cos", "no qos trust": "none"},
+        ("default qos trust",),
+    ),
+    Setting("cos", "qos cos {cos}", NO),
+    Setting("dscp", "qos dscp {dscp}", NO),
+    Setting("shape", "shape rate {rate} {rate-unit}", NO),
 )
 _TAKE_POLICY_OFF: Final[Command[Edit]] = Command(
     (*f"no {_SERVICE_POLICY}".split(), ARGUMENTS["name"]), _take_policy_off
 )
 
 
-def _check_threshold(_: Lines, values: Values) -> None:
+def _check_threshold(_: Facts, __: str, values: Values) -> None:
     minimum, maximum = values.one("minimum", int), values.one("maximum", int)
     if len(set(values.all("unit", str))) != 1:
         raise invalid("minimum and maximum have the same unit")
@@ -198,94 +213,97 @@ def _check_threshold(_: Lines, values: Values) -> None:
 
 
 _RANGE: Final = "minimum-threshold {minimum} {unit} maximum-threshold {maximum} {unit}"
-_QUEUE: Final = (
-    Setting(("no priority",), ("priority strict",)),
-    Setting(
-        (
-            *("bandwidth percent {percent}", "bandwidth guaranteed percent {percent}"),
-            "bandwidth guaranteed {rate} {rate-unit}",
+_QUEUE: Final = Sheet(
+    (
+        Setting("priority", {"no priority": False}, ("priority strict",), default=True),
+        Setting(
+            "bandwidth",
+            {
+                f"bandwidth {words} {values}": words
+                for words, values in (
+                    ("percent", "{percent}"),
+                    ("guaranteed percent", "{percent}"),
+                    ("guaranteed", "{rate} {rate-unit}"),
+                )
+            },
+            ("no bandwidth percent", "no bandwidth guaranteed"),
         ),
-        ("no bandwidth percent", "no bandwidth guaranteed"),
+        Setting("shape", "shape rate {rate} {rate-unit}", NO),
+        *_on_and_off("random-detect ecn count"),
+        Setting(
+            "ecn",
+            f"random-detect ecn {_RANGE} [max-mark-probability {{probability}}] [weight {{weight}}]",
+            ("no random-detect ecn",),
+            check=_check_threshold,
+        ),
+        Setting(
+            "drop",
+            f"random-detect drop {_RANGE} drop-probability {{probability}} [weight {{weight}}]",
+            check=_check_threshold,
+        ),
     ),
-    Setting(("shape rate {rate} {rate-unit}",), ("no shape rate",)),
-    *_on_and_off("random-detect ecn count"),
-    Setting(
-        (f"random-detect ecn {_RANGE} [max-mark-probability {{probability}}] [weight {{weight}}]",),
-        ("no random-detect ecn",),
-        _check_threshold,
-    ),
-    Setting(
-        (f"random-detect drop {_RANGE} drop-probability {{probability}} [weight {{weight}}]",),
-        check=_check_threshold,
-    ),
+    ARGUMENTS,
 )
 
 
-def _enter_entry(family: str) -> Edit:
-    def edit(lines: Lines, values: Values) -> Lines:
-        number = values.maybe("number", int)
-        if number is None:
-            number = (max((slot[0] for slot in lines), default=0) // _STEP + 1) * _STEP
-        dscp = values.maybe("dscp", str)
-        line = f"{number} {values.one('sense', str)} {family} any any" + (f" dscp {dscp}" if dscp else "")
-        if lines.get((number,), line) != line:
-            raise invalid(f"entry {number} is there already")
-        return MappingProxyType({**lines, (number,): line})
-
-    return edit
+def _check_entry(facts: Facts, _: str, values: Values) -> None:
+    number, entry = values.one("number", int), (values.one("sense", str), values.maybe("dscp", str))
+    if facts.get(("", "entry", number), entry) != entry:
+        raise invalid(f"entry {number} is there already")
 
 
-def _drop_entry(lines: Lines, values: Values) -> Lines:
-    number = values.one("number", int)
-    return MappingProxyType({slot: line for slot, line in lines.items() if slot != (number,)})
+def _numbered(edit: Edit) -> Edit:
+    """An entry without a number gets the next multiple of ten."""
 
+    def numbered(facts: Facts, values: Values, places: Sequence[str]) -> Facts:
+        number = (max((fact[2] for fact in facts), default=0) // _STEP + 1) * _STEP
+        return edit(facts, Values({**values.raw, "number": [number]}), places)
 
-def _access_list(family: str) -> tuple[Command[Edit], ...]:
-    text = f"[{{number}}] {{sense}} {family} any any [dscp {{code-point}}]"
-    entries = (Command(pattern, _enter_entry(family)) for pattern in patterns(text, ARGUMENTS))
-    return (*entries, Command(("no", ARGUMENTS["number"]), _drop_entry))
+    return numbered
 
 
 class Mode(NamedTuple):
     """What may be entered below a head of one kind, and how the prompt names it."""
 
     prompt: str
-    commands: tuple[Command[Edit], ...]
-    inner: tuple[Command[Edit], ...] = ()
+    sheet: Sheet
+    inner: Sheet = Sheet((), ARGUMENTS)
     has_queues: bool = False
     """Whether its inner modes are queues; else, where there are any, classes."""
+    commands: tuple[Command[Edit], ...] = ()
+    """What the sheet does not have."""
 
 
-_QUEUE_COMMANDS: Final = commands(_QUEUE, ARGUMENTS)
+def _access_list(family: str) -> Mode:
+    text = f"{{number}} {{sense}} {family} any any [dscp {{code-point}}]"
+    sheet = Sheet((Setting("entry {number}", text, ("no {number}",), check=_check_entry),), ARGUMENTS)
+    sets = [command for command in sheet.commands if command.pattern[0] != "no"]
+    return Mode(
+        "acl", sheet, commands=tuple(Command(each.pattern[1:], _numbered(each.action)) for each in sets)
+    )
+
+
 MODES: Final[Mapping[str, Mode]] = {
-    "qos": Mode("qos-profile", (*commands(_QOS, ARGUMENTS), _TAKE_POLICY_OFF), _QUEUE_COMMANDS, True),
-    "interface": Mode(
-        "if",
-        (*commands((*_PORT, *_QOS), ARGUMENTS), _TAKE_POLICY_OFF, Command(("switchport",), _switch_again)),
-        _QUEUE_COMMANDS,
-        True,
-    ),
-    "ip": Mode("acl", _access_list("ip")),
-    "ipv6": Mode("acl", _access_list("ipv6")),
+    "qos": Mode("qos-profile", Sheet(_QOS, ARGUMENTS), _QUEUE, True, (_TAKE_POLICY_OFF,)),
+    "interface": Mode("if", Sheet((*_PORT, *_QOS), ARGUMENTS), _QUEUE, True, (_TAKE_POLICY_OFF,)),
+    "ip": _access_list("ip"),
+    "ipv6": _access_list("ipv6"),
     "class-map": Mode(
         "cmap",
-        commands(
-            [
-                Setting((f"match {what}",), (f"no match {what}",))
-                for what in (
-                    *("ip access-group {name}", "ipv6 access-group {name}"),
-                    *("vlan {vlan}", "cos {cos}"),
-                )
-            ],
+        Sheet(
+            _on_and_off(
+                *("match ip access-group {name}", "match ipv6 access-group {name}"),
+                *("match vlan {vlan}", "match cos {cos}"),
+            ),
             ARGUMENTS,
         ),
     ),
     "policy-map": Mode(
         "pmap",
-        (),
-        commands(
+        Sheet((), ARGUMENTS),
+        Sheet(
             [
-                Setting((f"set {action} {{{value}}}",), (f"no set {action}",))
+                Setting(action, f"set {action} {{{value}}}", NO)
                 for action, value in (
                     ("traffic-class", "class"),
                     ("dscp", "code-point"),
@@ -329,11 +347,19 @@ class EosConfiguration:
 
     blocks: Mapping[str, Block]
     """Head → what stands below it; an empty head is the margin."""
-    dscp_classes: tuple[int, ...] = tuple(LOW_ORDER[dscp >> 3] for dscp in range(DSCP_COUNT))
-    dscp_precedence: tuple[int, ...] = (0,) * DSCP_COUNT
-    cos_classes: tuple[int, ...] = LOW_ORDER
-    class_queues: tuple[int, ...] = tuple(range(TRAFFIC_CLASSES))
     routes: tuple[Route, ...] = ()
+
+    def lines(self, head: str, inner: str = "") -> list[str]:
+        """The lines in one mode, none where it is not there; an empty head is the margin."""
+        block = self.blocks.get(head, Block())
+        mode = MODES[head.split(" ", maxsplit=1)[0]] if head else Mode("", GLOBAL)
+        if inner:
+            return mode.inner.printed(block.inner.get(inner, NO_FACTS), *HERE)
+        return mode.sheet.printed(block.facts, *HERE)
+
+    def fact(self, what: str, *keys: int) -> Any:
+        """One setting of the whole switch: `fact("class-of-dscp", 48)`."""
+        return GLOBAL.fact(self.blocks.get("", Block()).facts, "", what, *keys)
 
     def with_block(self, head: str, block: Block) -> "EosConfiguration":
         """The same with one block replaced."""
@@ -352,27 +378,6 @@ def default_configuration(port_count: int) -> EosConfiguration:
 
 
 Change = Callable[[EosConfiguration, Values], EosConfiguration]
-
-
-def _map_dscp(old: EosConfiguration, values: Values) -> EosConfiguration:
-    dscps = values.all("dscp", int)
-    return replace(
-        old,
-        dscp_classes=with_items(old.dscp_classes, dscps, values.one("traffic-class", int)),
-        dscp_precedence=with_items(old.dscp_precedence, dscps, values.maybe("drop-precedence", int) or 0),
-    )
-
-
-def _map_cos(old: EosConfiguration, values: Values) -> EosConfiguration:
-    classes = with_items(old.cos_classes, values.all("cos", int), values.one("traffic-class", int))
-    return replace(old, cos_classes=classes)
-
-
-def _map_class(old: EosConfiguration, values: Values) -> EosConfiguration:
-    classes = values.all("traffic-class", int)
-    if CONTROL_CLASS in classes:
-        raise invalid(f"traffic class {CONTROL_CLASS} stays with queue {CONTROL_CLASS}")
-    return replace(old, class_queues=with_items(old.class_queues, classes, values.one("queue", int)))
 
 
 def _route(values: Values) -> Route:
@@ -418,9 +423,6 @@ def _remove_route(old: EosConfiguration, values: Values) -> EosConfiguration:
 
 def _whole_switch() -> Iterator[Command[Change]]:
     rows: tuple[tuple[str, Change], ...] = (
-        ("qos map dscp {dscps} to traffic-class {class} [drop-precedence {precedence}]", _map_dscp),
-        ("qos map cos {coses} to traffic-class {class}", _map_cos),
-        ("qos map traffic-class {classes} to tx-queue {queue}", _map_class),
         ("ip route {prefix} [{interface}] {next-hop} [{distance}]", _add_route),
         ("ip route {prefix} {null} [{distance}]", _add_route),
         ("no ip route {prefix}", _remove_route),
@@ -432,4 +434,4 @@ def _whole_switch() -> Iterator[Command[Change]]:
 
 
 WHOLE_SWITCH: Final = tuple(_whole_switch())
-"""Lines of configuration mode that set maps of code points and classes, and static routes."""
+"""Lines of configuration mode that set static routes."""

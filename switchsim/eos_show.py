@@ -8,14 +8,13 @@ diff.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from difflib import unified_diff
 from typing import Final
 
 from switchsim.device import Neighbours, mac_address, serial_number
 from switchsim.eos_sessions import ConfigSession, SessionState
-from switchsim.eos_settings import LOW_ORDER, MODES, EosConfiguration
-from switchsim.settings import Block, ordered
+from switchsim.eos_settings import MODES, ROUTING, EosConfiguration
 
 RELEASE: Final = "4.31.5M-emulator"
 """The release that an emulated switch says it runs where `--release` names no other."""
@@ -26,32 +25,32 @@ def running_config(hostname: str, release: str, configuration: EosConfiguration)
     """`show running-config`."""
     text = f"! Command: show running-config\n! device: {hostname} (emulator, EOS-{release})\n!\n"
     text += f"hostname {hostname}\n!\n"
-    flags = ordered(configuration.blocks.get("", Block()).lines)
-    routing = "ip routing" if "ip routing" in flags else "no ip routing"
-    if lines := [*(flag for flag in flags if flag != "ip routing"), *_map_lines(configuration)]:
+    margin = configuration.lines("")
+    if lines := [line for line in margin if line != ROUTING]:
         text += "".join(f"{line}\n" for line in lines) + "!\n"
     for kind in MODES:
-        for head, block in configuration.blocks.items():
+        for head in configuration.blocks:
             if head.split(" ")[0] == kind:
-                text += "".join(f"{line}\n" for line in (head, *_block(kind, block), "!"))
-    text += f"{routing}\n!\n"
+                text += "".join(f"{line}\n" for line in (head, *_block(kind, configuration, head), "!"))
+    text += f"{ROUTING if ROUTING in margin else f'no {ROUTING}'}\n!\n"
     if configuration.routes:
         text += "".join(f"{route}\n" for route in configuration.routes) + "!\n"
     return text + "end\n"
 
 
-def _block(kind: str, block: Block) -> Iterator[str]:
+def _block(kind: str, configuration: EosConfiguration, head: str) -> Iterator[str]:
     """Lines below a head; a queue without any is not shown, a policy map always has a class-default."""
-    yield from (f"{_LEVEL}{line}" for line in ordered(block.lines))
+    inner = configuration.blocks[head].inner
+    yield from (f"{_LEVEL}{line}" for line in configuration.lines(head))
     if MODES[kind].has_queues:
-        for _, head in sorted((int(head.split(" ")[1]), head) for head in block.inner):
-            if lines := ordered(block.inner[head]):
-                yield from (f"{_LEVEL}!", f"{_LEVEL}{head}", *(f"{_LEVEL * 2}{line}" for line in lines))
+        for _, queue in sorted((int(queue.split(" ")[1]), queue) for queue in inner):
+            if lines := configuration.lines(head, queue):
+                yield from (f"{_LEVEL}!", f"{_LEVEL}{queue}", *(f"{_LEVEL * 2}{line}" for line in lines))
     elif kind == "policy-map":
-        for head, of_class in block.inner.items():
-            said = (f"{_LEVEL * 2}{line}" for line in ordered(of_class))
-            yield from (f"{_LEVEL}{head}", *said, f"{_LEVEL}!")
-        if "class class-default" not in block.inner:
+        for each in inner:
+            said = (f"{_LEVEL * 2}{line}" for line in configuration.lines(head, each))
+            yield from (f"{_LEVEL}{each}", *said, f"{_LEVEL}!")
+        if "class class-default" not in inner:
             yield f"{_LEVEL}class class-default"
 
 
@@ -117,25 +116,3 @@ def sessions(sessions: Mapping[str, ConfigSession], release: str) -> dict[str, o
         if session.state in {SessionState.WAITING, SessionState.COMPLETED} and names_timer_at_top(release):
             entry["state"] = "committed"
     return {"sessions": shown, **top}
-
-
-def _map_lines(configuration: EosConfiguration) -> Iterator[str]:
-    yield from _grouped("cos", configuration.cos_classes, LOW_ORDER, (0,) * len(LOW_ORDER), "traffic-class")
-    delivered = tuple(LOW_ORDER[dscp >> 3] for dscp in range(len(configuration.dscp_classes)))
-    yield from _grouped(
-        "dscp", configuration.dscp_classes, delivered, configuration.dscp_precedence, "traffic-class"
-    )
-    queues = configuration.class_queues
-    yield from _grouped("traffic-class", queues, range(len(queues)), (0,) * len(queues), "tx-queue")
-
-
-def _grouped(
-    kind: str, values: Sequence[int], delivered: Sequence[int], precedence: Sequence[int], target: str
-) -> Iterator[str]:
-    groups: dict[tuple[int, int], list[str]] = {}
-    for index, (value, usual, drop) in enumerate(zip(values, delivered, precedence, strict=True)):
-        if (value, drop) != (usual, 0):
-            groups.setdefault((value, drop), []).append(str(index))
-    for (value, drop), numbers in sorted(groups.items()):
-        suffix = f" drop-precedence {drop}" if drop else ""
-        yield f"qos map {kind} {' '.join(numbers)} to {target} {value}{suffix}"

@@ -6,9 +6,11 @@ command` and `% Invalid input` open as the switch's do; what follows the latter,
 """
 
 import enum
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from ipaddress import IPv4Network
+from typing import Any, Final, Generic, TypeVar
 
 _Action = TypeVar("_Action")
 _Value = TypeVar("_Value")
@@ -30,6 +32,8 @@ class Argument:
     name: str
     parse: Callable[[str], object]
     repeated: bool = False
+    spell: Callable[[Any], str] = str
+    """How a value is printed."""
 
 
 def whole(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> Argument:
@@ -52,6 +56,37 @@ def choice(name: str, *words: str) -> Argument:
         return word
 
     return Argument(name, parse)
+
+
+def form(
+    name: str,
+    expression: str,
+    reason: str,
+    convert: Callable[..., object] = str,
+    spell: Callable[[Any], str] = str,
+) -> Argument:
+    """A word that a pattern fits, made of the pattern's groups; without groups, of the word."""
+    known = re.compile(expression)
+
+    def parse(word: str) -> object:
+        found = known.fullmatch(word)
+        if found is None:
+            raise ValueError(reason)
+        return convert(*(found.groups() or (word,)))
+
+    return Argument(name, parse, spell=spell)
+
+
+def with_length(word: str) -> str:
+    """Only `address/length`: the standard library would also take a mask, or no length at all."""
+    _, slash, length = word.partition("/")
+    if not (slash and length.isascii() and length.isdigit() and len(length) <= 2):
+        raise ValueError("write address/length")
+    return word
+
+
+PREFIX: Final = Argument("prefix", lambda word: IPv4Network(with_length(word)))
+"""An IPv4 prefix, whose host bits are 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,14 @@ answered with the switch's own `% Invalid input` or `Command not found`, or with
 not. There is no paging, and no remote command (`ssh host command`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum
-from types import MappingProxyType
-from typing import ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from switchsim import icos_show
-from switchsim.device import Answer, NamedDevice
+from switchsim.device import Answer
 from switchsim.grammar import Argument, Command, RefusalError, Values, invalid, match
-from switchsim.icos_commands import BRIDGING, GLOBAL, INTERFACE, Change
 from switchsim.icos_diffserv import (
     FAMILY,
     IN_CLASS,
@@ -27,8 +25,8 @@ from switchsim.icos_diffserv import (
     DiffServ,
     define_class,
 )
-from switchsim.icos_state import IcosConfiguration, Port, default_configuration
-from switchsim.settings import patterns
+from switchsim.icos_sheet import BRIDGING, EVERYWHERE, OF_PORT, PORT, ROUTED, SWITCH, commands
+from switchsim.settings import Edit, SheetDevice, patterns
 
 MAX_PORTS: Final = 128
 INVALID: Final = "                ^\n% Invalid input detected at '^' marker.\n"
@@ -41,50 +39,6 @@ QUESTION: Final = (
     "Are you sure you want to save? (y/n) "
 )
 SAVED: Final = "\nConfig file 'startup-config' created successfully .\n\nConfiguration Saved!\n"
-
-
-class IcosDevice(NamedDevice):
-    """One switch; `configuration` is what runs, `saved` what it would start with.
-
-    `pattern` names its ports 1 to `ports`: `0/{n}`, `1/0/{n}` or `te1/0/{n}`; `model` is what
-    `show version` names.
-    """
-
-    usual_ports: ClassVar[int] = 48
-    boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "n4000": {"model": "N4032F"},
-        "n3000": {"model": "N3048"},
-    }
-
-    def __init__(
-        self, name: str = "icos1", ports: int = 16, pattern: str = "te1/0/{n}", model: str = "N4032F"
-    ) -> None:
-        super().__init__(name, ports, MAX_PORTS)
-        self.model, self.release = model, icos_show.RELEASE
-        names = tuple(pattern.replace("{n}", str(number)) for number in range(1, ports + 1))
-        self.configuration = default_configuration(names)
-        self.saved = self.configuration
-
-    @property
-    def ports(self) -> MappingProxyType[str, Port]:
-        """Name → port, as it runs."""
-        return MappingProxyType(dict(self.configuration.ports))
-
-    def reboot(self) -> None:
-        """Start anew, with what was saved."""
-        with self._lock:
-            self.configuration = self.saved
-
-    def open_session(self, username: str) -> "IcosSession":
-        """A session in user mode, whoever it is."""
-        del username
-        return IcosSession(self)
-
-    def configure(self, *lines: str) -> str:
-        """Enter lines in configuration mode, without SSH; returns what they print."""
-        session = IcosSession(self)
-        answers = [session.enter(line).text for line in ("enable", "configure", *lines)]
-        return "".join(answers)
 
 
 class Mode(IntEnum):
@@ -111,14 +65,10 @@ _AROUND: Final = {
 """Where `exit` leads."""
 
 
-Action = Callable[["IcosSession", Values], Answer]
-_Kind = TypeVar("_Kind")
-
-
 class IcosSession:
     """One command line, with its mode."""
 
-    def __init__(self, device: IcosDevice) -> None:
+    def __init__(self, device: "IcosDevice") -> None:
         self.device = device
         self.mode = Mode.USER
         self.interface = ""
@@ -165,6 +115,35 @@ class IcosSession:
         return _save(self, Values({}))
 
 
+class IcosDevice(SheetDevice):
+    """One switch, whose ports 1 to `ports` are named by a pattern: `0/{n}`, `1/0/{n}` or `te1/0/{n}`.
+
+    `fact(port, what)` is a setting of a port; `fact("", "diffserv")` holds the classes and policies.
+    """
+
+    usual_ports: ClassVar[int] = 48
+    boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "n4000": {"model": "N4032F"},
+        "n3000": {"model": "N3048"},
+    }
+    session_class: ClassVar[type[IcosSession]] = IcosSession
+    opening: ClassVar[Sequence[str]] = ("enable", "configure")
+
+    def __init__(
+        self, name: str = "icos1", ports: int = 16, pattern: str = "te1/0/{n}", model: str = "N4032F"
+    ) -> None:
+        names = [pattern.replace("{n}", str(number)) for number in range(1, ports + 1)]
+        super().__init__(name, names, MAX_PORTS, model, icos_show.RELEASE)
+
+    def fact(self, where: str, what: str, *keys: Any) -> Any:
+        """What runs: `fact("te1/0/1", "trust")`, `fact("", "queue-of-dscp", 48)`."""
+        return (PORT if where else SWITCH).fact(self.configuration, where, what, *keys)
+
+
+Action = Callable[[IcosSession, Values], Answer]
+_Kind = TypeVar("_Kind")
+
+
 def _refused(text: str) -> str:
     """The shared grammar's texts in FASTPATH's words; those about values are ours."""
     if text.startswith("% Unrecognized"):
@@ -195,33 +174,57 @@ def _open_interface(session: IcosSession, values: Values) -> Answer:
 
 def _port_name(session: IcosSession, values: Values) -> str:
     name = values.one("interface", str)
-    if name not in session.device.configuration.ports:
+    if name not in session.device.ports:
         raise RefusalError(NO_INTERFACE)
     return name
 
 
-def _configure(change: Change) -> Action:
+def _configure(edit: Edit) -> Action:
+    """A line of ports: of the one whose mode is open, or of all."""
+
     def action(session: IcosSession, values: Values) -> Answer:
-        old = session.device.configuration
-        names = tuple(old.ports) if session.mode is Mode.CONFIG else (session.interface,)
-        session.device.configuration = change(old, values, names)
+        device = session.device
+        ports = device.ports if session.mode is Mode.CONFIG else (session.interface,)
+        device.configuration = edit(device.configuration, values, ports)
         return Answer()
 
     return action
 
 
-def _store(session: IcosSession, diffserv: DiffServ) -> None:
-    session.device.configuration = replace(session.device.configuration, diffserv=diffserv)
+def _configure_switch(edit: Edit) -> Action:
+    def action(session: IcosSession, values: Values) -> Answer:
+        session.device.configuration = edit(session.device.configuration, values, ("",))
+        return Answer()
+
+    return action
+
+
+def _diffserv(session: IcosSession) -> DiffServ:
+    found: DiffServ = session.device.fact("", "diffserv")
+    return found
+
+
+def _store(session: IcosSession, diffserv: DiffServ) -> Answer:
+    device = session.device
+    device.configuration = SWITCH.with_fact(device.configuration, ("", "diffserv"), diffserv)
+    return Answer()
+
+
+def _delete_policy(session: IcosSession, values: Values) -> Answer:
+    policy = values.one("name", str)
+    if any(fact[1:] == ("policy", policy) for fact in session.device.configuration):
+        raise invalid(f"policy {policy} is in use")
+    return _store(session, _diffserv(session).without_policy(policy))
 
 
 def _open_class(session: IcosSession, values: Values) -> Answer:
-    _store(session, define_class(session.device.configuration.diffserv, values))
+    _store(session, define_class(_diffserv(session), values))
     session.class_name, session.mode = values.one("name", str), Mode.CLASS
     return Answer()
 
 
 def _open_policy(session: IcosSession, values: Values) -> Answer:
-    old, name = session.device.configuration.diffserv, values.one("name", str)
+    old, name = _diffserv(session), values.one("name", str)
     if name not in old.policies:
         _store(session, old.with_policy(name, {}))
     session.policy_name, session.mode = name, Mode.POLICY
@@ -230,7 +233,7 @@ def _open_policy(session: IcosSession, values: Values) -> Answer:
 
 def _in_class(change: ClassChange) -> Action:
     def action(session: IcosSession, values: Values) -> Answer:
-        old, name = session.device.configuration.diffserv, session.class_name
+        old, name = _diffserv(session), session.class_name
         _store(session, old.with_class(name, change(old.classes[name], values)))
         return Answer()
 
@@ -239,7 +242,7 @@ def _in_class(change: ClassChange) -> Action:
 
 def _in_policy(*, opens: bool) -> Action:
     def action(session: IcosSession, values: Values) -> Answer:
-        old, name = session.device.configuration.diffserv, values.one("name", str)
+        old, name = _diffserv(session), values.one("name", str)
         instances = dict(old.policies[session.policy_name])
         if not opens:
             if name not in instances:
@@ -258,7 +261,7 @@ def _in_policy(*, opens: bool) -> Action:
 
 def _in_policy_class(change: ActionChange) -> Action:
     def action(session: IcosSession, values: Values) -> Answer:
-        old = session.device.configuration.diffserv
+        old = _diffserv(session)
         instances = old.policies[session.policy_name]
         changed = change(instances[session.class_name], values)
         _store(session, old.with_policy(session.policy_name, {**instances, session.class_name: changed}))
@@ -273,41 +276,18 @@ def _ask(session: IcosSession, _values: Values) -> Answer:
 
 
 def _save(session: IcosSession, _values: Values) -> Answer:
-    with session.device.exclusively():
-        session.device.saved = session.device.configuration
+    device = session.device
+    with device.exclusively():
+        device.files[device.active_file] = device.configuration
     return Answer(SAVED)
 
 
-def _ignore(_session: IcosSession, _values: Values) -> Answer:
-    return Answer()
+def _show(show: Callable[[IcosDevice], str]) -> Action:
+    return lambda session, _values: Answer(show(session.device))
 
 
-def _show(show: Callable[[str, IcosConfiguration], str]) -> Action:
-    def action(session: IcosSession, _values: Values) -> Answer:
-        return Answer(show(session.device.name, session.device.configuration))
-
-    return action
-
-
-def _show_port(show: Callable[[str, Port], str]) -> Action:
-    def action(session: IcosSession, values: Values) -> Answer:
-        name = _port_name(session, values)
-        return Answer(show(name, session.device.configuration.ports[name]))
-
-    return action
-
-
-def _show_version(session: IcosSession, _values: Values) -> Answer:
-    device = session.device
-    return Answer(icos_show.version(device.model, device.release, device.name))
-
-
-def _show_neighbours(session: IcosSession, _values: Values) -> Answer:
-    return Answer(icos_show.neighbours(session.device.neighbours))
-
-
-def _show_hosts(session: IcosSession, _values: Values) -> Answer:
-    return Answer(icos_show.hosts(session.device.name))
+def _show_port(show: Callable[[IcosDevice, str], str]) -> Action:
+    return lambda session, values: Answer(show(session.device, _port_name(session, values)))
 
 
 _ARGUMENTS: Final = {
@@ -334,7 +314,7 @@ _USER: Final = _commands(
     ("enable", _to(Mode.EXEC)),
     ("exit", _exit),
     ("logout", lambda _session, _values: Answer(closes=True)),
-    ("terminal length {length}", _ignore),
+    ("terminal length {length}", lambda _session, _values: Answer()),
 )
 _BY_MODE: Final = {
     Mode.USER: _USER,
@@ -343,27 +323,38 @@ _BY_MODE: Final = {
         ("configure", _to(Mode.CONFIG)),
         ("write memory", _ask),
         ("write memory confirm", _save),
-        ("show version", _show_version),
-        ("show hosts", _show_hosts),
-        ("show lldp remote-device all", _show_neighbours),
+        ("show version", _show(icos_show.version)),
+        ("show hosts", _show(icos_show.hosts)),
+        ("show lldp remote-device all", _show(icos_show.neighbours)),
         ("show running-config", _show(icos_show.running_config)),
-        ("show classofservice ip-dscp-mapping", _show(lambda _, shown: icos_show.dscp_map(shown))),
-        ("show classofservice trust {interface}", _show_port(lambda _, port: icos_show.trust(port))),
+        ("show classofservice ip-dscp-mapping", _show(icos_show.dscp_map)),
+        ("show classofservice trust {interface}", _show_port(icos_show.trust)),
         (
             "show classofservice dot1p-mapping {interface}",
-            _show_port(lambda _, port: icos_show.priority_map(port)),
+            _show_port(icos_show.priority_map),
         ),
         ("show interfaces cos-queue {interface}", _show_port(icos_show.queues)),
         ("show interfaces random-detect {interface}", _show_port(icos_show.curves)),
     ),
-    Mode.CONFIG: _inside(GLOBAL, _configure)
+    Mode.CONFIG: _inside(commands(*EVERYWHERE), _configure)
+    + tuple(Command(command.pattern, _configure_switch(command.action)) for command in SWITCH.commands)
     + _commands(
+        ("diffserv", lambda session, _: _store(session, replace(_diffserv(session), is_on=True))),
+        ("no diffserv", lambda session, _: _store(session, replace(_diffserv(session), is_on=False))),
+        (
+            "no class-map {name}",
+            lambda session, values: _store(
+                session, _diffserv(session).without_class(values.one("name", str))
+            ),
+        ),
+        ("no policy-map {name}", _delete_policy),
         ("interface {interface}", _open_interface),
         ("class-map match-all {name} [{family}]", _open_class),
         ("policy-map {name} in", _open_policy),
     ),
-    Mode.INTERFACE: _inside(INTERFACE, _configure) + _commands(("datacenter-bridging", _to(Mode.BRIDGING))),
-    Mode.BRIDGING: _inside(BRIDGING, _configure),
+    Mode.INTERFACE: _inside(commands(*OF_PORT, *EVERYWHERE, *ROUTED), _configure)
+    + _commands(("datacenter-bridging", _to(Mode.BRIDGING))),
+    Mode.BRIDGING: _inside(commands(*BRIDGING), _configure),
     Mode.CLASS: _inside(IN_CLASS, _in_class),
     Mode.POLICY: _inside(IN_POLICY, lambda opens: _in_policy(opens=opens)),
     Mode.POLICY_CLASS: _inside(IN_POLICY_CLASS, _in_policy_class),

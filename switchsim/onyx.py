@@ -7,59 +7,18 @@ effect at once; `configuration write` saves. There is no paging, and no remote c
 """
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from types import MappingProxyType
 from typing import ClassVar, Final
 
 from switchsim import onyx_show
-from switchsim.device import Answer, NamedDevice
+from switchsim.device import Answer
 from switchsim.grammar import Command, RefusalError, Values, invalid, match
-from switchsim.onyx_arguments import ARGUMENTS, MAX_PORTS
-from switchsim.onyx_commands import COMMANDS, Change, positive
-from switchsim.onyx_state import OnyxConfiguration, Port, default_configuration
-from switchsim.settings import patterns
+from switchsim.onyx_sheet import ARGUMENTS, MAX_PORTS, SHEET
+from switchsim.settings import Edit, Sheet, SheetDevice, patterns
 
-ACTIVE_FILE: Final = "initial"
 MAX_FILES: Final = 16
-
-
-class OnyxDevice(NamedDevice):
-    """One switch with ports 1/1 to 1/`ports`; `configuration` is what runs, `files` what is saved."""
-
-    usual_ports: ClassVar[int] = 16
-    boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {
-        "sn2100": {"model": "MSN2100-CB2F"},
-        "sn2700": {"model": "MSN2700-CS2F"},
-    }
-
-    def __init__(self, name: str = "onyx1", ports: int = 16, model: str = "MSN2100-CB2F") -> None:
-        super().__init__(name, ports, MAX_PORTS)
-        self.model, self.release = model, onyx_show.RELEASE
-        self.configuration = default_configuration(ports)
-        self.files: dict[str, OnyxConfiguration] = {ACTIVE_FILE: self.configuration}
-
-    @property
-    def ports(self) -> MappingProxyType[str, Port]:
-        """`1/1` → port, as it runs."""
-        return MappingProxyType(dict(self.configuration.ports))
-
-    def reboot(self) -> None:
-        """Start anew, with what was saved."""
-        with self._lock:
-            self.configuration = self.files[ACTIVE_FILE]
-
-    def open_session(self, username: str) -> "OnyxSession":
-        """A session in user mode, whoever it is."""
-        del username
-        return OnyxSession(self)
-
-    def configure(self, *lines: str) -> str:
-        """Enter lines in configuration mode, without SSH; returns what they print."""
-        session = OnyxSession(self)
-        answers = [session.enter(line).text for line in ("enable", "configure terminal", *lines)]
-        return "".join(answers)
 
 
 class Mode(IntEnum):
@@ -70,13 +29,10 @@ class Mode(IntEnum):
     CONFIG = 2
 
 
-Action = Callable[["OnyxSession", Values], Answer]
-
-
 class OnyxSession:
     """One command line, with its mode."""
 
-    def __init__(self, device: OnyxDevice) -> None:
+    def __init__(self, device: "OnyxDevice") -> None:
         self.device = device
         self.mode = Mode.USER
         self.prefix: tuple[str, ...] = ()
@@ -99,135 +55,77 @@ class OnyxSession:
         if self.prefix and words[0] not in {"exit", "show"}:
             words = [*self.prefix, *words]
         try:
-            found = match(_BY_MODE[self.mode], positive(words))
+            found = match(_BY_MODE[self.mode], _positive(words))
+            if pipe and (wrong := " ".join(filter_text.split())) != "json-print":
+                return Answer(f'% Unrecognized command "{wrong}".\nType "?" for help.\n')
             with self.device.exclusively():
-                answer = found.action(self, Values({**found.values, **_filter(pipe, filter_text)}))
+                return found.action(self, Values(found.values), bool(pipe))
         except RefusalError as refusal:
             return Answer(f"{refusal}\n")
-        return answer
+
+    def ports(self, values: Values) -> tuple[str, ...]:
+        """The ports that a line names; raises RefusalError where one of them is not there."""
+        named = values.maybe("ports", tuple) or values.all("port", str)
+        for name in named:
+            if name not in self.device.ports:
+                raise invalid(f"there is no interface ethernet {name}")
+        return named
 
 
-def _filter(pipe: str, text: str) -> dict[str, list[object]]:
-    words = text.split()
-    if not pipe:
-        return {}
-    if words != ["json-print"]:
-        raise RefusalError(f'% Unrecognized command "{" ".join(words)}".\nType "?" for help.')
-    return {"json-print": [True]}
+class OnyxDevice(SheetDevice):
+    """One switch with ports 1/1 to 1/`ports`."""
+
+    usual_ports: ClassVar[int] = 16
+    boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {
+        "sn2100": {"model": "MSN2100-CB2F"},
+        "sn2700": {"model": "MSN2700-CS2F"},
+    }
+    sheet: ClassVar[Sheet] = SHEET
+    active_file: ClassVar[str] = "initial"
+    session_class: ClassVar[type[OnyxSession]] = OnyxSession
+
+    def __init__(self, name: str = "onyx1", ports: int = 16, model: str = "MSN2100-CB2F") -> None:
+        names = [f"1/{number}" for number in range(1, ports + 1)]
+        super().__init__(name, names, MAX_PORTS, model, onyx_show.RELEASE)
 
 
-def _switch_mode(mode: Mode) -> Action:
-    def action(session: OnyxSession, values: Values) -> Answer:
-        _no_filter(values)
-        session.mode = mode
-        return Answer()
-
-    return action
+Action = Callable[[OnyxSession, Values, bool], Answer]
+"""What a line does; the last says whether `| json-print` stands behind it."""
 
 
-def _exit(session: OnyxSession, values: Values) -> Answer:
-    _no_filter(values)
-    if session.prefix:
-        session.prefix = ()
-        return Answer()
-    if session.mode is Mode.CONFIG:
-        session.mode = Mode.ENABLE
-        return Answer()
-    return Answer(closes=True)
+def _positive(words: Sequence[str]) -> Sequence[str]:
+    """`no interface ethernet 1/1 X` is another way to write `interface ethernet 1/1 no X`."""
+    if len(words) > 4 and words[0] == "no" and words[1] and "interface".startswith(words[1]):
+        return (*words[1:4], "no", *words[4:])
+    return words
 
 
-def _ignore(_session: OnyxSession, values: Values) -> Answer:
-    _no_filter(values)
-    return Answer()
+def _does(act: Callable[[OnyxSession, Values], Answer | None]) -> Action:
+    """A line that shows nothing."""
 
-
-def _no_filter(values: Values) -> None:
-    if values.raw.get("json-print"):
-        raise invalid("only a show command takes `| json-print`")
-
-
-def _configure(change: Change) -> Action:
-    def action(session: OnyxSession, values: Values) -> Answer:
-        _no_filter(values)
-        session.device.configuration = change(session.device.configuration, values)
-        return Answer()
+    def action(session: OnyxSession, values: Values, is_json: bool) -> Answer:
+        if is_json:
+            raise invalid("only a show command takes `| json-print`")
+        return act(session, values) or Answer()
 
     return action
 
 
-def _open_interface(session: OnyxSession, values: Values) -> Answer:
-    _no_filter(values)
-    ports = values.one("ports", tuple)
-    if not session.device.configuration.prefix_modes:
-        raise RefusalError("% Incomplete command: prefix modes are off [emulator]")
-    for name in ports:
-        _port(session, name)
-    spelled = ports[0] if len(ports) == 1 else f"{ports[0]}-{ports[-1]}"
-    session.prefix = ("interface", "ethernet", spelled)
-    return Answer()
+def _shows(show: Callable[[OnyxSession, Values], onyx_show.JsonValue]) -> Action:
+    """A show command, which has a JSON form if it is no plain text."""
 
-
-def _open_access_list(session: OnyxSession, values: Values) -> Answer:
-    """Makes it where there is none, and opens its mode (user manual, ACL Commands)."""
-    _no_filter(values)
-    name, device = values.one("name", str), session.device
-    lists = dict.fromkeys((*device.configuration.access_lists, name))
-    device.configuration = replace(device.configuration, access_lists=tuple(lists))
-    session.prefix = ("ipv4", "access-list", name)
-    return Answer()
-
-
-def _save(session: OnyxSession, values: Values) -> Answer:
-    _no_filter(values)
-    files = session.device.files
-    name = next(iter(values.all("name", str)), ACTIVE_FILE)
-    if name not in files and len(files) >= MAX_FILES:
-        raise invalid(f"there are {MAX_FILES} configuration files already")
-    files[name] = session.device.configuration
-    return Answer()
-
-
-def _port(session: OnyxSession, name: str) -> Port:
-    port = session.device.configuration.ports.get(name)
-    if port is None:
-        raise invalid(f"there is no interface ethernet {name}")
-    return port
-
-
-def _show_port(show: Callable[[str, Port], list[onyx_show.JsonValue]]) -> Action:
-    def action(session: OnyxSession, values: Values) -> Answer:
-        name = values.one("port", str)
-        return _print(show(name, _port(session, name)), values)
+    def action(session: OnyxSession, values: Values, is_json: bool) -> Answer:
+        shown = show(session, values)
+        if is_json and isinstance(shown, str):
+            raise invalid("this command has no JSON form")
+        text = json.dumps(shown, indent=4) + "\n" if is_json else _plain(shown)
+        return Answer(shown if isinstance(shown, str) else text)
 
     return action
 
 
-def _show_flow_control(session: OnyxSession, values: Values) -> Answer:
-    return _print(onyx_show.priority_flow_control(session.device.configuration), values)
-
-
-def _show_version(session: OnyxSession, values: Values) -> Answer:
-    return _print(onyx_show.version(session.device.release), values)
-
-
-def _show_neighbours(session: OnyxSession, values: Values) -> Answer:
-    return _print(onyx_show.neighbours(session.device.neighbours), values)
-
-
-def _show_hostname(session: OnyxSession, values: Values) -> Answer:
-    _no_json(values)
-    return Answer(f"Hostname: {session.device.name}\n")
-
-
-def _show_inventory(session: OnyxSession, values: Values) -> Answer:
-    _no_json(values)
-    return Answer(onyx_show.inventory(session.device.model, session.device.name))
-
-
-def _print(shown: onyx_show.JsonValue, values: Values) -> Answer:
-    if values.raw.get("json-print"):
-        return Answer(json.dumps(shown, indent=4) + "\n")
-    return Answer(_plain(shown))
+def _shows_port(show: Callable[[OnyxDevice, str], onyx_show.JsonValue]) -> Action:
+    return _shows(lambda session, values: show(session.device, *session.ports(values)))
 
 
 def _plain(shown: onyx_show.JsonValue, indentation: str = "") -> str:
@@ -238,69 +136,99 @@ def _plain(shown: onyx_show.JsonValue, indentation: str = "") -> str:
         return "".join(_plain(entry, indentation) for entry in shown)
     text = ""
     for name, value in shown.items():
-        if isinstance(value, str):
-            text += f"{indentation}{name}: {value}\n"
-        else:
-            text += f"{indentation}{name}:\n{_plain(value, indentation + '  ')}"
+        inner = f" {value}\n" if isinstance(value, str) else f"\n{_plain(value, indentation + '  ')}"
+        text += f"{indentation}{name}:{inner}"
     return text
 
 
-def _show_running_config(session: OnyxSession, values: Values) -> Answer:
-    _no_json(values)
-    return Answer(onyx_show.running_config(session.device.name, session.device.configuration))
+def _switches_to(mode: Mode) -> Action:
+    return _does(lambda session, _: setattr(session, "mode", mode))
 
 
-def _show_ip_route(session: OnyxSession, values: Values) -> Answer:
-    _no_json(values)
-    return Answer(onyx_show.ip_route(session.device.configuration))
+def _exit(session: OnyxSession, _: Values) -> Answer | None:
+    if session.mode is not Mode.CONFIG:
+        return Answer(closes=True)
+    if not session.prefix:
+        session.mode = Mode.ENABLE
+    session.prefix = ()
+    return None
 
 
-def _show_files(session: OnyxSession, values: Values) -> Answer:
-    _no_json(values)
-    device = session.device
-    names = "".join(f"{name}{' (active)' if name == ACTIVE_FILE else ''}\n" for name in device.files)
-    unsaved = "no" if device.files[ACTIVE_FILE] == device.configuration else "yes"
-    return Answer(f"{names}\nActive configuration: {ACTIVE_FILE}\nUnsaved changes : {unsaved}\n")
+def _configures(edit: Edit) -> Action:
+    def act(session: OnyxSession, values: Values) -> None:
+        device = session.device
+        device.configuration = edit(device.configuration, values, session.ports(values) or ("",))
+
+    return _does(act)
 
 
-def _no_json(values: Values) -> None:
-    if values.raw.get("json-print"):
-        raise invalid("this command has no JSON form")
+def _open_interface(session: OnyxSession, values: Values) -> None:
+    if not session.device.fact("", "prefix-modes"):
+        raise RefusalError("% Incomplete command: prefix modes are off [emulator]")
+    ports = session.ports(values)
+    session.prefix = ("interface", "ethernet", "-".join(dict.fromkeys((ports[0], ports[-1]))))
 
 
-def _commands(*rows: tuple[str, Action]) -> tuple[Command[Action], ...]:
-    return tuple(Command(pattern, action) for text, action in rows for pattern in patterns(text, ARGUMENTS))
+def _open_access_list(session: OnyxSession, values: Values) -> None:
+    """Makes it where there is none, and opens its mode (user manual, ACL Commands)."""
+    name, device = values.one("name", str), session.device
+    device.configuration = MappingProxyType({**device.configuration, ("", "access-list", name): True})
+    session.prefix = ("ipv4", "access-list", name)
 
 
-_USER: Final = _commands(
-    ("enable", _switch_mode(Mode.ENABLE)),
-    ("exit", _exit),
-    ("no cli session paging enable", _ignore),
-    ("cli session paging enable", _ignore),
-    ("show version", _show_version),
-    ("show hosts", _show_hostname),
-    ("show lldp interfaces ethernet remote", _show_neighbours),
-    ("show inventory", _show_inventory),
-    ("show interfaces ethernet {port} congestion-control", _show_port(onyx_show.congestion_control)),
-    ("show dcb ets interface ethernet {port}", _show_port(onyx_show.ets)),
-    ("show qos interface ethernet {port}", _show_port(onyx_show.qos)),
-    ("show dcb priority-flow-control", _show_flow_control),
-    ("show ip route", _show_ip_route),
-)
-_ENABLE: Final = _USER + _commands(
-    ("disable", _switch_mode(Mode.USER)),
-    ("configure terminal", _switch_mode(Mode.CONFIG)),
-    ("show running-config", _show_running_config),
-    ("show configuration files", _show_files),
-)
-_CONFIG: Final = (
-    *(command for command in _ENABLE if command.pattern[0] not in {"enable", "disable", "configure"}),
-    *(Command(command.pattern, _configure(command.action)) for command in COMMANDS),
-    *_commands(
-        ("interface ethernet {ports}", _open_interface),
-        ("ipv4 access-list {access-list}", _open_access_list),
-        ("configuration write [to {name} no-switch]", _save),
-        ("write memory", _save),
+def _save(session: OnyxSession, values: Values) -> None:
+    files = session.device.files
+    name = values.maybe("name", str) or session.device.active_file
+    if name not in files and len(files) >= MAX_FILES:
+        raise invalid(f"there are {MAX_FILES} configuration files already")
+    files[name] = session.device.configuration
+
+
+def _commands(rows: Mapping[str, Action]) -> tuple[Command[Action], ...]:
+    return tuple(
+        Command(pattern, action) for text, action in rows.items() for pattern in patterns(text, ARGUMENTS)
+    )
+
+
+_EVERYWHERE: Final[Mapping[str, Action]] = {
+    "exit": _does(_exit),
+    "no cli session paging enable": _does(lambda *_: None),
+    "cli session paging enable": _does(lambda *_: None),
+    "show version": _shows(lambda session, _: onyx_show.version(session.device)),
+    "show hosts": _shows(lambda session, _: f"Hostname: {session.device.name}\n"),
+    "show lldp interfaces ethernet remote": _shows(lambda session, _: onyx_show.neighbours(session.device)),
+    "show inventory": _shows(lambda session, _: onyx_show.inventory(session.device)),
+    "show interfaces ethernet {port} congestion-control": _shows_port(onyx_show.congestion_control),
+    "show dcb ets interface ethernet {port}": _shows_port(onyx_show.ets),
+    "show qos interface ethernet {port}": _shows_port(onyx_show.qos),
+    "show dcb priority-flow-control": _shows(
+        lambda session, _: onyx_show.priority_flow_control(session.device)
     ),
-)
-_BY_MODE: Final = {Mode.USER: _USER, Mode.ENABLE: _ENABLE, Mode.CONFIG: _CONFIG}
+    "show ip route": _shows(lambda session, _: onyx_show.ip_route(session.device)),
+}
+_PRIVILEGED: Final[Mapping[str, Action]] = {
+    **_EVERYWHERE,
+    "show running-config": _shows(lambda session, _: onyx_show.running_config(session.device)),
+    "show configuration files": _shows(lambda session, _: onyx_show.files(session.device)),
+}
+_BY_MODE: Final = {
+    Mode.USER: _commands({**_EVERYWHERE, "enable": _switches_to(Mode.ENABLE)}),
+    Mode.ENABLE: _commands(
+        {
+            **_PRIVILEGED,
+            "enable": _switches_to(Mode.ENABLE),
+            "disable": _switches_to(Mode.USER),
+            "configure terminal": _switches_to(Mode.CONFIG),
+        }
+    ),
+    Mode.CONFIG: _commands(
+        {
+            **_PRIVILEGED,
+            "interface ethernet {ports}": _does(_open_interface),
+            "ipv4 access-list {access-list}": _does(_open_access_list),
+            "configuration write [to {name} no-switch]": _does(_save),
+            "write memory": _does(_save),
+        }
+    )
+    + tuple(Command(command.pattern, _configures(command.action)) for command in SHEET.commands),
+}

@@ -1,64 +1,96 @@
-"""The settings of a mode of an emulated switch: a table whose rows are lines, and what takes them back.
+"""The settings of an emulated switch: a sheet of rows, each of them the lines that set one fact.
 
-A mode keeps its lines as they are printed, each in a slot: a row of the table, and the values that tell
-several lines of one row apart. A line takes the place of the one in its slot, and the order of the table is
-the one in which a running configuration prints them.
+A configuration is a flat map of facts, `(where, what, *keys)` → value, which holds only what differs from the
+switch as delivered. A row's text is both what the switch takes and what its running configuration prints of a
+fact: `{word}` in it is a value, and what stands in brackets may be left out.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from itertools import groupby, product
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final
 
-from switchsim.grammar import Argument, Command, Element, RefusalError, Values
+from switchsim.device import NamedDevice
+from switchsim.grammar import Argument, Command, Element, RefusalError, Values, invalid
 
-Lines = Mapping[tuple[Any, ...], str]
-"""Lines of one mode, by the row of the table and the values that say which line another one replaces."""
-NO_LINES: Final[Lines] = MappingProxyType({})
-Edit = Callable[[Lines, Values], Lines]
-"""What a line does to the mode in which it is entered; raises RefusalError."""
+Fact = tuple[Any, ...]
+"""Where (a port, a mode; empty: the whole switch), what, and the keys that tell facts of one row apart."""
+Facts = Mapping[Fact, Any]
+NO_FACTS: Final[Facts] = MappingProxyType({})
+Edit = Callable[[Facts, Values, Sequence[str]], Facts]
+"""What a line does to the facts of the places that it concerns; raises RefusalError."""
 
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What stands below one head: its lines, and those of the modes inside it."""
-
-    lines: Lines = field(default_factory=lambda: NO_LINES)
-    inner: Mapping[str, Lines] = field(default_factory=lambda: MappingProxyType({}))
-    """Head of an inner mode → its lines."""
-
-    def with_inner(self, head: str, lines: Lines) -> "Block":
-        """The same with the lines of one inner mode replaced."""
-        return Block(self.lines, MappingProxyType({**self.inner, head: lines}))
+NO: Final = ("no",)
+MAX_SPELLED: Final = 4096
+"""Printed lines that a sheet remembers."""
+_HOLE: Final = re.compile(r"\{([^}]*)\}")
+_OPTION: Final = re.compile(r" \[([^]]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Lines that take each other's place, and what takes them back.
+    """One row: the lines that set a fact, each in the place of the others, and what takes it back."""
 
-    In a line `{word}` is a value, and what stands in brackets may be missing. `no X` takes a line back that
-    begins with X; any other way back takes whichever is there.
+    what: str
+    """The name of the fact, then its keys as the lines write them: `switch-priority {dscp}`."""
+    lines: str | Mapping[str, Any]
+    """One line, or each line with the word that its values begin with, which tells them from the others'.
+
+    A fact's value is what the line has in its braces, a tuple if that is more than one value. A line without
+    any braces sets its word, or True. A fact without any line is set by other means, and not printed.
     """
-
-    lines: tuple[str, ...]
     undone_by: tuple[str, ...] = ()
-    check: Callable[[Lines, Values], None] | None = None
-    """Raises RefusalError for a line that does not fit the others."""
+    """Lines that take the fact back; of keys that such a line does not name, all.
+
+    `no` is short: for `no` and the lines up to their first value, or if they begin with it, for what follows.
+    If a line of the row begins with X, `no X` takes back only what such a line has set.
+    """
+    default: Any = None
+    """The value as delivered, or a function that finds it from the keys."""
+    check: Callable[[Facts, str, Values], None] | None = None
+    """Raises RefusalError for a line that does not fit the facts; the word is the place."""
     absent: str = ""
     """Refusal where there is nothing to take back; empty: that is none."""
+    omitted: Any = None
+    """The value that a line has where its brackets are left out; the brackets are not printed with it."""
+    most: int | None = None
+    """How many facts of the row there may be."""
+    joined: bool = True
+    """Whether a line that takes several keys is printed with all that have one value, or once for each."""
+    forgets: tuple[str, ...] = ()
+    """Facts of the same place, or of all if it is the whole switch, that are taken back with this one."""
+
+    @property
+    def name(self) -> str:
+        """The name of the fact, without its keys."""
+        return self.what.split(" ")[0]
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The words in braces of which each value has a fact of its own."""
+        return _holes_in(self.what)
+
+    def undoing_lines(self) -> tuple[str, ...]:
+        """`undone_by`, with what `no` is short for."""
+        lines = dict.fromkeys(self._without_values(line) for line in self.words_of_lines())
+        short = (line.removeprefix("no ") if line.startswith("no ") else f"no {line}" for line in lines)
+        return tuple(short) if self.undone_by == NO else self.undone_by
+
+    def _without_values(self, line: str) -> str:
+        values = (found.start() for found in _HOLE.finditer(line) if found[1] not in self.keys)
+        return line[: next(values, len(line))].strip()
+
+    def words_of_lines(self) -> Mapping[str, Any]:
+        """Each line with its word; None where it has none."""
+        return {self.lines: None} if isinstance(self.lines, str) else self.lines
 
 
-def commands(settings: Sequence[Setting], arguments: Mapping[str, Argument]) -> tuple[Command[Edit], ...]:
-    """What may be entered in a mode with these settings."""
-    made: list[Command[Edit]] = []
-    for row, setting in enumerate(settings):
-        undoing = [pattern for text in setting.undone_by for pattern in patterns(text, arguments)]
-        values = [each.name for line in undoing for each in line if isinstance(each, Argument)]
-        keys = tuple(dict.fromkeys(values))
-        lines = [pattern for text in setting.lines for pattern in patterns(text, arguments)]
-        made += [Command(pattern, _sets(row, keys, pattern, setting.check)) for pattern in lines]
-        made += [Command(pattern, _takes_back(row, keys, pattern, setting.absent)) for pattern in undoing]
-    return tuple(made)
+@cache
+def _holes_in(text: str) -> tuple[str, ...]:
+    return tuple(_HOLE.findall(text))
 
 
 def patterns(text: str, arguments: Mapping[str, Argument]) -> Iterator[tuple[Element, ...]]:
@@ -72,50 +104,243 @@ def patterns(text: str, arguments: Mapping[str, Argument]) -> Iterator[tuple[Ele
         yield tuple(arguments[word[1:-1]] if word[0] == "{" else word for word in text.split())
 
 
-def ordered(lines: Lines) -> list[str]:
-    """The lines as they are printed."""
-    return [lines[slot] for slot in sorted(lines)]
+class Sheet:
+    """The rows of one mode, or of a whole switch: what may be entered, what it sets, how it is printed."""
 
+    def __init__(
+        self, settings: Sequence[Setting], arguments: Mapping[str, Argument], place: str = ""
+    ) -> None:
+        """Make the commands of some rows; `place` is the word in braces that names places, if lines do."""
+        self._arguments = arguments
+        self._place = place
+        self._settings = {setting.name: setting for setting in settings}
+        self._text = lru_cache(maxsize=MAX_SPELLED)(self._spelled)
+        self._defaults = {setting.name: self._default(setting) for setting in settings}
+        self.commands = tuple(command for setting in settings for command in self._commands(setting))
 
-def without(lines: Lines, *beginnings: str) -> Lines:
-    """The lines that begin otherwise."""
-    return MappingProxyType({slot: line for slot, line in lines.items() if not line.startswith(beginnings)})
+    def fact(self, facts: Facts, where: str, what: str, *keys: Any) -> Any:
+        """A value, which is that of a switch as delivered if nothing else is set."""
+        found = facts.get((where, what, *keys))
+        if found is not None:
+            return found
+        default = self._defaults.get(what)
+        return default(*keys) if callable(default) else default
 
+    def with_fact(self, facts: Facts, fact: Fact, value: Any) -> Facts:
+        """The facts with another value, of which nothing is kept if it is that of a switch as delivered."""
+        others = {each: facts[each] for each in facts if each != fact}
+        return MappingProxyType(others if value == self.fact(NO_FACTS, *fact) else {**others, fact: value})
 
-def _sets(
-    row: int, keys: tuple[str, ...], pattern: Sequence[Element], check: Callable[[Lines, Values], None] | None
-) -> Edit:
-    def edit(lines: Lines, values: Values) -> Lines:
-        if check is not None:
-            check(lines, values)
-        slot = (row, *(values.raw[key][0] for key in keys))
-        return MappingProxyType({**lines, slot: _spelled(pattern, values)})
+    def printed(self, facts: Facts, where: str, settings: Sequence[Setting] = ()) -> list[str]:
+        """The lines that set the facts of a place, or only those of some rows, in the order of the sheet.
 
-    return edit
+        The facts of a row are printed in the order of their keys, and those of neighbouring rows whose lines
+        are the same up to the key, key by key. Joined lines are printed in the order of their values.
+        """
+        here: dict[str, dict[Fact, Any]] = {}
+        for (place, what, *keys), value in facts.items():
+            if place == where:
+                here.setdefault(what, {})[tuple(keys)] = value
+        lines: list[str] = []
+        set_here = [row for row in settings or self._settings.values() if row.name in here and row.lines]
+        for _, rows in groupby(set_here, key=_beginning):
+            found = [entry for row in rows for entry in self._printed_row(row, here[row.name])]
+            lines += [line for _, line in sorted(found, key=lambda entry: entry[0])]
+        return lines
 
+    def _printed_row(self, setting: Setting, values: Facts) -> Iterator[tuple[tuple[Any, ...], str]]:
+        """Each line with what tells its place among those of its neighbours."""
+        if setting.joined and len(setting.keys) == 1 and self._arguments[setting.keys[0]].repeated:
+            joined: dict[Any, list[Any]] = {}
+            for (key,), value in sorted(values.items()):
+                joined.setdefault(value, []).append(key)
+            for value, found in joined.items():
+                yield _parts(value), self._text(setting.name, value, tuple(found))
+            return
+        for keys, value in values.items():
+            yield keys, self._text(setting.name, value, *((key,) for key in keys))
 
-def _takes_back(row: int, keys: tuple[str, ...], pattern: Sequence[Element], absent: str) -> Edit:
-    def edit(lines: Lines, values: Values) -> Lines:
-        taken = (row, *(values.raw[key][0] for key in keys))
-        beginning = _spelled(pattern[1:], values) if pattern[0] == "no" else ""
-        if absent and (taken not in lines or not lines[taken].startswith(beginning)):
-            raise RefusalError(absent)
-        return MappingProxyType(
-            {slot: line for slot, line in lines.items() if slot != taken or not line.startswith(beginning)}
+    def _spelled(self, name: str, value: Any, *keys: tuple[Any, ...]) -> str:
+        """The line that sets a value for keys, each of them several where they are joined."""
+        setting = self._settings[name]
+        given = {hole: list(words) for hole, words in zip(setting.keys, keys, strict=True)}
+        line = next(line for line in setting.words_of_lines() if _has_set(setting, line, value))
+        parts = list(_parts(value))[setting.words_of_lines()[line] is not None :]
+        for hole in self._holes(setting, line):
+            count = len(parts) if self._arguments[hole].repeated else 1
+            given.setdefault(hole, []).extend(parts[:count])
+            del parts[:count]
+
+        def option(found: re.Match[str]) -> str:
+            is_omitted = any(given[hole] == [setting.omitted] for hole in _HOLE.findall(found[1]))
+            return "" if is_omitted else f" {found[1]}"
+
+        return self._filled(_OPTION.sub(option, line), given)
+
+    def _filled(self, text: str, given: Mapping[str, Sequence[Any]]) -> str:
+        """The text with its values; a word in braces that has none, a place, stays."""
+        left = {hole: list(values) for hole, values in given.items()}
+
+        def fill(found: re.Match[str]) -> str:
+            values = left.get(found[1])
+            if values is None:
+                return found[0]
+            argument = self._arguments[found[1]]
+            return " ".join(
+                argument.spell(values.pop(0)) for _ in range(len(values) if argument.repeated else 1)
+            )
+
+        return _HOLE.sub(fill, text)
+
+    def _default(self, setting: Setting) -> Any:
+        is_flag = any(
+            word is None and not self._holes(setting, line) for line, word in setting.words_of_lines().items()
         )
+        return False if is_flag else setting.default
 
-    return edit
+    def _holes(self, setting: Setting, line: str) -> list[str]:
+        """The words in braces that make the value."""
+        return [hole for hole in _holes_in(line) if hole not in (*setting.keys, self._place)]
+
+    def _keys(self, setting: Setting, values: Values) -> list[Sequence[Any]]:
+        """What a line names of each key."""
+        return [values.raw.get(self._arguments[key].name, ()) for key in setting.keys]
+
+    def _value(self, setting: Setting, line: str, values: Values) -> Any:
+        word = setting.words_of_lines()[line]
+        left = {name: list(given) for name, given in values.raw.items()}
+        parts = [] if word is None else [word]
+        for argument in (self._arguments[hole] for hole in self._holes(setting, line)):
+            given = left.get(argument.name, [])
+            count = len(given) if argument.repeated else 1
+            parts += given[:count] or [setting.omitted]
+            del given[:count]
+        return (tuple(parts) if len(parts) > 1 else parts[0]) if parts else True
+
+    def _commands(self, setting: Setting) -> Iterator[Command[Edit]]:
+        lines = tuple(setting.words_of_lines())
+        for line in lines:
+            for pattern in patterns(line, self._arguments):
+                yield Command(pattern, self._sets(setting, line))
+        for undoing in setting.undoing_lines():
+            meant = tuple(line for line in lines if line.startswith(undoing.removeprefix("no ")))
+            for pattern in patterns(undoing, self._arguments):
+                yield Command(pattern, self._takes_back(setting, meant or lines))
+
+    def _sets(self, setting: Setting, line: str) -> Edit:
+        def edit(facts: Facts, values: Values, places: Sequence[str]) -> Facts:
+            changed, value = dict(facts), self._value(setting, line, values)
+            for where in places:
+                if setting.check is not None:
+                    setting.check(facts, where, values)
+                for keys in product(*self._keys(setting, values)):
+                    fact = (where, setting.name, *keys)
+                    if fact not in facts:
+                        _check_count(facts, setting)
+                    changed[fact] = value
+                    if value == self.fact(NO_FACTS, *fact):
+                        del changed[fact]
+            return MappingProxyType(changed)
+
+        return edit
+
+    def _takes_back(self, setting: Setting, lines: tuple[str, ...]) -> Edit:
+        def edit(facts: Facts, values: Values, places: Sequence[str]) -> Facts:
+            named = self._keys(setting, values)
+
+            def is_meant(where: str, what: str, *keys: Any) -> bool:
+                return (
+                    (where, what) in meant
+                    and all(not given or key in given for given, key in zip(named, keys, strict=True))
+                    and any(_has_set(setting, line, facts[where, what, *keys]) for line in lines)
+                )
+
+            meant = {(where, setting.name) for where in places}
+            gone = {fact for fact in facts if is_meant(*fact)}
+            if setting.absent and not gone:
+                given = {key: found for key, found in zip(setting.keys, named, strict=True) if found}
+                raise RefusalError(self._filled(setting.absent, given))
+            gone |= {
+                fact for fact in facts if fact[1] in setting.forgets and not {fact[0], ""}.isdisjoint(places)
+            }
+            return MappingProxyType({fact: value for fact, value in facts.items() if fact not in gone})
+
+        return edit
 
 
-def _spelled(pattern: Sequence[Element], values: Values) -> str:
-    given = {name: iter(found) for name, found in values.raw.items()}
-    return " ".join(each if isinstance(each, str) else str(next(given[each.name])) for each in pattern)
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What stands below one head, where modes lie in each other: its facts, and those of the modes inside it.
+
+    The place of these facts is empty.
+    """
+
+    facts: Facts = field(default_factory=lambda: NO_FACTS)
+    inner: Mapping[str, Facts] = field(default_factory=lambda: MappingProxyType({}))
+    """Head of an inner mode → its facts."""
+
+    def with_inner(self, head: str, facts: Facts) -> "Block":
+        """The same with the facts of one inner mode replaced."""
+        return Block(self.facts, MappingProxyType({**self.inner, head: facts}))
 
 
-_Value = TypeVar("_Value")
+HERE: Final = ("",)
+"""The places that a line in a block concerns."""
 
 
-def with_items(sequence: tuple[_Value, ...], indices: Iterable[int], value: _Value) -> tuple[_Value, ...]:
-    """The tuple with one value at several places."""
-    chosen = set(indices)
-    return tuple(value if index in chosen else old for index, old in enumerate(sequence))
+class SheetDevice(NamedDevice):
+    """A switch whose configuration is the facts of a sheet: `configuration` runs, `files` are saved."""
+
+    sheet: ClassVar[Sheet]
+    active_file: ClassVar[str] = "startup-config"
+    """The file with which the switch starts."""
+
+    def __init__(self, name: str, ports: Sequence[str], most_ports: int, model: str, release: str) -> None:
+        super().__init__(name, len(ports), most_ports)
+        self.ports, self.model, self.release = tuple(ports), model, release
+        self.configuration: Facts = NO_FACTS
+        self.files: dict[str, Facts] = {self.active_file: NO_FACTS}
+
+    @property
+    def saved(self) -> Facts:
+        """What the switch would start with."""
+        return self.files[self.active_file]
+
+    def fact(self, where: str, what: str, *keys: Any) -> Any:
+        """What runs: `fact("1/1", "trust")`, `fact("1/1", "switch-priority", 48)`, `fact("", "pfc")`."""
+        return self.sheet.fact(self.configuration, where, what, *keys)
+
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        with self._lock:
+            self.configuration = self.saved
+
+
+def by_place(facts: Facts) -> Mapping[str, Facts]:
+    """Place → the facts there."""
+    found: dict[str, dict[Fact, Any]] = {}
+    for fact, value in facts.items():
+        found.setdefault(fact[0], {})[fact] = value
+    return found
+
+
+def _check_count(facts: Facts, setting: Setting) -> None:
+    if setting.most is not None and sum(fact[1] == setting.name for fact in facts) >= setting.most:
+        raise invalid(f"there are {setting.most} {setting.name}s already")
+
+
+def _beginning(setting: Setting) -> str:
+    """The first line of a row up to its first key."""
+    line = next(iter(setting.words_of_lines()))
+    ends = (found.end() for found in _HOLE.finditer(line) if found[1] in setting.keys)
+    return line[: next(ends, len(line))]
+
+
+def _parts(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _has_set(setting: Setting, line: str, value: Any) -> bool:
+    """Whether a line of the row is the one that sets a value."""
+    word = setting.words_of_lines()[line]
+    return word is None or _parts(value)[0] == word

@@ -65,7 +65,7 @@ def test_answers_are_exact_between_changes(
     conversation.apply((ONE_LINE_MODE, trust(1)))
     after = json.loads(conversation.ask(show))
     assert before != after
-    assert switch[0].ports["1/1"].trust == "L3"
+    assert switch[0].fact("1/1", "trust") == "L3"
     conversation.apply((trust(1, "L2"), Step("configuration write")))
     assert json.loads(conversation.ask(show)) == before
     assert "Unsaved changes : no" in conversation.ask("show configuration files")
@@ -81,8 +81,8 @@ def test_no_line_is_sent_after_a_refused_one(
     assert text.startswith(f"onyx1 ({switch[1].endpoint}): refuses step 3 of 4, '{steps[2].command}': %")
     assert "standalone" not in text
     assert "\n" not in text
-    assert switch[0].ports["1/2"].trust == "L3"
-    assert switch[0].ports["1/3"].trust == "L2"
+    assert switch[0].fact("1/2", "trust") == "L3"
+    assert switch[0].fact("1/3", "trust") == "L2"
     assert conversation.ask("show version")
 
 
@@ -105,7 +105,7 @@ def test_every_way_of_refusing_is_noticed(tmp_path: Path, text: str) -> None:
         with pytest.raises(DeviceError) as caught:
             conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
         assert str(caught.value).endswith(text)
-        assert [switch.ports[f"1/{port}"].trust == "L3" for port in (1, 2, 3)] == [True, False, False]
+        assert [switch.fact(f"1/{port}", "trust") == "L3" for port in (1, 2, 3)] == [True, False, False]
 
 
 def test_a_lost_connection_is_a_device_error_at_once(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_a_lost_connection_is_a_device_error_at_once(tmp_path: Path) -> None:
     ):
         with pytest.raises(DeviceError, match=r"^onyx1 \(.*\): it closed the connection$"):
             conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
-        assert switch.ports["1/1"].trust == "L3"
-        assert switch.ports["1/3"].trust == "L2"
+        assert switch.fact("1/1", "trust") == "L3"
+        assert switch.fact("1/3", "trust") == "L2"
 
 
 def refused(reached: Device, target: FileTarget) -> str:
@@ -187,10 +187,10 @@ def test_a_line_has_the_time_that_its_step_says(
         open_command_line(reached, NETMIKO_TYPE) as conversation,
     ):
         conversation.apply((ONE_LINE_MODE, trust(1), dataclasses.replace(trust(2, "both"), seconds=5.0)))
-        assert switch.ports["1/2"].trust == "both"
+        assert switch.fact("1/2", "trust") == "both"
         with pytest.raises(DeviceError, match=f"after {own or 1.0:g} s; it may still be running$"):
             conversation.apply((dataclasses.replace(trust(2), seconds=own), trust(3)))
-        assert switch.ports["1/3"].trust == "L2"
+        assert switch.fact("1/3", "trust") == "L2"
 
 
 PROMPT = "onyx1 [standalone: master] (config) # "
@@ -216,7 +216,7 @@ def test_each_answer_stays_with_its_line(tmp_path: Path, text: str) -> None:
         steps = (ONE_LINE_MODE, trust(2), trust(1), trust(2), Step("nonsense"), trust(3))
         with pytest.raises(DeviceError, match=r"refuses step 5 of 6, 'nonsense': % Unrecognized command"):
             conversation.apply(steps)
-        assert [switch.ports[f"1/{port}"].trust for port in (1, 2, 3)] == ["L3", "L2", "L2"]
+        assert [switch.fact(f"1/{port}", "trust") for port in (1, 2, 3)] == ["L3", "L2", "L2"]
         assert "Unsaved changes : yes" in conversation.ask("show configuration files")
 
 

@@ -9,7 +9,7 @@ from switchsim.dell_sonic import (
     DellSonicDevice,
     DellSonicSession,
 )
-from switchsim.settings import ordered
+from switchsim.dell_sonic_modes import printed
 from tests.switchsim.conftest import Connect, Serve
 
 GREEN = "green minimum-threshold 60 maximum-threshold 60 drop-probability 100"
@@ -140,8 +140,9 @@ def test_schedulers() -> None:
     inside = ("qos scheduler-policy S", "queue 1")
     assert "can not be configured with weight" in device.configure(*inside, "weight 5", "type strict")
     assert device.configure(*inside, "no weight", "type strict", "pir 900", "cir 800") == ""
-    queues = device.configuration.blocks["qos scheduler-policy S"].inner
-    assert ordered(queues["queue 1"]) == ["type strict", "pir 900", "cir 800"]
+    head, queue = "qos scheduler-policy S", "queue 1"
+    queues = device.configuration.blocks[head].inner
+    assert printed(head, queues[queue], queue) == ["type strict", "pir 900", "cir 800"]
     for line, text in [
         ("weight 5", "%Error: Strict priority scheduling can not be configured with weight\n"),
         ("cir 901", "%Error: PIR must be greater than or equal to CIR\n"),
@@ -180,11 +181,16 @@ def test_what_is_in_use_stays() -> None:
         "%Error: Atleast one of the colors(GREEN/YELLOW/RED) must be present in WRED policy\n"
     )
     assert device.configuration.lines("qos wred-policy A") == [GREEN, "ecn all"]
-    assert device.configuration.blocks["qos map dscp-tc M"].lines == {(n,): "7" for n in (0, 1, 2, 3, 5, 63)}
+    assert device.configuration.blocks["qos map dscp-tc M"].facts == {
+        ("", "entry", n): 7 for n in (0, 1, 2, 3, 5, 63)
+    }
     assert (
         device.configure("qos map dscp-tc M", "no dscp 0-3", "qos map tc-queue M", "no traffic-class 7") == ""
     )
-    assert device.configuration.blocks["qos map dscp-tc M"].lines == {(5,): "7", (63,): "7"}
+    assert device.configuration.blocks["qos map dscp-tc M"].facts == {
+        ("", "entry", 5): 7,
+        ("", "entry", 63): 7,
+    }
 
 
 def test_routes() -> None:

@@ -157,7 +157,7 @@ def test_refused_without_effect(device: EosDevice, line: str) -> None:
 def test_effects(device: EosDevice) -> None:
     device.configure("qos map dscp 10 11 to traffic-class 5", PORT, "no qos trust", QUEUE, f"{ECN} weight 0")
     running = device.configuration
-    assert running.dscp_classes[8:13] == (0, 0, 5, 5, 0)
+    assert [running.fact("class-of-dscp", dscp)[0] for dscp in range(8, 13)] == [0, 0, 5, 5, 0]
     assert lines_of(running, PORT) == ["no qos trust"]
     assert lines_of(running, PORT, QUEUE) == [f"{ECN} weight 0"]
     device.configure("ip route 10.8.1.0/24 Ethernet1/1 10.0.1.2", "ip route 10.8.1.0/24 10.0.1.6 7")

@@ -2,14 +2,15 @@
 
 import pytest
 
-from switchsim.icos import INCOMPLETE, INVALID, SAVED, IcosDevice, IcosSession
-from switchsim.icos_state import Curve, Trust
+from switchsim.device import CommandLine
+from switchsim.icos import INCOMPLETE, INVALID, SAVED, IcosDevice
+from switchsim.icos_sheet import DEFAULT_CURVE
 from tests.switchsim.conftest import Connect, Serve
 
 PARMS = "random-detect queue-parms"
 
 
-def session_of(device: IcosDevice, *lines: str) -> IcosSession:
+def session_of(device: IcosDevice, *lines: str) -> CommandLine:
     session = device.open_session("admin")
     for line in ("enable", *lines):
         assert session.enter(line).text == "", line
@@ -85,27 +86,25 @@ def test_a_global_line_concerns_every_port_and_an_interface_line_one() -> None:
     device = small()
     assert device.configure("classofservice trust untrusted", "cos-queue strict 1 2") == ""
     assert device.configure("interface 0/2", "classofservice trust ip-dscp", "no cos-queue strict 2") == ""
-    assert [port.trust for port in device.ports.values()] == [
-        *(Trust.UNTRUSTED, Trust.IP_DSCP, Trust.UNTRUSTED, Trust.UNTRUSTED)
-    ]
-    assert [queue.strict for queue in device.ports["0/1"].queues] == [False, True, True, *(False,) * 4]
-    assert [queue.strict for queue in device.ports["0/2"].queues] == [False, True, *(False,) * 5]
+    trusts = [device.fact(port, "trust") for port in device.ports]
+    assert trusts == ["untrusted", "ip-dscp", "untrusted", "untrusted"]
+    assert [n for n in range(7) if device.fact("0/1", "strict", n)] == [1, 2]
+    assert [n for n in range(7) if device.fact("0/2", "strict", n)] == [1]
 
 
 def test_red_parameters() -> None:
     device = small()
     line = f"{PARMS} 1 3 min-thresh 13 14 15 16 max-thresh 13 90 80 10 drop-prob-scale 100 10 10 25 ecn"
     assert device.configure("interface 0/1", line) == ""
-    curve = Curve((13, 14, 15, 16), (13, 90, 80, 17), (100, 10, 10, 25), ecn=True)
-    assert [queue.curve for queue in device.ports["0/1"].queues] == [
-        *(Curve(), curve, Curve(), curve, Curve(), Curve(), Curve())
-    ]
-    assert not device.ports["0/1"].queues[1].random_detect
+    curve = ("ecn", *(13, 14, 15, 16), *(13, 90, 80, 17), *(100, 10, 10, 25))
+    curves = [device.fact("0/1", "curve", n) for n in range(7)]
+    assert curves == [curve if n in {1, 3} else DEFAULT_CURVE for n in range(7)]
+    assert not device.fact("0/1", "random-detect", 1)
     shown = session_of(device).enter("show interfaces random-detect 0/1").text
     assert " 13/ 14/ 15/ 16" in f" {shown}".replace("         13/", "  13/")
     assert [row.split()[-1] for row in shown.splitlines()[-7:]] == ["No", "Yes", "No", "Yes", *("No",) * 3]
     assert device.configure("interface 0/1", f"no {PARMS} 1 3") == ""
-    assert device.ports["0/1"].queues[1].curve == Curve()
+    assert device.fact("0/1", "curve", 1) == DEFAULT_CURVE
 
 
 def test_what_a_policy_does_and_what_holds_it() -> None:
@@ -118,7 +117,7 @@ def test_what_a_policy_does_and_what_holds_it() -> None:
     assert device.configure(*lines) == ""
     more = ("class-map match-all e ipv6", "match any", "exit", "policy-map r in", "class e", "mark ip-dscp 8")
     assert device.configure(*more) == ""
-    found = device.configuration.diffserv
+    found = device.fact("", "diffserv")
     assert found.actions("r", "ipv6", 3) == {"mark ip-dscp": 8} != found.actions("r", "ipv4", 3)
     assert {"match any", "mark ip-dscp cs1"} <= set(found.lines())
     assert [found.actions("p", "ipv4", dscp) for dscp in (48, 50)] == [{"assign-queue": 2}, {}]
@@ -134,9 +133,9 @@ def test_what_a_policy_does_and_what_holds_it() -> None:
         (("policy-map p in", "class c", "assign-queue 7"), "queue is a number from 0 to 6"),
     ):
         assert text in device.configure(*entered)
-        assert device.configuration.diffserv == found
+        assert device.fact("", "diffserv") == found
     assert device.configure("no diffserv") == ""
-    assert device.configuration.diffserv.actions("p", "ipv4", 48) == {}
+    assert device.fact("", "diffserv").actions("p", "ipv4", 48) == {}
     undone = ("interface 0/1", "no service-policy in p", "exit", "no policy-map p", "no class-map c")
     assert device.configure(*undone) == ""
     session = session_of(device, "configure")

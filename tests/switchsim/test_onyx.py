@@ -1,7 +1,6 @@
 """Onyx lines: accepted with their effect, or refused without any."""
 
 import json
-from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 import pytest
@@ -9,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsim import OnyxDevice
-from switchsim.onyx_commands import COMMANDS
-from switchsim.onyx_state import CongestionControl, Control, Route, ThresholdMode, Trust
+from switchsim.onyx_sheet import SHEET
 
 
 def _congestion(ports: str, traffic_class: int, rest: str) -> str:
@@ -141,7 +139,7 @@ def test_refused_without_effect(device: OnyxDevice, line: str) -> None:
 
 
 WORDS = [
-    *sorted({word for command in COMMANDS for word in command.pattern if isinstance(word, str)}),
+    *sorted({word for command in SHEET.commands for word in command.pattern if isinstance(word, str)}),
     *("1/1", "1/1-1/9", "1/4", "0", "6", "8", "60", "both", "L3", "10.0.0.0/24", "10.0.0.1"),
     *("show", "|", "json-print"),
 ]
@@ -167,37 +165,28 @@ def test_effects(device: OnyxDevice) -> None:
         "ip route vrf default 10.8.1.0/24 10.0.1.2",
     )
     assert not answer
-    port = device.ports["1/1"]
-    assert (port.trust, device.ports["1/2"].trust, device.ports["1/3"].trust) == (
-        Trust.L3,
-        Trust.L3,
-        Trust.L2,
-    )
-    assert port.dscp_to_switch_priority[47:51] == (5, 2, 2, 6)
-    assert port.switch_priority_to_class == (0, 1, 6, 6, 4, 5, 6, 7)
-    assert port.traffic_classes[6].strict
+    assert [device.fact(port, "trust") for port in ("1/1", "1/2", "1/3")] == ["L3", "L3", "L2"]
+    assert [device.fact("1/1", "switch-priority", dscp) for dscp in range(47, 51)] == [5, 2, 2, 6]
+    assert [device.fact("1/1", "traffic-class", n) for n in range(8)] == [0, 1, 6, 6, 4, 5, 6, 7]
+    assert device.fact("1/1", "scheduling", 6) == "strict"
     # 61 KB is no multiple of the chip's 6,144 B: kept as configured, not as rounded
-    expected = CongestionControl(Control.BOTH, ThresholdMode.ABSOLUTE, 61, 61)
-    assert port.traffic_classes[6].congestion_control == expected
-    assert port.address == IPv4Interface("10.0.1.1/30")
-    assert device.configuration.routes == (
-        Route("default", IPv4Network("10.8.1.0/24"), IPv4Address("10.0.1.2")),
-    )
+    assert device.fact("1/1", "congestion-control", 6) == ("absolute", "both", 61, 61)
+    assert device.fact("1/1", "address") == IPv4Interface("10.0.1.1/30")
+    assert device.fact("", "route", IPv4Network("10.8.1.0/24"), IPv4Address("10.0.1.2")) == 1
 
 
 def test_a_range_with_a_missing_port_changes_none(device: OnyxDevice) -> None:
     assert device.configure("interface ethernet 1/3-1/6 qos trust L3").startswith("% Invalid input")
-    assert device.ports["1/3"].trust is Trust.L2
+    assert device.fact("1/3", "trust") == "L2"
 
 
 def test_a_repeated_threshold_overwrites_and_no_removes(device: OnyxDevice) -> None:
     line = "interface ethernet 1/1 traffic-class 6 congestion-control"
     device.configure(f"{line} both minimum-absolute 60 maximum-absolute 60")
     device.configure(f"{line} ecn minimum-absolute 6 maximum-absolute 12")
-    found = device.ports["1/1"].traffic_classes[6].congestion_control
-    assert found == CongestionControl(Control.ECN, ThresholdMode.ABSOLUTE, 6, 12)
+    assert device.fact("1/1", "congestion-control", 6) == ("absolute", "ecn", 6, 12)
     device.configure("interface ethernet 1/1 no traffic-class 6 congestion-control")
-    assert device.ports["1/1"].traffic_classes[6].congestion_control is None
+    assert device.fact("1/1", "congestion-control", 6) is None
 
 
 def test_buffers_need_the_advanced_mode_and_forget_without_it(device: OnyxDevice) -> None:
@@ -205,7 +194,7 @@ def test_buffers_need_the_advanced_mode_and_forget_without_it(device: OnyxDevice
     assert not device.configure("advanced buffer management force", "pool ePool0 size 5M type dynamic", line)
     assert f"   {line}\n" in device.configure("show running-config")
     device.configure("no advanced buffer management force")
-    assert device.ports["1/1"].traffic_classes[6].buffer is None
+    assert device.fact("1/1", "egress-buffer", 6) is None
 
 
 def test_prefix_modes_are_on_by_default(device: OnyxDevice) -> None:
@@ -218,7 +207,7 @@ def test_prefix_modes_are_on_by_default(device: OnyxDevice) -> None:
     session.enter("exit")
     session.enter("no cli default prefix-modes enable")
     assert session.enter("interface ethernet 1/2").text.startswith("% Incomplete")
-    assert (device.ports["1/2"].trust, device.ports["1/1"].trust) == (Trust.L3, Trust.L2)
+    assert (device.fact("1/2", "trust"), device.fact("1/1", "trust")) == ("L3", "L2")
 
 
 def test_modes_and_prompts(device: OnyxDevice) -> None:
@@ -316,7 +305,7 @@ def test_shows_have_a_text_form(device: OnyxDevice) -> None:
 
 def test_priority_flow_control(device: OnyxDevice) -> None:
     device.configure("dcb priority-flow-control enable force", "dcb priority-flow-control priority 3 enable")
-    assert (device.configuration.pfc, device.configuration.pfc_priorities) == (True, frozenset({3}))
+    assert device.configuration == {("", "pfc"): True, ("", "pfc-priority", 3): True}
     device.configure("interface ethernet 1/2 dcb priority-flow-control mode on force")
     general, ports = json.loads(device.configure("show dcb priority-flow-control | json-print"))
     assert general == {
@@ -328,27 +317,27 @@ def test_priority_flow_control(device: OnyxDevice) -> None:
     device.configure(
         "no dcb priority-flow-control priority 3 enable", "no dcb priority-flow-control enable force"
     )
-    assert (device.configuration.pfc, device.configuration.pfc_priorities) == (False, frozenset())
+    assert device.configuration == {("1/2", "pfc-mode"): True}
 
 
 def test_routes_are_removed_one_by_one_or_by_prefix(device: OnyxDevice) -> None:
     for hop in ("10.0.1.2", "10.0.2.2", "10.0.3.2"):
         device.configure(f"ip route vrf default 10.8.1.0/24 {hop}", f"ip route vrf default 10.8.1.0/24 {hop}")
     assert not device.configure("no ip route vrf default 10.8.1.0/24 10.0.2.2")
-    assert [str(route.next_hop) for route in device.configuration.routes] == ["10.0.1.2", "10.0.3.2"]
+    assert [str(fact[-1]) for fact in device.configuration] == ["10.0.1.2", "10.0.3.2"]
     assert not device.configure("no ip route vrf default 10.8.1.0/24")
-    assert device.configuration.routes == ()
+    assert device.configuration == {}
 
 
 def test_the_shaper_of_a_port_is_set_shown_and_taken_away() -> None:
     device = OnyxDevice(ports=4)
     assert device.configure("interface ethernet 1/2 bandwidth shape 1.25G") == ""
-    assert device.ports["1/2"].shaper_mbps == 1250
+    assert device.fact("1/2", "shaper-mbps") == 1250
     assert "interface ethernet 1/2 bandwidth shape 1.25G" in device.configure("show running-config")
     shown = device.configure("show dcb ets interface ethernet 1/2")
     assert "Interface Bandwidth Shape [Mbps]: 1250" in shown
     assert device.configure("interface ethernet 1/2 no bandwidth shape") == ""
-    assert device.ports["1/2"] == OnyxDevice(ports=4).ports["1/2"]
+    assert device.configuration == {}
 
 
 def test_bandwidths_of_a_class_are_shown() -> None:
@@ -356,11 +345,8 @@ def test_bandwidths_of_a_class_are_shown() -> None:
     query = "show dcb ets interface ethernet 1/2 | json-print"
     as_delivered = json.loads(device.configure(query))[0]["Eth1/2"][2]["ETS per TC"][0]["6"][0]
     assert (as_delivered["BW Gr.(Mbps)"], as_delivered["BW Sh.(Mbps)"]) == ("0", "N/A")  # a real switch's
-    port = device.ports["1/2"]
-    classes = list(port.traffic_classes)
-    classes[6] = replace(classes[6], guaranteed_mbps=200, shaper_mbps=300)
-    ports = {**device.ports, "1/2": replace(port, traffic_classes=tuple(classes))}
-    device.configuration = replace(device.configuration, ports=ports)
+    bandwidths = {("1/2", "class-guaranteed-mbps", 6): 200, ("1/2", "class-shaper-mbps", 6): 300}
+    device.configuration = bandwidths
     per_class = json.loads(device.configure(query))[0]["Eth1/2"][2]["ETS per TC"][0]
     assert (per_class["6"][0]["BW Gr.(Mbps)"], per_class["6"][0]["BW Sh.(Mbps)"]) == ("200", "300")
     assert per_class["5"][0]["BW Sh.(Mbps)"] == "N/A"

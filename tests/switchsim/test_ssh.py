@@ -22,7 +22,6 @@ from switchsim import (
     load_host_key,
 )
 from switchsim.errors import ListenError, UsageError
-from switchsim.onyx_state import Trust
 from switchsim.ssh_server import MAX_CONNECTIONS
 from tests.switchsim.conftest import Connect, Keys, Serve, Ssh
 
@@ -52,7 +51,7 @@ def test_netmiko_configures_onyx(serve: Serve, connect: Connect) -> None:
     ]
     connection.send_config_set(lines, error_pattern=r"^%")
     assert not connection.check_config_mode()
-    assert device.ports["1/4"].trust is Trust.L3
+    assert device.fact("1/4", "trust") == "L3"
     shown = connection.send_command("show interfaces ethernet 1/2 congestion-control | json-print")
     assert json.loads(str(shown))[7]["Minimum threshold"] == "60 KB"
     with pytest.raises(ConfigInvalidException):
@@ -93,7 +92,7 @@ def test_openssh_terminal_on_onyx(serve: Serve, ssh: Ssh) -> None:
     server = serve(device)
     typed = b"enable\nconfigure terminal\ninterface ethernet 1/1 qos trust L3\nexit\nexit\n"
     done = ssh(server, stdin=typed)
-    assert (done.returncode, device.ports["1/1"].trust) == (0, Trust.L3)
+    assert (done.returncode, device.fact("1/1", "trust")) == (0, "L3")
     assert b"onyx1 [standalone: master] (config) # interface ethernet 1/1 qos trust L3\r\n" in done.stdout
     assert ssh(server, "show version").returncode == 1  # Onyx has no remote commands
 
@@ -148,8 +147,8 @@ def test_two_sessions_share_one_device(serve: Serve, connect: Connect) -> None:
         thread.start()
     for thread in threads:
         thread.join(30)
-    for port in device.ports.values():
-        assert port.dscp_to_switch_priority[:8] == (7,) * 8
+    for port in device.ports:
+        assert {device.fact(port, "switch-priority", dscp) for dscp in range(8)} == {7}
 
 
 def test_many_connections_one_after_the_other(serve: Serve, ssh: Ssh) -> None:
@@ -176,9 +175,9 @@ def test_a_connection_is_lost_before_a_line(serve: Serve, ssh: Ssh) -> None:
     lines = [f"interface ethernet 1/{number} qos trust L3" for number in (1, 2, 3, 4)]
     typed = "\n".join(["enable", "configure terminal", *lines, "exit", "exit", ""]).encode()
     assert ssh(server, stdin=typed).returncode == 255
-    assert [port.trust for port in device.ports.values()] == [Trust.L3, Trust.L3, Trust.L2, Trust.L2]
+    assert [device.fact(port, "trust") for port in device.ports] == ["L3", "L3", "L2", "L2"]
     assert ssh(server, stdin=typed).returncode == 0  # the second attempt works
-    assert device.ports["1/4"].trust is Trust.L3
+    assert device.fact("1/4", "trust") == "L3"
 
 
 def test_a_line_is_refused(serve: Serve, ssh: Ssh) -> None:

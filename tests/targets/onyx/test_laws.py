@@ -11,7 +11,7 @@ from mltswitch.targets import SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import differences
 from switchsim.onyx import OnyxDevice
-from switchsim.onyx_state import Port, TrafficClass, Trust
+from switchsim.settings import Facts
 from tests.targets.onyx.device import apply, read
 from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
@@ -58,40 +58,47 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
     device = OnyxDevice()
     before = TARGET.quantise(first, data.draw(switch_names(first))).state
     apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
-    ports = device.configuration.ports
+    pushed = device.configuration
     # The second plan's routes lie where the first one's are, so that the way back finds all that it owns.
     after = replace(TARGET.quantise(second, data.draw(switch_names(second))).state, routes=before.routes)
     apply(device, TARGET.diff(read(device, after), after, CAPABILITIES))
     apply(device, TARGET.diff(read(device, before), before, CAPABILITIES))
     assert read(device, before).state == before
     used = {queue.queue for port in before.ports for queue in port.queues if not queue.is_lossless}
-    for port in before.ports:
-        assert without_unused(device.ports[port.name], used) == without_unused(ports[port.name], used)
+    names = {port.name for port in before.ports}
+    assert of_ports(device.configuration, names, used) == of_ports(pushed, names, used)
 
 
-def without_unused(port: Port, used: set[int]) -> Port:
+def of_ports(configuration: Facts, names: set[str], used: set[int]) -> Facts:
     """Traffic classes to which no code point leads keep what a plan in between gave them."""
-    fresh = Port().traffic_classes
-    classes = (entry if n in used else fresh[n] for n, entry in enumerate(port.traffic_classes))
-    return replace(port, traffic_classes=tuple(classes))
+    return {
+        (where, what, *keys): value
+        for (where, what, *keys), value in configuration.items()
+        if where in names and (what not in {"congestion-control", "scheduling"} or keys[0] in used)
+    }
 
 
-def class_of(entrance: Port, exit_port: Port, dscp: int) -> tuple[int, TrafficClass]:
-    trusted = entrance.trust is Trust.L3
-    priority = entrance.dscp_to_switch_priority[dscp] if trusted else 0
-    number = exit_port.switch_priority_to_class[priority]
-    return number, exit_port.traffic_classes[number]
+def class_of(device: OnyxDevice, entrance: str, exit_port: str, dscp: int) -> int:
+    trusted = device.fact(entrance, "trust") == "L3"
+    priority = device.fact(entrance, "switch-priority", dscp) if trusted else 0
+    number: int = device.fact(exit_port, "traffic-class", priority)
+    return number
+
+
+def rank(device: OnyxDevice, entrance: str, exit_port: str, dscp: int) -> int:
+    """The number of a strict class, from 1; 0 for the others."""
+    number = class_of(device, entrance, exit_port, dscp)
+    return number + 1 if device.fact(exit_port, "scheduling", number) == "strict" else 0
 
 
 def leniency(device: OnyxDevice, names: list[str]) -> list[int]:
     """Thresholds of every way through the switch: the more, the less is dropped."""
-    ports = [device.ports[name] for name in names]
     controls = (
-        class_of(entrance, exit_port, dscp)[1].congestion_control
-        for exit_port, entrance in product(ports, ports)
+        device.fact(exit_port, "congestion-control", class_of(device, entrance, exit_port, dscp))
+        for exit_port, entrance in product(names, names)
         for dscp in range(64)
     )
-    return [NEVER if control is None else control.minimum for control in controls]
+    return [NEVER if control is None else control[2] for control in controls]
 
 
 def ranks(device: OnyxDevice, names: list[str]) -> list[list[int]]:
@@ -99,15 +106,9 @@ def ranks(device: OnyxDevice, names: list[str]) -> list[list[int]]:
 
     Ways of equal rank share what is left, by weight or in turn.
     """
-    ports = [device.ports[name] for name in names]
     return [
-        [
-            number + 1 if traffic_class.strict else 0
-            for entrance in ports
-            for dscp in range(64)
-            for number, traffic_class in (class_of(entrance, exit_port, dscp),)
-        ]
-        for exit_port in ports
+        [rank(device, entrance, exit_port, dscp) for entrance in names for dscp in range(64)]
+        for exit_port in names
     ]
 
 
@@ -172,12 +173,8 @@ def levels_of_steps(data: st.DataObject, device: OnyxDevice, wanted: SwitchState
 
 
 def levels(device: OnyxDevice, names: list[str]) -> list[list[int]]:
-    ports = [device.ports[name] for name in names]
-    ways = []
-    for entrance, exit_port in product(ports, ports):
-        found = [class_of(entrance, exit_port, dscp) for dscp in range(64)]
-        ways.append([number + 1 if traffic_class.strict else 0 for number, traffic_class in found])
-    return ways
+    ways = product(names, names)
+    return [[rank(device, entrance, exit_port, dscp) for dscp in range(64)] for entrance, exit_port in ways]
 
 
 @settings(few, max_examples=max(10, LAW_EXAMPLES // 4))

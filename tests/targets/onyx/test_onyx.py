@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
-from typing import Any
 
 import pytest
 
@@ -12,6 +11,7 @@ from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import SegmentRouting, differences
 from switchsim.onyx import OnyxDevice
+from switchsim.settings import Fact, Facts
 from tests.targets.onyx.device import apply, read
 
 CAPABILITIES = TARGET.hardware(None)
@@ -224,7 +224,7 @@ def test_only_one_route_is_missing_at_a_time() -> None:
     lines = [line for line in commands(device, wanted) if "route" in line]
     for line in lines:
         assert device.configure(line) == ""
-        left = {route.prefix for route in device.configuration.routes}
+        left = {fact[2] for fact in device.configuration if fact[1] == "route"}
         assert len({route.prefix for route in routes} - left) <= 1
     assert lines[-1] == "no ip route vrf default 10.101.0.0/24 10.20.0.9"
     assert read(device, wanted).state.routes == routes
@@ -266,23 +266,22 @@ def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
         TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE, CAPABILITIES)
 
 
-def by_hand(device: OnyxDevice, name: str, **changed: Any) -> None:
+def by_hand(device: OnyxDevice, changed: Facts) -> None:
     """What the emulated command line has no command for."""
-    ports = {**device.configuration.ports, name: replace(device.ports[name], **changed)}
-    device.configuration = replace(device.configuration, ports=ports)
+    device.configuration = {**device.configuration, **changed}
 
 
 @pytest.mark.parametrize(
-    ("port", "changed", "found"),
+    ("port", "what", "value", "found"),
     [
-        ("1/1", {"default_switch_priority": 6}, ["default switch-priority 6"]),
-        ("1/2", {"default_switch_priority": 7}, ["default switch-priority 7"]),
-        ("1/2", {"shaper_mbps": 1000}, ["bandwidth shape 1000 Mbps"]),
+        ("1/1", "default-switch-priority", 6, ["default switch-priority 6"]),
+        ("1/2", "default-switch-priority", 7, ["default switch-priority 7"]),
+        ("1/2", "shaper-mbps", 1000, ["bandwidth shape 1000 Mbps"]),
     ],
 )
-def test_a_foreign_setting_of_our_port_is_found(port: str, changed: dict[str, Any], found: list[str]) -> None:
+def test_a_foreign_setting_of_our_port_is_found(port: str, what: str, value: int, found: list[str]) -> None:
     device = pushed()
-    by_hand(device, port, **changed)
+    by_hand(device, {(port, what): value})
     assert [str(each) for each in differences(STATE, read(device, STATE).state)] == [
         f"port {port}: configuration expected as planned, found {each}" for each in found
     ]
@@ -291,11 +290,13 @@ def test_a_foreign_setting_of_our_port_is_found(port: str, changed: dict[str, An
 
 def test_a_bandwidth_of_a_class_of_the_plan_is_found_and_left_alone() -> None:
     device = pushed()
-    classes = list(device.ports["1/2"].traffic_classes)
-    classes[6] = replace(classes[6], shaper_mbps=99)
-    classes[0] = replace(classes[0], guaranteed_mbps=1500)
-    classes[3] = replace(classes[3], shaper_mbps=7, guaranteed_mbps=5)  # no plan's class
-    by_hand(device, "1/2", traffic_classes=tuple(classes))
+    changed = {
+        ("1/2", "class-shaper-mbps", 6): 99,
+        ("1/2", "class-guaranteed-mbps", 0): 1500,
+        ("1/2", "class-shaper-mbps", 3): 7,  # no plan's class
+        ("1/2", "class-guaranteed-mbps", 3): 5,
+    }
+    by_hand(device, changed)
     start = "port 1/2: configuration expected as planned, found traffic-class"
     assert [str(each) for each in differences(STATE, read(device, STATE).state)] == [
         f"{start} 6 BW Sh.(Mbps) 99 (set by somebody else, not ours to remove)",
@@ -304,11 +305,9 @@ def test_a_bandwidth_of_a_class_of_the_plan_is_found_and_left_alone() -> None:
     assert commands(device) == []
     lower = (QUEUES[0], replace(QUEUES[1], ecn_threshold_bytes=6144), *QUEUES[2:])
     wanted = replace(STATE, ports=(replace(STATE.ports[0], queues=lower), STATE.ports[1]))
-    before = device.ports["1/2"].traffic_classes
+    before = device.configuration
     apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
-    after = device.ports["1/2"].traffic_classes
-    assert after[6] == replace(before[6], congestion_control=after[6].congestion_control) != before[6]
-    assert after[:6] + after[7:] == before[:6] + before[7:]
+    assert changes(before, device.configuration) == {("1/2", "congestion-control", 6)}
 
 
 @pytest.mark.parametrize(
@@ -460,17 +459,18 @@ def test_what_is_not_ours_stays() -> None:
     apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     after = device.configuration
-    assert replace(after, ports=before.ports, routes=before.routes) == before
-    assert {name: port for name, port in after.ports.items() if name != "1/2"} == {
-        name: port for name, port in before.ports.items() if name != "1/2"
-    }
-    new, old = after.ports["1/2"], before.ports["1/2"]
-    assert replace(new, trust=old.trust, traffic_classes=old.traffic_classes) == old
-    assert [new.traffic_classes[n] for n in range(8) if n != 6] == [
-        old.traffic_classes[n] for n in range(8) if n != 6
-    ]
-    assert set(after.routes) < set(before.routes)
-    assert str(after.routes[-1]) == "ip route vrf default 0.0.0.0/0 10.20.0.9 7"
+    changed = changes(before, after)
+    routes = {fact for fact in changed if fact[1] == "route"}
+    allowed = {("1/2", "trust"), ("1/2", "congestion-control", 6), ("1/2", "scheduling", 6)}
+    assert routes
+    assert routes.isdisjoint(after)
+    assert changed - routes <= allowed
+    assert device.fact("", "route", IPv4Network("0.0.0.0/0"), IPv4Address("10.20.0.9")) == 7
+
+
+def changes(before: Facts, after: Facts) -> set[Fact]:
+    """Facts with another value than before."""
+    return {fact for fact in {**before, **after} if before.get(fact) != after.get(fact)}
 
 
 def test_answers_with_noise_and_other_words() -> None:
@@ -490,3 +490,24 @@ def test_answers_with_noise_and_other_words() -> None:
 def test_an_answer_of_another_form_is_one_error(answer: str) -> None:
     with pytest.raises(DeviceError, match="another form"):
         TARGET.read(dict.fromkeys(TARGET.queries(STATE), answer), STATE, CAPABILITIES)
+
+
+CONGESTION = "show interfaces ethernet 1/2 congestion-control | json-print"
+
+
+@pytest.mark.parametrize(
+    ("query", "old", "new"),
+    [
+        (CONGESTION, '"TC-6"', '"TC 6"'),
+        (CONGESTION, '"Maximum threshold": "18 KB"', '"Maximum threshold": "18 %"'),
+        (CONFIG, "##\n", "interface ethernet 1/1-1/2-1/3 mtu 9000\n##\n"),
+        (CONFIG, "##\n", f"interface ethernet 1/{'9' * 5000} mtu 9000\n##\n"),
+    ],
+)
+def test_an_answer_that_says_something_else_than_known_is_not_taken_for_nothing(
+    query: str, old: str, new: str
+) -> None:
+    answers = dict(read(pushed(), STATE).answers)
+    assert old in answers[query]
+    with pytest.raises(DeviceError):
+        TARGET.read(answers | {query: answers[query].replace(old, new, 1)}, STATE, CAPABILITIES)

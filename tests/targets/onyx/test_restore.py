@@ -11,7 +11,7 @@ from mltswitch.plan import Plan
 from mltswitch.targets import PortState, SwitchState
 from mltswitch.targets.onyx import TARGET
 from switchsim.onyx import OnyxDevice
-from switchsim.onyx_state import OnyxConfiguration
+from switchsim.settings import Facts
 from tests.targets.onyx.device import apply, read
 from tests.targets.onyx.test_laws import CAPABILITIES, PLANS, TRUSTS, delivered, few, leniency
 from tests.targets.strategies import LAW_EXAMPLES, switch_names
@@ -62,9 +62,9 @@ def foreign_lines(draw: st.DrawFn, wanted: SwitchState) -> list[str]:
     return lines
 
 
-def comparable(configuration: OnyxConfiguration) -> OnyxConfiguration:
-    """Routes have no order; whether prefix modes were on, the switch does not show."""
-    return replace(configuration, routes=tuple(sorted(configuration.routes, key=str)), prefix_modes=False)
+def comparable(configuration: Facts) -> Facts:
+    """Whether prefix modes were on, the switch does not show."""
+    return {fact: value for fact, value in configuration.items() if fact != ("", "prefix-modes")}
 
 
 @few
