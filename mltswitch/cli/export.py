@@ -36,8 +36,8 @@ def ansible(
     """Write a playbook below OUTPUT.
 
     It has an inventory and the switches' configurations. No secret is written. The README there says which
-    collections the playbook needs, and what `push` does beside it. P4Runtime switches (BMv2) are left out, by
-    name.
+    collections the playbook needs, and what `push` does beside it. Switches reached by gRPC (BMv2,
+    OpenConfig) are left out, by name.
     """
     plan = load_plan(plan_file)
     inventory = opened(inventory_paths, limit, strict)
@@ -47,7 +47,8 @@ def ansible(
     fitted = {device.name: render_device(plan, device) for device in devices}
     folder = ansible_files(devices, plan, {name: files for name, (_, files) in fitted.items()})
     if folder.left_out:
-        progress(f"warning: not written, Ansible does not speak P4Runtime: {', '.join(folder.left_out)}")
+        names = ", ".join(folder.left_out)
+        progress(f"warning: not written, Ansible speaks neither P4Runtime nor gNMI: {names}")
     if not folder.files:
         raise UserInputError("no device is left that Ansible reaches", where=", ".join(folder.left_out))
     paths = sorted(output / name for name in folder.files)

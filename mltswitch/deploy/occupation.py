@@ -196,7 +196,7 @@ def await_idle(session: Conversation, job: Job, seconds: float | None) -> None:
             if time.monotonic() > deadline:
                 raise UncertainError(f"still works after {IDLE_SECONDS:g} s: {busy}", where=place(job.device))
             time.sleep(_POLL_SECONDS)
-    elif seconds is not None and not _aborts(guard) and job.target.session is Session.CLI:
+    elif seconds is not None and not _aborts(guard) and job.target.session in {Session.CLI, Session.GNMI}:
         for _ in range(_LOOKS):
             before = read(session, job).state
             time.sleep(seconds)

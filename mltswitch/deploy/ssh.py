@@ -53,13 +53,19 @@ def connect(device: Device, target: Target) -> Iterator[Conversation]:
     """A conversation in the session that the target's devices offer; raises DeviceError.
 
     A command line is a terminal, whose prompt has to be learnt; a shell gets exec channels, which give exact
-    output, standard input and exit status. P4Runtime needs none of it.
+    output, standard input and exit status. P4Runtime and gNMI need none of it.
     """
     if target.session is Session.P4RUNTIME:
         from mltswitch.deploy.p4runtime import open_p4runtime
 
         with open_p4runtime(device) as conversation:
             yield conversation
+        return
+    if target.session is Session.GNMI:
+        from mltswitch.deploy.gnmi import open_gnmi
+
+        with open_gnmi(device) as gnmi:
+            yield gnmi
         return
     require_packages()
     with translated(device):

@@ -15,7 +15,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.inventory.yaml_files import SUFFIXES
 from mltswitch.outputs import write_together
-from mltswitch.targets import Identity, Session, target_for
+from mltswitch.targets import Identity, target_for
 
 if TYPE_CHECKING:
     import paramiko
@@ -40,7 +40,7 @@ def host_key(device: Device) -> HostKey | None:
     require_packages()
     import paramiko
 
-    if target_for(device.platform, where=device.name).session is Session.P4RUNTIME:
+    if target_for(device.platform, where=device.name).session.is_grpc:
         return None
     name = device.address if device.port == 22 else f"[{device.address}]:{device.port}"
     if device.known_hosts_file.is_file():

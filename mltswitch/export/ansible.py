@@ -63,7 +63,7 @@ def ansible_files(devices: Iterable[Device], plan: Plan, rendered: Mapping[str, 
     left_out: list[str] = []
     for device in devices:
         target = target_for(device.platform, where=device.name)
-        if target.session is Session.P4RUNTIME:
+        if target.session.is_grpc:
             left_out.append(device.name)
             continue
         by_platform.setdefault(device.platform, []).append(device)
@@ -127,7 +127,7 @@ def _platform_variables(target: Target) -> dict[str, object]:
         return {"ansible_connection": "ansible.builtin.ssh", "ansible_ssh_use_tty": False}
     variables: dict[str, object] = {
         "ansible_connection": "ansible.netcommon.network_cli",
-        "ansible_network_os": target.network_os,
+        "ansible_network_os": target.network_os or target.play["MODULE"],
     }
     if target.has_enable_mode:
         variables |= {"ansible_become": True, "ansible_become_method": "ansible.netcommon.enable"}

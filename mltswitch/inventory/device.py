@@ -70,6 +70,10 @@ class Device:
     """What P4Runtime calls it; other sessions do not ask."""
     thrift_port: int = 0
     """BMv2's own port for what P4Runtime has no words for, at the same address; 0: nobody reaches it."""
+    plaintext: bool = False
+    """Whether gNMI is spoken without TLS."""
+    ca_file: Path | None = None
+    """Of the authority, or of the device itself, whose certificate gNMI takes; None: public authorities."""
     passphrase: Secret | None = None
     """Of the private key."""
     jump_hosts: tuple[JumpHost, ...] = ()

@@ -18,8 +18,8 @@ from mltswitch.inventory.listing import Listed, Variables, shown
 from mltswitch.targets import Session, targets
 
 SSH_PORT: Final = 22
-GRPC_PORT: Final = 9559
-"""P4Runtime's (IANA, p4runtime)."""
+GRPC_PORTS: Final = {Session.P4RUNTIME: 9559, Session.GNMI: 9339}
+"""IANA, p4runtime and gnmi-gnoi."""
 THRIFT_PORT: Final = 9090
 """BMv2's default."""
 OWN_PREFIX: Final = "mltswitch_"
@@ -158,6 +158,7 @@ class Used(BaseModel):
     mltswitch_device_id: Annotated[_Number, Field(ge=1, le=2**64 - 1)] = 1
     mltswitch_thrift_port: Annotated[_Number, Field(ge=0, le=65535)] | None = None
     mltswitch_plaintext_grpc: _YesOrNo = False
+    mltswitch_ca_file: _File | None = None
 
 
 def device_from(host: str, listed: Listed, where: str, folder: Path | None) -> Device:
@@ -169,25 +170,27 @@ def device_from(host: str, listed: Listed, where: str, folder: Path | None) -> D
     platform = _platform(where, used)
     session = targets()[platform].session
     address = used.ansible_host or host
-    is_grpc = session is Session.P4RUNTIME
-    if is_grpc:
+    logs_in = session is not Session.P4RUNTIME
+    if not logs_in:
         _check_plaintext(address, used, where)
-    else:
+    elif not session.is_grpc:
         _check_ssh(address, platform, session, used, where)
-    key_file = None if is_grpc else used.ansible_ssh_private_key_file
+    key_file = None if session.is_grpc else used.ansible_ssh_private_key_file
     return Device(
         name=host,
         platform=platform,
         switch=used.mltswitch_switch or host,
         address=address,
-        port=used.ansible_port or (GRPC_PORT if is_grpc else SSH_PORT),
-        user="" if is_grpc else used.ansible_user or "",
+        port=used.ansible_port or GRPC_PORTS.get(session, SSH_PORT),
+        user=(used.ansible_user or "") if logs_in else "",
         key_file=None if key_file is None else _absolute(key_file, folder, where),
         known_hosts_file=_absolute(used.mltswitch_known_hosts_file, folder, where),
         password=_secret(used, "mltswitch_password_env", "ansible_password", where),
         groups=listed.groups,
         device_id=used.mltswitch_device_id,
-        thrift_port=_thrift_port(address, used) if is_grpc else 0,
+        thrift_port=0 if logs_in else _thrift_port(address, used),
+        plaintext=used.mltswitch_plaintext_grpc,
+        ca_file=None if used.mltswitch_ca_file is None else _absolute(used.mltswitch_ca_file, folder, where),
         passphrase=_secret(used, "mltswitch_key_passphrase_env", "", where),
         jump_hosts=tuple(
             JumpHost(hop, port, user or getpass.getuser()) for hop, port, user in used.jump_hosts

@@ -174,7 +174,7 @@ def test_plays_name_modules_and_parameters_that_exist(
     printed = capsys.readouterr()
     written = {str(path) for path in folder.rglob("*") if path.is_file()}
     assert set(json.loads(printed.out)["files"]) == written
-    assert "Ansible does not speak P4Runtime: leaf9" in printed.err
+    assert "Ansible speaks neither P4Runtime nor gNMI: leaf8, leaf9" in printed.err
     plays = yaml.safe_load((folder / "playbook.yaml").read_text())
     used = set()
     for each in plays:
