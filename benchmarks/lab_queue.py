@@ -34,7 +34,7 @@ from mltswitch.measure import (
 from mltswitch.measure.schedule import poisson_bursts
 from mltswitch.plan import ClassKind, Plan
 from mltswitch.queueing import QueuePrediction, SimulationSettings, predict
-from mltswitch.targets.linux.render import shaper_burst_bytes
+from mltswitch.targets.linux.lines import shaper_burst_bytes
 from mltswitch.units import format_ratio
 
 LOADS: Final = (0.8, 1.1, 1.5)

@@ -11,7 +11,7 @@ from mltswitch.targets.state import Difference, SwitchState
 
 
 class Session(StrEnum):
-    """How one talks to the device: over SSH, but for P4Runtime."""
+    """How one talks to the device: over SSH, but for those by gRPC."""
 
     CLI = "cli"
     """An interactive vendor command line with a configuration mode."""
@@ -19,6 +19,13 @@ class Session(StrEnum):
     """A POSIX shell: one exec channel per command, with standard input and an exit status."""
     P4RUNTIME = "p4runtime"
     """Table entries over gRPC, in the words of targets/p4runtime.py."""
+    GNMI = "gnmi"
+    """Leaves of models over gRPC, in the words of targets/openconfig/model.py."""
+
+    @property
+    def is_grpc(self) -> bool:
+        """Whether there is no SSH: no key and no host key."""
+        return self in {Session.P4RUNTIME, Session.GNMI}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from shlex import quote
 from typing import Any, Final, TypeVar
@@ -37,11 +37,6 @@ Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 
 
-def with_item(values: tuple[_Value, ...], index: int, value: _Value) -> tuple[_Value, ...]:
-    """The tuple with one item replaced."""
-    return (*values[:index], value, *values[index + 1 :])
-
-
 def indices_of(values: Iterable[object], value: object) -> tuple[int, ...]:
     """Where a value stands, such as the code points that lead to a priority."""
     return tuple(index for index, each in enumerate(values) if each == value)
@@ -57,40 +52,6 @@ def numbers_in(text: str, count: int) -> range:
     if not (text.isascii() and (first + last).isdecimal() and numbers.start < numbers.stop <= count):
         raise ValueError(f"{text!r} is no range of numbers below {count}")
     return numbers
-
-
-@dataclass(frozen=True, slots=True)
-class PortSetting:
-    """A line that sets one field of a port's settings."""
-
-    field: str
-    value: Any
-
-    def apply(self, port: Any) -> Any:
-        """The port with this set."""
-        return replace(port, **{self.field: self.value})
-
-    def former(self, port: Any) -> "Iterator[PortSetting]":
-        """What sets the same field to what the port has."""
-        yield PortSetting(self.field, getattr(port, self.field))
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSetting:
-    """A line that sets one field of a queue's settings."""
-
-    queue: int
-    field: str
-    value: Any
-
-    def apply(self, port: Any) -> Any:
-        """The port with this set."""
-        queue = replace(port.queues[self.queue], **{self.field: self.value})
-        return replace(port, queues=with_item(port.queues, self.queue, queue))
-
-    def former(self, port: Any) -> "Iterator[QueueSetting]":
-        """What sets the same field to what the port's queue has."""
-        yield QueueSetting(self.queue, self.field, getattr(port.queues[self.queue], self.field))
 
 
 def each_line(text: str, parse: Callable[[str], _Item | None]) -> Iterator[tuple[int, _Item]]:
@@ -183,6 +144,8 @@ def json_in(answer: str, *, may_contradict: bool = False) -> Any:
 
     try:
         document, end = json.JSONDecoder(object_pairs_hook=joined).raw_decode(answer, begin.start())
+    except RecursionError:
+        raise ValueError("JSON that is nested too deeply") from None
     except json.JSONDecodeError as error:
         rest = answer[max(error.pos - _QUOTED_CHARACTERS // 2, 0) :][:_QUOTED_CHARACTERS]
         raise ValueError(f"no JSON, or cut short, at {rest!r}") from None

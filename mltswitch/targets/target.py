@@ -99,7 +99,7 @@ class Target:
     """Items of its capabilities' `unverified`, by the ends of their IDs, of which an acceptance test sees all
     that they say."""
     network_os: str = ""
-    """The full name by which an Ansible collection calls its command line; empty where it has none."""
+    """The full name by which an Ansible collection calls it; empty: there is none made for it."""
     play: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     """Words of Ansible's play that enters each line (export/plays/cli.yaml) → what stands there; empty: there
     is a play of its own."""

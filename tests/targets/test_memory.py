@@ -22,15 +22,3 @@ def test_the_last_result_alone_is_remembered_and_no_error() -> None:
     assert asked[3:] == [(), ()]
     assert total((1, 2)) == 3
     assert len(asked) == 5
-
-
-def test_what_is_the_same_may_be_said() -> None:
-    asked: list[str] = []
-
-    def upper(text: str) -> str:
-        asked.append(text)
-        return text.upper()
-
-    remembered = remembering_last(upper, same=lambda one, other: one.casefold() == other.casefold())
-    assert [remembered("a"), remembered("A"), remembered("b")] == ["A", "A", "B"]
-    assert asked == ["a", "b"]

@@ -9,19 +9,9 @@ import re
 
 from mltswitch.targets.base import Release, Session
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
+from mltswitch.targets.cumulus import change, files, read
 from mltswitch.targets.cumulus.capabilities import HARDWARE
-from mltswitch.targets.cumulus.commands import PORT_NAME
-from mltswitch.targets.cumulus.diff import GUARD, TIMER, change_between, restoring_change
-from mltswitch.targets.cumulus.document import check_expressible
-from mltswitch.targets.cumulus.read import (
-    COUNTER_SOURCE,
-    PLATFORM,
-    SYSTEM,
-    identify,
-    queries_for,
-    read_answers,
-)
-from mltswitch.targets.cumulus.render import COMMANDS, YAML, read_files, write_files
+from mltswitch.targets.cumulus.leaves import PORT_NAME, leaves_of
 from mltswitch.targets.lldp import nvue_neighbours
 from mltswitch.targets.target import Target
 
@@ -29,27 +19,24 @@ TARGET = Target(
     platform="cumulus",
     session=Session.SHELL,
     models=HARDWARE,
-    files=(COMMANDS, YAML),
+    files=(files.COMMANDS, files.YAML),
     port_name=PORT_NAME,
     port_examples="swp1 or swp1s0",
     route_port_name=NO_PORT,
     adapt=without_route_ports,
-    check=check_expressible,
-    write=write_files,
-    read_files=read_files,
-    queries=queries_for,
-    read=read_answers,
-    diff=change_between,
-    guard=GUARD,
-    restore=restoring_change,
-    counters=COUNTER_SOURCE,
+    check=leaves_of,
+    write=files.write_files,
+    read_files=files.read_files,
+    queries=lambda _: read.QUERIES,
+    read=read.read_answers,
+    diff=change.diff,
+    guard=change.GUARD,
+    restore=change.restore,
+    counters=read.COUNTER_SOURCE,
     settled_by_acceptance=("red-per-packet", "queue-length", "strict-order"),
-    timer=TIMER,
-    identity_queries=(
-        PLATFORM,
-        SYSTEM,
-    ),
-    identify=identify,
+    timer=change.TIMER,
+    identity_queries=(read.PLATFORM, read.SYSTEM),
+    identify=read.identify,
     neighbour_query="nv show interface lldp",
     neighbours=nvue_neighbours,
     hardware_of=spectrum_hardware,

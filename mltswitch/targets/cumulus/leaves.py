@@ -1,113 +1,280 @@
-"""The NVUE object model as data: a tree of names, and its leaves by path."""
+"""What we set on a Cumulus switch: the leaves of NVUE's tree, each a fact, that a state needs.
 
-import json
+Switch priority n is traffic class n is queue n. NVUE knows the map from priority to traffic class for the
+whole switch only; it is the identity as delivered, and the plan needs no more than that for its own queues.
+
+The profile `mlt` spreads all 64 code points over the plan's queues, `mlt-host` does so on ports of hosts,
+where CS6 and CS7 are background; ports that the fabric does not trust get `mlt-untrusted` or
+`mlt-host-untrusted`, which believe nothing. All eight traffic classes are strict, the one of the switch's own
+packets too: it lies between the plan's upper and lower queues, and weighted it would come after all of them.
+
+Thresholds and bandwidths differ by port, so ports with equal ones share a congestion profile, and a shaper
+profile where they have any; both are named after the first of them.
+
+Code points of arriving packets are rewritten by two inbound access lists, for IPv4 and IPv6.
+`mlt-untrusted-…` rewrites every packet, `mlt-host-…` has a rule for each code point that hosts may not use.
+The port's mapping profile leads both what a packet had and what it gets to background, so that it does not
+matter whether the chip classifies before or after.
+"""
+
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final
 
-Tree = dict[str, Any]
-"""Name → a tree, or a value as text."""
-Path = tuple[str, ...]
-Leaves = dict[Path, str]
-"""Path → value; an object without attributes has the value "" ."""
+from mltswitch.capabilities import BitRate
+from mltswitch.errors import UnsupportedPlanError
+from mltswitch.targets.addresses import address_text, network_text
+from mltswitch.targets.common import UNKNOWN
+from mltswitch.targets.cumulus.capabilities import KILOBIT, TRAFFIC_CLASSES
+from mltswitch.targets.engine.tree import Leaves, Path
+from mltswitch.targets.memory import remembering_last
+from mltswitch.targets.state import PortState, QueueState, SwitchState, every_dscp_but
+from mltswitch.wire.tos import DSCP_COUNT
 
-_LISTED: Final = frozenset({"interface", "member", "dscp", "pcp", "switch-priority", "traffic-class"})
-"""Nodes whose children NVUE may join to a range, `swp1-16`."""
-_RANGE: Final = re.compile(
-    r"(?P<stem>(?:[a-z]+(?:[0-9]{1,3}s)?)?)(?P<first>[0-9]{1,4})(?:-(?P=stem)?(?P<last>[0-9]{1,4}))?"
+PORT_NAME: Final = re.compile(r"swp[1-9][0-9]{0,2}(?:s[0-7])?")
+PROFILE: Final = "mlt"
+_MAPS: Final = ("mlt", "mlt-untrusted", "mlt-host", "mlt-host-untrusted")
+MAP_OF: Final = {name: name.removesuffix("-untrusted") for name in _MAPS}
+"""Mapping profile → the one that has its map: a profile that believes nothing has none of its own."""
+EVERY_PACKET: Final = "mlt-untrusted"
+"""Beginning of the names of access lists that rewrite every packet."""
+INBOUND: Final = "inbound"
+QUEUE_MAP: Final = ("qos", "egress-queue-mapping", "default-global", "switch-priority")
+STATIC: Final = ("vrf", "default", "router", "static")
+DISCARD: Final = "blackhole"
+"""In the place of a next hop, whose type has the same name."""
+
+_KINDS: Final = ("egress-scheduler", "congestion-control", "egress-shaper", "mapping")
+
+_PORTS: Final = rf"{PORT_NAME.pattern}(?:,{PORT_NAME.pattern})*"
+_OF_PORT: Final = f"mlt-{PORT_NAME.pattern}"
+_MAP: Final = "mlt(?:-host)?"
+_ACL: Final = "mlt-(?:host|untrusted)-ipv[46]"
+_CLASSES: Final = "traffic-class [0-7](?:,[0-7])*"
+_DSCP: Final = "(?:[1-5]?[0-9]|6[0-3])"
+_NUMBER: Final = "[1-9][0-9]{0,9}"
+_ADDRESS: Final = "[0-9.]{7,15}"
+_FORMS: Final = {
+    "queues": (
+        f"qos egress-scheduler mlt {_CLASSES} mode strict",
+        f"qos congestion-control {_OF_PORT} {_CLASSES} (?:ecn|red) (?:enable|disable)",
+        f"qos congestion-control {_OF_PORT} {_CLASSES} (?:min|max)-threshold {_NUMBER}",
+        f"qos congestion-control {_OF_PORT} {_CLASSES} probability 100",
+        f"qos egress-shaper {_OF_PORT} {_CLASSES} (?:min|max)-rate {_NUMBER}",
+    ),
+    "classification": (
+        f"{' '.join(QUEUE_MAP)} [0-7] traffic-class [0-7]",
+        f"qos mapping (?:{_MAP} trust l3|{_MAP}-untrusted trust port)",
+        f"qos mapping {_MAP}(?:-untrusted)? port-default-sp [0-7]",
+        f"qos mapping {_MAP} dscp {_DSCP}(?:,{_DSCP})* switch-priority [0-7]",
+    ),
+    "rewriting": (
+        f"acl {_ACL} type ipv[46]",
+        f"acl {_ACL} rule [1-9][0-9]?0 (?:match ip|action set) dscp {_DSCP}",
+    ),
+    "ports": (
+        f"interface {_PORTS} acl {_ACL} {INBOUND}",
+        f"interface {_PORTS} qos egress-scheduler profile mlt",
+        f"interface {_PORTS} qos mapping profile {_MAP}(?:-untrusted)?",
+        f"interface {_PORTS} qos (?:congestion-control|egress-shaper) profile {_OF_PORT}",
+    ),
+    "routes": (rf"{' '.join(STATIC)} {_ADDRESS}/(?:[12]?[0-9]|3[0-2]) via (?:{_ADDRESS}|{DISCARD})",),
+}
+_COMMAND: Final = re.compile(
+    f"nv set (?:{'|'.join(f'(?P<{title}>' + '|'.join(forms) + ')' for title, forms in _FORMS.items())})"
+)
+"""All that we ever set, by the heading below which it stands in a file of commands."""
+_quoted: Final = lru_cache(maxsize=1024)(shlex.quote)
+_OWN: Final = re.compile(
+    f"acl {_ACL}|qos (?:egress-scheduler mlt|mapping {_MAP}(?:-untrusted)?"
+    f"|(?:congestion-control|egress-shaper) {_OF_PORT})"
 )
 
-MOST_ENTRIES: Final = 100_000
-"""That ranges inside one another may name, `swp0-999` with `dscp 0-999` below."""
+
+_PROBLEMS: Final = {
+    "mapping": "its code points lead elsewhere than those of {}: one map serves both",
+    "acl": "rewrites other code points than {}: one access list serves both",
+}
 
 
-def flatten(tree: Mapping[str, Any]) -> Leaves:
-    """Leaves of a tree, in its order; ranges must be expanded before."""
-    return dict(_flatten((), tree))
+def object_of(path: Path) -> Path:
+    """The profile or access list of which a leaf says something."""
+    return path[: 2 if path[:1] == ("acl",) else 3]
 
 
-def _flatten(path: Path, tree: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    for key, value in tree.items():
-        here = (*path, str(key))
-        if isinstance(value, Mapping) and value:
-            yield from _flatten(here, value)
-        else:
-            yield here, value or ""
+def is_ours(path: Path) -> bool:
+    """Whether a leaf is of a profile or an access list that belongs to us, whatever it says."""
+    return _OWN.fullmatch(" ".join(object_of(path))) is not None
 
 
-def nest(leaves: Mapping[Path, str]) -> Tree:
-    """Inverse of `flatten`."""
-    tree: Tree = {}
-    for path, value in leaves.items():
-        *parents, name = path
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[name] = value or {}
-    return tree
+def bound_object(path: Path, value: str) -> Path:
+    """The profile or access list that a leaf gives to a port; of any other leaf, nothing."""
+    match path:
+        case ("interface", _, "qos", kind, "profile"):
+            return ("qos", kind, value)
+        case ("interface", _, "acl", name, *_):
+            return ("acl", name)
+        case _:
+            return ()
 
 
-def at(tree: Mapping[str, Any], *path: str) -> Tree:
-    """What is below a path, not to be changed; empty where there is no such object."""
-    node: Any = tree
-    for name in path:
-        node = node.get(name) if isinstance(node, dict) else None
-    return node if isinstance(node, dict) else {}
+@remembering_last
+def leaves_of(state: SwitchState) -> Leaves:
+    """Every leaf that the state needs, objects before their references; raises UnsupportedPlanError."""
+    objects: dict[Path, tuple[str, Leaves]] = {}
+    names: dict[tuple[str, Any], str] = {}
+    bindings: dict[Path, dict[Path, str]] = {("qos", kind): {} for kind in _KINDS}
+
+    def add(path: Path, port: str, settings: Leaves) -> None:
+        first, known = objects.setdefault(path, (port, settings))
+        if known != settings:
+            problem = _PROBLEMS[path[0] if path[0] == "acl" else path[1]].format(first)
+            raise UnsupportedPlanError(problem, where=f"port {port}")
+
+    profiles: dict[tuple[int, bool], list[tuple[str, str, Leaves]]] = {}
+    for port in state.ports:
+        # Most ports of a switch share their queues.
+        alike = id(port.queues), port.trusted
+        if alike not in profiles:
+            profiles[alike] = [*_profiles(port)]
+        for kind, own_name, settings in profiles[alike]:
+            name = own_name or names.setdefault((kind, tuple(settings.items())), f"mlt-{port.name}")
+            if settings:
+                add(("qos", kind, name), port.name, settings)
+                bindings["qos", kind]["interface", port.name, "qos", kind, "profile"] = name
+        if port.rewritten:
+            for acl, rules in access_lists(port.rewritten, state.background_dscp).items():
+                add(acl, port.name, rules)
+                bindings.setdefault(acl, {})["interface", port.name, *acl, INBOUND] = ""
+
+    leaves: dict[Path, str] = {}
+    for kind in (*_KINDS, "acl"):
+        if kind == "mapping":
+            queues = {str(queue.queue) for port in state.ports for queue in port.queues}
+            leaves |= {(*QUEUE_MAP, queue, "traffic-class"): queue for queue in sorted(queues, reverse=True)}
+        paths = [path for path in objects if kind in path[:2]]
+        # A profile that believes nothing stands behind the one that has its map.
+        for path in sorted(paths, key=lambda path: paths.index((*path[:-1], MAP_OF.get(path[-1], path[-1])))):
+            leaves |= below(path, objects[path][1])
+    for each in bindings.values():
+        leaves |= each
+    for route in state.routes:
+        next_hop = DISCARD if route.discards else address_text(route.next_hop)
+        leaves[*STATIC, network_text(route.prefix), "via", next_hop] = ""
+    return leaves
 
 
-def expanded(tree: Mapping[str, Any]) -> Tree:
-    """The tree with ranges of ports, priorities, classes and code points as single entries, values as text.
+def below(path: Path, settings: Leaves) -> dict[Path, str]:
+    """The settings of an object as leaves of the tree."""
+    return {(*path, *name): value for name, value in settings.items()}
 
-    A port may stand in a range and by itself, each with a part of its settings. Raises ValueError.
+
+def _profiles(port: PortState) -> Iterator[tuple[str, str, Leaves]]:
+    """Kind, name and settings of the profiles that a port needs; it has the last one of each kind.
+
+    Those without a name are shared by the ports with equal settings.
     """
-    return _expanded(tree, is_listed=False)[0]
+    if sorted(dscp for queue in port.queues for dscp in queue.dscps) != list(range(DSCP_COUNT)):
+        raise UnsupportedPlanError("not every code point leads to a queue", where=f"port {port.name}")
+    strict = {str(number): {"mode": "strict"} for number in range(TRAFFIC_CLASSES)}
+    yield "egress-scheduler", PROFILE, _classes(strict)
+    yield "congestion-control", "", _classes({str(each.queue): _congestion(each) for each in port.queues})
+    yield "egress-shaper", "", _classes({str(each.queue): _rates(each) for each in port.queues})
+    # A port of a host has no network control, which is served first.
+    name = PROFILE if port.queues[0].dscps else "mlt-host"
+    default: dict[Path, str] = {("port-default-sp",): str(port.queues[-1].queue)}
+    spread: dict[Path, str] = {
+        ("dscp", str(dscp), "switch-priority"): str(queue.queue)
+        for queue in port.queues
+        for dscp in queue.dscps
+    }
+    yield "mapping", name, {("trust",): "l3", **default, **spread}
+    if not port.trusted:
+        yield "mapping", f"{name}-untrusted", {("trust",): "port", **default}
 
 
-def _expanded(tree: Mapping[str, Any], *, is_listed: bool) -> tuple[Tree, int]:
-    """(the tree, how many entries it has at all depths)."""
-    result: Tree = {}
-    count = 0
-    for key, value in tree.items():
-        is_tree = isinstance(value, Mapping)
-        below, inside = _expanded(value, is_listed=key in _LISTED) if is_tree else (_text(value), 0)
-        names = expand_names(str(key)) if is_listed else (str(key),)
-        count += len(names) * (1 + inside)
-        if count > MOST_ENTRIES:
-            raise ValueError(f"ranges stand for more than {MOST_ENTRIES:,} entries at {str(key)[:60]!r}")
-        for name in names:
-            result[name] = _merged(result.get(name), below)
-    return result, count
+def _classes(classes: dict[str, dict[str, str]]) -> Leaves:
+    return {
+        ("traffic-class", number, field): value
+        for number, fields in classes.items()
+        for field, value in fields.items()
+    }
 
 
-def _text(value: object) -> str | Tree:
-    if value is None:
-        return {}
-    return value if isinstance(value, str) else json.dumps(value)
+def _congestion(queue: QueueState) -> dict[str, str]:
+    """A traffic class of a congestion profile.
+
+    Both switches are needed: ecn alone lets packets wait that are not ECN-capable, red alone does not mark.
+    NVUE takes ecn for enabled where a class says nothing, so that `none` must be said, too.
+    """
+    if queue.ecn_threshold_bytes is None:
+        return {"ecn": "disable", "red": "disable"}
+    threshold = dict.fromkeys(("min-threshold", "max-threshold"), str(queue.ecn_threshold_bytes))
+    return {"ecn": "enable", "red": "enable", **threshold, "probability": "100"}
 
 
-def _merged(old: Any, new: Any) -> Any:
-    """A fresh tree: entries of one range must not share theirs."""
-    if not isinstance(new, Mapping):
-        return new
-    result = dict(old) if isinstance(old, Mapping) else {}
-    for key, value in new.items():
-        result[key] = _merged(result.get(key), value)
-    return result
+def _rates(queue: QueueState) -> dict[str, str]:
+    rates = {"min-rate": queue.minimum, "max-rate": queue.maximum}
+    return {name: str(rate.bps // KILOBIT) for name, rate in rates.items() if isinstance(rate, BitRate)}
 
 
-def expand_names(text: str) -> tuple[str, ...]:
-    """`swp1-3,swp5` as single names; a name that is no range stands for itself. Raises ValueError."""
-    names: list[str] = []
-    stem = ""
-    for part in text.split(","):
-        match = _RANGE.fullmatch(part.strip())
-        if match is None:
-            names.append(part)
-            continue
-        stem = match["stem"] or stem
-        first = int(match["first"])
-        last = int(match["last"] or first)
-        if not first <= last < first + MOST_ENTRIES - len(names):
-            raise ValueError(f"{text[:60]!r} is no range, or a long one")
-        names += (f"{stem}{number}" for number in range(first, last + 1))
-    return tuple(names)
+def access_lists(rewritten: tuple[int, ...], background_dscp: int) -> dict[Path, Leaves]:
+    """The two access lists of a port that rewrites these code points."""
+    is_every_packet = rewritten == every_dscp_but(background_dscp)
+    rules: dict[Path, str] = {}
+    for number, dscp in enumerate([None] if is_every_packet else rewritten, start=1):
+        if dscp is not None:
+            rules["rule", f"{number}0", "match", "ip", "dscp"] = str(dscp)
+        rules["rule", f"{number}0", "action", "set", "dscp"] = str(background_dscp)
+    kind = EVERY_PACKET if is_every_packet else "mlt-host"
+    return {("acl", f"{kind}-{family}"): {("type",): family, **rules} for family in ("ipv4", "ipv6")}
+
+
+def set_commands(leaves: Leaves) -> list[str]:
+    """Commands that set the leaves; those that differ in one listed name are one."""
+    listed: dict[Path, list[str]] = {}
+    for path, value in leaves.items():
+        words = (*path, value) if value else path
+        place = _listed_word(path)
+        # A name cannot hold a space, so no two commands share such a key by chance.
+        key = (*words[:place], " ", *words[place + 1 :]) if place else words
+        listed.setdefault(key, []).append(words[place])
+    return [
+        command("set", (",".join(names) if word == " " else word for word in key))
+        for key, names in listed.items()
+    ]
+
+
+def command(verb: str, words: Iterable[str]) -> str:
+    """A command with its words quoted: an `nv unset` may name what the device says."""
+    return " ".join(map(_quoted, ("nv", verb, *words)))
+
+
+def section(line: str) -> str:
+    """The heading below which a command stands in a file; empty for what we never set."""
+    match = _COMMAND.fullmatch(line)
+    return str(match.lastgroup) if match else ""
+
+
+def leaves_in(line: str) -> list[tuple[Path, str]] | None:
+    """What a line of a file of commands sets; raises ValueError for what is no line of ours."""
+    if not line or (line.startswith("#") and line.isascii() and line.isprintable()):
+        return None
+    if not section(line):
+        raise ValueError(UNKNOWN)
+    words = tuple(line.split(" ")[2:])
+    if words[0] == "vrf":
+        return [(words, "")]
+    path, value = (words, "") if words[-1] == INBOUND else (words[:-1], words[-1])
+    place = _listed_word(path)
+    names = path[place].split(",") if place else [path[0]]
+    return [((*path[:place], name, *path[place + 1 :]), value) for name in names]
+
+
+def _listed_word(path: Path) -> int:
+    """Index of the word that may be a list: a port, a code point or a traffic class; 0: none."""
+    if path[0] == "interface":
+        return 1
+    return 4 if path[0] == "qos" and path[3:4] in {("dscp",), ("traffic-class",)} and len(path) > 4 else 0

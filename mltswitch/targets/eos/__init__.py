@@ -9,41 +9,48 @@ that ran before, in a session of their own.
 """
 
 import re
+from typing import Final
 
-from mltswitch.targets.base import Release, Session
+from mltswitch.targets.base import Guard, Release, Session
+from mltswitch.targets.eos import mapping, read, sessions, sheet
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
 from mltswitch.targets.eos.counters import COUNTER_SOURCE
-from mltswitch.targets.eos.diff import GUARD, TIMER, change_between
-from mltswitch.targets.eos.grammar import PORT_NAME
-from mltswitch.targets.eos.read import HOSTNAME, VERSION, hardware_of, identify, queries_for, read_answers
-from mltswitch.targets.eos.render import FILE, check_expressible, read_files, write_files
-from mltswitch.targets.eos.restore import restore_to
 from mltswitch.targets.lldp import eos_neighbours
 from mltswitch.targets.target import Target
 
+_LINES: Final = sessions.SessionTarget(
+    file="mltswitch.txt",
+    sheet=sheet.sheet_for,
+    facts_of=mapping.facts_of,
+    planned_state=mapping.planned_state,
+    running_facts=read.running_facts,
+    running_state=mapping.running_state,
+    goal=mapping.goal,
+    order=sheet.SessionOrder,
+)
 TARGET = Target(
     platform="eos",
     session=Session.CLI,
     dialect="arista_eos",
     models=HARDWARE,
     refused=REFUSED,
-    files=(FILE,),
-    port_name=PORT_NAME,
+    files=(_LINES.file,),
+    port_name=sheet.PORT_NAME,
     port_examples="Ethernet1 or Ethernet1/1",
-    check=check_expressible,
-    write=write_files,
-    read_files=read_files,
-    queries=queries_for,
-    read=read_answers,
-    diff=change_between,
-    guard=GUARD,
-    restore=restore_to,
-    timer=TIMER,
-    identity_queries=(HOSTNAME, VERSION),
-    identify=identify,
+    check=mapping.check_expressible,
+    write=_LINES.write,
+    read_files=_LINES.read_files,
+    queries=read.queries_for,
+    read=read.read_answers,
+    diff=_LINES.diff,
+    guard=Guard(sessions.LOCK, compares=True, whole=read.RUNNING_CONFIG),
+    restore=_LINES.restore,
+    timer=sessions.TIMER,
+    identity_queries=(read.HOSTNAME, read.VERSION),
+    identify=read.identify,
     neighbour_query="show lldp neighbors | json",
     neighbours=eos_neighbours,
-    hardware_of=hardware_of,
+    hardware_of=read.hardware_of,
     counters=COUNTER_SOURCE,
     settled_by_acceptance=("red-per-packet",),
     network_os="arista.eos.eos",

@@ -30,8 +30,6 @@ LOSSLESS: Final = (3, 4)
 """Queues that a plan leaves to lossless classes: the priorities for which RoCE guides switch PFC on."""
 UNICAST_QUEUE: Final = "uc-tx-queue"
 SHARED_QUEUE: Final = "tx-queue"
-LARGEST_VALUE: Final = 256_000_000
-"""Of a threshold on the command line, in whatever unit (AVD schema)."""
 RATE_STEP_BPS: Final = 1000
 """Of `shape rate N kbps`."""
 LARGEST_RATE_BPS: Final = 400_000_000_000

@@ -1,20 +1,18 @@
 """Settings that are not ours, and under which no queue of ours does what the plan says."""
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from mltswitch.errors import HazardError
 from mltswitch.targets.base import Lossless
-from mltswitch.targets.common import indices_of
-from mltswitch.targets.eos.policy import CLASSES
-from mltswitch.targets.eos.settings import TRUSTED, UNTRUSTED
-from mltswitch.targets.eos.text import PlacedLine
+from mltswitch.targets.common import Key, indices_of
+from mltswitch.targets.engine.facts import SWITCH, TRUST, Facts
+from mltswitch.targets.eos.capabilities import TRAFFIC_CLASSES
+from mltswitch.targets.eos.mapping import classes_of_dscps, in_force, policy_on
+from mltswitch.targets.eos.sheet import CLASSES, COS, COS_MAP, DSCP, TRUSTED, UNTRUSTED
 from mltswitch.targets.remap import policy_of, rewriting_map
 from mltswitch.targets.state import SwitchState
-
-if TYPE_CHECKING:
-    from mltswitch.targets.eos.read import RunningSettings
 
 _GLOBAL: Final = (
     (
@@ -32,33 +30,42 @@ _PAUSING: Final = ("priority-flow-control ", "service-profile ")
 _NO_DROP: Final = re.compile(r"priority-flow-control priority ([0-7]) no-drop")
 
 
-def check_hazards(
-    lines: Sequence[PlacedLine], wanted: SwitchState, settings: "RunningSettings"
-) -> Iterator[Lossless]:
+def _by_head(lines: Iterable[Key]) -> dict[str, list[str]]:
+    """What opens a mode → the lines that stand in it, and in no mode within it."""
+    found: dict[str, list[str]] = {}
+    for modes, text in lines:
+        if len(modes) == 1:
+            found.setdefault(modes[0], []).append(text)
+    return found
+
+
+def check_hazards(lines: Sequence[Key], wanted: SwitchState, facts: Facts) -> Iterator[Lossless]:
     """Priorities with PFC that the plan leaves alone; raises HazardError for the first one that it cannot."""
-    for line in lines:
-        if line.modes:
-            continue
+    of_switch = [text for modes, text in lines if not modes]
+    for line in of_switch:
         for pattern, meaning in _GLOBAL:
-            if pattern.fullmatch(line.text):
+            if pattern.fullmatch(line):
                 raise HazardError(
-                    f"the whole switch has {line.text!r}: {meaning}",
-                    hint=f"switch it off first, where nothing else needs it: `no {line.text}`",
+                    f"the whole switch has {line!r}: {meaning}",
+                    hint=f"switch it off first, where nothing else needs it: `no {line}`",
                 )
-    _check_members(lines, wanted)
+    own_lines = _by_head(lines)
+    _check_members(own_lines, wanted)
     for port in wanted.ports:
-        policy = settings.ports[port.name].policy
+        policy = policy_on(facts[port.name])
         if policy_of(port) and policy not in {"", *CLASSES}:
             raise HazardError(
                 f"it has the policy map {policy} where the plan needs its own: a port takes one",
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy type qos input {policy}`",
             )
-    if any(line.text == _ALL_OFF and not line.modes for line in lines):
+    if _ALL_OFF in of_switch:
         return
+    classes = classes_of_dscps(facts[SWITCH])
+    of_cos = [facts[SWITCH][COS_MAP, cos] for cos in range(TRAFFIC_CLASSES)]
     for port in wanted.ports:
         used = {queue.queue for queue in port.queues if not queue.is_lossless}
-        for priority in _lossless(_lines_of(lines, f"interface {port.name}")):
+        for priority in _lossless(_lines_of(own_lines, f"interface {port.name}")):
             if priority in used:
                 raise HazardError(
                     f"PFC is on for priority {priority}, which the plan uses: RED on a lossless queue drops "
@@ -67,53 +74,54 @@ def check_hazards(
                     hint="switch PFC off for it first: "
                     f"`no priority-flow-control priority {priority} no-drop`, on the port or its profile",
                 )
-            found, maps = settings.ports[port.name], settings.maps
-            own = (maps.cos[found.cos], maps.dscp[found.dscp])
-            if found.trust == TRUSTED:
-                yield Lossless(port.name, priority, indices_of(maps.dscp, priority))
-            elif priority in (own if found.trust == UNTRUSTED else maps.cos):
-                yield Lossless(port.name, priority, (), f"qos trust {found.trust}, qos cos {found.cos}")
-    yield from _elsewhere(lines, wanted, settings.maps.dscp)
+            own = in_force(facts[port.name])
+            trust, cos, dscp = own[TRUST,], own[COS,], own[DSCP,]
+            if trust == TRUSTED:
+                yield Lossless(port.name, priority, indices_of(classes, priority))
+            elif priority in ((of_cos[cos], classes[dscp]) if trust == UNTRUSTED else of_cos):
+                yield Lossless(port.name, priority, (), f"qos trust {trust}, qos cos {cos}")
+    yield from _elsewhere(own_lines, wanted, classes)
 
 
 def _elsewhere(
-    lines: Sequence[PlacedLine], wanted: SwitchState, dscp_map: Sequence[int]
+    lines: Mapping[str, list[str]], wanted: SwitchState, dscp_map: Sequence[int]
 ) -> Iterator[Lossless]:
     """Priorities with PFC on other ports, from which the plan's map, the switch's, moves code points."""
     planned = {f"interface {port.name}" for port in wanted.ports}
-    paused = {line.modes[0] for line in lines if line.modes and line.text.startswith(_PAUSING)}
+    paused = {head for head, own in lines.items() if any(text.startswith(_PAUSING) for text in own)}
     ports = {head for head in paused - planned if head.startswith("interface ")}
+    switch_map = rewriting_map(wanted, "EOS")
     for head in sorted(ports) if planned else ():
         own = _lines_of(lines, head)
         trusts = [line for line in own if line.startswith(("qos trust ", "no qos trust"))] or own
         # Of a LAG's member nothing here tells what the LAG trusts.
         if any(line.startswith(("qos trust dscp", "no switchport", "channel-group ")) for line in trusts):
             for priority in _lossless(own):
-                moved = rewriting_map(wanted, "EOS").moved(dscp_map, priority)
+                moved = switch_map.moved(dscp_map, priority)
                 yield Lossless(head.removeprefix("interface "), priority, moved)
 
 
-def _check_members(lines: Sequence[PlacedLine], wanted: SwitchState) -> None:
+def _check_members(lines: Mapping[str, list[str]], wanted: SwitchState) -> None:
     for port in wanted.ports:
-        for line in lines:
-            if line.modes == (f"interface {port.name}",) and line.text.startswith("channel-group "):
+        for text in lines.get(f"interface {port.name}", ()):
+            if text.startswith("channel-group "):
                 raise HazardError(
-                    f"it is a member of a port channel ({line.text}), and the port channel's QoS settings "
+                    f"it is a member of a port channel ({text}), and the port channel's QoS settings "
                     "count, not its own",
                     where=f"port {port.name}",
                     hint="take it out first: `no channel-group`; a fabric file names single ports",
                 )
 
 
-def _lines_of(lines: Sequence[PlacedLine], interface: str) -> list[str]:
+def _lines_of(lines: Mapping[str, list[str]], interface: str) -> list[str]:
     """Lines of a port and of its QoS profile."""
-    own = [line.text for line in lines if line.modes == (interface,)]
+    own = lines.get(interface, [])
     profiles = {
         f"qos profile {text.removeprefix('service-profile ')}"
         for text in own
         if text.startswith("service-profile ")
     }
-    return own + [line.text for line in lines if len(line.modes) == 1 and line.modes[0] in profiles]
+    return own + [text for profile in profiles for text in lines.get(profile, ())]
 
 
 def _lossless(own: list[str]) -> list[int]:

@@ -8,64 +8,68 @@ values that the switch showed before, and takes away policies and classes that w
 """
 
 import re
+from typing import Final
 
-from mltswitch.targets.base import Guard, Release, Session
+from mltswitch.targets.base import Guard, Release, Session, Step
 from mltswitch.targets.common import NO_PORT, without_route_ports
 from mltswitch.targets.configuration_lock import configuration_lock
+from mltswitch.targets.engine.facts import SERVICE
+from mltswitch.targets.engine.target import LineTarget
+from mltswitch.targets.icos import read, sheet
 from mltswitch.targets.icos.capabilities import HARDWARE, PLATFORM, REFUSED
-from mltswitch.targets.icos.diff import change_between
-from mltswitch.targets.icos.grammar import PORT_NAME
-from mltswitch.targets.icos.read import (
-    HOSTS,
-    RUNNING_CONFIG,
-    VERSION,
-    hardware_of,
-    identify,
-    queries_for,
-    read_answers,
-)
-from mltswitch.targets.icos.render import FILE, check_expressible, read_files, write_files
-from mltswitch.targets.icos.restore import restoring_change
+from mltswitch.targets.icos.order import ServiceOrder
 from mltswitch.targets.lldp import fastpath_neighbours
 from mltswitch.targets.target import Target
 
+SAVE_SECONDS: Final = 120.0
+_LINES: Final = LineTarget(
+    file="mltswitch.txt",
+    sheet=sheet.sheet_for,
+    facts_of=sheet.facts_of,
+    planned_state=sheet.planned_state,
+    running_facts=read.running_facts,
+    running_state=sheet.running_state,
+    order=ServiceOrder,
+    levelled=frozenset({SERVICE}),
+    # Saving is a command of the privileged mode: the configuration mode is left for it.
+    save=(Step(sheet.LEAVE), Step("write memory confirm", seconds=SAVE_SECONDS), Step("configure")),
+)
 TARGET = Target(
     platform=PLATFORM,
     session=Session.CLI,
     dialect="broadcom_icos",
     models=HARDWARE,
     refused=REFUSED,
-    files=(FILE,),
-    port_name=PORT_NAME,
+    files=(_LINES.file,),
+    port_name=sheet.PORT_NAME,
     port_examples="0/1, 1/0/1 or te1/0/1 (unit/slot/port)",
     route_port_name=NO_PORT,
     adapt=without_route_ports,
-    check=check_expressible,
-    write=write_files,
-    read_files=read_files,
-    queries=queries_for,
-    read=read_answers,
-    diff=change_between,
+    check=sheet.check_expressible,
+    write=_LINES.write,
+    read_files=_LINES.read_files,
+    queries=read.queries_for,
+    read=read.read_answers,
+    diff=_LINES.diff,
     guard=Guard(
-        configuration_lock(RUNNING_CONFIG, "class-map match-all {}", "no class-map {}"),
+        configuration_lock(read.RUNNING_CONFIG, "class-map match-all {}", "no class-map {}"),
         compares=True,
-        whole=RUNNING_CONFIG,
+        whole=read.RUNNING_CONFIG,
     ),
     identity_queries=(
-        HOSTS,
-        VERSION,
+        read.HOSTS,
+        read.VERSION,
     ),
-    identify=identify,
+    identify=read.identify,
     neighbour_query="show lldp remote-device all",
     neighbours=fastpath_neighbours,
-    hardware_of=hardware_of,
+    hardware_of=read.hardware_of,
     no_counters="its switches count drops by colour for a whole port, and no CE marks",
     settled_by_acceptance=("red-per-packet", "queue-length", "strict-order"),
-    network_os="dellemc.os6.os6",
     play={
         "MODULE_SAVE": 'MODULE_command: {commands: ["write memory confirm"]}',
         "MODULE": "dellemc.os6.os6",
-        "SHOW": RUNNING_CONFIG,
+        "SHOW": read.RUNNING_CONFIG,
         "SOURCE": "file",
         "ABOUT": "dellemc.os6 1.0.7, made for another FASTPATH system: no collection names ICOS, and nobody "
         "tried this one there",
@@ -77,5 +81,5 @@ TARGET = Target(
             "Dell EMC Networking N-Series User's Configuration Guide and command reference, DNOS 6",
         ),
     ),
-    restore=restoring_change,
+    restore=_LINES.restore,
 )

@@ -1,28 +1,63 @@
-"""What a FASTPATH switch answers, as settings and state.
+"""What a FASTPATH switch answers, as facts.
 
 Queues and maps are read from show commands: they tell what is in force, where `show running-config` leaves
 out whatever equals a default that differs between vendors. From the running configuration come static routes,
-and of our ports what no show command tells: default priority, PFC, a DSCP map of the port alone. All other
-lines in it are somebody else's and stay. A route keeps what stands behind its next hop, such as a preference,
-in `RouteState.port`; a route without the address of a next hop has the next hop 0.0.0.0.
+our policies, and of our ports what no show command tells: default priority, PFC, a DSCP map of the port
+alone. All other lines in it are somebody else's and stay.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets.base import Identity, Lossless, RunningState
-from mltswitch.targets.common import indices_of, is_on, known_form, numbers_in, static_route
+from mltswitch.targets.common import Key, indices_of, is_on, known_form, numbers_in
+from mltswitch.targets.engine.facts import (
+    BIND,
+    FOREIGN_LINE,
+    MAP,
+    SERVICE,
+    STRICT,
+    SWITCH,
+    TRUST,
+    Fact,
+    Facts,
+    PortFacts,
+)
+from mltswitch.targets.engine.routes import read_routes
 from mltswitch.targets.foreign import touches_port, touches_switch
 from mltswitch.targets.icos.capabilities import QUEUE_COUNT, USER_PRIORITIES, model_of
-from mltswitch.targets.icos.policy import OwnPolicies, attach_line, read_policies
-from mltswitch.targets.icos.settings import TRUSTED, DropCurve, PortSettings, QueueSettings, port_state
-from mltswitch.targets.remap import POLICIES, dscp_set_by, policy_of, rewriting_map
-from mltswitch.targets.routes import OwnPrefixes, in_order_of
-from mltswitch.targets.state import RouteState, SwitchState
+from mltswitch.targets.icos.sheet import (
+    ACTION,
+    ATTACHED,
+    AVERAGE,
+    CAP,
+    CERTAIN,
+    CLASS,
+    CURVE,
+    DEFAULT_PRIORITIES,
+    DEFAULT_PRIORITY,
+    DETECT,
+    ELSEWHERE,
+    FAMILIES,
+    INSTANCE,
+    LEAVE,
+    LENT,
+    MATCH,
+    MINIMUMS,
+    OWN_CLASS,
+    POLICY,
+    SHAPER,
+    TRUSTED,
+    WEIGHTED,
+    curve_at,
+    running_state,
+)
+from mltswitch.targets.remap import POLICIES, policy_of, rewriting_map
+from mltswitch.targets.state import SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 RUNNING_CONFIG: Final = "show running-config"
@@ -37,11 +72,10 @@ _QUEUES: Final = "show interfaces cos-queue {}"
 _CURVES: Final = "show interfaces random-detect {}"
 _PORT_SHOWS: Final = (_TRUST, _PRIORITIES, _QUEUES, _CURVES)
 
-_TRUST_MODES: Final = {
-    "dot1p": "dot1p",
-    "ip dscp": "ip-dscp",
-    "ip precedence": "ip-precedence",
-    "untrusted": "untrusted",
+_TRUSTS: Final = {word.replace("-", " "): word for word in ("dot1p", "ip-dscp", "ip-precedence", "untrusted")}
+_MANAGEMENTS: Final = {
+    **dict.fromkeys(("wred", "random", "random detect"), True),
+    **dict.fromkeys(("tail drop", "taildrop"), False),
 }
 # What repeats is possessive, and lines are stripped before: a line of many blanks is read once.
 _MAP_ROW: Final = re.compile(r"([0-9]++)(?:\s*+\([a-z0-9/]+\))?\s++([0-9]++)")
@@ -51,26 +85,31 @@ _PERCENTS: Final = r"((?:[0-9]+\s*/\s*){3}[0-9]+)"
 _CURVE_ROW: Final = re.compile(
     rf"\s*([0-9]+)\s+{_PERCENTS}\s+{_PERCENTS}\s+{_PERCENTS}(?:\s+(yes|no|enabled|disabled))?\s*"
 )
-_ROUTE: Final = re.compile(r"ip route (?:vrf \S+ )?([0-9.]+)(?:/([0-9]+)| ([0-9.]+)) (\S.*)")
-_POLICY: Final = re.compile(r"service-policy in (\S+)")
+_ROUTE: Final = re.compile(
+    r"ip route (?:vrf (?P<vrf>\S+) )?(?P<address>[0-9.]+)(?:/(?P<length>[0-9]+)| (?P<mask>[0-9.]+))"
+    r" (?P<target>interface \S+|\S+)(?P<others>.*)"
+)
+_OTHER_ROUTES: Final = ("ip route default ", "ip route vrf ", "ip route distance ", "ip route static ")
+_ATTACHED: Final = re.compile(r"service-policy in (\S+)")
+_CLASS_MAP: Final = re.compile(r"class-map match-all (\S+)(?: (ipv4|ipv6))?")
+_POLICY_MAP: Final = re.compile(r"policy-map (\S+) in")
+_POLICY_MODES: Final = ("class-map ", "policy-map ")
+_CODE_POINT: Final = re.compile(r"(match ip6? dscp|mark ip-dscp) (\S+)")
+_NAMED: Final[Mapping[str, int]] = {
+    **{f"cs{n}": 8 * n for n in range(8)},
+    **{f"af{n}{m}": 8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)},
+    "be": 0,
+    "ef": 46,
+}
 _PRIORITY: Final = re.compile(r"classofservice dot1p-mapping ([0-7]) ([0-7])")
 _FLOW_CONTROL: Final = re.compile(r"(?:storm-control )?flowcontrol(?: (?:symmetric|asymmetric|auto|on))?")
-_INNER_MODES: Final = frozenset({"datacenter-bridging"})
-_POLICY_MODE: Final = "policy"
 _MEMBER: Final = re.compile(r"(?:channel-group|addport) \S+.*")
 _KNOWN: Final = re.compile(
     r"(?:no )?(?:classofservice|cos-queue|random-detect|traffic-shape|vlan priority|service-policy in"
     r"|priority-flow-control mode|datacenter-bridging|diffserv)\b.*"
-    r"|priority-flow-control priority .* (?:no-)?drop"
+    r"|priority-flow-control priority .* (?:no-)?drop|(?:interface|class-map|policy-map) .*"
 )
-"""What show commands tell of each port, and what is read of it from the configuration."""
-_MANAGEMENTS: Final = {
-    "wred": True,
-    "random": True,
-    "random detect": True,
-    "tail drop": False,
-    "taildrop": False,
-}
+"""What show commands tell of each port, what is read of it from the configuration, and what opens a mode."""
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
@@ -113,58 +152,35 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, and for
     what stands where a DiffServ policy of ours has to.
     """
-    notes = tuple(_model_notes(answers, capabilities))
-    dscp_map, policies = read_dscp_map(answers), read_own_policies(answers)
-    if any(map(policy_of, wanted.ports)) and "no diffserv" in map(
-        str.strip, answers[RUNNING_CONFIG].splitlines()
-    ):
+    facts = running_facts(answers, wanted, capabilities)
+    sections = _sections(_lines(answers))
+    if any(map(policy_of, wanted.ports)) and any("no diffserv" in lines for lines in sections.values()):
         raise HazardError(
             "DiffServ is off for the whole switch, so no policy holds",
             hint="switch it on first: `diffserv`; policies of others then hold, too",
         )
-    settings = {port.name: read_port(answers, port.name) for port in wanted.ports}
     lossless: list[Lossless] = []
     for port in wanted.ports:
-        found, queues = settings[port.name], [queue.queue for queue in port.queues]
-        if member := next(filter(_MEMBER.fullmatch, _block(answers, port.name)), ""):
+        own, block = facts[port.name], sections[port.name]
+        if member := next(filter(_MEMBER.fullmatch, block), ""):
             raise HazardError(
                 f"is a member of a LAG ({member}): queues and maps are those of the port channel, which the "
                 "plan cannot name",
                 where=f"port {port.name}",
                 hint="take it out of the LAG, or out of the fabric",
             )
-        lossless += _check_flow_control(answers, port.name, found, queues, dscp_map)
-        if policy_of(port) and found.policy not in {"", *POLICIES}:
-            raise HazardError(
-                f"it has the policy {found.policy} where the plan needs its own: a port takes one",
-                where=f"port {port.name}",
-                hint=f"take it off first: `no service-policy in {found.policy}`",
-            )
-    lossless += _moved_elsewhere(answers, wanted, dscp_map)
-    state = state_with(answers, settings, dscp_map, policies, wanted, capabilities)
-    return RunningState(state, answers, notes, lossless=tuple(lossless))
-
-
-def state_with(
-    answers: Mapping[str, str],
-    settings: Mapping[str, PortSettings],
-    dscp_map: Sequence[int],
-    policies: OwnPolicies,
-    wanted: SwitchState,
-    capabilities: Capabilities,
-) -> SwitchState:
-    """What these settings mean, with our routes and what else was answered."""
-    ports = []
-    for port in wanted.ports:
         queues = [queue.queue for queue in port.queues]
-        step_bytes, background = capabilities.threshold.step_bytes, wanted.background_dscp
-        state = port_state(port.name, settings[port.name], dscp_map, policies, background, queues, step_bytes)
-        foreign = _foreign_of_port(answers, port.name)
-        ports.append(replace(state, unexpected=(*state.unexpected, *foreign)))
-    background_dscp = dscp_set_by(policies.entrance(port.policy) for port in settings.values())
-    unexpected = tuple(_foreign_of_switch(answers)) if ports else ()
-    routes = read_routes(answers, wanted)
-    return SwitchState(tuple(ports), routes, background_dscp=background_dscp, unexpected=unexpected)
+        lossless += _check_flow_control(block, port.name, own, queues, facts[SWITCH])
+        foreign = next((match[1] for match in map(_ATTACHED.fullmatch, block) if match), "")
+        if policy_of(port) and foreign not in {"", *POLICIES}:
+            raise HazardError(
+                f"it has the policy {foreign} where the plan needs its own: a port takes one",
+                where=f"port {port.name}",
+                hint=f"take it off first: `no service-policy in {foreign}`",
+            )
+    lossless += _moved_elsewhere(sections, wanted, facts[SWITCH])
+    state = running_state(facts, wanted, capabilities)
+    return RunningState(state, answers, tuple(_model_notes(answers, capabilities)), lossless=tuple(lossless))
 
 
 def hardware_of(name: str) -> tuple[str, ...]:
@@ -183,86 +199,144 @@ def _model_notes(answers: Mapping[str, str], wanted: Capabilities) -> Iterator[s
         )
 
 
-def _sections(answers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """(interface, line) of the running configuration; empty: the whole switch. Policies are left out."""
-    section, depth = "", 0
-    for line in (" ".join(line.split()) for line in answers[RUNNING_CONFIG].splitlines()):
-        if line.startswith("interface "):
-            section, depth = line.removeprefix("interface ").replace(" ", "").lower(), 1
-        elif line.startswith(("policy-map ", "class-map ")):
-            section, depth = _POLICY_MODE, 1
-        elif section and line == "exit":
-            depth -= 1
-            section = section if depth else ""
-        else:
-            depth += line in _INNER_MODES or (section == _POLICY_MODE and line.startswith("class "))
-            if section != _POLICY_MODE and line and not line.startswith("!"):
-                yield section, line
+def _lines(answers: Mapping[str, str]) -> list[Key]:
+    """Lines of the running configuration with their modes, those that open a mode among them.
+
+    Names of interfaces are in lower case and without spaces.
+    """
+    modes: tuple[str, ...] = ()
+    found: list[Key] = []
+    for words in map(str.split, answers[RUNNING_CONFIG].splitlines()):
+        named = words[:1] == ["interface"]
+        line = f"interface {''.join(words[1:]).lower()}" if named else " ".join(words)
+        in_policy = bool(modes) and modes[0].startswith("policy-map ")
+        if line == LEAVE:
+            modes = modes[:-1]
+        elif line.startswith(("interface ", *_POLICY_MODES)):
+            found.append(((), line))
+            modes = (line,)
+        elif modes and (line == "datacenter-bridging" or (in_policy and line.startswith("class "))):
+            found.append((modes[:1], line))
+            modes = (modes[0], line)
+        elif line and not line.startswith("!"):
+            found.append((modes, line))
+    return found
 
 
-def _foreign_of_port(answers: Mapping[str, str], name: str) -> Iterator[str]:
-    """Lines of a port that nobody here knows, and those by which pause frames stop all queues of it."""
-    for section, line in _sections(answers):
-        is_paused = section in {"", name} and _FLOW_CONTROL.fullmatch(line)
-        if is_paused or (section == name and touches_port(line) and not _KNOWN.fullmatch(line)):
+def _sections(lines: Iterable[Key]) -> defaultdict[str, list[str]]:
+    """Interface → its lines, with those of modes inside it; empty: the whole switch. Policies have none."""
+    found = defaultdict[str, list[str]](list)
+    for modes, line in lines:
+        mode = modes[0] if modes else ""
+        if not mode.startswith(_POLICY_MODES):
+            found[mode.removeprefix("interface ")].append(line)
+    return found
+
+
+def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities: Capabilities) -> Facts:
+    """All facts of the wanted ports and our policies, the routes within the plan's prefixes, and lines that
+    nobody knows.
+
+    Raises DeviceError for an answer of another form.
+    """
+    lines = _lines(answers)
+    sections = _sections(lines)
+    with known_form(_DSCP_MAP):
+        rows = dict(_rows(answers[_DSCP_MAP]))
+        switch: dict[Fact, Any] = {(MAP, dscp): rows[dscp] for dscp in range(DSCP_COUNT)}
+    facts: dict[str, PortFacts] = {}
+    for port in wanted.ports:
+        block = sections[port.name]
+        foreign = ((FOREIGN_LINE, line) for line in _foreign_of_port(sections[""], block))
+        facts[port.name] = _port_facts(answers, port.name, block) | dict.fromkeys(foreign)
+    switch |= _policy_facts(lines)
+    for section in sections.keys() - facts.keys():
+        attached = filter(None, map(_ATTACHED.fullmatch, sections[section]))
+        switch |= dict.fromkeys((ELSEWHERE, match[1]) for match in attached)
+    if wanted.ports:
+        switch |= dict.fromkeys((FOREIGN_LINE, line) for line in _foreign_of_switch(sections))
+    routes = (line for _, line in lines if not line.startswith(_OTHER_ROUTES))
+    return facts | {SWITCH: {**switch, **read_routes(routes, _ROUTE, RUNNING_CONFIG, wanted.routes)}}
+
+
+def _foreign_of_port(of_switch: Iterable[str], block: Iterable[str]) -> Iterator[str]:
+    """Lines of a port that nobody here knows, a map of its own, and pause frames, which stop all queues."""
+    yield from filter(_FLOW_CONTROL.fullmatch, of_switch)
+    for line in block:
+        attached = _ATTACHED.fullmatch(line)
+        is_known = attached[1] in POLICIES if attached else _KNOWN.fullmatch(line)
+        if line.startswith("classofservice ip-dscp-mapping ") or (touches_port(line) and not is_known):
             yield line
 
 
-def _foreign_of_switch(answers: Mapping[str, str]) -> Iterator[str]:
+def _foreign_of_switch(sections: Mapping[str, list[str]]) -> Iterator[str]:
     """Lines of the whole switch or of a VLAN that nobody here knows, and policies that are bound there."""
-    for section, line in _sections(answers):
-        is_known = _FLOW_CONTROL.fullmatch(line) or _KNOWN.fullmatch(line)
-        is_bound = line.startswith("service-policy ")
-        if (not section or section.startswith("vlan")) and (
-            is_bound or (touches_switch(line) and not is_known)
-        ):
-            yield f"interface {section}: {line}" if section else line
+    for section, lines in sections.items():
+        for line in lines if not section or section.startswith("vlan") else ():
+            is_known = _FLOW_CONTROL.fullmatch(line) or _KNOWN.fullmatch(line)
+            if line.startswith("service-policy ") or (touches_switch(line) and not is_known):
+                yield f"interface {section}: {line}" if section else line
 
 
-def read_dscp_map(answers: Mapping[str, str]) -> tuple[int, ...]:
-    """Queue of every code point; raises DeviceError for an answer of another form."""
-    with known_form(_DSCP_MAP):
-        rows = dict(_rows(answers[_DSCP_MAP]))
-        return tuple(rows[dscp] for dscp in range(DSCP_COUNT))
+def _policy_facts(lines: Iterable[Key]) -> Iterator[tuple[Fact, Any]]:
+    """Our policies, classes with our kind of name, and which of them others name."""
+    for modes, line in lines:
+        mode, *inner = (*modes, line)
+        if (match := _CLASS_MAP.fullmatch(mode)) and OWN_CLASS.fullmatch(match[1]):
+            family = match[2] or FAMILIES[0]
+            yield (MATCH, match[1], family, _plain(line)) if inner else (CLASS, match[1], family), None
+        elif match := _POLICY_MAP.fullmatch(mode):
+            policy, name = match[1], inner[0].removeprefix("class ") if inner else ""
+            if policy not in POLICIES:
+                yield (LENT, name), None
+            elif len(inner) > 1:
+                action, _, argument = _plain(line).rpartition(" ") if " " in line else (line, "", "")
+                yield (ACTION, policy, name, action), argument
+            elif not inner or line.startswith("class "):
+                yield (INSTANCE, policy, name) if inner else (POLICY, policy), None
 
 
-def read_own_policies(answers: Mapping[str, str]) -> OwnPolicies:
-    """Our DiffServ policies and their classes."""
-    return read_policies(answers[RUNNING_CONFIG].splitlines())
+def _plain(line: str) -> str:
+    """A line of a policy or of a class with the number of a code point that it names."""
+    match = _CODE_POINT.fullmatch(line)
+    return f"{match[1].replace('ip6', 'ip')} {_NAMED.get(match[2], match[2])}" if match else line
 
 
-def ports_with_policy(answers: Mapping[str, str], policy: str) -> set[str]:
-    """Interfaces that have a policy, in lower case and without spaces; an empty one: all of the switch."""
-    return {section for section, line in _sections(answers) if line == attach_line(policy)}
-
-
-def read_port(answers: Mapping[str, str], name: str) -> PortSettings:
-    """Settings of one port; raises DeviceError for an answer of another form."""
+def _port_facts(answers: Mapping[str, str], name: str, block: Iterable[str]) -> dict[Fact, Any]:
+    """What shows tell of one port, and what only its lines do; raises DeviceError for an unknown form."""
     trust, priorities, queues, curves = (show.format(name) for show in _PORT_SHOWS)
+    facts: dict[Fact, Any] = {}
     with known_form(trust):
-        mode = _TRUST_MODES[_fields(answers[trust])["class of service trust mode"].lower()]
+        facts[TRUST,] = _TRUSTS[_fields(answers[trust])["class of service trust mode"].lower()]
     with known_form(priorities):
         rows = dict(_rows(answers[priorities]))
-        mapped = tuple(rows[priority] for priority in range(USER_PRIORITIES))
+        facts |= {(BIND, priority): rows[priority] for priority in range(USER_PRIORITIES)}
     with known_form(queues):
-        fields = _fields(answers[queues])
-        shown = dict(_queue_rows(answers[queues]))
-        settings = [shown[number] for number in range(QUEUE_COUNT)]
-        shaping, exponent = fields["interface shaping rate"], int(fields["wred decay exponent"])
+        fields, shown = _fields(answers[queues]), dict(_queue_rows(answers[queues]))
+        guarantees = []
+        for queue in range(QUEUE_COUNT):
+            minimum, maximum, service, management = shown[queue]
+            guarantees.append(int(minimum))
+            facts[SERVICE, queue] = STRICT if service == "strict" else WEIGHTED
+            facts[DETECT, queue] = _MANAGEMENTS[management]
+            if int(maximum or 0):
+                facts[CAP, queue] = int(maximum)
+        if any(guarantees):
+            facts[MINIMUMS,] = tuple(guarantees)
+        if (shaping := fields["interface shaping rate"]).split()[0] != "0":
+            facts[SHAPER,] = shaping
+        facts[AVERAGE,] = int(fields["wred decay exponent"])
+        if facts[AVERAGE,] < 0:
+            raise ValueError(f"exponent {facts[AVERAGE,]}")
     with known_form(curves):
         shown_curves = dict(_curve_rows(answers[curves]))
-        settings = [replace(entry, curve=shown_curves[number]) for number, entry in enumerate(settings)]
-    block = _block(answers, name)
-    return PortSettings(
-        trust=mode,
-        priorities=mapped,
-        default_priority=_default_priority(block),
-        shaping="" if shaping.split()[0] == "0" else shaping,
-        weighting_exponent=exponent,
-        queues=tuple(settings),
-        policy=next((match[1] for match in map(_POLICY.fullmatch, block) if match), ""),
-        own_map=tuple(line for line in block if line.startswith("classofservice ip-dscp-mapping ")),
-    )
+        facts |= {(CURVE, queue): shown_curves[queue] for queue in range(QUEUE_COUNT)}
+    for line in block:
+        if (match := _ATTACHED.fullmatch(line)) and match[1] in POLICIES:
+            facts[ATTACHED, match[1]] = None
+        elif match := re.fullmatch(r"vlan priority ([1-7])", line):
+            facts[DEFAULT_PRIORITY,] = int(match[1])
+    return facts
 
 
 def _fields(answer: str) -> dict[str, str]:
@@ -277,113 +351,79 @@ def _rows(answer: str) -> Iterator[tuple[int, int]]:
         yield int(match[1]), int(match[2])
 
 
-def _queue_rows(answer: str) -> Iterator[tuple[int, QueueSettings]]:
+def _queue_rows(answer: str) -> Iterator[tuple[int, tuple[str, ...]]]:
     for match in filter(None, map(_QUEUE_ROW.fullmatch, map(str.strip, answer.lower().splitlines()))):
-        yield (
-            int(match[1]),
-            QueueSettings(match[4] == "strict", int(match[2]), int(match[3] or 0), _MANAGEMENTS[match[5]]),
-        )
+        yield int(match[1]), match.groups()[1:]
 
 
-def _curve_rows(answer: str) -> Iterator[tuple[int, DropCurve]]:
+def _curve_rows(answer: str) -> Iterator[tuple[int, int | str]]:
     for match in filter(None, map(_CURVE_ROW.fullmatch, map(str.lower, answer.splitlines()))):
-        rows = [tuple(map(int, match[group].split("/"))) for group in (2, 3, 4)]
-        yield int(match[1]), DropCurve(rows[0], rows[1], rows[2], match[5] in {"yes", "enabled"})
+        rows = [list(map(int, match[group].split("/"))) for group in (2, 3, 4)]
+        low, high, probability = (" ".join(map(str, row)) for row in rows)
+        ecn = " ecn" if match[5] in {"yes", "enabled"} else ""
+        curve, step = f"min-thresh {low} max-thresh {high} drop-prob-scale {probability}{ecn}", rows[0][0]
+        yield int(match[1]), step if curve == curve_at(step) and 0 < step <= CERTAIN else curve
 
 
-def _block(answers: Mapping[str, str], name: str) -> list[str]:
-    """Lines of one port in the running configuration, those of modes inside it, too."""
-    return [line for section, line in _sections(answers) if section == name]
-
-
-def _default_priority(block: Iterable[str]) -> int:
-    for line in block:
-        if match := re.fullmatch(r"vlan priority ([0-7])", line):
-            return int(match[1])
-    return 0
-
-
-@dataclass(frozen=True, slots=True)
-class _FlowControl:
-    is_on: bool
-    lossless: tuple[int, ...]
-
-
-def _flow_control(block: Iterable[str]) -> _FlowControl:
-    flow = False
+def _flow_control(block: Iterable[str]) -> list[int]:
+    """802.1p priorities that PFC protects on a port."""
+    is_switched_on = False
     lossless: set[int] = set()
     for line in block:
         words = line.split()
         if words[:2] == ["priority-flow-control", "mode"]:
-            flow = is_on(" ".join(words[2:]), line, RUNNING_CONFIG, {"auto": True})
+            is_switched_on = is_on(" ".join(words[2:]), line, RUNNING_CONFIG, {"auto": True})
         elif words[:2] == ["priority-flow-control", "priority"] and words[-1] == "no-drop":
             try:
                 for word in re.split(r"[, ]+", " ".join(words[2:-1])):
                     lossless.update(numbers_in(word, USER_PRIORITIES))
             except ValueError:
                 raise DeviceError(f"cannot read {line!r}", where=RUNNING_CONFIG) from None
-    return _FlowControl(flow, tuple(sorted(lossless)))
+    return sorted(lossless) if is_switched_on else []
 
 
 def _check_flow_control(
-    answers: Mapping[str, str],
-    name: str,
-    settings: PortSettings,
-    queues: Iterable[int],
-    dscp_map: Sequence[int],
+    block: Iterable[str], name: str, facts: PortFacts, queues: Iterable[int], switch: PortFacts
 ) -> Iterator[Lossless]:
     """Priorities with PFC that lead to no queue of the plan; raises HazardError for others."""
-    control = _flow_control(_block(answers, name))
-    for priority in control.lossless if control.is_on else ():
-        if settings.priorities[priority] in queues:
+    default = facts[BIND, facts.get((DEFAULT_PRIORITY,), 0)]
+    for priority in _flow_control(block):
+        queue, trust = facts[BIND, priority], facts[TRUST,]
+        if queue in queues:
             raise HazardError(
-                f"PFC is on for 802.1p priority {priority}, which leads to queue "
-                f"{settings.priorities[priority]} of the plan: RED on a lossless queue drops packets that "
-                "are not ECN-capable",
+                f"PFC is on for 802.1p priority {priority}, which leads to queue {queue} of the plan: RED on "
+                "a lossless queue drops packets that are not ECN-capable",
                 where=f"port {name}",
                 hint=f"switch PFC off for it first: `priority-flow-control priority {priority} drop` under "
                 "`datacenter-bridging`",
             )
-        queue, default = settings.priorities[priority], settings.priorities[settings.default_priority]
-        if settings.trust == TRUSTED:
-            yield Lossless(name, priority, indices_of(dscp_map, queue))
-        elif queue == default or settings.trust in {"dot1p", "ip-precedence"}:
-            yield Lossless(name, priority, (), f"classofservice trust {settings.trust}")
+        if trust == TRUSTED:
+            yield Lossless(name, priority, indices_of(_queues_of_dscps(switch), queue))
+        elif queue == default or trust in {"dot1p", "ip-precedence"}:
+            yield Lossless(name, priority, (), f"classofservice trust {trust}")
+
+
+def _queues_of_dscps(switch: PortFacts) -> list[int]:
+    return [switch[MAP, dscp] for dscp in range(DSCP_COUNT)]
 
 
 def _moved_elsewhere(
-    answers: Mapping[str, str], wanted: SwitchState, dscp_map: Sequence[int]
+    sections: Mapping[str, list[str]], wanted: SwitchState, switch: PortFacts
 ) -> Iterator[Lossless]:
     """Priorities with PFC on other ports, from which the plan's map, the switch's, moves code points.
 
     Where no line tells what such a port trusts, it is taken to be the DSCP.
     """
-    paused = {section for section, line in _sections(answers) if line.startswith("priority-flow-control ")}
-    for name in sorted(paused - {"", *(port.name for port in wanted.ports)}) if wanted.ports else ():
-        control, lines = _flow_control(_block(answers, name)), [*_block(answers, ""), *_block(answers, name)]
-        queues = dict(enumerate(PortSettings().priorities))
-        queues |= {int(match[1]): int(match[2]) for match in map(_PRIORITY.fullmatch, lines) if match}
-        trust = [line for line in lines if line.startswith("classofservice trust ")]
-        if control.is_on and trust[-1:] in ([], [f"classofservice trust {TRUSTED}"]):
-            own = rewriting_map(wanted, "FASTPATH")
-            for priority in control.lossless:
-                yield Lossless(name, priority, own.moved(dscp_map, queues.get(priority, -1)))
-
-
-def read_routes(answers: Mapping[str, str], wanted: SwitchState) -> tuple[RouteState, ...]:
-    """Our static routes."""
-    own = OwnPrefixes(wanted.routes)
-    found: list[RouteState] = []
-    for line in map(str.strip, answers[RUNNING_CONFIG].splitlines()):
-        if not line.startswith("ip route ") or line.startswith(("ip route default ", "ip route vrf ")):
+    others = sorted(sections.keys() - {"", *(port.name for port in wanted.ports)}) if wanted.ports else []
+    of_switch = [line for line in sections[""] if line.startswith("classofservice ")] if others else []
+    for name in others:
+        if not (lossless := _flow_control(sections[name])):
             continue
-        match = _ROUTE.fullmatch(line)
-        if match is None:
-            if line.startswith(("ip route distance ", "ip route static ")):
-                continue
-            raise DeviceError(f"cannot read {line!r}", where=RUNNING_CONFIG)
-        target, _, others = match[4].partition(" ")
-        route = static_route(line, RUNNING_CONFIG, f"{match[1]}/{match[2] or match[3]}", target, others)
-        if route.prefix in own:
-            found.append(route)
-    return in_order_of(wanted.routes, found)
+        lines = [*of_switch, *sections[name]]
+        trust = [line for line in lines if line.startswith("classofservice trust ")]
+        if trust[-1:] in ([], [f"classofservice trust {TRUSTED}"]):
+            queues = dict(enumerate(DEFAULT_PRIORITIES))
+            queues |= {int(match[1]): int(match[2]) for match in map(_PRIORITY.fullmatch, lines) if match}
+            for priority in lossless:
+                moved = rewriting_map(wanted, "FASTPATH").moved(_queues_of_dscps(switch), queues[priority])
+                yield Lossless(name, priority, moved)

@@ -7,13 +7,12 @@ than systemd runs, nothing survives a reboot, and verify and push say so.
 """
 
 from mltswitch.targets.base import Session
-from mltswitch.targets.linux.answers import IDENTITY_QUERY
 from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
-from mltswitch.targets.linux.diff import GUARD, change_between
-from mltswitch.targets.linux.parse import PORT_NAME, read_files
-from mltswitch.targets.linux.read import COUNTER_SOURCE, identify, queries_for, read_answers
-from mltswitch.targets.linux.render import QDISC_FILE, ROUTE_FILE, check_expressible, write_files
-from mltswitch.targets.linux.restore import TIMER, restoring_change
+from mltswitch.targets.linux.change import GUARD, TIMER, change_between, restoring_change
+from mltswitch.targets.linux.files import QDISC_FILE, ROUTE_FILE, read_files, write_files
+from mltswitch.targets.linux.lines import PORT_NAME
+from mltswitch.targets.linux.ports import check_expressible
+from mltswitch.targets.linux.read import COUNTER_SOURCE, IDENTITY_QUERY, identify, queries_for, read_answers
 from mltswitch.targets.linux.save import saved_files
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target

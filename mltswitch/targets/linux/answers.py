@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, TypeVar
 
@@ -11,24 +13,21 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from mltswitch.documents import plain_words
 from mltswitch.errors import DeviceError
 from mltswitch.targets.common import json_in
-from mltswitch.targets.linux.layout import LEVELS
+from mltswitch.targets.linux.lines import LEVELS
 from mltswitch.targets.state import SwitchState
 
 QDISC_QUERY: Final = "tc -j -d qdisc show"
 ROUTE_QUERY: Final = "ip -j -d -N route show"
 SEGMENT_QUERY: Final = "ip -j -d -N -6 route show"
-IDENTITY_QUERY: Final = (
-    "grep -s . /proc/sys/kernel/hostname /etc/machine-id /etc/os-release /sys/class/dmi/id/product_name "
-    "|| true"
-)
-"""Each line that there is, behind the name of its file and a colon."""
+LINK_QUERY: Final = "ip -j -d link show"
 FORWARDING_QUERY: Final = "grep -s . /proc/sys/net/ipv6/conf/*/forwarding || true"
-INGRESS_PARENT: Final = "ffff:fff1"
-"""Where ingress and clsact stand, and stay when the root is replaced (linux pkt_sched.h, TC_H_INGRESS)."""
 CLSACT: Final = "clsact"
 INGRESS: Final = "ingress"
 EGRESS: Final = "egress"
 """Names of both sides of clsact; `ingress` is a qdisc of its own as well, without the other side."""
+NO_HANDLE: Final = "0:"
+"""Of the kernel's own default queues."""
+_PLACES: Final = (*(f"parent {handle}" for handle in LEVELS), INGRESS, EGRESS)
 
 
 class _Answer(BaseModel):
@@ -50,6 +49,16 @@ class Qdisc(_Answer):
         name = f"{self.kind} {self.handle}"
         return f"root {name}" if self.root else f"{name} below {self.parent}"
 
+    @property
+    def above(self) -> str:
+        """Where it stands, as tc takes it."""
+        return "root" if self.root else f"parent {self.parent}"
+
+    @property
+    def arrives(self) -> bool:
+        """Whether it is of packets that arrive, and stays when the root is replaced (TC_H_INGRESS)."""
+        return self.parent == "ffff:fff1"
+
 
 class FilterOptions(_Answer):
     """What one filter matches, and where it sends."""
@@ -57,16 +66,16 @@ class FilterOptions(_Answer):
     classid: str = ""
     indev: str = ""
     keys: dict[str, Any] = {}
-    actions: list[Any] = []
+    actions: list[dict[str, Any]] = []
 
 
 class FilterAnswer(_Answer):
-    """One entry of `tc filter show`."""
+    """One entry of `tc filter show`; before those of each preference stands one without options."""
 
     protocol: str
     preference: int = Field(alias="pref")
     kind: str
-    options: FilterOptions | None = None
+    options: FilterOptions
 
     def __str__(self) -> str:
         return f"{self.kind} for {self.protocol}, preference {self.preference}"
@@ -89,7 +98,6 @@ class RouteAnswer(_Answer):
     protocol: str
     kind: str = Field(default="unicast", alias="type")
     gateway: IPv4Address | IPv6Address = IPv4Address(0)
-    via: dict[str, Any] = {}
     encap: str = ""
     action: str = ""
     port: str = Field(alias="dev", default="")
@@ -117,69 +125,6 @@ def filter_query(wanted: SwitchState) -> str:
     )
 
 
-_PLACES: Final = (*(f"parent {handle}" for handle in LEVELS), INGRESS, EGRESS)
-
-
-def filter_sections(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, str]:
-    """Port and handle, or port and side of clsact → its line of the answer to `filter_query`."""
-    query = filter_query(wanted)
-    places = [f"{port.name} {place.removeprefix('parent ')}" for port in wanted.ports for place in _PLACES]
-    # A filter that tc prints as text, in the middle of its JSON, may have lines of its own.
-    _, *sections = re.split(r"^(?=\[)", "\n" + answer(answers, query), flags=re.MULTILINE)
-    if len(sections) != len(places):
-        raise DeviceError(
-            f"answered {len(sections)} lines, not {len(places)}",
-            where=query,
-            hint="`tc filter show dev PORT ingress` shows them; iproute2 before 4.18 has no JSON for them",
-        )
-    return dict(zip(places, sections, strict=True))
-
-
-_FILTER: Final = re.compile(
-    r'"protocol":"(?P<protocol>[^"]+)","pref":(?P<pref>[0-9]+),"kind":"(?P<kind>[^"]+)"'
-    r"|^filter (?:parent \S+ )?protocol (?P<protocol2>\S+) pref (?P<pref2>[0-9]+) (?P<kind2>\S+)",
-    re.MULTILINE,
-)
-_LEADS_TO: Final = re.compile(r'(?:flowid|classid)"?[ :]"?([0-9a-f]+:[0-9a-f]+)')
-
-
-def filters_of(section: str, port: str, place: str) -> list[FilterAnswer]:
-    """The filters of one place, without the empty entry that precedes those of each preference.
-
-    iproute2 before 5.17 prints u32 filters, and others their own kinds, as plain text in the middle of its
-    JSON (`"options": {fh 800: ht divisor 1 }`). What such a text matches is not read, for none of ours is
-    one; its kind, protocol, preference and class are. Raises DeviceError, naming the port and the place.
-    """
-    try:
-        entries = FILTERS.validate_python(json_in(section, may_contradict=True))
-    except ValueError:
-        heads = list(_FILTER.finditer(section))
-        ends = [*(head.start() for head in heads[1:]), len(section)]
-        try:
-            entries = FILTERS.validate_python(
-                [_entry(head, section[head.start() : end]) for head, end in zip(heads, ends, strict=True)]
-            )
-        except ValueError:
-            entries = []
-        if not entries:
-            raise DeviceError(
-                f"cannot read which filters stand at {port}, {place}: {section.strip()[:80]!r}",
-                where=f"tc -j filter show dev {port} {place}",
-                hint=f"`tc filter show dev {port} {place}` shows them without JSON",
-            ) from None
-    return [entry for entry in entries if entry.options is not None]
-
-
-def _entry(head: re.Match[str], text: str) -> dict[str, object]:
-    """One filter by itself; of one in plain text, what every kind says."""
-    try:
-        return dict(json.JSONDecoder().raw_decode("{" + text)[0])
-    except ValueError:
-        leads_to = _LEADS_TO.search(text)
-        named = {name.rstrip("2"): value for name, value in head.groupdict().items() if value}
-        return {**named, "options": {"classid": leads_to[1] if leads_to else ""}}
-
-
 def class_query(wanted: SwitchState) -> str:
     """All classes of all ports: what follows each line `# port`."""
     # A process for each port: of classes tc says neither the port nor where a command's answer ends. Not -j:
@@ -193,16 +138,92 @@ def _names(wanted: SwitchState) -> str:
     return " ".join(port.name for port in wanted.ports)
 
 
-def class_sections(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, str]:
-    """Port → its lines of the answer to `class_query`."""
-    sections: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in answer(answers, class_query(wanted)).split("\n"):
-        if line.startswith("# "):
-            current = sections.setdefault(line.removeprefix("# "), [])
-        else:
-            current.append(line)
-    return {name: "\n".join(lines) for name, lines in sections.items()}
+@dataclass(frozen=True, slots=True)
+class PortAnswers:
+    """What a host answers of one port."""
+
+    name: str
+    qdiscs: tuple[Qdisc, ...]
+    sections: Mapping[str, str]
+    """Where filters stand, such as `parent 10:` or `ingress` → what tc printed of them."""
+    classes: str
+
+    def filters(self, place: str) -> list[FilterAnswer]:
+        """The filters of one place, without the empty entry that precedes those of each preference.
+
+        iproute2 before 5.17 prints u32 filters, and others their own kinds, as plain text in the middle of
+        its JSON (`"options": {fh 800: ht divisor 1 }`). What such a text matches is not read, for none of
+        ours is one; its kind, protocol, preference and class are. Raises DeviceError.
+        """
+        section = self.sections[place]
+        try:
+            return _filters(json_in(section, may_contradict=True))
+        except ValueError:
+            heads = list(_FILTER.finditer(section))
+            ends = [*(head.start() for head in heads[1:]), len(section)]
+            with suppress(ValueError):
+                if heads:
+                    return _filters(
+                        [
+                            _entry(head, section[head.start() : end])
+                            for head, end in zip(heads, ends, strict=True)
+                        ]
+                    )
+            raise DeviceError(
+                f"cannot read which filters stand at {self.name}, {place}: {section.strip()[:80]!r}",
+                where=f"tc -j filter show dev {self.name} {place}",
+                hint=f"`tc filter show dev {self.name} {place}` shows them without JSON",
+            ) from None
+
+
+_FILTER: Final = re.compile(
+    r'"protocol":"(?P<protocol>[^"]+)","pref":(?P<pref>[0-9]+),"kind":"(?P<kind>[^"]+)"'
+    r"|^filter (?:parent \S+ )?protocol (?P<protocol2>\S+) pref (?P<pref2>[0-9]+) (?P<kind2>\S+)",
+    re.MULTILINE,
+)
+_LEADS_TO: Final = re.compile(r'(?:flowid|classid)"?[ :]"?([0-9a-f]+:[0-9a-f]+)')
+
+
+def _filters(entries: list[Any]) -> list[FilterAnswer]:
+    full = [entry for entry in entries if not isinstance(entry, dict) or entry.get("options") is not None]
+    return FILTERS.validate_python(full)
+
+
+def _entry(head: re.Match[str], text: str) -> dict[str, object]:
+    """One filter by itself; of one in plain text, what every kind says."""
+    try:
+        return dict(json.JSONDecoder().raw_decode("{" + text)[0])
+    except (ValueError, RecursionError):
+        leads_to = _LEADS_TO.search(text)
+        named = {name.rstrip("2"): value for name, value in head.groupdict().items() if value}
+        return {**named, "options": {"classid": leads_to[1] if leads_to else ""}}
+
+
+def port_answers(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, PortAnswers]:
+    """Each wanted port with its answers; raises DeviceError if unreadable."""
+    qdiscs = load(QDISCS, answers, QDISC_QUERY)
+    if not wanted.ports:
+        return {}
+    query, count = filter_query(wanted), len(wanted.ports) * len(_PLACES)
+    # A filter that tc prints as text, in the middle of its JSON, may have lines of its own.
+    _, *sections = re.split(r"^(?=\[)", "\n" + answer(answers, query), flags=re.MULTILINE)
+    if len(sections) != count:
+        raise DeviceError(
+            f"answered {len(sections)} lines, not {count}",
+            where=query,
+            hint="`tc filter show dev PORT ingress` shows them; iproute2 before 4.18 has no JSON for them",
+        )
+    _, *parts = re.split(r"^# (.*)$", answer(answers, class_query(wanted)), flags=re.MULTILINE)
+    classes = dict(zip(parts[::2], parts[1::2], strict=True))
+    return {
+        port.name: PortAnswers(
+            port.name,
+            tuple(entry for entry in qdiscs if entry.dev == port.name),
+            dict(zip(_PLACES, sections[number * len(_PLACES) :], strict=False)),
+            classes.get(port.name, ""),
+        )
+        for number, port in enumerate(wanted.ports)
+    }
 
 
 def answer(answers: Mapping[str, str], query: str) -> str:
@@ -219,18 +240,7 @@ def load(kind: TypeAdapter[_Entries], answers: Mapping[str, str], query: str) ->
         return kind.validate_python(json_in(answer(answers, query) or "[]", may_contradict=True))
     except ValidationError as error:
         problem = error.errors()[0]
-        place = ".".join(str(part) for part in problem["loc"])
-        raise DeviceError(
-            f"the answer cannot be read: {place} {plain_words(problem)}",
-            where=query,
-        ) from None
+        found = f"{'.'.join(map(str, problem['loc']))} {plain_words(problem)}"
     except ValueError as error:
-        raise DeviceError(f"the answer cannot be read: {error}", where=query) from None
-
-
-def hexadecimal(value: object, base: int) -> int:
-    """tc prints such numbers as a JSON number or as text, by version and key; raises DeviceError."""
-    try:
-        return value if isinstance(value, int) else int(str(value), base)
-    except ValueError:
-        raise DeviceError(f"{value!r} is no number", where="tc -j filter show") from None
+        found = str(error)
+    raise DeviceError(f"the answer cannot be read: {found}", where=query)

@@ -1,14 +1,17 @@
-"""What a host answers, as state: ports, routes, its disk, and counters of its queues."""
+"""What a host answers, as state: ports, routes, its disk, and counters of its queues.
+
+What somebody else put on a port is seen, not touched.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from pydantic import Field, TypeAdapter
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.errors import DeviceError
 from mltswitch.targets.base import (
     CounterSource,
     EgressCounters,
@@ -17,41 +20,69 @@ from mltswitch.targets.base import (
     QueuePlace,
     RunningState,
 )
+from mltswitch.targets.engine.facts import Fact, PortFacts
 from mltswitch.targets.linux.answers import (
     CLSACT,
+    EGRESS,
     FORWARDING_QUERY,
-    IDENTITY_QUERY,
-    INGRESS_PARENT,
-    LINKS,
+    INGRESS,
+    LINK_QUERY,
     QDISC_QUERY,
-    QDISCS,
     ROUTE_QUERY,
-    ROUTES,
     SEGMENT_QUERY,
+    FilterAnswer,
+    PortAnswers,
     Qdisc,
     answer,
     class_query,
-    class_sections,
     filter_query,
-    filter_sections,
     load,
+    port_answers,
 )
-from mltswitch.targets.linux.layout import LEVELS
-from mltswitch.targets.linux.read_port import (
-    FoundRewriting,
-    filters_in,
-    foreign_filters,
-    rewriting_in,
-    tree_of,
+from mltswitch.targets.linux.foreign import RULES_QUERY, elsewhere, unread_rules
+from mltswitch.targets.linux.lines import (
+    INNER,
+    LEVELS,
+    MARKS,
+    OUTER,
+    QUANTUM_BYTES,
+    SHAPER,
+    SHARE,
+    shaper_burst_bytes,
 )
-from mltswitch.targets.linux.read_routes import alias_routes, segment_routing
+from mltswitch.targets.linux.ports import (
+    DSCP_MASK,
+    LARGEST_SHARE,
+    Port,
+    defaults,
+    handles,
+    place,
+    port_of,
+    ports_of,
+    tos_match,
+    ways_to,
+)
+from mltswitch.targets.linux.routes import running_routes
 from mltswitch.targets.linux.save import SAVED_QUERY, read_saved, save_notes
-from mltswitch.targets.linux.tree import Tree, switch_state
-from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import SwitchState
+from mltswitch.units import BITS_PER_BYTE
 
-OS_RELEASE: Final = "/etc/os-release"
-_PRETTY_NAME: Final = "PRETTY_NAME="
+_RED: Final = {
+    "ecn": True,
+    "harddrop": False,
+    "adaptive": False,
+    "nodrop": False,
+    "ewma": 1,
+    "probability": 1,
+}
+"""What tc shows of each red of ours, whose `max` is its `min`."""
+_PRIOMAP_LENGTH: Final = 16
+_FIRST_KEYS: Final = {"ip_proto": "ip_proto", "icmp_type": "type"}
+"""Keys of flower in the order of our lines → words for them; others follow by the alphabet."""
+_NAME_FILE, _ID_FILE = "/proc/sys/kernel/hostname", "/etc/machine-id"
+_RELEASE_FILE, _MODEL_FILE = "/etc/os-release", "/sys/class/dmi/id/product_name"
+IDENTITY_QUERY: Final = f"grep -s . {_NAME_FILE} {_ID_FILE} {_RELEASE_FILE} {_MODEL_FILE} || true"
+"""Each line that there is, behind the name of its file and a colon."""
 NOT_FORWARDING: Final = "IPv6 is not forwarded"
 
 
@@ -61,17 +92,14 @@ def identify(answers: Mapping[str, str]) -> Identity:
     The machine-id (machine-id(5)) stands for its serial number: that of the board (DMI) is often a filler
     such as `To be filled by O.E.M.`, and virtual machines have none.
     """
-    lines = [line.partition(":")[::2] for line in answers[IDENTITY_QUERY].splitlines()]
-    files = dict(lines)
-    name = files.get("/proc/sys/kernel/hostname", "").strip()
-    if not name:
+    lines = answers[IDENTITY_QUERY].splitlines()
+    files = {file: text.strip() for file, _, text in (line.partition(":") for line in lines)}
+    if not files.get(_NAME_FILE):
         raise DeviceError("does not tell its host name", where=IDENTITY_QUERY)
-    release = next((text for file, text in lines if file == OS_RELEASE and text.startswith(_PRETTY_NAME)), "")
+    beginning = f"{_RELEASE_FILE}:PRETTY_NAME="
+    release = next((line.removeprefix(beginning) for line in lines if line.startswith(beginning)), "")
     return Identity(
-        name,
-        files.get("/etc/machine-id", "").strip(),
-        files.get("/sys/class/dmi/id/product_name", "").strip(),
-        release.removeprefix(_PRETTY_NAME).strip("\"' "),
+        files[_NAME_FILE], files.get(_ID_FILE, ""), files.get(_MODEL_FILE, ""), release.strip("\"' ")
     )
 
 
@@ -88,55 +116,21 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """State of `wanted`'s ports, without those that lack our tree; raises DeviceError if unreadable."""
     del capabilities
-    on_ports = port_answers(answers, wanted)
-    found: dict[str, Tree] = {}
-    for port in wanted.ports:
-        tree = on_ports.tree(port.name, rewriting_in(on_ports.filters, port.name))
-        if tree is not None:
-            found[port.name] = tree
-    entries = load(ROUTES, answers, ROUTE_QUERY)
-    routes = alias_routes(entries, OwnPrefixes(wanted.routes))
-    six = load(ROUTES, answers, SEGMENT_QUERY)
-    segments = segment_routing(six, wanted.segment_routing)
-    state = switch_state(found, in_order_of(wanted.routes, routes), segments)
-    if wanted.segment_routing is not None and not forwards(answer(answers, FORWARDING_QUERY)):
-        state = _not_forwarding(state)
-    foreign = tuple(elsewhere(answers, wanted, on_ports.qdiscs))
-    state = replace(state, unexpected=foreign)
+    found: dict[str, Port] = {}
+    for name, port in port_answers(answers, wanted).items():
+        marks = marks_in(port)
+        if queues := queues_in(port):
+            found[name] = port_of({**queues[0], **marks}, queues[1])
+    ports, background_dscp = ports_of(found)
+    routes, segments = running_routes(answers, wanted)
+    if wanted.segment_routing is not None and not forwards(answer(answers, FORWARDING_QUERY)) and ports:
+        # Said of the first port, since nothing else of the state can say it.
+        faults = (*ports[0].unexpected, NOT_FORWARDING)
+        ports = (replace(ports[0], unexpected=faults), *ports[1:])
+    foreign = tuple(elsewhere(answers, wanted))
+    state = SwitchState(ports, routes, segments, background_dscp=background_dscp, unexpected=foreign)
     notes = save_notes(read_saved(answer(answers, SAVED_QUERY)), wanted)
-    unread = re.findall(f"^{_UNREAD}(.+)", answers.get(RULES_QUERY, ""), re.MULTILINE)
-    return RunningState(state, dict(answers), (*notes, *map(_RULES_UNREAD.format, unread)))
-
-
-@dataclass(frozen=True, slots=True)
-class PortAnswers:
-    """What a host answers of its ports."""
-
-    qdiscs: Sequence[Qdisc]
-    filters: Mapping[str, str]
-    """Port and handle, or port and side of clsact → what tc printed."""
-    classes: Mapping[str, str]
-
-    def of(self, port: str) -> list[Qdisc]:
-        """What `tc qdisc show` lists for one port."""
-        return [entry for entry in self.qdiscs if entry.dev == port]
-
-    def tree(self, port: str, rewriting: FoundRewriting) -> Tree | None:
-        """A port's tree; None where it is not ours from the top."""
-        return tree_of(
-            self.of(port),
-            {handle: filters_in(self.filters, port, handle) for handle in LEVELS},
-            self.classes.get(port, ""),
-            rewriting,
-        )
-
-
-def port_answers(answers: Mapping[str, str], wanted: SwitchState) -> PortAnswers:
-    """The answers of `wanted`'s ports; raises DeviceError if unreadable."""
-    qdiscs = load(QDISCS, answers, QDISC_QUERY)
-    if not wanted.ports:
-        return PortAnswers(qdiscs, {}, {})
-    return PortAnswers(qdiscs, filter_sections(answers, wanted), class_sections(answers, wanted))
+    return RunningState(state, dict(answers), (*notes, *unread_rules(answers)))
 
 
 def forwarding_interfaces(answered: str) -> list[str]:
@@ -149,97 +143,246 @@ def forwards(answered: str) -> bool:
     return "all" in forwarding_interfaces(answered)
 
 
-def _not_forwarding(state: SwitchState) -> SwitchState:
-    """Said of the first port, since nothing else of the state can say it."""
-    if not state.ports:
-        return state
-    first = state.ports[0]
-    return replace(
-        state, ports=(replace(first, unexpected=(*first.unexpected, NOT_FORWARDING)), *state.ports[1:])
-    )
+@dataclass(slots=True)
+class _Reader:
+    """One pass over the qdiscs of a port."""
+
+    answers: PortAnswers
+    facts: dict[Fact, Any] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    """What no plan asks for."""
+    ours: list[Qdisc] = field(default_factory=list)
+
+    def read(self) -> bool:
+        """Whether the queues are ours from the top; then facts and faults say what they are."""
+        above, filters = "root", {handle: self.answers.filters(f"parent {handle}") for handle in LEVELS}
+        if shaper := self._take(SHAPER, "tbf", above):
+            self.facts["shaper",] = _rate_bps(shaper)
+            self.faults += _faults_of_tbf("shaper", shaper, is_empty=True)
+            above = f"parent {SHAPER}1"
+        outer = self._bands(OUTER, above)
+        share = self._take(SHARE, "drr", f"parent {place(OUTER, outer)}" if outer else above)
+        inner = self._bands(INNER, f"parent {SHARE}1") if share else 0
+        if share is None and not outer:
+            return False
+        shares = self._shares() if share else ()
+        ahead = max(outer - 1, 0)
+        count = ahead + max(inner, 1) + len(shares) if share else outer
+        ways = ways_to(count, ahead if share else None, len(shares))
+        last = defaults(ways)
+        self.facts |= {("prio", "", handle): last[handle] for handle in last if handle != SHARE}
+        self.facts |= {("class", minor): percent for minor, percent in enumerate(shares, 2)}
+        for number, way in enumerate(ways, start=1):
+            self._queue(number, place(*way[-1]))
+        ours = set(map(id, self.ours))
+        others = (entry for entry in self.answers.qdiscs if id(entry) not in ours and entry.kind != CLSACT)
+        self.faults += map(str, others)
+        for handle in last:
+            self.facts |= dict.fromkeys(_filter(handle, entry) for entry in filters[handle])
+        return True
+
+    def _take(self, handle: str, kind: str, above: str) -> Qdisc | None:
+        """A qdisc of ours, if it stands there."""
+        entry = {entry.handle: entry for entry in self.answers.qdiscs}.get(handle)
+        if entry is None or (entry.kind, entry.above) != (kind, above):
+            return None
+        self.ours.append(entry)
+        return entry
+
+    def _bands(self, handle: str, above: str) -> int:
+        """Bands of a prio of ours; 0: there is none."""
+        prio = self._take(handle, "prio", above)
+        if prio is None or not re.fullmatch("[1-9]|1[0-6]", str(prio.options.get("bands"))):
+            return 0  # the kernel has at most 16 (TCQ_PRIO_BANDS)
+        count = int(prio.options["bands"])
+        if prio.options.get("priomap") != [count - 1] * _PRIOMAP_LENGTH:
+            self.faults.append(f"{handle} priomap {prio.options.get('priomap')}")
+        return count
+
+    def _shares(self) -> tuple[int, ...]:
+        """Parts of the last queues in the quanta, which add up to the same in every tree of ours.
+
+        A class behind the first in which no queue stands is nobody's share.
+        """
+        quanta = {match["minor"]: match["quantum"] for match in _CLASS.finditer(self.answers.classes)}
+        rest = quanta.pop("1", "0b")
+        shares: list[int] = []
+        while len(shares) < LARGEST_SHARE and (minor := f"{len(shares) + 2:x}") in quanta:
+            if shares and self._below(f"{SHARE}{minor}") is None:
+                break
+            quantum = quanta.pop(minor)
+            shares.append(next((n for n in range(1, 100) if _is_size(quantum, n * QUANTUM_BYTES)), 1))
+            if not _is_size(quantum, shares[-1] * QUANTUM_BYTES):
+                self.faults.append(f"{SHARE} quantum {quantum}")
+        if not shares or not _is_size(rest, (100 - sum(shares)) * QUANTUM_BYTES):
+            self.faults.append(f"{SHARE} quanta {rest} and {' + '.join(map(str, shares)) or 0} %")
+        self.faults += [f"class {SHARE}{minor}" for minor in sorted(quanta)]
+        return tuple(shares) or (1,)
+
+    def _below(self, parent: str) -> Qdisc | None:
+        return {entry.parent: entry for entry in self.answers.qdiscs}.get(parent)
+
+    def _queue(self, number: int, parent: str) -> None:
+        """What stands in one queue's place: a queue, or a cap and the queue below it."""
+        child = self._below(parent)
+        rate_bps: int | None = None
+        if child is not None and child.kind == "tbf":
+            self.ours.append(child)
+            self.faults += _faults_of_tbf(f"queue {number}: tbf", child, is_empty=False)
+            rate_bps, child = _rate_bps(child), self._below(f"{child.handle}1")
+        options = {} if child is None else child.options
+        what, limit_bytes = "" if child is None else child.kind, options.get("limit")
+        if child is not None:
+            self.ours.append(child)
+            if what not in {"red", "bfifo"} or not isinstance(limit_bytes, int):
+                self.faults.append(f"queue {number}: {what}")
+                what = ""
+        if rate_bps is not None:
+            if child is None:
+                self.faults.append(f"queue {number}: no queue below its tbf")
+            self.facts["cap", number] = rate_bps, limit_bytes
+        if what == "red":
+            for name, value in (_RED | {"max": options.get("min")}).items():
+                if options.get(name) != value:
+                    self.faults.append(f"queue {number}: red {name} {options.get(name)}, not {value}")
+            threshold_bytes = options.get("min")
+            is_known = isinstance(threshold_bytes, int) and threshold_bytes < 2**32
+            self.facts["red", number] = limit_bytes, threshold_bytes if is_known else None
+        else:
+            self.facts[what or "empty", number] = limit_bytes if what else None
 
 
-def obstacles(answers: Mapping[str, str], wanted: SwitchState, port: str) -> tuple[str, ...]:
-    """What somebody else made that sees packets beside the plan's queues, and stays when these change."""
-    found = [entry for entry in standing_qdiscs(answers, port) if entry.parent == INGRESS_PARENT]
-    filters = filter_sections(answers, wanted) if found and filter_query(wanted) in answers else {}
-    return (
-        *foreign_filters(filters, port),
-        *(entry.kind for entry in found if entry.kind != CLSACT),
-    )
+def queues_in(answers: PortAnswers) -> tuple[PortFacts, tuple[str, ...]] | None:
+    """(facts, faults) of a port's queues; None where they are not ours from the top."""
+    reader = _Reader(answers)
+    return (reader.facts, tuple(reader.faults)) if reader.read() else None
 
 
-def standing_qdiscs(answers: Mapping[str, str], port: str) -> list[Qdisc]:
-    """What somebody gave the port, ours included; the kernel's own default queues have no handle."""
-    if QDISC_QUERY not in answers:
-        return []
-    entries = load(QDISCS, answers, QDISC_QUERY)
-    return [entry for entry in entries if entry.dev == port and entry.handle != "0:"]
-
-
-LINK_QUERY: Final = "ip -j -d link show"
-_UNREAD: Final = "not read: "
-RULES_QUERY: Final = (
-    f"! command -v nft >/dev/null || nft list ruleset || echo {_UNREAD}nft; for ip in ip ip6; do "
-    "names=/proc/net/${ip}_tables_names; test ! -e $names || { grep -qsx mangle $names; test $? = 1; } "
-    f"|| ${{ip}}tables-save -t mangle || echo {_UNREAD}${{ip}}tables; done"
+_CLASS: Final = re.compile(
+    r"^class drr 20:(?P<minor>[0-9a-f]+) .*?quantum (?P<quantum>[0-9]+[KM]?b)\s*", re.MULTILINE
 )
-"""Also the rules of iptables on nftables; iptables-save alone would load tables that are not in use.
-
-Where the user may not read the names of the tables in use (grep ends with 2), iptables-save says so.
-"""
-_RULES_UNREAD: Final = (
-    "rules of {} cannot be read, and one may rewrite DSCPs: log in as root, or set ansible_become"
-)
-_ON_TOP: Final = frozenset({"vlan", "macvlan", "ipvlan", "macsec"})
-"""Kinds of links that send through another one, after their own qdiscs."""
-_HOOK: Final = re.compile(r"\s*type \S+ hook (\S+) .*")
-_OWN_HOOKS: Final = frozenset({"input", "output"})
-"""Of packets that the host itself sends and receives."""
-_CHANGES: Final = re.compile(
-    r"\b(?:dscp|ecn|priority) set\b|@[a-z]+,[0-9]+,[0-9]+ set\b|\blimit rate\b.{0,300}\bdrop\b"
-    r"|xt target \"(?:DSCP|TOS|ECN|CLASSIFY)\"|^-A (?!(?:IN|OUT)PUT )\S+ .*-j (?:DSCP|TOS|ECN|CLASSIFY)\b"
-)
-"""Rules that write the byte by which packets are classified, give them another queue, or limit their rate."""
-_INTERFACES: Final = re.compile(
-    r"\b[io]if(?:name)? (?:\"([\w.-]+)\"(?!\S))?| ! -[io] | -[io] (?:([\w.-]+)(?!\S))?"
-)
-"""Interfaces that a rule names; the groups are empty for what may be any: a set, a pattern, all but one."""
+_SIZE: Final = re.compile(r"([0-9]{1,18})(b|Kb|Mb|)(?:/[0-9]+)?")
+_UNITS: Final = {"": (1, 0), "b": (1, 0), "Kb": (2**10, 16), "Mb": (2**20, 2**10)}
+"""Unit → its bytes, and how far from a multiple of them tc still uses it (iproute2, sprint_size)."""
+_TICK_SECONDS: Final = 1e-6
+"""tc counts burst and latency in whole microseconds of the rate, and cuts to whole bytes (iproute2)."""
 
 
-def elsewhere(answers: Mapping[str, str], wanted: SwitchState, qdiscs: Sequence[Qdisc]) -> Iterator[str]:
-    """What touches packets of the wanted ports beside their own qdiscs; raises HazardError for a bond."""
-    ports = {port.name for port in wanted.ports}
-    links = load(LINKS, answers, LINK_QUERY) if LINK_QUERY in answers else []
-    for link in links:
-        if link.ifname in ports and link.linkinfo.get("info_slave_kind") in {"bond", "team"}:
-            raise HazardError(
-                f"is a member of {link.master}, which has the queues that packets meet first",
-                where=f"port {link.ifname}",
-                hint=f"take it out first: ip link set {link.ifname} nomaster",
-            )
-        if link.ifname in ports and link.xdp:
-            yield f"{link.ifname} has an XDP program, which sees packets before any filter"
-    above = {link.master: link.ifname for link in links if link.ifname in ports and link.master}
-    above |= {
-        link.ifname: link.lower
-        for link in links
-        if link.lower in ports and link.linkinfo.get("info_kind") in _ON_TOP
+def _rate_bps(tbf: Qdisc) -> int:
+    """0 where tc says none."""
+    rate = tbf.options.get("rate")
+    return rate * BITS_PER_BYTE if isinstance(rate, int) and 0 < rate < 2**64 else 0
+
+
+def _faults_of_tbf(name: str, tbf: Qdisc, *, is_empty: bool) -> list[str]:
+    """Latency is the limit beyond the burst; where tc finds none, it prints the limit itself.
+
+    `is_empty`: its own queue holds a burst and no more. Below a cap stands a queue with a limit of its own.
+    """
+    options, rate_bps = tbf.options, _rate_bps(tbf)
+    burst_bytes = shaper_burst_bytes(rate_bps)
+    slack_bytes = rate_bps / BITS_PER_BYTE * _TICK_SECONDS + 1
+    right = {
+        "burst": _is_size(options.get("burst"), burst_bytes, slack_bytes),
+        "lat": not is_empty or options.get("lat", 0) in (0, 1),
+        "limit": not is_empty or options.get("limit", burst_bytes) == burst_bytes,
+        "mpu": _is_size(options.get("mpu", 0), 0),
+        "linklayer": options.get("linklayer", "ethernet") == "ethernet",
+    } | {key: key not in options for key in ("overhead", "peakrate", "minburst", "mtu")}
+    return [f"{name} {key} {options.get(key)}" for key, is_right in right.items() if not is_right]
+
+
+def _is_size(printed: object, wanted_bytes: int, slack_bytes: float = 0) -> bool:
+    match = _SIZE.fullmatch(str(printed))
+    if match is None:
+        return False
+    unit_bytes, rounding_bytes = _UNITS[match[2]]
+    return abs(int(match[1]) * unit_bytes - wanted_bytes) <= rounding_bytes + slack_bytes
+
+
+def _filter(parent: str, entry: FilterAnswer) -> Fact:
+    """A filter of ours, or one that says in parentheses of which other kind it is."""
+    options = entry.options
+    minor = options.classid.removeprefix(parent)
+    number = _hexadecimal(minor, 16) if minor and minor != options.classid else 0
+    if entry.kind != "flower" or options.actions:
+        return ("filter", parent, entry.protocol, entry.preference, f"({entry.kind})", number)
+    keys = {name: value for name, value in options.keys.items() if name != "eth_type"}
+    if options.indev:
+        keys["indev"] = options.indev
+    words: list[str] = []
+    if "ip_tos" in keys:
+        mask = _hexadecimal(keys.pop("ip_tos_mask", DSCP_MASK), 16)
+        words.append(tos_match(_hexadecimal(keys.pop("ip_tos"), 0), mask))
+    words += [f"{word} {keys.pop(key)}" for key, word in _FIRST_KEYS.items() if key in keys]
+    if keys.get("ip_ttl_mask") in (None, "ff", "0xff"):
+        keys.pop("ip_ttl_mask", None)
+    words += [f"{name} {value}" for name, value in sorted(keys.items())]
+    return ("filter", parent, entry.protocol, entry.preference, " ".join(words), number)
+
+
+def _hexadecimal(value: object, base: int) -> int:
+    """tc prints such numbers as a JSON number or as text, by version and key; raises DeviceError."""
+    try:
+        number = value if isinstance(value, int) else int(str(value), base)
+    except ValueError:
+        number = -1
+    if not 0 <= number <= 0xFFFF:
+        raise DeviceError(f"{str(value)[:60]!r} is no number", where="tc -j filter show")
+    return number
+
+
+def marks_in(answers: PortAnswers) -> dict[Fact, None]:
+    """A port's filters that rewrite code points as ours do."""
+    marks = (_mark(entry) for entry in answers.filters(INGRESS))
+    return dict.fromkeys(mark for mark in marks if mark is not None)
+
+
+def foreign_filters(answers: PortAnswers) -> list[str]:
+    """What somebody else hung into a port's clsact, which may drop, mark or redirect packets."""
+    found = [entry for entry in answers.filters(INGRESS) if _mark(entry) is None]
+    found += answers.filters(EGRESS)
+    return list(dict.fromkeys(map(str, found)))  # u32 prints its table beside what stands in it
+
+
+_Action = tuple[str | None, str | None, str | None, list[dict[str, object]]]
+
+
+def _mark(entry: FilterAnswer) -> Fact | None:
+    """A filter that rewrites code points; None where it is nothing of ours.
+
+    pedit writes the header's first word, but for the bits of the mask.
+    """
+    options = entry.options
+    names = options.keys.keys() - {"eth_type"}
+    if entry.kind != "flower" or options.indev or names - {"ip_tos", "ip_tos_mask"}:
+        return None
+    shift, htype, mask = {"ip": (16, "ipv4", "ff03ffff")}.get(entry.protocol, (20, "ipv6", "f03fffff"))
+    try:
+        octet = int(options.actions[0]["keys"][0]["val"], 16) >> shift
+    except (LookupError, TypeError, ValueError):
+        return None
+    key = {"htype": htype, "offset": 0, "cmd": "set", "val": f"{octet << shift:x}", "mask": mask}
+    written: dict[str, list[_Action]] = {
+        "ip": [("pedit", "pipe", None, [key]), ("csum", "pass", "iph", [])],
+        "ipv6": [("pedit", "pass", None, [key])],
     }
-    for qdisc in qdiscs:
-        if qdisc.dev in above and qdisc.handle != "0:":
-            yield f"{qdisc} on {qdisc.dev}, which stands above {above[qdisc.dev]}"
-    hook = ""
-    for line in answers.get(RULES_QUERY, "").splitlines() if ports else ():
-        match = _HOOK.fullmatch(line)
-        hook = match[1] if match else "" if line.rstrip().endswith("{") else hook
-        named = {quoted or bare for quoted, bare in _INTERFACES.findall(line)}
-        if hook not in _OWN_HOOKS and _CHANGES.search(line) and (not named or named & {"", *ports, *above}):
-            yield f"rule {line.strip()!r}"
+    if list(map(_shown, options.actions)) != written.get(entry.protocol) or octet & ~DSCP_MASK:
+        return None
+    if names and _hexadecimal(options.keys.get("ip_tos_mask", 0), 16) != DSCP_MASK:
+        return None
+    match = tos_match(_hexadecimal(options.keys.get("ip_tos"), 0)) if names else ""
+    return MARKS[entry.protocol], entry.preference, match, octet
+
+
+def _shown(action: Mapping[str, Any]) -> _Action:
+    """What `tc -j` says of an action, but for its counters."""
+    control, keys = action.get("control_action"), action.get("keys", [])
+    control = control.get("type") if isinstance(control, Mapping) else None
+    return action.get("kind"), control, action.get("csum"), keys
 
 
 COUNTER_QUERY: Final = "tc -s -j -d qdisc show"
-RED: Final = "red"
 
 
 class _Counted(Qdisc):
@@ -250,27 +393,13 @@ class _Counted(Qdisc):
     leaves the queue.
     """
 
+    depth_bytes: int | None = Field(None, alias="backlog")
     sent_bytes: int | None = Field(None, alias="bytes")
     sent_packets: int | None = Field(None, alias="packets")
-    drops: int | None = None
-    backlog: int | None = None
-    marked: int | None = None
-    early: int | None = None
-    pdrop: int | None = None
-
-    @property
-    def counters(self) -> EgressCounters:
-        # Other kinds than red mark nothing in a tree of ours.
-        marked = self.marked if self.kind == RED else 0
-        return EgressCounters(
-            depth_bytes=self.backlog,
-            sent_bytes=self.sent_bytes,
-            sent_packets=self.sent_packets,
-            dropped_packets=self.drops,
-            ce_marked_packets=marked,
-            dropped_at_threshold_packets=self.early,
-            dropped_at_limit_packets=self.pdrop,
-        )
+    dropped_packets: int | None = Field(None, alias="drops")
+    ce_marked_packets: int | None = Field(None, alias="marked")
+    dropped_at_threshold_packets: int | None = Field(None, alias="early")
+    dropped_at_limit_packets: int | None = Field(None, alias="pdrop")
 
 
 _COUNTED: Final = TypeAdapter(list[_Counted])
@@ -281,10 +410,11 @@ def _read_counters(answers: Mapping[str, str], places: Iterable[QueuePlace]) -> 
     found = {(entry.dev, entry.handle): entry for entry in load(_COUNTED, answers, COUNTER_QUERY)}
     counters: dict[QueuePlace, EgressCounters] = {}
     for port, queue in places:
-        # A queue's qdisc is 1NN:, NN its number; where a tbf caps it, that is the tbf, and 2NN: below it.
-        entry = found.get((port, f"2{queue:02x}:"), found.get((port, f"1{queue:02x}:")))
-        if entry is not None:
-            counters[port, queue] = entry.counters
+        above, below = handles(queue)
+        if entry := found.get((port, below), found.get((port, above))):
+            told = EgressCounters(**entry.model_dump(exclude={*Qdisc.model_fields}))
+            # Other kinds than red mark nothing in a tree of ours.
+            counters[port, queue] = told if entry.kind == "red" else replace(told, ce_marked_packets=0)
     return counters
 
 

@@ -7,13 +7,13 @@ the files and the unit are our own, in places where nobody else writes.
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import Final
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Step
 from mltswitch.targets.common import NOT_SAVED
-from mltswitch.targets.linux.render import FORWARDING, QDISC_FILE, ROUTE_FILE, render_files
+from mltswitch.targets.linux.files import QDISC_FILE, ROUTE_FILE, write_files
+from mltswitch.targets.linux.lines import FORWARDING
 from mltswitch.targets.state import SwitchState
 
 FOLDER: Final = "/etc/mltswitch"
@@ -139,8 +139,8 @@ def _check_ours(saved: Saved) -> None:
 
 
 def _beside(file: str) -> str:
-    path = PurePosixPath(file)
-    return str(path.with_name(f".{path.name}.new"))
+    folder, _, name = file.rpartition("/")
+    return f"{folder}/.{name}.new"
 
 
 def _is_current(saved: Saved, files: Mapping[str, str]) -> bool:
@@ -153,7 +153,7 @@ def _digests(files: Mapping[str, str]) -> dict[str, str]:
 
 def saved_files(state: SwitchState) -> dict[str, str]:
     """File on the host → its text."""
-    rendered = render_files(state)
+    rendered = write_files(state)
     return {
         _QUEUES: rendered[QDISC_FILE],
         _ROUTES: rendered[ROUTE_FILE],
@@ -167,31 +167,26 @@ def unit_text(state: SwitchState) -> str:
     A port that does not appear within systemd's time limit for devices (DefaultDeviceTimeoutSec, 90 s) is
     given up: `-force` goes on with the other ports, and the unit is marked as failed.
     """
-    devices = [f"sys-subsystem-net-devices-{_escaped(port.name)}.device" for port in state.ports]
-    wait_for = ["network-online.target", *devices]
+    # The name of an interface in that of its unit: systemd.unit(5), String Escaping.
+    names = [port.name.replace("-", "\\x2d") for port in state.ports]
+    wait_for = ["network-online.target", *(f"sys-subsystem-net-devices-{name}.device" for name in names)]
+    after = "".join(f"Wants={unit}\nAfter={unit}\n" for unit in wait_for)
     forward = "" if state.segment_routing is None else f"{FORWARDING}; "
     # systemd makes $ of $$. Routes are set even where queues fail: without them nothing arrives.
     script = (
         f"tc -force -batch {_QUEUES}; queues=$$?; {forward}"
         f"ip -force -batch {_ROUTES}; routes=$$?; test $$queues$$routes = 00"
     )
-    lines = [
-        f"{SIGN}: sets at the next start what the last push left. Change it by a push.",
-        "[Unit]",
-        "Description=Queues and routes of mltswitch",
-        *(f"{word}={unit}" for unit in wait_for for word in ("Wants", "After")),
-        "",
-        "[Service]",
-        "Type=oneshot",
-        "RemainAfterExit=yes",
-        f"ExecStart=/bin/sh -c '{script}'",
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
-    ]
-    return "".join(f"{line}\n" for line in lines)
+    return f"""\
+{SIGN}: sets at the next start what the last push left. Change it by a push.
+[Unit]
+Description=Queues and routes of mltswitch
+{after}
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -c '{script}'
 
-
-def _escaped(name: str) -> str:
-    """An interface's name in the name of its unit (systemd.unit(5), String Escaping)."""
-    return name.replace("-", "\\x2d")
+[Install]
+WantedBy=multi-user.target
+"""

@@ -84,6 +84,9 @@ _CONTROLS: Final = {
 _MODES: Final = {"KB": "absolute", "%": "relative"}
 _NO_RATE: Final = frozenset({"N/A", "0", ""})
 _INTERFACE: Final = re.compile(r"(no )?interface (ethernet|vlan) ([0-9/,-]+) (.+)")
+_RANGE: Final = re.compile(r"([0-9]{1,3}(?:/[0-9]{1,3}){0,3})(?:-([0-9]{1,3}(?:/[0-9]{1,3}){0,3}))?")
+_Interface = tuple[str, str, list[tuple[tuple[int, ...], tuple[int, ...]]]]
+"""A line, what stands behind its ports, and the first and the last of each range of them."""
 _READ: Final = re.compile(
     r"(?:no )?(?:qos (?:trust|default|rewrite|map)\b.*|dcb priority-flow-control\b.*"
     r"|traffic-class [0-7] (?:bind switch-priority|congestion-control|dcb ets (?:strict|wrr))\b.*"
@@ -145,7 +148,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     Raises DeviceError for what cannot be read, for a port in a LAG, and for PFC on a switch-priority that the
     plan uses or that leads to a traffic class of the plan.
     """
-    _check_members(_lines(answers), wanted)
+    _check_members(_interfaces(_lines(answers)), wanted)
     facts = running_facts(answers, wanted, capabilities)
     lossless = tuple(_check_flow_control(answers, wanted, facts))
     told = _UNSAVED.search(answers[FILES])
@@ -161,13 +164,17 @@ def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities
     Raises DeviceError for an answer of another form.
     """
     lines = _lines(answers)
+    interfaces = _interfaces(lines)
+    changing = {match[1] for match in map(_ACL_CHANGES.fullmatch, lines) if match}
     facts: dict[str, PortFacts] = {}
     for port in wanted.ports:
         own: dict[Fact, Any] = {}
         for show, read in ((_QOS, _qos), (_SCHEDULING, _scheduling), (CONGESTION, _thresholds)):
             with known_form(show.format(port.name)):
                 own |= read(json_in(answers[show.format(port.name)]))
-        facts[port.name] = own | dict.fromkeys((FOREIGN_LINE, line) for line in _foreign_lines(lines, port))
+        facts[port.name] = own | dict.fromkeys(
+            (FOREIGN_LINE, line) for line in _foreign_lines(interfaces, changing, port)
+        )
     foreign = _foreign_of_switch(lines, wanted) if wanted.ports else ()
     of_switch = dict.fromkeys(((FOREIGN_LINE, line) for line in foreign), None)
     return facts | {SWITCH: {**of_switch, **read_routes(lines, _ROUTE, RUNNING_CONFIG, wanted.routes)}}
@@ -177,28 +184,36 @@ def _lines(answers: Mapping[str, str]) -> list[str]:
     return [" ".join(line.split()) for line in answers[RUNNING_CONFIG].splitlines() if line.strip()]
 
 
-def _port_lines(lines: Iterable[str], port: str) -> Iterator[tuple[str, str]]:
-    """(line, what stands behind the port) of lines for one port or for a range with it."""
-    numbers = _port_numbers(port)
+def _interfaces(lines: Iterable[str]) -> list[_Interface]:
+    """Lines for ports or ranges of them; raises DeviceError for ports of another form."""
+    found: list[_Interface] = []
     for line in lines:
         match = _INTERFACE.fullmatch(line)
         if match and match[2] == "ethernet":
-            for part in match[3].split(","):
-                first, _, end = part.partition("-")
-                last = _port_numbers(end or first)
-                # A split port, 1/2/1, is where its whole is.
-                if _port_numbers(first) <= numbers and numbers[: len(last)] <= last:
-                    yield line, f"{match[1] or ''}{match[4]}"
+            parts = [_RANGE.fullmatch(part) for part in match[3].split(",")]
+            if not all(parts):
+                raise DeviceError(f"cannot read {line[:120]!r}", where=RUNNING_CONFIG)
+            ranges = [(_port_numbers(part[1]), _port_numbers(part[2] or part[1])) for part in parts if part]
+            found.append((line, f"{match[1] or ''}{match[4]}", ranges))
+    return found
+
+
+def _port_lines(lines: Iterable[_Interface], port: str) -> Iterator[tuple[str, str]]:
+    """(line, what stands behind the port) of lines for one port or for a range with it."""
+    numbers = _port_numbers(port)
+    for line, words, ranges in lines:
+        # A split port, 1/2/1, is where its whole is.
+        if any(first <= numbers and numbers[: len(last)] <= last for first, last in ranges):
+            yield line, words
 
 
 def _port_numbers(port: str) -> tuple[int, ...]:
-    return tuple(int(number or 0) for number in port.split("/"))
+    return tuple(map(int, port.split("/")))
 
 
-def _foreign_lines(lines: list[str], port: PortState) -> Iterator[str]:
+def _foreign_lines(lines: Iterable[_Interface], changing: set[str], port: PortState) -> Iterator[str]:
     """Lines of one port that nobody here knows, but for those of classes that are not the plan's."""
     planned = _planned(port)
-    changing = {match[1] for match in map(_ACL_CHANGES.fullmatch, lines) if match}
     for line, words in _port_lines(lines, port.name):
         named = _named(words)
         if _READ.fullmatch(words) or (named and not named & planned):
@@ -239,7 +254,7 @@ def _planned(port: PortState) -> set[int]:
     return {queue.queue for queue in port.queues if not queue.is_lossless}
 
 
-def _check_members(lines: list[str], wanted: SwitchState) -> None:
+def _check_members(lines: Iterable[_Interface], wanted: SwitchState) -> None:
     for port in wanted.ports:
         for line, words in _port_lines(lines, port.name):
             if match := _MEMBER.fullmatch(words):
@@ -257,7 +272,7 @@ def _check_flow_control(answers: Mapping[str, str], wanted: SwitchState, facts: 
         shown = {key: value for part in json_in(answers[_FLOW_CONTROL]) for key, value in part.items()}
         if not is_on(shown["PFC"], "PFC", _FLOW_CONTROL):
             return
-        lossless = {int(word) for word in shown["Priority Enabled List"].split()}
+        lossless = {_class(word) for word in shown["Priority Enabled List"].split()}
         ports = [port for port in wanted.ports if _has_flow_control(*shown[f"Eth{port.name}"])]
     for port in ports:
         own, queues = facts[port.name], _planned(port)
@@ -361,12 +376,17 @@ def _thresholds(shown: Any) -> Iterator[tuple[Fact, Any]]:
             words = frozenset(re.findall(r"[a-z]+", entry["Mode"].lower()))
             if words not in _CONTROLS:
                 raise ValueError(f"mode {entry['Mode']!r}")
+            number = _class(entry["header"].removeprefix("TC-"))
+            if number in found:
+                raise ValueError(f"traffic class {number} stands twice")
+            found[number] = None
             if control := _CONTROLS[words]:
                 low, unit = _threshold(entry["Minimum threshold"])
-                high, _ = _threshold(entry["Maximum threshold"])
-                number = int(entry["header"].removeprefix("TC-"))
+                high, other_unit = _threshold(entry["Maximum threshold"])
+                if other_unit != unit:
+                    raise ValueError(f"thresholds in {unit} and {other_unit}")
                 found[number] = threshold_of(control, _MODES[unit], low, high)
-    yield from (((THRESHOLD, number), found.get(number)) for number in range(TRAFFIC_CLASSES))
+    yield from (((THRESHOLD, number), found[number]) for number in range(TRAFFIC_CLASSES))
 
 
 def _threshold(text: str) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.cumulus import TARGET
-from mltswitch.targets.cumulus.leaves import expand_names
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
 from switchsim.cumulus import CumulusDevice
 from tests.targets.cumulus.device import apply, read, run
@@ -109,51 +109,6 @@ def test_bandwidths_of_an_older_plan_are_taken_away() -> None:
     assert commands(device, wanted) == ["nv unset qos egress-shaper mlt-swp1"]
 
 
-@pytest.mark.parametrize(
-    ("line", "shown", "mended"),
-    [
-        (
-            "qos egress-shaper mlt-swp1 traffic-class 6 max-rate 2000000",
-            "port swp3, queue 6: maximum expected 2500000000 bit/s, found 2000000000 bit/s",
-            ["nv set qos egress-shaper mlt-swp1 traffic-class 6 max-rate 2500000"],
-        ),
-        (
-            "qos egress-shaper mlt-swp1 traffic-class 0 min-rate 0",
-            "port swp3, queue 0: minimum expected 5000000000 bit/s, found None",
-            ["nv set qos egress-shaper mlt-swp1 traffic-class 0 min-rate 5000000"],
-        ),
-        (
-            "qos egress-shaper mlt-swp1 port-max-rate 9000000",
-            "port swp1: configuration expected as planned, found qos egress-shaper port-max-rate 9000000",
-            ["nv unset qos egress-shaper mlt-swp1 port-max-rate"],
-        ),
-        (
-            "qos egress-shaper mlt-swp1 traffic-class 3 max-rate 7",
-            "port swp1: configuration expected as planned, found "
-            "qos egress-shaper traffic-class 3 max-rate 7",
-            ["nv unset qos egress-shaper mlt-swp1 traffic-class 3"],
-        ),
-        (
-            "interface swp1 qos mapping profile mlt",
-            "port swp1, queue 7: dscps expected (), found (48, 56)",
-            ["nv set interface swp1 qos mapping profile mlt-host"],
-        ),
-        (
-            "interface swp1 qos mapping profile mlt-host-untrusted",
-            "port swp1: trusted expected True, found False",
-            ["nv set interface swp1 qos mapping profile mlt-host"],
-        ),
-    ],
-)
-def test_a_changed_shaper_or_host_map_is_found_and_mended(line: str, shown: str, mended: list[str]) -> None:
-    device = pushed(SHAPED)
-    by_hand(device, f"nv set {line}")
-    assert shown in found(device, SHAPED)
-    assert commands(device, SHAPED) == mended
-    apply(device, TARGET.diff(read(device, SHAPED), SHAPED, CAPABILITIES))
-    assert read(device, SHAPED).state == SHAPED
-
-
 def test_a_foreign_shaper_is_reported_or_replaced() -> None:
     device = pushed(SHAPED)
     by_hand(
@@ -164,67 +119,6 @@ def test_a_foreign_shaper_is_reported_or_replaced() -> None:
     shown = "configuration expected as planned, found qos egress-shaper profile theirs"
     assert {f"port swp1: {shown}", f"port swp5: {shown}"} <= set(found(device, SHAPED))
     assert commands(device, SHAPED) == ["nv set interface swp1 qos egress-shaper profile mlt-swp1"]
-
-
-@pytest.mark.parametrize(
-    ("line", "shown", "mended"),
-    [
-        (
-            "set acl mlt-host-ipv4 rule 20 match ip dscp 46",
-            "port swp4: rewritten expected (48, 56), found (46, 48, 56)",
-            ["nv set acl mlt-host-ipv4 rule 20 match ip dscp 56"],
-        ),
-        (
-            "set acl mlt-untrusted-ipv6 rule 10 action set dscp 46",
-            "port swp2: configuration expected as planned, found acl mlt-untrusted-ipv6 rule 10 action set "
-            "dscp 46",
-            ["nv set acl mlt-untrusted-ipv6 rule 10 action set dscp 5"],
-        ),
-        (
-            "set acl mlt-host-ipv4 rule 5 action permit",
-            "port swp1: configuration expected as planned, found acl mlt-host-ipv4 rule 5 action permit",
-            ["nv unset acl mlt-host-ipv4 rule 5"],
-        ),
-        (
-            "unset acl mlt-host-ipv6 rule 20",
-            "port swp1: configuration expected as planned, found no acl mlt-host-ipv6 rule 20 match ip dscp",
-            [
-                "nv set acl mlt-host-ipv6 rule 20 match ip dscp 56",
-                "nv set acl mlt-host-ipv6 rule 20 action set dscp 5",
-            ],
-        ),
-        (
-            "unset interface swp1 acl mlt-host-ipv4",
-            "port swp1: configuration expected as planned, found no acl mlt-host-ipv4 inbound",
-            ["nv set interface swp1 acl mlt-host-ipv4 inbound"],
-        ),
-        (
-            "set interface swp1 acl mlt-host-ipv4 inbound control-plane",
-            "port swp1: configuration expected as planned, found acl mlt-host-ipv4 inbound control-plane",
-            [
-                "nv unset interface swp1 acl mlt-host-ipv4 inbound control-plane",
-                "nv set interface swp1 acl mlt-host-ipv4 inbound",
-            ],
-        ),
-        (
-            "unset interface swp2 acl",
-            f"port swp2: rewritten expected {every_dscp_but(5)}, found ()",
-            [f"nv set interface swp2 acl mlt-untrusted-{family} inbound" for family in ("ipv4", "ipv6")],
-        ),
-        (
-            "set interface swp3 acl mlt-host-ipv4 inbound",
-            "port swp3: rewritten expected (), found (48, 56)",
-            ["nv unset interface swp3 acl"],
-        ),
-    ],
-)
-def test_a_changed_access_list_is_found_and_mended(line: str, shown: str, mended: list[str]) -> None:
-    device = pushed(REWRITING)
-    by_hand(device, f"nv {line}")
-    assert shown in found(device, REWRITING)
-    assert commands(device, REWRITING) == mended
-    apply(device, TARGET.diff(read(device, REWRITING), REWRITING, CAPABILITIES))
-    assert read(device, REWRITING).state == REWRITING
 
 
 def test_another_access_list_is_refused_only_where_packets_could_escape_it_or_ours() -> None:
@@ -274,12 +168,6 @@ def test_a_push_with_access_lists_that_broke_is_dropped_by_the_next() -> None:
         TARGET.diff(read(device, SHAPED), SHAPED, CAPABILITIES)
 
 
-def test_ports_that_rewrite_differently_are_refused() -> None:
-    ports = (*REWRITING.ports[:3], replace(REWRITING.ports[3], rewritten=(48,)))
-    with pytest.raises(UnsupportedPlanError, match="swp4: rewrites other code points than swp1: one access"):
-        TARGET.render(replace(REWRITING, ports=ports), CAPABILITIES)
-
-
 @pytest.mark.parametrize(
     ("line", "what"),
     [
@@ -288,7 +176,7 @@ def test_ports_that_rewrite_differently_are_refused() -> None:
         ("nv set qos mapping mlt-host trust port", "txt:2: not a line"),
         ("nv set qos egress-shaper mlt-swp2 port-max-rate 5", "txt:2: not a line"),
         ("nv set qos egress-shaper theirs traffic-class 6 max-rate 5", "txt:2: not a line"),
-        ("nv set qos egress-shaper mlt-swp2 traffic-class 9 max-rate 5", "txt:2: no such number"),
+        ("nv set qos egress-shaper mlt-swp2 traffic-class 9 max-rate 5", "txt:2: not a line"),
         ("nv set qos egress-shaper mlt-swp2 traffic-class 6 max-rate 5", "txt:2: does not fit the other"),
         ("nv set acl mlt-host-ipv4 rule 10 match ip dscp 64", "txt:2: not a line"),
         ("nv set acl theirs type ipv4", "txt:2: not a line"),
@@ -299,12 +187,12 @@ def test_ports_that_rewrite_differently_are_refused() -> None:
         ("nv set interface swp2 qos mapping profile mlt; reboot", "txt:2: not a line"),
         ("nv unset interface swp9 qos mapping profile", "txt:2: not a line"),
         ("# fine\rreboot", "txt:2: not a line"),
-        ("nv set qos mapping mlt dscp 64 switch-priority 6", "txt:2: no such number"),
-        ("nv set qos egress-scheduler mlt traffic-class 8 mode strict", "txt:2: no such number"),
-        ("nv set vrf default router static 10.0.0.1/8 via 10.0.0.1", "txt:2: 10.0.0.1/8 has host bits set"),
+        ("nv set qos mapping mlt dscp 64 switch-priority 6", "txt:2: not a line"),
+        ("nv set qos egress-scheduler mlt traffic-class 8 mode strict", "txt:2: not a line"),
+        ("nv set vrf default router static 10.0.0.1/8 via 10.0.0.1", "txt:2: does not fit the other"),
         ("nv set vrf default router static 10.0.0.0/08 via 10.0.0.1", "txt:2: not a line"),
         ("nv set vrf default router static 10.0.0.0/33 via 10.0.0.1", "txt:2: not a line"),
-        ("nv set vrf default router static 10.0.0.0/8 via 10.0.0.01", "txt:2: .*Leading zeros"),
+        ("nv set vrf default router static 10.0.0.0/8 via 10.0.0.01", "txt:2: does not fit the other"),
         ("nv set qos mapping mlt trust l3", r"txt:\d+: qos mapping mlt trust is set twice"),
         (
             "nv set qos congestion-control mlt-swp9 traffic-class 3 ecn enable",
@@ -321,19 +209,18 @@ def test_a_line_outside_the_grammar_is_refused(line: str, what: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "what"),
+    ("old", "new"),
     [
-        ("min-threshold: 18432", "min-threshold: 24576", "says something else than mltswitch.txt"),
-        ("profile: mlt-swp2", "profile: mlt-swp2\n          extra: 1", "says something else"),
-        ("- set:", "- replace:", "is no list of one `set`"),
-        ("- set:", "- header: {}\n- set:", "is no list of one `set`"),
-        ("trust: l3", "trust: [", "mltswitch.yaml"),
+        ("min-threshold: 18432", "min-threshold: 24576"),
+        ("profile: mlt-swp2", "profile: mlt-swp2\n          extra: 1"),
+        ("- set:", "- replace:"),
+        ("- set:", "- header: {}\n- set:"),
     ],
 )
-def test_yaml_that_says_something_else_is_refused(old: str, new: str, what: str) -> None:
+def test_yaml_that_says_something_else_is_refused(old: str, new: str) -> None:
     files = TARGET.render(STATE, CAPABILITIES)
     assert old in files[YAML]
-    with pytest.raises(UserInputError, match=what):
+    with pytest.raises(UserInputError, match=r"^mltswitch\.yaml: is not in the form that mltswitch writes"):
         TARGET.parse({**files, YAML: files[YAML].replace(old, new, 1)}, CAPABILITIES)
 
 
@@ -349,26 +236,32 @@ def test_missing_files_and_lines_are_refused() -> None:
         TARGET.parse({**files, COMMANDS: astray}, CAPABILITIES)
 
 
+PORT = STATE.ports[0]
+OTHER_MAP = (replace(QUEUES[0], dscps=(48,)), *QUEUES[1:3], replace(QUEUES[3], dscps=(*OTHERS, 56)))
+
+
 @pytest.mark.parametrize(
-    ("port", "what"),
+    ("ports", "what"),
     [
-        (replace(STATE.ports[0], shaped_bps=10**9), "not shaped"),
-        (replace(STATE.ports[0], name="eth1"), "port eth1: is no name for a port"),
-        (replace(STATE.ports[0], name="swp1\n"), "is no name for a port"),
-        (replace(STATE.ports[0], queues=with_queue(6, limit=BytesLimit(9))), "the limit 9 B"),
-        (replace(STATE.ports[0], queues=with_queue(6, ecn_threshold_bytes=0)), "ECN threshold 0 B"),
-        (replace(STATE.ports[0], queues=QUEUES[:3]), "not every code point"),
-        (replace(STATE.ports[0], queues=with_queue(0, minimum=PortShare(5))), "a minimum of 5 %"),
-        (replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(1500))), "a maximum of 1500 bit/s"),
+        ((replace(PORT, shaped_bps=10**9),), "not shaped"),
+        ((replace(PORT, name="eth1"),), "port eth1: is no name for a port"),
+        ((replace(PORT, name="swp1\n"),), "is no name for a port"),
+        ((replace(PORT, queues=with_queue(6, limit=BytesLimit(9))),), "the limit 9 B"),
+        ((replace(PORT, queues=with_queue(6, ecn_threshold_bytes=0)),), "ECN threshold 0 B"),
+        ((replace(PORT, queues=QUEUES[:3]),), "not every code point"),
+        ((replace(PORT, queues=with_queue(0, minimum=PortShare(5))),), "a minimum of 5 %"),
+        ((replace(PORT, queues=with_queue(6, maximum=BitRate(1500))),), "a maximum of 1500 bit/s"),
+        ((replace(PORT, queues=with_queue(6, maximum=BitRate(2**31 * 1000))),), "in steps of 1000 bit/s"),
+        ((PORT, replace(PORT, name="swp3", queues=OTHER_MAP)), "swp3: its code points lead elsewhere"),
         (
-            replace(STATE.ports[0], queues=with_queue(6, maximum=BitRate(2**31 * 1000))),
-            "in steps of 1000 bit/s",
+            (replace(PORT, rewritten=(48,)), replace(PORT, name="swp4", rewritten=(48, 56))),
+            "swp4: rewrites other code points than swp2: one access",
         ),
     ],
 )
-def test_what_nvue_cannot_express_is_refused(port: PortState, what: str) -> None:
+def test_what_nvue_cannot_express_is_refused(ports: tuple[PortState, ...], what: str) -> None:
     with pytest.raises(UnsupportedPlanError, match=what):
-        TARGET.render(SwitchState((port,), ()), CAPABILITIES)
+        TARGET.render(SwitchState(ports, ()), CAPABILITIES)
 
 
 @pytest.mark.parametrize(
@@ -383,120 +276,22 @@ def test_spraying_by_the_switch_is_refused(changed: dict[str, Any], what: str) -
         TARGET.render(replace(STATE, **changed), CAPABILITIES)
 
 
-def test_other_port_names_are_refused() -> None:
-    port = replace(STATE.ports[0], name="eth1")
-    with pytest.raises(UnsupportedPlanError, match="port eth1: is no name for a port"):
-        TARGET.render(SwitchState((port,), ()), CAPABILITIES)
-
-
-def test_ports_with_different_classification_are_refused() -> None:
-    queues = (replace(QUEUES[0], dscps=(48,)), *QUEUES[1:3], replace(QUEUES[3], dscps=(*OTHERS, 56)))
-    with pytest.raises(UnsupportedPlanError, match="swp3: its code points lead elsewhere"):
-        TARGET.render(SwitchState((STATE.ports[0], PortState("swp3", True, None, queues)), ()), CAPABILITIES)
-
-
 def test_a_switch_as_delivered_keeps_its_queue_map() -> None:
     assert not any("egress-queue-mapping" in line for line in commands(CumulusDevice()))
 
 
-@pytest.mark.parametrize(
-    ("lines", "shown", "mended"),
-    [
-        (
-            ["qos congestion-control mlt-swp2 traffic-class 6 min-threshold 6144"],
-            "port swp2: configuration expected as planned, found qos congestion-control traffic-class 6 ecn "
-            "enable red enable min-threshold 6144 max-threshold 18432 probability 100",
-            ["nv set qos congestion-control mlt-swp2 traffic-class 6 min-threshold 18432"],
-        ),
-        (
-            ["qos congestion-control mlt-swp2 traffic-class 6 red disable"],
-            "port swp2, queue 6: ecn_threshold_bytes expected 18432, found None",
-            ["nv set qos congestion-control mlt-swp2 traffic-class 6 red enable"],
-        ),
-        (
-            ["qos congestion-control mlt-swp2 traffic-class 7 ecn enable"],
-            "port swp2: configuration expected as planned, found qos congestion-control traffic-class 7 ecn "
-            "enable red disable min-threshold 150000 max-threshold 1500000 probability 100",
-            ["nv set qos congestion-control mlt-swp2 traffic-class 7 ecn disable"],
-        ),
-        (
-            [
-                "qos egress-scheduler mlt traffic-class 5 mode dwrr",
-                "qos egress-scheduler mlt traffic-class 5 bw-percent 20",
-            ],
-            "port swp2: configuration expected as planned, found qos egress-scheduler traffic-class 5 mode "
-            "dwrr bw-percent 20",
-            [
-                "nv unset qos egress-scheduler mlt traffic-class 5 bw-percent",
-                "nv set qos egress-scheduler mlt traffic-class 5 mode strict",
-            ],
-        ),
-        (
-            ["qos mapping mlt trust both"],
-            "port swp2: configuration expected as planned, found qos mapping profile mlt trust both",
-            ["nv set qos mapping mlt trust l3"],
-        ),
-        (
-            ["qos mapping mlt-untrusted port-default-sp 7"],
-            "port swp1: configuration expected as planned, found qos mapping port-default-sp 7",
-            ["nv set qos mapping mlt-untrusted port-default-sp 0"],
-        ),
-        (
-            ["qos mapping mlt dscp 20-21 switch-priority 6"],
-            "port swp2, queue 6: dscps expected (10,), found (10, 20, 21)",
-            ["nv set qos mapping mlt dscp 20,21 switch-priority 0"],
-        ),
-        (
-            ["qos egress-queue-mapping default-global switch-priority 6 traffic-class 1"],
-            "port swp2, queue 6: dscps expected (10,), found ()",
-            ["nv set qos egress-queue-mapping default-global switch-priority 6 traffic-class 6"],
-        ),
-        (
-            ["interface swp2 qos mapping profile default-global"],
-            "port swp2: trusted expected True, found False",
-            ["nv set interface swp2 qos mapping profile mlt"],
-        ),
-        (
-            ["vrf default router static 10.101.0.0/16 via 10.20.0.6"],
-            "routes: route 10.101.0.0/16 expected via 10.20.0.2, found via 10.20.0.6",
-            ["nv unset vrf default router static 10.101.0.0/16 via 10.20.0.6"],
-        ),
-        (
-            ["vrf default router static 10.101.3.0/24 via swp9"],
-            "routes: route 10.101.3.0/24 expected absent, found via 0.0.0.0 swp9",
-            ["nv unset vrf default router static 10.101.3.0/24"],
-        ),
-        (
-            ["vrf default router static 10.101.3.0/24 distance 5 via 10.20.0.2"],
-            "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 distance 5",
-            ["nv unset vrf default router static 10.101.3.0/24"],
-        ),
-        (
-            ["vrf default router static 10.101.0.0/16 tag 7"],
-            "routes: route 10.101.0.0/16 expected via 10.20.0.2, found via 10.20.0.2 tag 7",
-            ["nv unset vrf default router static 10.101.0.0/16 tag"],
-        ),
-    ],
-)
-def test_a_change_by_hand_is_found_and_mended(lines: list[str], shown: str, mended: list[str]) -> None:
-    device = pushed()
-    by_hand(device, *(f"nv set {line}" for line in lines))
-    assert shown in found(device)
-    assert commands(device) == mended
-    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert commands(device) == []
-    assert read(device, STATE).state == STATE
-
-
-def test_a_lost_binding_is_found_and_mended() -> None:
-    device = pushed()
-    by_hand(device, "nv unset interface swp2 qos")
-    assert "port swp2: trusted expected True, found False" in found(device)
-    assert commands(device) == [
-        "nv set interface swp2 qos egress-scheduler profile mlt",
-        "nv set interface swp2 qos congestion-control profile mlt-swp2",
-        "nv set interface swp2 qos mapping profile mlt",
-    ]
+@pytest.mark.parametrize("case", (Path(__file__).parent / "by_hand.txt").read_text().split("\n\n")[1:])
+def test_a_change_by_hand_is_found_and_mended(case: str) -> None:
+    """Lines that somebody enters, = the difference that is found, > the commands that mend it."""
+    name, *lines = case.strip().split("\n")
+    wanted = {"[STATE]": STATE, "[SHAPED]": SHAPED, "[REWRITING]": REWRITING}[name]
+    device = pushed(wanted)
+    by_hand(device, *(f"nv {line}" for line in lines if line[0] not in "=>"))
+    assert {line[2:] for line in lines if line[0] == "="} <= set(found(device, wanted))
+    assert commands(device, wanted) == [line[2:] for line in lines if line[0] == ">"]
+    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
+    assert commands(device, wanted) == []
+    assert read(device, wanted).state == wanted
 
 
 @pytest.mark.parametrize(
@@ -696,15 +491,6 @@ def test_ranges_and_single_entries_are_read_together() -> None:
         "swp2,1": {"qos": {"congestion-control": {"profile": "mlt-swp2"}}},
     }
     assert TARGET.read(shown({**config, "interface": interfaces}), STATE, CAPABILITIES).state == STATE
-
-
-def test_names() -> None:
-    assert expand_names("swp1-3,swp5,7") == ("swp1", "swp2", "swp3", "swp5", "swp7")
-    assert expand_names("swp1s0-2") == ("swp1s0", "swp1s1", "swp1s2")
-    assert expand_names("br_default") == ("br_default",)
-    assert expand_names("0-2,7") == ("0", "1", "2", "7")
-    with pytest.raises(ValueError, match="no range"):
-        expand_names("swp3-1")
 
 
 @pytest.mark.parametrize(

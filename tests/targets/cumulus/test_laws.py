@@ -2,14 +2,12 @@
 
 from typing import Any
 
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.plan import Plan
 from mltswitch.targets import SwitchState
 from mltswitch.targets.cumulus import TARGET
-from mltswitch.targets.cumulus.render import read_yaml
 from mltswitch.targets.state import differences
 from switchsim.cumulus import CumulusDevice
 from switchsim.cumulus_tree import Tree, leaves
@@ -126,14 +124,3 @@ def test_what_a_change_says_leads_back_does(data: st.DataObject, first: Plan, se
         device.revisions.applied = before
         apply(device, change)
         assert device.applied == once
-
-
-@few
-@given(st.data(), PLANS)
-def test_the_yaml_in_any_form_says_the_same(data: st.DataObject, plan: Plan) -> None:
-    """What is compared as text on the way, read as YAML."""
-    files = TARGET.render(TARGET.quantise(plan, data.draw(switch_names(plan))).state, CAPABILITIES)
-    document = yaml.safe_load(files["mltswitch.yaml"])
-    flow = yaml.safe_dump(document, sort_keys=True, default_flow_style=True)
-    assert TARGET.parse({**files, "mltswitch.yaml": flow}, CAPABILITIES) == TARGET.parse(files, CAPABILITIES)
-    assert read_yaml(files["mltswitch.yaml"]) == read_yaml(flow)

@@ -10,16 +10,15 @@ from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.dell_sonic import TARGET
-from mltswitch.targets.dell_sonic.names import (
-    QUEUE_MAP,
-    dscp_map_name,
-    rewriting_name,
-    scheduler_policy_name,
-    wred_policy_name,
+from mltswitch.targets.dell_sonic.sheet import (
+    QUEUES_NAME,
+    dscp_map_of,
+    number_list,
+    numbers_of,
+    rewriting_of,
+    scheduler_of,
+    wred_of,
 )
-from mltswitch.targets.dell_sonic.scheduling import Moment, Traffic, passage
-from mltswitch.targets.dell_sonic.sections import number_list, numbers_of
-from mltswitch.targets.dell_sonic.settings import SchedulerPolicy, classification_of
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
 from switchsim.dell_sonic import DellSonicDevice
 from tests.targets.dell_sonic.device import apply, read
@@ -56,10 +55,10 @@ STATE = SwitchState(
         RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "Eth1/1"),
     ),
 )
-MAP = dscp_map_name(classification_of(QUEUES))
-SCHEDULER = scheduler_policy_name(QUEUES)
-OF_HOSTS = rewriting_name((48, 56), 0)
-OF_ALL = rewriting_name(every_dscp_but(0), 0)
+MAP = dscp_map_of(QUEUES, trusted=True)[0]
+SCHEDULER = scheduler_of(QUEUES)[0]
+OF_HOSTS = rewriting_of((48, 56), 0)[0]
+OF_ALL = rewriting_of(every_dscp_but(0), 0)[0]
 ON_PORT = "port Eth1/2: configuration expected as planned, found "
 
 
@@ -101,32 +100,39 @@ def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
 @pytest.mark.parametrize(
     ("line", "what"),
     [
-        ("reload", "mltswitch.txt:2: does not fit the other lines: 'reload'"),
-        ("write erase", "mltswitch.txt:2: does not fit the other lines"),
-        ("! fine\rreload", "mltswitch.txt:2: not a comment"),
-        ("interface Eth1/9\nexit", "mltswitch.txt:3: a mode without a line: 'interface Eth1/9'"),
+        ("reload", "mltswitch.txt:2: not a line that mltswitch writes: 'reload'"),
+        ("write erase", "mltswitch.txt:2: not a line that mltswitch writes"),
+        ("! fine\rreload", "mltswitch.txt:2: not a line that mltswitch writes"),
+        ("interface Eth1/9\nexit", "mltswitch.txt:3: a mode without a line: 'exit'"),
         ("qos wred-policy A\nexit", "mltswitch.txt:3: a mode without a line"),
-        ("qos scheduler-policy A\nqueue 1\nexit\nexit", "mltswitch.txt:4: a mode without a line: 'queue 1'"),
-        ("interface Eth1/9\nreload", "interface Eth1/9 lacks a scheduler-policy with queues"),
-        ("interface Eth1/2\nshutdown\nexit", "mltswitch.txt:3: does not fit the other lines: .shutdown"),
+        ("qos scheduler-policy A\nqueue 1\nexit\nexit", "mltswitch.txt:4: a mode without a line: 'exit'"),
+        ("interface Eth1/9\nreload", "mltswitch.txt:3: not a line that mltswitch writes: 'reload'"),
+        (
+            "interface Eth1/9\nqos-map dscp-tc x\nexit",
+            "mltswitch.txt: interface Eth1/9 lacks a scheduler-policy with queues",
+        ),
+        ("interface Eth1/2\nshutdown\nexit", "mltswitch.txt:3: not a line that mltswitch writes: .shutdown"),
         ("interface Eth1/2\nqueue 1 wred-policy A\nexit", "mltswitch.txt:3: does not fit"),
-        ("qos wred-policy A\ngreen 1\nexit", "mltswitch.txt:3: does not fit"),
-        ("ip route \t", r"mltswitch.txt: cannot read 'ip route \\t': "),
-        ("ip route  10.0.0.0/8 10.20.0.6", "mltswitch.txt: cannot read "),
-        ("ip route 10.0.0.0/8 \t", "mltswitch.txt: cannot read .*: it has no next hop"),
-        ("ip route 10.0.0.300/8 10.20.0.6", "mltswitch.txt: cannot read .*10.0.0.300"),
-        ("qos wred-policy mltswitch-wred-60\nno green\nexit", "mltswitch.txt: .*: no green"),
+        ("qos wred-policy A\ngreen 1\nexit", "mltswitch.txt:2: .*; line 3: does not fit"),
+        ("ip route \t", "mltswitch.txt:2: not a line that"),
+        ("ip route  10.0.0.0/8 10.20.0.6", "mltswitch.txt:2: not a line that"),
+        ("ip route 10.0.0.0/8 \t", "mltswitch.txt:2: not a line that"),
+        ("ip route 10.0.0.300/8 10.20.0.6", "mltswitch.txt:2: .*10.0.0.300"),
+        ("qos wred-policy mltswitch-wred-60\nno green\nexit", "mltswitch.txt:3: not a line that .*no green"),
         ("qos map tc-queue mltswitch-queues\ntraffic-class 8 queue 1\nexit", "mltswitch.txt"),
-        ("qos map dscp-tc x\ndscp 64 traffic-class 1\nexit", "mltswitch.txt:3: does not fit"),
-        ("qos map dscp-tc x\ndscp 9-3 traffic-class 1\nexit", "mltswitch.txt:3: does not fit"),
-        ("ip route 10.0.0.0/33 10.0.0.1 interface Eth1/1", "mltswitch.txt: cannot read"),
-        ("ip route 10.0.0.0/8", "mltswitch.txt: cannot read .*no next hop"),
+        ("qos map dscp-tc x\ndscp 64 traffic-class 1\nexit", "mltswitch.txt:3: '64' is no range"),
+        ("qos map dscp-tc x\ndscp 9-3 traffic-class 1\nexit", "mltswitch.txt:3: '9-3' is no range"),
+        ("ip route 10.0.0.0/33 10.0.0.1 interface Eth1/1", "mltswitch.txt:2: '33' is not a valid netmask"),
+        ("ip route 10.0.0.0/8", "mltswitch.txt:2: not a line that"),
         ("ip route 10.0.0.0/8 10.0.0.1 interface Eth1/1; reload", "mltswitch.txt"),
         ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt: route 10.0.0.0/8: '' is no name for a port"),
         ("qos scheduler-policy x\nport\npir 9\nexit\nexit", "mltswitch.txt"),
-        ("class-map x match-type fields match-all\nexit", "a mode without a line: 'class-map x match-type"),
-        ("class-map x match-type acl\nmatch access-group ip y\nexit", "mltswitch.txt:3: does not fit"),
-        ("policy-map x type qos\nclass y priority 1\nset dscp 0\nexit\nexit", "mltswitch.txt:4: does not"),
+        ("class-map x match-type fields match-all\nexit", "mltswitch.txt:3: a mode without a line"),
+        ("class-map x match-type acl\nmatch access-group ip y\nexit", "mltswitch.txt:2: not a line"),
+        (
+            "policy-map x type qos\nclass y priority 1\nset dscp 0\nexit\nexit",
+            "mltswitch.txt:2: .*; line 4: does not",
+        ),
         ("policy-map x type qos\nclass y priority 1\nexit\nexit", "mltswitch.txt:4: a mode without a line"),
         (
             "class-map mltswitch-class-48 match-type fields match-all\nmatch vlan 1\nexit",
@@ -143,19 +149,22 @@ def test_a_line_that_does_not_belong_is_refused(line: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("missing", "what"),
     [
-        ("  type strict\n", "mltswitch.txt:.*a mode without a line: 'queue 7'"),
+        ("  type strict\n", "mltswitch.txt:12: a mode without a line: ' exit'"),
         (" ecn all\n", "queue 5 wred-policy mltswitch-wred-60: green minimum-threshold 60"),
-        (f" scheduler-policy {SCHEDULER}\n", "interface Eth1/2 lacks a scheduler-policy"),
-        (f" qos-map tc-queue {QUEUE_MAP}\n", "interface Eth1/2: no qos-map tc-queue"),
+        (
+            f" scheduler-policy {SCHEDULER}\n",
+            "mltswitch.txt:10: not a line that mltswitch writes: 'qos queue 7'",
+        ),
+        (f" qos-map tc-queue {QUEUES_NAME}\n", "interface Eth1/2: no qos-map tc-queue"),
         (f" qos-map dscp-tc {MAP}\n", "interface Eth1/2: no qos-map dscp-tc"),
         (" traffic-class 3 queue 3\n", "qos map tc-queue mltswitch-queues is not one to one"),
         (" dscp 10 traffic-class 5\n", "interface Eth1/2: qos-map dscp-tc"),
-        (" dscp 0-63 traffic-class 0\n", "a mode without a line: .qos map dscp-tc mltswitch-untrusted"),
+        (" dscp 0-63 traffic-class 0\n", "mltswitch.txt:43: a mode without a line: 'exit'"),
         ("exit\n", "mltswitch.txt"),
         ("  pir 5000000\n", "interface Eth1/2: scheduler-policy mltswitch-strict"),
-        (" match dscp 48\n", "a mode without a line: 'class-map mltswitch-class-48"),
-        (" description any\n", "a mode without a line: 'class-map mltswitch-class-any"),
-        ("  set dscp 0\n", "a mode without a line: 'class mltswitch-class-48 priority 10'"),
+        (" match dscp 48\n", "mltswitch.txt:56: a mode without a line"),
+        (" description any\n", "mltswitch.txt:62: a mode without a line"),
+        ("  set dscp 0\n", "mltswitch.txt:66: a mode without a line: ' exit'"),
         (f" service-policy type qos in {OF_HOSTS}\n", "mltswitch.txt:[0-9]+: does not fit the other lines"),
         (f"policy-map {OF_HOSTS} type qos\n", "mltswitch.txt"),
     ],
@@ -203,24 +212,25 @@ def test_what_this_system_cannot_express_is_refused() -> None:
 
 
 def test_names_say_what_an_object_holds() -> None:
-    assert wred_policy_name(60_000) == "mltswitch-wred-60"
-    names = {dscp_map_name(classification_of(queues)) for queues in (QUEUES, TO_HOSTS, QUEUES[::-1])}
+    assert wred_of(60_000)[0] == "mltswitch-wred-60"
+    names = {dscp_map_of(queues, trusted=True)[0] for queues in (QUEUES, TO_HOSTS, QUEUES[::-1])}
     assert len(names) == 3
-    assert scheduler_policy_name(QUEUES) == scheduler_policy_name(TO_HOSTS)
-    assert scheduler_policy_name(QUEUES) != scheduler_policy_name(QUEUES[:4])
-    longest = dscp_map_name(classification_of(QUEUES), trusted=False)
+    assert scheduler_of(QUEUES)[0] == scheduler_of(TO_HOSTS)[0]
+    assert scheduler_of(QUEUES)[0] != scheduler_of(QUEUES[:4])[0]
+    longest = dscp_map_of(QUEUES, trusted=False)[0]
     assert len(longest) <= 32
     assert longest.startswith("mltswitch-untrusted-")
 
 
 @pytest.mark.parametrize("text", ["", "a", "5-3", "64", "0-", "-3", "1,,2", "1-2-3", "٣"])
 def test_what_is_no_list_of_numbers(text: str) -> None:
-    assert numbers_of(text) is None
+    with pytest.raises(ValueError, match=r"invalid literal|no range"):
+        numbers_of(text)
 
 
 def test_lists_of_numbers() -> None:
     assert number_list([0, 1, 2, 5, 63]) == "0-2,5,63"
-    assert numbers_of("0-2,5,63") == [0, 1, 2, 5, 63]
+    assert numbers_of("0-2,5,63") == (0, 1, 2, 5, 63)
 
 
 def test_three_ports_share_what_is_equal() -> None:
@@ -230,7 +240,7 @@ def test_three_ports_share_what_is_equal() -> None:
     ] == [
         ["qos wred-policy mltswitch-wred-60", "qos wred-policy mltswitch-wred-120"],
         [f"qos scheduler-policy {SCHEDULER}"],
-        [f"qos map tc-queue {QUEUE_MAP}"],
+        [f"qos map tc-queue {QUEUES_NAME}"],
     ]
     # to spines, to hosts, and the one that believes nothing
     assert len(configuration.heads("qos map dscp-tc")) == 3
@@ -343,7 +353,7 @@ def test_three_ports_share_what_is_equal() -> None:
         (
             on_port("Eth1/2", "no qos-map tc-queue"),
             f"{ON_PORT}no qos-map tc-queue",
-            [f"qos-map tc-queue {QUEUE_MAP}"],
+            [f"qos-map tc-queue {QUEUES_NAME}"],
         ),
         (
             on_port("Eth1/2", "no scheduler-policy"),
@@ -371,7 +381,7 @@ def test_a_change_by_hand_is_found_and_mended(by_hand: tuple[str, ...], text: st
 
 def test_a_map_that_believes_something_is_found_and_mended() -> None:
     device = pushed()
-    name = dscp_map_name(classification_of(QUEUES), trusted=False)
+    name = dscp_map_of(QUEUES, trusted=False)[0]
     assert device.configure(f"qos map dscp-tc {name}", "dscp 10 traffic-class 5") == ""
     [text] = found(device)
     assert text == (
@@ -413,7 +423,7 @@ def test_somebody_elses_objects_are_replaced_on_our_ports_and_stay() -> None:
         assert f"{ON_PORT}{line}" in text
     # A tc-queue map of another form: thresholds are out of the way meanwhile.
     lines = commands(device)
-    assert lines.index("no queue 5 wred-policy") < lines.index(f"qos-map tc-queue {QUEUE_MAP}")
+    assert lines.index("no queue 5 wred-policy") < lines.index(f"qos-map tc-queue {QUEUES_NAME}")
     assert lines.index(f"qos-map dscp-tc {MAP}") < lines.index("queue 5 wred-policy mltswitch-wred-60")
     apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
@@ -438,7 +448,7 @@ def test_old_objects_of_ours_go_last_unless_a_port_uses_them() -> None:
     assert device.configure(*on_port("Eth1/1", "no queue 5 wred-policy", "no qos-map dscp-tc")) == ""
     assert commands(device, wanted) == [
         "no qos wred-policy mltswitch-wred-60",
-        f"no qos map dscp-tc {dscp_map_name(classification_of(TO_HOSTS))}",
+        f"no qos map dscp-tc {dscp_map_of(TO_HOSTS, trusted=True)[0]}",
     ]
 
 
@@ -452,7 +462,7 @@ def test_rates_never_cross_on_the_way() -> None:
         queues = (*QUEUES[:4], replace(QUEUES[4], minimum=low, maximum=high))
         wanted = replace(STATE, ports=(replace(STATE.ports[0], queues=queues),))
         apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
-        name = scheduler_policy_name(queues)
+        name = scheduler_of(queues)[0]
         for by_hand in (("no cir", "pir 100", "cir 90"), ("pir 900000", "cir 800000"), ("no cir", "no pir")):
             assert device.configure(f"qos scheduler-policy {name}", "queue 0", *by_hand) == ""
             apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
@@ -535,7 +545,7 @@ def test_a_policy_that_lacks_a_queue_is_bound_when_no_packet_takes_it_any_more()
     device = DellSonicDevice(ports=8)
     apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES), CAPABILITIES))
     to_four, back = (
-        (dscp_map_name(classification_of(queues)), scheduler_policy_name(queues)) for queues in (four, QUEUES)
+        (dscp_map_of(queues, trusted=True)[0], scheduler_of(queues)[0]) for queues in (four, QUEUES)
     )
     assert scheduling(device, served(four)) == [
         f"qos-map dscp-tc {to_four[0]}",
@@ -743,11 +753,11 @@ def test_another_background_is_rewritten_to_and_a_push_that_was_cut_off_goes_on(
     wanted = replace(STATE, ports=tuple(map(moved, STATE.ports)), background_dscp=9)
     before = pushed().configuration
     lines = commands(pushed(), wanted)
-    names = [rewriting_name(port.rewritten, 9) for port in wanted.ports[1:]]
+    names = [rewriting_of(port.rewritten, 9)[0] for port in wanted.ports[1:]]
     assert [line for line in lines if "service-policy" in line or line.startswith("no policy")] == [
         *("no service-policy type qos in", f"service-policy type qos in {names[0]}"),
         *("no service-policy type qos in", f"service-policy type qos in {names[1]}"),
-        *(f"no policy-map {name}" for name in sorted((OF_HOSTS, OF_ALL), reverse=True)),
+        *(f"no policy-map {name}" for name in sorted((OF_HOSTS, OF_ALL))),
     ]
     for end in range(len(lines)):
         device = pushed()
@@ -883,14 +893,3 @@ def test_a_threshold_is_out_of_the_way_where_neither_spares_what_the_other_does(
     assert commands(device) == [
         *on_port("Eth1/2", "no queue 5 wred-policy", "queue 5 wred-policy mltswitch-wred-60"),
     ]
-
-
-def test_a_queue_that_packets_come_to_is_not_capped_as_before_meanwhile() -> None:
-    """The new policy need not name it: then it is strict, and has no cap."""
-    old = SchedulerPolicy({0: {"type": "strict", "pir": "900"}, 1: {"type": "strict"}})
-    new = SchedulerPolicy({1: {"type": "strict"}})
-    moment, queues = passage(old, new, Traffic(True, False, frozenset({1}), frozenset({0, 1})))
-    assert moment is Moment.NEITHER
-    assert queues == {0: {"type": "strict"}, 1: {"type": "strict"}}
-    moment, _ = passage(old, new, Traffic(True, False, frozenset({0, 1}), frozenset({1})))
-    assert moment is Moment.AFTER

@@ -12,6 +12,7 @@ from mltswitch.targets.dell_sonic import TARGET
 from mltswitch.targets.dell_sonic.capabilities import HARDWARE
 from mltswitch.targets.state import differences
 from switchsim.dell_sonic import DellSonicDevice
+from switchsim.dell_sonic_modes import printed
 from switchsim.dell_sonic_settings import DellSonicConfiguration
 from switchsim.settings import Block
 from tests.targets.dell_sonic.device import apply, read, session_of
@@ -161,7 +162,7 @@ def bound(configuration: DellSonicConfiguration, port: str) -> dict[str, str]:
 
 def entries(configuration: DellSonicConfiguration, port: Mapping[str, str], kind: str) -> Mapping[int, int]:
     block = configuration.blocks.get(f"qos map {kind} {port.get(f'qos-map {kind}')}", Block())
-    return {number: int(target) for (number,), target in block.lines.items()}
+    return {fact[2]: target for fact, target in block.facts.items()}
 
 
 def reach(configuration: DellSonicConfiguration, head: str) -> tuple[int, int]:
@@ -173,8 +174,9 @@ def reach(configuration: DellSonicConfiguration, head: str) -> tuple[int, int]:
 def service(configuration: DellSonicConfiguration, policy: str, queue: int) -> tuple[int, int]:
     if not policy:
         return FAIR, NEVER
-    lines = configuration.blocks[f"qos scheduler-policy {policy}"].inner.get(f"queue {queue}", {})
-    said = dict(line.split(" ") for line in lines.values())
+    head, inner = f"qos scheduler-policy {policy}", f"queue {queue}"
+    lines = printed(head, configuration.blocks[head].inner.get(inner, {}), inner)
+    said = dict(line.split(" ") for line in lines)
     rate = int(said.get("pir", NEVER))
     return {"": UNNAMED, "strict": STRICT}.get(said.get("type", ""), WEIGHTED), rate
 

@@ -11,6 +11,7 @@ from mltswitch.targets.dell_sonic import TARGET
 from switchsim.dell_sonic import DellSonicDevice
 from switchsim.dell_sonic_settings import DellSonicConfiguration
 from tests.targets.dell_sonic.device import apply, read, session_of
+from tests.targets.dell_sonic.test_dell_sonic import STATE
 from tests.targets.dell_sonic.test_laws import CAPABILITIES, PLANS, few, foreign_lines, lots, state_of
 
 
@@ -94,3 +95,15 @@ def test_no_queue_drops_earlier_on_the_way_back_than_at_both_ends(
     for between in {tuple(step): step for step in seen}.values():
         for now, start, end in zip(between, seen[0], seen[-1], strict=True):
             assert all(now[kind] >= min(start[kind], end[kind]) for kind in (0, 1))
+
+
+def test_a_policy_map_that_a_push_removed_comes_back_with_all_that_stands_in_it() -> None:
+    device = DellSonicDevice()
+    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
+    ports = tuple(replace(port, trusted=True, rewritten=()) for port in STATE.ports)
+    plain = replace(STATE, ports=ports, background_dscp=0)
+    before, at_start = read(device, plain).answers, without_order(device.configuration)
+    apply(device, TARGET.diff(read(device, plain), plain, CAPABILITIES))
+    assert "mltswitch-rewrite" not in str(device.configuration)
+    apply(device, TARGET.restore(before, read(device, plain), plain, CAPABILITIES))
+    assert without_order(device.configuration) == at_start

@@ -8,7 +8,7 @@ from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.eos import TARGET
 from switchsim.eos import EosDevice
 from switchsim.eos_settings import EosConfiguration
-from switchsim.settings import Block, ordered
+from switchsim.settings import Block
 
 CAPABILITIES = TARGET.hardware(None)
 
@@ -48,8 +48,7 @@ FAMILIES = ("ip", "ipv6")
 
 
 def lines_of(running: EosConfiguration, head: str, inner: str = "") -> list[str]:
-    block = running.blocks.get(head, Block())
-    return ordered(block.inner.get(inner, {}) if inner else block.lines)
+    return running.lines(head, inner)
 
 
 def policy_of(running: EosConfiguration, port: str) -> str:

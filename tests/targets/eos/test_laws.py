@@ -88,9 +88,10 @@ def queue_of(running: EosConfiguration, entrance: str, dscp: int) -> int:
     lines = lines_of(running, f"interface {entrance}")
     cos = next((int(line.split()[2]) for line in lines if line.startswith("qos cos ")), 0)
     trusted = "qos trust dscp" in lines or ("no switchport" in lines and "no qos trust" not in lines)
-    traffic_class = running.dscp_classes[dscp] if trusted else running.cos_classes[cos]
+    traffic_class = running.fact("class-of-dscp", dscp)[0] if trusted else running.fact("class-of-cos", cos)
     done = actions(running, policy_of(running, entrance), "ip", dscp)
-    return running.class_queues[int(done.get("traffic-class", traffic_class))]
+    queue: int = running.fact("queue-of-class", int(done.get("traffic-class", traffic_class)))
+    return queue
 
 
 def early_drop_bytes(running: EosConfiguration, exit_name: str, queue: int) -> int:

@@ -7,8 +7,7 @@ from hypothesis.strategies import DrawFn
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, SwitchState
 from mltswitch.targets.eos import TARGET
-from mltswitch.targets.eos.read import RUNNING_CONFIG
-from mltswitch.targets.eos.text import placed_lines
+from mltswitch.targets.eos.read import RUNNING_CONFIG, placed_lines
 from switchsim.eos import EosDevice
 from tests.targets.eos.device import apply, read, send
 from tests.targets.eos.test_laws import CAPABILITIES, TRIDENT3_PLANS, few
@@ -25,7 +24,7 @@ def foreign_lines(draw: DrawFn, wanted: SwitchState) -> list[str]:
     numbers = st.integers(0, 6)
     lines = [
         f"qos map dscp {dscp} to traffic-class {draw(numbers)}"
-        + draw(st.sampled_from(["", " drop-precedence 1"]))
+        + draw(st.sampled_from(["", " drop-precedence 0", " drop-precedence 1"]))
         for dscp in draw(st.sets(st.integers(0, 63), max_size=6))
     ]
     lines += [f"qos map traffic-class {n} to tx-queue {draw(numbers)}" for n in draw(st.sets(numbers))]
@@ -44,6 +43,7 @@ def foreign_lines(draw: DrawFn, wanted: SwitchState) -> list[str]:
     queue_lines = (
         *("no priority", "bandwidth percent 7", "bandwidth guaranteed percent 9", "shape rate 50 percent"),
         *("shape rate 7000 kbps", "random-detect ecn count", "bandwidth guaranteed 4000 kbps"),
+        *("bandwidth guaranteed 1000 pps", "shape rate 1000 pps"),
         "random-detect ecn minimum-threshold 9 kbytes maximum-threshold 90 kbytes",
         "random-detect ecn minimum-threshold 9 bytes maximum-threshold 9000000 bytes max-mark-probability 5",
         "random-detect drop minimum-threshold 9 kbytes maximum-threshold 90 kbytes drop-probability 5",
@@ -77,7 +77,7 @@ def configured(device: EosDevice) -> list[tuple[tuple[str, ...], str]]:
     session = device.open_session("admin")
     session.enter("enable")
     shown = session.enter(RUNNING_CONFIG).text
-    return sorted((line.modes, line.text) for line in placed_lines(shown))
+    return sorted(placed_lines(shown))
 
 
 @settings(few)

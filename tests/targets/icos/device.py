@@ -23,3 +23,8 @@ def apply(device: IcosDevice, change: Change) -> None:
         answer = session.enter(step.command).text
         assert answer == (SAVED if step.command.startswith("write") else ""), f"{step.command}: {answer}"
     assert session.prompt == f"({device.name}) (Config)#"
+
+
+def policy_of(device: IcosDevice, port: str) -> str:
+    """The name of its policy; empty where it has none."""
+    return next((fact[2] for fact in device.configuration if fact[:2] == (port, "policy")), "")

@@ -13,7 +13,7 @@ from mltswitch.targets.icos import TARGET
 from mltswitch.targets.state import differences, every_dscp_but
 from switchsim.icos import IcosDevice
 from switchsim.icos_diffserv import FAMILIES
-from tests.targets.icos.device import apply, read
+from tests.targets.icos.device import apply, policy_of, read
 
 CAPABILITIES = TARGET.hardware(None)
 
@@ -76,21 +76,24 @@ def test_a_percent_is_other_bytes_on_another_model() -> None:
     [
         ("reload", "mltswitch.txt:2: not a line that mltswitch writes"),
         ("classofservice trust ip-dscp", "mltswitch.txt:2: not a line that mltswitch writes: 'class"),
-        ("classofservice ip-dscp-mapping 64 6", "mltswitch.txt:2: not a code point below 64"),
+        ("classofservice ip-dscp-mapping 64 6", "mltswitch.txt:2: not a line"),
         ("classofservice ip-dscp-mapping 48 7", "mltswitch.txt:2: not a line"),
         ("classofservice ip-dscp-mapping 48 5", "mltswitch.txt"),
-        ("! fine\rreload", "mltswitch.txt:2: not a comment"),
+        ("! fine\rreload", "mltswitch.txt:2: not a line"),
         ("ip route 10.0.0.1 255.0.0.0 10.0.0.1", "mltswitch.txt:2: 10.0.0.1/8 has host bits set"),
         ("ip route 10.0.0.0 0.255.255.255 10.0.0.1", "mltswitch.txt:2: "),
         ("ip route 10.0.0.0 255.0.0.0 10.0.0.1; reload", "mltswitch.txt:2: not a line"),
-        ("interface te1/0/9\nreload\nexit", "mltswitch.txt:3: not a line that mltswitch writes for an inter"),
+        ("interface te1/0/9\nreload\nexit", "mltswitch.txt:3: not a line that mltswitch writes"),
         ("interface te1/0/2\ncos-queue strict 3\nexit", "mltswitch.txt"),
         ("interface te1/0/9\nclassofservice trust ip-dscp\nexit", "lacks the line 'cos-queue strict' of"),
         ("interface te1/0/9\ninterface te1/0/8", "mltswitch.txt:3: not a line"),
         ("class-map match-all theirs ipv4\nexit", "mltswitch.txt:2: not a line"),
         ("class-map match-all mltswitch-64-ipv4 ipv4\nexit", "mltswitch.txt:2: not a line"),
-        ("class-map match-all mltswitch-48-ipv4 ipv6\nexit", "mltswitch.txt:2: not a line"),
-        ("class-map match-all mltswitch-48-ipv4 ipv4\nmatch ip dscp 50\nexit", "mltswitch.txt:3: not a line"),
+        (
+            "class-map match-all mltswitch-48-ipv4 ipv6\nmatch ip dscp 48\nexit",
+            "mltswitch.txt:2: does not fit",
+        ),
+        ("class-map match-all mltswitch-48-ipv4 ipv4\nmatch ip dscp 64\nexit", "mltswitch.txt:3: not a line"),
         (
             "class-map match-all mltswitch-48-ipv4 ipv4\nmatch ip dscp 48\nexit",
             "mltswitch.txt:2: does not fit",
@@ -100,11 +103,11 @@ def test_a_percent_is_other_bytes_on_another_model() -> None:
             "policy-map mltswitch-host in\nclass mltswitch-48-ipv4\nmark ip-dscp 64",
             "mltswitch.txt:4: not a line",
         ),
-        ("policy-map mltswitch-host in\nclass mltswitch-any-ipv4", "mltswitch.txt:3: not a line"),
         (
-            "class-map match-all mltswitch-any-ipv4 ipv4\nmatch ip dscp 48\nexit",
-            "mltswitch.txt:3: not a line",
+            "policy-map mltswitch-host in\nclass mltswitch-any-ipv4\nassign-queue 0\nexit\nexit",
+            "does not fit",
         ),
+        ("class-map match-all mltswitch-any-ipv4 ipv4\nmatch ip dscp 48\nexit", "does not fit"),
         ("policy-map mltswitch-host in\nassign-queue 0", "mltswitch.txt:3: not a line"),
         ("interface te1/0/2\ncos-queue min-bandwidth 1 2 3\nexit", "mltswitch.txt:3: not a line"),
         (
@@ -153,7 +156,7 @@ def test_a_missing_line_changes_or_breaks_the_state(missing: str, what: str) -> 
 
 def test_a_file_cut_short_is_refused() -> None:
     text = TARGET.render(STATE, CAPABILITIES)[FILE]
-    with pytest.raises(UserInputError, match="interface te1/0/2 is not left"):
+    with pytest.raises(UserInputError, match="'interface te1/0/2' is not left"):
         TARGET.parse({FILE: text[: text.index("exit")]}, CAPABILITIES)
 
 
@@ -239,46 +242,31 @@ EXPECTED = "port te1/0/2: configuration expected as planned, found "
             on_port("te1/0/2", "classofservice trust untrusted"),
             "port te1/0/2: trusted expected True, found False",
         ),
-    ],
-)
-def test_a_change_of_a_port_is_found_and_mended_by_one_line(by_hand: tuple[str, ...], text: str) -> None:
-    device = pushed()
-    assert device.configure(*by_hand) == ""
-    assert text in found(device)
-    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-    assert len(change.steps) == 3  # between interface and exit
-    apply(device, change)
-    assert commands(device) == []
-
-
-@pytest.mark.parametrize(
-    ("by_hand", "text"),
-    [
-        ("classofservice ip-dscp-mapping 10 0", "port te1/0/2, queue 5: dscps expected (10,), found ()"),
+        (("classofservice ip-dscp-mapping 10 0",), "port te1/0/2, queue 5: dscps expected (10,), found ()"),
         (
-            "ip route 10.101.0.0 255.255.0.0 10.20.0.6",
+            ("ip route 10.101.0.0 255.255.0.0 10.20.0.6",),
             "routes: route 10.101.0.0/16 expected via 10.20.0.2, found via 10.20.0.6",
         ),
         (
-            "ip route 10.101.3.0 255.255.255.0 10.20.0.6",
+            ("ip route 10.101.3.0 255.255.255.0 10.20.0.6",),
             "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.6",
         ),
         (
-            "ip route 10.101.3.0 255.255.255.0 10.20.0.2 5",
+            ("ip route 10.101.3.0 255.255.255.0 10.20.0.2 5",),
             "routes: route 10.101.3.0/24 expected absent, found via 10.20.0.2 5",
         ),
         (
-            "ip route 10.101.3.0 255.255.255.0 Null0 9",
+            ("ip route 10.101.3.0 255.255.255.0 Null0 9",),
             "routes: route 10.101.3.0/24 expected absent, found via 0.0.0.0 Null0 9",
         ),
     ],
 )
-def test_a_change_of_the_switch_is_found_and_mended_by_one_line(by_hand: str, text: str) -> None:
+def test_a_change_is_found_and_mended_by_one_line(by_hand: tuple[str, ...], text: str) -> None:
     device = pushed()
-    assert device.configure(by_hand) == ""
+    assert device.configure(*by_hand) == ""
     assert text in found(device)
     change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-    assert len(change.steps) == 1
+    assert len(change.steps) == len(by_hand)
     apply(device, change)
     assert commands(device) == []
 
@@ -336,6 +324,15 @@ def test_a_foreign_setting_of_our_port_is_found_and_left(by_hand: str, text: str
     assert commands(device) == []
 
 
+def test_the_queue_of_a_priority_that_no_plan_uses_is_nobodys_business() -> None:
+    answers = read(pushed(), STATE).answers
+    shown = "show classofservice dot1p-mapping te1/0/2"
+    last = "      7               3\n"
+    assert last in answers[shown]
+    answers = {**answers, shown: answers[shown].replace(last, "      7               7\n")}
+    assert TARGET.read(answers, STATE, CAPABILITIES).state == STATE
+
+
 def test_a_map_of_the_port_alone_is_found() -> None:
     answers = read(pushed(), STATE).answers
     block = "interface Te1/0/2\nclassofservice ip-dscp-mapping 10 0\n"
@@ -380,15 +377,15 @@ def test_a_guaranteed_background_is_weighted() -> None:
     )
     assert TARGET.parse({FILE: text}, CAPABILITIES) == state
     device = serving(state)
-    assert [(queue.strict, queue.minimum_bandwidth) for queue in device.ports["te1/0/2"].queues] == [
-        *((False, 5), (False, 0), (False, 0), (False, 0)),
-        *((True, 0), (True, 0), (True, 0)),
-    ]
+    assert device.fact("te1/0/2", "min-bandwidth") == (5, 0, 0, 0, 0, 0, 0)
+    assert [n for n in range(7) if device.fact("te1/0/2", "strict", n)] == [4, 5, 6]
     assert device.configure(*on_port("te1/0/2", "cos-queue strict 0")) == ""
     fault = "cos-queue strict 0, where its minimum bandwidth may not count"
     assert read(device, state).state.ports[0].unexpected == (fault,)
-    serving(replace(state, ports=STATE.ports[:1]), device)
-    assert device.ports["te1/0/2"].queues[0].minimum_bandwidth == 0
+    plain = replace(state, ports=STATE.ports[:1])
+    assert TARGET.diff(read(device, plain), plain, CAPABILITIES).stays == ()
+    serving(plain, device)
+    assert device.fact("te1/0/2", "min-bandwidth") == (0,) * 7
 
 
 def test_guarantees_of_other_queues_stay() -> None:
@@ -503,12 +500,12 @@ def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
     assert "te1/0/6\nservice-policy in mltswitch-untrusted\nclassofservice dot1p-mapping 0 0\n" in text
     assert "classofservice ip-dscp-mapping 48 6\n" in text
     assert TARGET.parse({FILE: text}, CAPABILITIES) == WITH_HOSTS
-    running = serving(WITH_HOSTS).configuration
-    policies = [running.ports[f"te1/0/{n}"].policy for n in (1, 2, 5, 6)]
+    running = serving(WITH_HOSTS)
+    policies = [policy_of(running, f"te1/0/{n}") for n in (1, 2, 5, 6)]
     made_background = {"assign-queue": 0, "mark ip-dscp": 9}
     for family in FAMILIES:
         for dscp, hosts in ((48, made_background), (46, {})):
-            found = [running.diffserv.actions(policy, family, dscp) for policy in policies]
+            found = [running.fact("", "diffserv").actions(policy, family, dscp) for policy in policies]
             assert found == [{}, {}, hosts, made_background]
 
 
@@ -547,8 +544,8 @@ def test_the_policies_go_with_the_last_port_that_needs_them() -> None:
     lent = ("policy-map theirs in", "class mltswitch-48-ipv4", "assign-queue 3")
     assert device.configure(*lent) == ""
     serving(fabric, device)
-    assert list(device.configuration.diffserv.classes) == ["mltswitch-48-ipv4"]
-    assert list(device.configuration.diffserv.policies) == ["theirs"]
+    assert list(device.fact("", "diffserv").classes) == ["mltswitch-48-ipv4"]
+    assert list(device.fact("", "diffserv").policies) == ["theirs"]
 
 
 def test_other_code_points_change_single_classes() -> None:
@@ -599,19 +596,19 @@ IN_POLICY = ("policy-map mltswitch-host in",)
                 *("class mltswitch-any-ipv6", "assign-queue 0"),
             ),
             f"6: rewritten expected {every_dscp_but(9)}, found ()",
-            in_classes("mltswitch-untrusted", *MADE_BACKGROUND),
+            in_classes("mltswitch-untrusted", "mark ip-dscp 9"),
         ),
         (
             in_classes("mltswitch-untrusted", "mark ip-dscp cs1"),
             "6: configuration expected as planned, found service-policy in mltswitch-untrusted, "
             "which sets DSCP 8",
-            in_classes("mltswitch-untrusted", *MADE_BACKGROUND),
+            in_classes("mltswitch-untrusted", "mark ip-dscp 9"),
         ),
         (
             in_classes("mltswitch-untrusted", "assign-queue 5"),
             "6: configuration expected as planned, found service-policy in mltswitch-untrusted, "
             "which leads to queue 5",
-            in_classes("mltswitch-untrusted", *MADE_BACKGROUND),
+            in_classes("mltswitch-untrusted", "assign-queue 0"),
         ),
         (
             on_port(
@@ -665,17 +662,27 @@ def test_what_no_policy_can_rewrite_is_refused() -> None:
 )
 def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) -> None:
     device = serving(WITH_HOSTS)
-    before = device.configuration.diffserv
+    before = device.fact("", "diffserv")
     assert device.configure(*by_hand) == ""
     found = [str(each) for each in differences(WITH_HOSTS, read(device, WITH_HOSTS).state)]
     fault = "service-policy in mltswitch-host, whose lines are not the plan's"
     assert f"port te1/0/5: configuration expected as planned, found {fault}" in found
     serving(WITH_HOSTS, device)
-    after = device.configuration.diffserv
+    after = device.fact("", "diffserv")
     assert {name: dict(each) for name, each in after.policies["mltswitch-host"].items()} == {
         name: dict(each) for name, each in before.policies["mltswitch-host"].items()
     }
     assert set(after.classes) - set(before.classes) <= {"theirs"}
+
+
+def test_a_class_of_ours_with_which_a_policy_does_more_is_made_anew() -> None:
+    answers = dict(read(serving(WITH_HOSTS), WITH_HOSTS).answers)
+    answers[CONFIG] = answers[CONFIG].replace("mark ip-dscp 9\n", "mark ip-dscp 9\npolice-simple 64 8\n", 1)
+    running = TARGET.read(answers, WITH_HOSTS, CAPABILITIES)
+    assert [step.command for step in TARGET.diff(running, WITH_HOSTS, CAPABILITIES).steps] == [
+        *("policy-map mltswitch-untrusted in", "no class mltswitch-any-ipv4"),
+        *("class mltswitch-any-ipv4", *MADE_BACKGROUND, "exit", "exit"),
+    ]
 
 
 def test_what_stands_in_the_policys_place_is_refused() -> None:
@@ -709,15 +716,13 @@ def test_what_is_not_ours_stays() -> None:
     apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
     assert read(device, wanted).state == wanted
     after = device.configuration
-    assert replace(after, ports=before.ports, routes=before.routes) == before
-    assert {name: port for name, port in after.ports.items() if name != "te1/0/2"} == {
-        name: port for name, port in before.ports.items() if name != "te1/0/2"
-    }
-    new, old = after.ports["te1/0/2"], before.ports["te1/0/2"]
-    assert replace(new, trust=old.trust, queues=old.queues) == old
-    assert [new.queues[n] for n in range(7) if n != 5] == [old.queues[n] for n in range(7) if n != 5]
-    assert set(after.routes) < set(before.routes)
-    assert str(after.routes[-1]) == "ip route 0.0.0.0 0.0.0.0 10.20.0.9 7"
+    changed = {fact for fact in {**before, **after} if before.get(fact) != after.get(fact)}
+    routes = {fact for fact in changed if fact[1] == "route"}
+    of_queue = {("te1/0/2", what, 5) for what in ("strict", "random-detect", "curve")}
+    assert routes
+    assert routes.isdisjoint(after)
+    assert changed - routes <= {("te1/0/2", "trust"), ("te1/0/2", "min-bandwidth"), *of_queue}
+    assert device.fact("", "route", IPv4Address(0), 0, IPv4Address("10.20.0.9")) == 7
 
 
 def test_routes_change_one_by_one_and_are_added_first() -> None:

@@ -1,7 +1,7 @@
 """What must hold for every plan, on the emulated switch."""
 
 from dataclasses import replace
-from types import MappingProxyType
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,8 +14,9 @@ from mltswitch.targets.remap import UNTRUSTED_POLICY
 from mltswitch.targets.state import differences
 from switchsim.icos import IcosDevice
 from switchsim.icos_diffserv import FAMILIES
-from switchsim.icos_state import DEFAULT_DSCP_TO_QUEUE, IcosConfiguration, Port, Trust
-from tests.targets.icos.device import apply, read
+from switchsim.icos_sheet import PORT, SWITCH
+from switchsim.settings import Fact, Facts
+from tests.targets.icos.device import apply, policy_of, read
 from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import CONTROL_CODE_POINTS, LAW_EXAMPLES, plans, switch_names
 
@@ -40,9 +41,9 @@ def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -
     assert running.state == state
     assert TARGET.diff(running, state, CAPABILITIES).is_empty
     for port in state.ports:
-        policy = device.ports[port.name].policy
+        policy = policy_of(device, port.name)
         for family in FAMILIES:
-            does = [device.configuration.diffserv.actions(policy, family, dscp) for dscp in range(64)]
+            does = [device.fact("", "diffserv").actions(policy, family, dscp) for dscp in range(64)]
             marks = [actions.get("mark ip-dscp", dscp) for dscp, actions in enumerate(does)]
             assert port.rewritten == tuple(dscp for dscp in range(64) if marks[dscp] != dscp)
             assert {marks[dscp] for dscp in port.rewritten} <= {state.background_dscp}
@@ -76,19 +77,25 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
     assert read(device, before).state == before
 
 
-def early_drop_percent(running: IcosConfiguration, entrance: Port, exit_port: Port, dscp: int) -> int:
-    number = running.diffserv.actions(entrance.policy, "ipv4", dscp).get("assign-queue")
-    if number is None:
-        trusted = entrance.trust is Trust.IP_DSCP
-        number = running.dscp_to_queue[dscp] if trusted else entrance.priority_to_queue[0]
-    queue = exit_port.queues[number]
-    return min(queue.curve.minimum) if queue.random_detect else NEVER
+def queue_of(device: IcosDevice, entrance: str, dscp: int) -> int:
+    diffserv, policy = device.fact("", "diffserv"), policy_of(device, entrance)
+    number: int | None = diffserv.actions(policy, "ipv4", dscp).get("assign-queue")
+    if number is None and device.fact(entrance, "trust") == "ip-dscp":
+        number = device.fact("", "queue-of-dscp", dscp)
+    elif number is None:
+        number = device.fact(entrance, "queue-of-priority", 0)
+    return number
+
+
+def early_drop_percent(device: IcosDevice, exit_port: str, queue: int) -> int:
+    thresholds: tuple[int, ...] = device.fact(exit_port, "curve", queue)[1:5]
+    return min(thresholds) if device.fact(exit_port, "random-detect", queue) else NEVER
 
 
 def early_drops(device: IcosDevice, names: list[str]) -> list[int]:
-    running = device.configuration
-    ports = [running.ports[name] for name in names]
-    return [early_drop_percent(running, a, b, dscp) for a in ports for b in ports for dscp in range(64)]
+    queues = [queue_of(device, entrance, dscp) for entrance in names for dscp in range(64)]
+    percent = {(b, queue): early_drop_percent(device, b, queue) for b in names for queue in {*queues}}
+    return [percent[b, queue] for b in names for queue in queues]
 
 
 @settings(few, max_examples=max(10, LAW_EXAMPLES // 4))
@@ -114,19 +121,12 @@ def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, 
 
 def levels(device: IcosDevice, names: list[str]) -> list[list[int]]:
     """For each way through the switch the level at which each code point is served; weighted queues: 0."""
-    running = device.configuration
-    ports = [running.ports[name] for name in names]
     ways = []
-    for entrance in ports:
-        trusted = entrance.trust is Trust.IP_DSCP
-        numbers = []
-        for dscp in range(64):
-            number = running.diffserv.actions(entrance.policy, "ipv4", dscp).get("assign-queue")
-            if number is None:
-                number = running.dscp_to_queue[dscp] if trusted else entrance.priority_to_queue[0]
-            numbers.append(number)
+    for entrance in names:
+        numbers = [queue_of(device, entrance, dscp) for dscp in range(64)]
         ways += [
-            [number + 1 if leaving.queues[number].strict else 0 for number in numbers] for leaving in ports
+            [number + 1 if device.fact(leaving, "strict", number) else 0 for number in numbers]
+            for leaving in names
         ]
     return ways
 
@@ -184,29 +184,25 @@ def test_no_step_serves_late_what_neither_end_does_between_plans(
 
 
 @st.composite
-def strange_port(draw: DrawFn, port: Port) -> Port:
-    """A port with any trust, any default queue, and strict service in any queues, or in those it has.
+def strange_port(draw: DrawFn, device: IcosDevice, port: str) -> Facts:
+    """Facts of a port: any trust, any default queue, and strict service in any queues, or in those it has.
 
     The policy of ports that are not trusted is only there where nothing is trusted.
     """
     strict = draw(st.none() | st.lists(st.booleans(), min_size=7, max_size=7))
-    queues = port.queues
+    changed: dict[Fact, Any] = {}
     if strict is not None:
-        queues = tuple(
-            replace(queue, strict=on, minimum_bandwidth=0) for queue, on in zip(queues, strict, strict=True)
-        )
-    trust = draw(st.sampled_from([Trust.IP_DSCP, Trust.IP_DSCP, Trust.DOT1P, Trust.UNTRUSTED]))
-    return replace(
-        port,
-        trust=port.trust if port.policy == UNTRUSTED_POLICY else trust,
-        priority_to_queue=(draw(st.integers(0, 6)), *port.priority_to_queue[1:]),
-        queues=queues,
-    )
+        changed |= {(port, "strict", queue): on for queue, on in enumerate(strict)}
+        changed[port, "min-bandwidth"] = (0,) * len(strict)
+    trust = draw(st.sampled_from(["ip-dscp", "ip-dscp", "dot1p", "untrusted"]))
+    if policy_of(device, port) != UNTRUSTED_POLICY:
+        changed[port, "trust"] = trust
+    return {**changed, (port, "queue-of-priority", 0): draw(st.integers(0, 6))}
 
 
-def with_control_together(queues: list[int]) -> tuple[int, ...]:
+def with_control_together(queues: list[int]) -> list[int]:
     first = queues[CONTROL_CODE_POINTS[0]]
-    return tuple(first if dscp in CONTROL_CODE_POINTS else queue for dscp, queue in enumerate(queues))
+    return [first if dscp in CONTROL_CODE_POINTS else queue for dscp, queue in enumerate(queues)]
 
 
 @few_changes
@@ -223,18 +219,24 @@ def test_no_step_serves_late_what_neither_end_does_from_mixed_starts(
     wanted = state_of(data, second)
     for plan in (zeroth, first):
         planned(device, state_of(data, plan))
-    ports = dict(device.configuration.ports)
+    facts = device.configuration
+    changed: dict[Fact, Any] = {}
     for name in [port.name for port in wanted.ports]:
         kind = data.draw(st.sampled_from(["planned", "delivered", "trusting", "strange"]), name)
         if kind in {"delivered", "trusting"}:
-            ports[name] = Port(trust=Trust.IP_DSCP if kind == "trusting" else Trust.DOT1P)
+            facts = {fact: value for fact, value in facts.items() if fact[0] != name}
+            changed |= {(name, "trust"): "ip-dscp"} if kind == "trusting" else {}
         elif kind == "strange":
-            ports[name] = data.draw(strange_port(ports[name]))
+            changed |= data.draw(strange_port(device, name))
+    running, delivered = (
+        [each.fact("", "queue-of-dscp", dscp) for dscp in range(64)] for each in (device, IcosDevice())
+    )
     dscp_map = data.draw(
-        st.sampled_from([device.configuration.dscp_to_queue, DEFAULT_DSCP_TO_QUEUE])
+        st.sampled_from([running, delivered])
         | st.lists(st.integers(0, 6), min_size=64, max_size=64).map(with_control_together)
     )
-    device.configuration = replace(
-        device.configuration, ports=MappingProxyType(ports), dscp_to_queue=dscp_map
-    )
+    changed |= {("", "queue-of-dscp", dscp): queue for dscp, queue in enumerate(dscp_map)}
+    for fact, value in changed.items():
+        facts = (PORT if fact[0] else SWITCH).with_fact(facts, fact, value)
+    device.configuration = facts
     assert inversions(levels_of_steps(data, device, wanted)) == 0

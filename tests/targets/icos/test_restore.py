@@ -14,8 +14,10 @@ from mltswitch.targets.base import Step
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import HOST_POLICY, UNTRUSTED_POLICY, policy_of
 from switchsim.icos import IcosDevice
-from switchsim.icos_state import IcosConfiguration
+from switchsim.icos_diffserv import DiffServ
+from switchsim.settings import Facts
 from tests.targets.icos.device import apply, read
+from tests.targets.icos.test_icos import STATE, WITH_HOSTS
 from tests.targets.icos.test_laws import CAPABILITIES, PLANS, early_drops, few, planned, state_of
 from tests.targets.strategies import LAW_EXAMPLES
 
@@ -67,10 +69,11 @@ def foreign_lines(draw: st.DrawFn, wanted: SwitchState) -> list[str]:
     return lines
 
 
-def comparable(configuration: IcosConfiguration) -> tuple[object, ...]:
-    """Routes and classes have no order; the classes of a policy do."""
-    policies = {name: list(classes.items()) for name, classes in configuration.diffserv.policies.items()}
-    return replace(configuration, routes=tuple(sorted(configuration.routes, key=str))), policies
+def comparable(configuration: Facts) -> tuple[object, ...]:
+    """Classes have no order; the classes of a policy do."""
+    diffserv: DiffServ = configuration.get(("", "diffserv"), DiffServ())
+    policies = {name: list(classes.items()) for name, classes in diffserv.policies.items()}
+    return dict(configuration), policies
 
 
 def apply_some(device: IcosDevice, steps: tuple[Step, ...]) -> None:
@@ -147,5 +150,32 @@ def test_the_systems_queue_is_named_before_the_push() -> None:
     running = read(device, wanted)
     shown = "show classofservice ip-dscp-mapping"
     mapped = running.answers[shown].replace("56(cs7)            3", "56(cs7)            7")
-    with pytest.raises(DeviceError, match="DSCP 56 leads to queue 7"):
+    with pytest.raises(DeviceError, match="dscp 56 map 7, for which no command is known"):
         TARGET.restore({**running.answers, shown: mapped}, running, wanted, CAPABILITIES)
+
+
+def test_guarantees_of_queues_that_are_not_the_plans_stay_on_the_way_back() -> None:
+    device = IcosDevice()
+    before = read(device, STATE).answers
+    planned(device, STATE)
+    device.configure("interface te1/0/2", "cos-queue min-bandwidth 0 0 7 0 0 0 0", "exit")
+    apply(device, TARGET.restore(before, read(device, STATE), STATE, CAPABILITIES))
+    assert device.fact("te1/0/2", "min-bandwidth") == (0, 0, 7, 0, 0, 0, 0)
+
+
+def test_a_class_of_somebody_else_keeps_its_place_in_our_policy() -> None:
+    device = IcosDevice()
+    planned(device, WITH_HOSTS)
+    (port,) = (port.name for port in WITH_HOSTS.ports if policy_of(port) == HOST_POLICY)
+    names = [f"mltswitch-{dscp}-{family}" for dscp in (48, 56) for family in ("ipv4", "ipv6")]
+    ours = [line for name in names for line in (f"class {name}", "assign-queue 0", "exit")]
+    head = f"policy-map {HOST_POLICY} in"
+    device.configure(f"interface {port}", f"no service-policy in {HOST_POLICY}", "exit")
+    device.configure(head, *(f"no class {name}" for name in names), "exit")
+    device.configure("class-map match-all theirs ipv4", "match any", "exit")
+    device.configure(head, "class theirs", "assign-queue 5", "exit", *ours, "exit")
+    device.configure(f"interface {port}", f"service-policy in {HOST_POLICY}", "exit")
+    before, at_start = read(device, WITH_HOSTS).answers, device.configuration
+    planned(device, WITH_HOSTS)
+    apply(device, TARGET.restore(before, read(device, WITH_HOSTS), WITH_HOSTS, CAPABILITIES))
+    assert device.configuration == at_start

@@ -9,7 +9,7 @@ import pytest
 
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, Step, SwitchState
-from mltswitch.targets.linux import TARGET, restore
+from mltswitch.targets.linux import TARGET, change
 from tests.targets.linux.test_kernel import connect, do, empty, read
 from tests.targets.linux.test_restore import CAPABILITIES, STARTS, lines_in, send, shown
 from tests.targets.linux.uml import Machine
@@ -65,8 +65,8 @@ Do = Callable[[Step], subprocess.CompletedProcess[str]]
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Do:
     """A host whose /run is a folder of the test, and where the way back makes the file `back`."""
-    change = Change((Step(f"touch {tmp_path}/back"),))
-    monkeypatch.setattr(restore, "restoring_change", lambda *_: change)
+    way_back = Change((Step(f"touch {tmp_path}/back"),))
+    monkeypatch.setattr(change, "restoring_change", lambda *_: way_back)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     (tmp_path / "bin").mkdir()
 
@@ -78,7 +78,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Do:
 
 
 def armed(seconds: int) -> Step:
-    return restore.TIMER.arm(Change(()), {}, SwitchState((), ()), "push", seconds).steps[0]
+    return change.TIMER.arm(Change(()), {}, SwitchState((), ()), "push", seconds).steps[0]
 
 
 def goes_back(folder: Path) -> bool:
@@ -124,7 +124,7 @@ def test_a_host_that_cannot_run_a_job_is_not_pushed_to(
 
 
 def test_a_push_that_is_armed_anew_has_its_whole_time(host: Do, tmp_path: Path) -> None:
-    [keep] = restore.TIMER.keep("push")
+    [keep] = change.TIMER.keep("push")
     for step in (armed(1), keep, armed(4)):
         assert host(step).returncode == 0
     time.sleep(2)

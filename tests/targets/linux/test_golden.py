@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from mltswitch.errors import DeviceError
 from mltswitch.targets import SwitchState
 from mltswitch.targets.linux import TARGET
-from mltswitch.targets.linux.read import RULES_QUERY
-from mltswitch.targets.linux.render import shaper_burst_bytes
+from mltswitch.targets.linux.foreign import RULES_QUERY
+from mltswitch.targets.linux.lines import shaper_burst_bytes
 
 CAPABILITIES = TARGET.hardware(None)
 

@@ -14,8 +14,7 @@ from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, PortState, QueueState, RunningState, SwitchState
 from mltswitch.targets.linux import TARGET
-from mltswitch.targets.linux.render import shaper_burst_bytes
-from mltswitch.targets.linux.tree import switch_state, trees
+from mltswitch.targets.linux.lines import shaper_burst_bytes
 from mltswitch.targets.state import every_dscp_but
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
@@ -103,16 +102,6 @@ class Host:
             },
             CAPABILITIES,
         )
-
-
-@SLOW
-@given(plans(SOFTWARE), st.data())
-def test_what_is_rendered_is_read_back(plan: Plan, data: st.DataObject) -> None:
-    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
-    files = TARGET.render(state, CAPABILITIES)
-    assert TARGET.parse(files, CAPABILITIES) == state
-    assert TARGET.render(state, CAPABILITIES) == files
-    assert switch_state(trees(state), state.routes, state.segment_routing) == state
 
 
 @SLOW

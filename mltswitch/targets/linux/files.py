@@ -1,0 +1,157 @@
+"""State as the batch files for `tc` and `ip`, and back; a line outside the grammar is refused by number."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from mltswitch.capabilities import Capabilities
+from mltswitch.errors import UserInputError
+from mltswitch.targets.base import LineError
+from mltswitch.targets.common import UNKNOWN
+from mltswitch.targets.engine.facts import Fact, PortFacts
+from mltswitch.targets.linux.lines import ANY_PORT, PORT, ROUTE_PROTOCOL, SHEET, read_line, text_of
+from mltswitch.targets.linux.ports import (
+    Port,
+    check_expressible,
+    planned_facts,
+    port_facts,
+    port_of,
+    ports_of,
+)
+from mltswitch.targets.linux.routes import REPLACE, parse_routes, routes_of
+from mltswitch.targets.state import SwitchState
+
+QDISC_FILE: Final = "qdiscs.tc"
+ROUTE_FILE: Final = "routes.ip"
+_ACTIONS: Final = ("qdisc replace", "class replace", "filter del", "filter add")
+"""How the lines of a port begin."""
+_LINE: Final = re.compile(f"(?:{'|'.join(_ACTIONS)}) dev ({PORT}) ([ -~]+)")
+_QDISC_HEADER: Final = """\
+# Written by mltswitch: queues and classification of every port of the plan.
+# By hand, as root: tc -batch qdiscs.tc   (builds each port anew: packets that wait in it are lost)
+# ingress: DSCPs that a port may not use become background's before anything else sees the packet.
+# red: min = max = S, capable packets are marked and others dropped above it; limit = L, all are dropped.
+# avpkt and burst = the smallest that give the average a weight of 1/2. 10:N in hexadecimal.
+# handle 1NN: queue NN, in hexadecimal; 2NN: what waits below its rate cap (tbf).
+# drr: quantum 20:2 / (20:1 + 20:2) is what background gets of the port after the queues of 10:.
+"""
+_ROUTE_HEADER: Final = f"""\
+# Written by mltswitch: one route per alias prefix. Protocol {ROUTE_PROTOCOL} marks routes as mltswitch's.
+# By hand, as root: ip -batch routes.ip
+"""
+_SEGMENT_HEADER: Final = """
+# SRv6. By hand, as root, before: sysctl -w net.ipv6.conf.all.forwarding=1
+"""
+
+
+def write_files(state: SwitchState, capabilities: Capabilities | None = None) -> dict[str, str]:
+    """The batch files, each complete in itself; raises UnsupportedPlanError for what tc has no words."""
+    del capabilities
+    check_expressible(state)
+    texts: dict[int, str] = {}
+    ports = [_QDISC_HEADER]
+    for name, facts in planned_facts(state).items():
+        if id(facts) not in texts:
+            texts[id(facts)] = "".join(f"{line}\n" for line in lines_of(facts))
+        ports.append(f"\n# {name}\n{on_port(texts[id(facts)], name)}")
+    routes = [f"{REPLACE}{text}\n" for text in routes_of(state, state).values()]
+    four = len(state.routes)
+    segments = [_SEGMENT_HEADER, *routes[four:]] if routes[four:] else []
+    return {
+        QDISC_FILE: "".join(ports),
+        ROUTE_FILE: "".join((_ROUTE_HEADER, *routes[:four], *segments)),
+    }
+
+
+def lines_of(facts: PortFacts, name: str = "") -> list[str]:
+    """The lines that set these facts on a port; without a name, on any."""
+    lines = [text_of(fact, value) for fact, value in facts.items() if fact[0] != "empty"]
+    return [on_port(line, name) for line in lines] if name else lines
+
+
+def on_port(text: str, name: str) -> str:
+    """Lines of any port as those of one."""
+    return text.replace(ANY_PORT, f" dev {name} ")
+
+
+def read_files(files: Mapping[str, str], capabilities: Capabilities | None = None) -> SwitchState:
+    """Inverse of `write_files`; raises UserInputError naming the first line that is wrong."""
+    del capabilities
+    blocks = _port_blocks(files[QDISC_FILE])
+    ports, background_dscp = ports_of({name: _parse_block(name, lines) for name, lines in blocks.items()})
+    try:
+        routes, segments = parse_routes(_lines(files[ROUTE_FILE]))
+    except LineError as error:
+        raise UserInputError(str(error), where=f"{ROUTE_FILE}:{error.number}") from None
+    for port in ports:
+        if port.unexpected:
+            raise UserInputError(f"port {port.name}: {port.unexpected[0]}", where=QDISC_FILE)
+    return SwitchState(ports, routes, segments, background_dscp=background_dscp)
+
+
+_Line = tuple[int, str]
+"""(line number, text)."""
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    # Not splitlines: tc and ip end a line at a line feed only.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if (line and line[0] != "#") or not SHEET.comment.fullmatch(line):
+            yield number, line
+
+
+def _port_blocks(text: str) -> dict[str, list[_Line]]:
+    """Port → its lines, which begin with that of its clsact."""
+    blocks: dict[str, list[_Line]] = {}
+    current: list[_Line] = []
+    beginnings: tuple[str, ...] = ()
+    for number, line in _lines(text):
+        if not line.startswith(beginnings):
+            match = _LINE.fullmatch(line)
+            problem = UNKNOWN if match is None else "belongs to another port than the lines above"
+            if match and match[2] == "clsact" and line.startswith("qdisc"):
+                problem = "the port stands here a second time" if match[1] in blocks else ""
+            if match is None or problem:
+                raise UserInputError(str(LineError(number, line, problem)), where=f"{QDISC_FILE}:{number}")
+            beginnings = tuple(f"{words} dev {match[1]} " for words in _ACTIONS)
+            current = blocks[match[1]] = []
+        current.append((number, line))
+    return blocks
+
+
+def _parse_block(name: str, lines: list[_Line]) -> Port:
+    text = "\n".join(line for _, line in lines)
+    try:
+        return _parse_port(text.replace(f" dev {name} ", ANY_PORT))
+    except LineError as error:
+        number = lines[error.number - 1][0]
+        raise UserInputError(on_port(str(error), name), where=f"{QDISC_FILE}:{number}") from None
+
+
+@lru_cache(maxsize=64)
+def _parse_port(text: str) -> Port:
+    """What the lines of one port build; raises LineError, its number counted in these lines.
+
+    Numbers that follow from others (max, burst, handles) and the order must be those that we write.
+    """
+    facts: dict[Fact, Any] = {}
+    lines = text.split("\n")
+    for number, line in enumerate(lines, start=1):
+        try:
+            fact, value = read_line(line)
+        except ValueError as error:
+            raise LineError(number, line, str(error)) from None
+        facts[fact] = value
+    try:
+        port = port_of(facts)
+    except ValueError as error:
+        raise LineError(1, lines[0], str(error)) from None
+    filters = [fact for fact in facts if fact[0] == "filter"]
+    canonical = lines_of(port_facts(port.state, port.background_dscp, port.ways, filters))
+    for number, (line, expected) in enumerate(zip(lines, canonical, strict=False), start=1):
+        if line != expected:
+            raise LineError(number, line, f"not {expected!r}, but")
+    if len(lines) != len(canonical):
+        raise LineError(len(lines), lines[-1], f"{len(lines)} lines for a port that needs {len(canonical)}")
+    return port
