@@ -45,7 +45,9 @@ def change_between(running: RunningState, wanted: SwitchState, _capabilities: Ca
     before = read.running_database(running.answers)
     _check_live_objects(before, objects.document(wanted))
     after = merge.merged(before, wanted)
-    change = _change(before, before if after == split(before) else after, running, wanted)
+    change = _change(
+        before, before if after == split(before, objects.document(wanted)) else after, running, wanted
+    )
     stays = differences(wanted, read.state_of(after, wanted))
     return replace(change, trial=None if change.is_empty else _trial(before), stays=stays)
 
@@ -84,7 +86,8 @@ def _check_live_objects(running: Database, needed: Database) -> None:
 def _change(before: Database, after: Database, running: RunningState, wanted: SwitchState) -> Change:
     if before == after:
         return Change((), _SAVE)
-    base, goal = split(before), split(after)
+    needed = objects.document(wanted)
+    base, goal = split(before, needed), split(after, needed)
     patches = merge.changes_between(base, goal)
     removals = _accepted(
         patches, merge.removals_between(base, goal), base, read.running_build(running.answers)
@@ -232,10 +235,9 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
 
     It counts from before the first patch: what takes longer is rolled back half done.
     """
-    del wanted
     former = read.running_database(before)
     checkpoints = [step.command for step in change.steps if step.command.startswith(_CHECKPOINT)]
-    first = _checkpoint(checkpoint_of(split(former))).command
+    first = _checkpoint(checkpoint_of(split(former, objects.document(wanted)))).command
     if first not in checkpoints:  # a change that goes on where another try broke off has its checkpoint
         checkpoints.insert(0, first)
     rollbacks = "; ".join(command.replace("checkpoint", "rollback") for command in checkpoints[::-1])

@@ -127,11 +127,16 @@ def listing_places(database: Database) -> list[Place]:
     ]
 
 
-def split(database: Database, chosen: Collection[Place] | None = None) -> Database:
+def split(database: Database, needed: Database, chosen: Collection[Place] | None = None) -> Database:
     """The same with a key a port in place of each key that lists several, or of the chosen ones.
 
-    Raises DeviceError where both forms stand there and differ: nobody knows which of them runs.
+    Raises DeviceError where both forms stand there and differ, for nobody knows which of them runs; but for
+    the queues that are `needed`, which a push sets anew.
     """
+    own: dict[Place, set[int]] = {}  # by table and port
+    for table in QUEUE_TABLES:
+        for port, numbers in map(queues_in, needed.get(table, {})):
+            own.setdefault((table, port), set()).update(numbers)
     chosen = listing_places(database) if chosen is None else chosen
     result = database | {table: dict(database[table]) for table, _ in chosen}
     keys: dict[Place, dict[str, range]] = {}  # by table and port
@@ -141,11 +146,12 @@ def split(database: Database, chosen: Collection[Place] | None = None) -> Databa
     for table, key in chosen:
         entries, fields = result[table], result[table].pop(key)
         for part in parts_of(key):
-            others, queues = keys.setdefault((table, part.partition("|")[0]), {}), set(queues_in(part)[1])
-            near = others if table in QUEUE_TABLES and queues else others.keys() & {part}
+            port, of_part = part.partition("|")[0], queues_in(part)[1]
+            others, queues = keys.setdefault((table, port), {}), {*of_part} - own.get((table, port), set())
+            near = others if queues and table in QUEUE_TABLES else others.keys() & {part}
             for other in near:
-                overlaps = not queues.isdisjoint(others[other])
-                if (other == part or overlaps) and not _agree(table, fields, entries[other]):
+                differs = not queues.isdisjoint(others[other]) or (other == part and not of_part)
+                if differs and not _agree(table, fields, entries[other]):
                     raise DeviceError(
                         f"{table}|{key} and {table}|{other} differ, and nothing tells which of them runs",
                         where=table,

@@ -32,7 +32,7 @@ def merged(running: Database, wanted: SwitchState) -> Database:
                 f"the device has no port {port.name}", hint="compare with `show interfaces status`"
             )
     needed = objects.document(wanted)
-    target = {table: dict(entries) for table, entries in split(running).items()}
+    target = {table: dict(entries) for table, entries in split(running, needed).items()}
     for table, entries in needed.items():
         before = target.get(table, {})
         if table in QUEUE_TABLES:
@@ -48,7 +48,8 @@ def merged(running: Database, wanted: SwitchState) -> Database:
 
 def unmerged(running: Database, was: Database, wanted: SwitchState) -> Database:
     """`running` with all as it was that `merged` changes there; raises DeviceError where a port is gone."""
-    pushed, apart = merged(was, wanted), split(was)
+    needed = objects.document(wanted)
+    pushed, apart = merged(was, wanted), split(was, needed)
 
     def is_changed(table: str, part: str) -> bool:
         fields, *known = (database.get(table, {}).get(part) for database in (running, pushed, apart))
@@ -60,7 +61,7 @@ def unmerged(running: Database, was: Database, wanted: SwitchState) -> Database:
         for table, key in db.listing_places(was)
         if any(is_changed(table, part) for part in db.parts_of(key))
     ]
-    was = split(was, changed)
+    was = split(was, needed, changed)
     target = {table: dict(entries) for table, entries in running.items()}
     for table in dict.fromkeys((*was, *pushed)):
         old, new, entries = was.get(table, {}), pushed.get(table, {}), target.setdefault(table, {})

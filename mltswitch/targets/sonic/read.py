@@ -10,7 +10,7 @@ from mltswitch.errors import DeviceError, HazardError
 from mltswitch.targets import base, common
 from mltswitch.targets.sonic.capabilities import MODELS, POOL, TRAFFIC_CLASSES, model_of
 from mltswitch.targets.sonic.database import Database, Entry, load, number, queues_in, split, text_of
-from mltswitch.targets.sonic.objects import COUNTERS, PortReader, paths_in
+from mltswitch.targets.sonic.objects import COUNTERS, PortReader, document, paths_in
 from mltswitch.targets.sonic.releases import build_of, release_of
 from mltswitch.targets.state import SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
@@ -68,7 +68,7 @@ def read_answers(
     Raises DeviceError for what cannot be read, and for what the plan cannot stand on: another buffer pool,
     another chip, PFC on a queue of ours.
     """
-    database = split(running_database(answers))
+    database = split(running_database(answers), document(wanted))
     notes = [*_check_hardware(database, capabilities.hardware)] if wanted.ports else []
     lossless = tuple(_check_flow_control(database, wanted))
     state = state_of(database, wanted)
@@ -88,7 +88,7 @@ def read_answers(
 def _saved_state(text: str, wanted: SwitchState) -> SwitchState | None:
     """What a start would bring of the wanted ports and routes; None for what no switch would start with."""
     try:
-        return state_of(split(load(text, skip_text=True)), wanted)
+        return state_of(split(load(text, skip_text=True), document(wanted)), wanted)
     except (ValueError, RecursionError, DeviceError):
         return None
 

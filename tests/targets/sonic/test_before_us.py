@@ -52,7 +52,7 @@ def by_timer(device: SonicDevice, change: Change) -> None:
 
 def test_a_key_that_lists_ports_becomes_a_key_a_port_with_the_same_values() -> None:
     device = listing()
-    before = split(device.config_db)
+    before = split(device.config_db, {})
     change = change_of(device)
     judge(device, change)
     assert set(change.takes_down) == {"Ethernet8", *LISTED}
@@ -93,6 +93,15 @@ def test_what_somebody_changed_since_of_a_listed_key_stays() -> None:
     assert device.config_db["BUFFER_QUEUE"]["Ethernet16|3-4"] == {"profile": "q_lossy_profile"}
     assert device.config_db["BUFFER_QUEUE"]["Ethernet0|3-4"] == {"profile": "egress_lossless_profile"}
     assert ",".join(LISTED) in device.config_db["PORT_QOS_MAP"]
+
+
+def test_keys_that_contradict_each_other_about_queues_of_the_plan_are_mended() -> None:
+    device = listing()
+    device.config_db["QUEUE"][f"{','.join(LISTED)}|5-6"] = {"scheduler": "scheduler.0"}
+    device.config_db["QUEUE"][f"{LISTED[0]}|6"] = {"scheduler": "scheduler.1"}
+    assert read(device, STATE).state != STATE
+    apply(device, change_of(device))
+    assert read(device, STATE).state == STATE
 
 
 @pytest.mark.parametrize(
