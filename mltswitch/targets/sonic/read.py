@@ -68,7 +68,7 @@ def read_answers(
     Raises DeviceError for what cannot be read, and for what the plan cannot stand on: another buffer pool,
     another chip, PFC on a queue of ours.
     """
-    database = split(running_database(answers), document(wanted))
+    database = split(running_database(answers), _needed(wanted))
     notes = [*_check_hardware(database, capabilities.hardware)] if wanted.ports else []
     lossless = tuple(_check_flow_control(database, wanted))
     state = state_of(database, wanted)
@@ -85,10 +85,15 @@ def read_answers(
     return base.RunningState(state, answers, tuple(notes), lossless=lossless)
 
 
+def _needed(wanted: SwitchState) -> Database:
+    """What a push sets anew; nothing where ports are read of which no queue is wanted."""
+    return document(wanted) if all(port.queues for port in wanted.ports) else {}
+
+
 def _saved_state(text: str, wanted: SwitchState) -> SwitchState | None:
     """What a start would bring of the wanted ports and routes; None for what no switch would start with."""
     try:
-        return state_of(split(load(text, skip_text=True), document(wanted)), wanted)
+        return state_of(split(load(text, skip_text=True), _needed(wanted)), wanted)
     except (ValueError, RecursionError, DeviceError):
         return None
 
