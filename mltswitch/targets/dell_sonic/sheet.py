@@ -238,7 +238,7 @@ SHEET: Final = Sheet(
 
 
 def facts_in(tree: Tree, *place: Any) -> Iterator[tuple[Fact, Any]]:
-    """Objects as facts."""
+    """The facts that nested mappings of objects say: the keys on the way to a value are its place."""
     for key, value in tree.items():
         if not isinstance(value, Mapping):
             yield (*place, key), value

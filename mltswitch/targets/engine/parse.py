@@ -67,7 +67,7 @@ class _Step(NamedTuple):
 
 
 class _Parser:
-    """One pass over a file."""
+    """One pass over a rendered file: the mode in which it stands, and what lines of it have said before."""
 
     def __init__(self, sheet: Sheet) -> None:
         self._sheet = sheet

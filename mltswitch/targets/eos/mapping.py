@@ -271,7 +271,7 @@ def policy_on(own: PortFacts) -> str:
 
 
 def classes_of_dscps(switch: PortFacts) -> tuple[int, ...]:
-    """DSCP → traffic class."""
+    """The traffic class of each code point by the map of the switch; index: DSCP."""
     values = (switch[MAP, dscp] for dscp in range(DSCP_COUNT))
     return tuple(value if isinstance(value, int) else value[0] for value in values)
 

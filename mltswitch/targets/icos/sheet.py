@@ -148,7 +148,7 @@ def _guarantees_in(text: str) -> tuple[int, ...]:
 
 
 NETMASKS: Final = tuple(str(IPv4Network((0, length)).netmask) for length in range(IPV4LENGTH + 1))
-"""Prefix length → mask."""
+"""Length of an IPv4 prefix → its network mask, as the lines of routes have it."""
 
 
 def _prefix_in(text: str) -> IPv4Network:
@@ -466,7 +466,7 @@ def _reports(facts: PortFacts, background: int) -> list[str]:
 
 
 def _queue_reports(facts: PortFacts, queue: int) -> Iterator[str]:
-    """The same of one queue."""
+    """What no plan asks for of one queue, in the words of FASTPATH."""
     is_strict = facts.get((SERVICE, queue)) == STRICT
     is_guaranteed = (MINIMUMS,) in facts and facts[MINIMUMS,][queue] > 0
     if is_strict and is_guaranteed:

@@ -91,7 +91,7 @@ def read_files(files: Mapping[str, str], capabilities: Capabilities | None = Non
 
 
 _Line = tuple[int, str]
-"""(line number, text)."""
+"""The number of a line in its file, from 1, and its text."""
 
 
 def _lines(text: str) -> Iterator[_Line]:

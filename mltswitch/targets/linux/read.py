@@ -150,7 +150,7 @@ class _Reader:
     answers: PortAnswers
     facts: dict[Fact, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    """What no plan asks for."""
+    """What no plan asks for on the port, a sentence each."""
     ours: list[Qdisc] = field(default_factory=list)
 
     def read(self) -> bool:
@@ -269,7 +269,7 @@ _TICK_SECONDS: Final = 1e-6
 
 
 def _rate_bps(tbf: Qdisc) -> int:
-    """0 where tc says none."""
+    """The rate to which a tbf caps its queue; 0 where tc tells none that is possible."""
     rate = tbf.options.get("rate")
     return rate * BITS_PER_BYTE if isinstance(rate, int) and 0 < rate < 2**64 else 0
 

@@ -88,7 +88,7 @@ class Model(NamedTuple):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """What a plan may ask of this box under SONiC."""
         typical = box(self.box)
         inside = chip(typical.chip)
         chip_name = inside.description.removeprefix("NVIDIA ").partition(" (")[0]

@@ -20,7 +20,7 @@ OBJECTS: Final = (
 """Tables that others refer to."""
 REFERENCES: Final = (*db.LISTING_TABLES, SEGMENTS, "STATIC_ROUTE")
 Patch = list[Operation]
-"""By RFC 6902."""
+"""Operations of one JSON patch (RFC 6902), which the updater applies whole or not at all."""
 
 
 def merged(running: Database, wanted: SwitchState) -> Database:
