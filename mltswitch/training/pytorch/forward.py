@@ -202,6 +202,11 @@ class MltForward(Rank):
                 self._give_back(parameter)
             self._pending.clear()
 
+    def _hold(self, parameter: Parameter) -> None:
+        """Whoever reads its values waits for them, where torch tells of that."""
+        if parameter not in self._at_once:
+            parameter.__class__ = self._awaited
+
     def _give_back(self, parameter: Parameter) -> None:
         """Its values can be read; what was of a class of its own has stayed that."""
         if type(parameter) is self._awaited:
@@ -323,8 +328,7 @@ class MltForward(Rank):
         self._options = options_of(self.optimizer)
         self._pending = dict.fromkeys(self._places)
         for each in self._places:
-            if each not in self._at_once:
-                each.__class__ = self._awaited
+            self._hold(each)
         others = getattr(self.optimizer, "_optimizer_step_post_hooks", {})
         if len(others) > 1:  # they are told that it has stepped
             self.drain()
@@ -379,6 +383,8 @@ class MltForward(Rank):
                     f"has failed in the optimizer's step: {error!r:.100}", where=where
                 )
                 self._node.close(ending_of(error))
+                for each in every:
+                    self._hold(each)  # its values are those of no step
                 raise
             finally:
                 for each, gradient in zip(every, held, strict=True):

@@ -677,8 +677,9 @@ def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) ->
 
 def test_a_class_of_ours_with_which_a_policy_does_more_is_made_anew() -> None:
     answers = dict(read(serving(WITH_HOSTS), WITH_HOSTS).answers)
-    answers[CONFIG] = answers[CONFIG].replace("mark ip-dscp 9\n", "mark ip-dscp 9\npolice-simple 64 8\n", 1)
-    running = TARGET.read(answers, WITH_HOSTS, CAPABILITIES)
+    before, policy, lines = answers[CONFIG].partition("policy-map mltswitch-untrusted in\n")
+    lines = lines.replace("mark ip-dscp 9\n", "mark ip-dscp 9\npolice-simple 64 8\n", 1)
+    running = TARGET.read({**answers, CONFIG: before + policy + lines}, WITH_HOSTS, CAPABILITIES)
     assert [step.command for step in TARGET.diff(running, WITH_HOSTS, CAPABILITIES).steps] == [
         *("policy-map mltswitch-untrusted in", "no class mltswitch-any-ipv4"),
         *("class mltswitch-any-ipv4", *MADE_BACKGROUND, "exit", "exit"),

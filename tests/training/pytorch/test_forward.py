@@ -416,8 +416,12 @@ def _go_on(forward: Any, model: Any) -> None:
         forward.drain()
 
 
-def _reads_on() -> list[str]:
-    """What is asked for behind a step that has failed: each says so, and nothing waits for it."""
+def _reads_on(of_all: bool) -> list[str]:
+    """What is asked for behind a step that has failed: each says so, and nothing waits for it.
+
+    Args:
+        of_all: all parameters were to be stepped together, else as their sums come.
+    """
     model = _line(50, 50)
     forward = MltForward(model, _sgd, deadline_seconds=20)
     if dist.get_rank() == 1:  # which may hear of it in its first backward pass
@@ -426,6 +430,8 @@ def _reads_on() -> list[str]:
         forward.close("follows")
         return []
     model(torch.ones(2, 50)).sum().backward()
+    if of_all:
+        forward._node.wait_until(lambda: len(forward._have_results) == len(forward.job.pieces))
     said = []
     for call in (lambda: _lack_memory(forward, model), forward.optimizer.state_dict, lambda: flat(model)):
         with pytest.raises((RuntimeError, TrainingError)) as failed:
@@ -437,8 +443,11 @@ def _reads_on() -> list[str]:
     return said
 
 
-def test_what_follows_a_step_that_failed_says_so_at_once(ranks: Ranks, tmp_path: Path) -> None:
-    said, _ = ranks.results(2, _reads_on, store=tmp_path)
+@pytest.mark.parametrize("of_all", [False, True])
+def test_what_follows_a_step_that_failed_says_so_at_once(
+    ranks: Ranks, tmp_path: Path, of_all: bool
+) -> None:
+    said, _ = ranks.results(2, _reads_on, of_all, store=tmp_path)
     problem = "rank 0: has failed in the optimizer's step: RuntimeError('out of memory')"
     assert said == ["out of memory", problem, problem]
 
