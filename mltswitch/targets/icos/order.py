@@ -97,7 +97,7 @@ class ServiceOrder(Order):
             yield self._at(Phase.MOVE, moment=moment_of(own[MAP, place[0]], new)), written
         elif what == ATTACHED:
             yield self._attachment(port, -1, self._comes(self._will_move)), written
-        elif what in {POLICY, INSTANCE, ACTION} and self._brings_class(*place):
+        elif what in {INSTANCE, ACTION} and (INSTANCE, *place[:2]) in self._brought:
             missing = self._will_move.keys() - self._was_moved.keys()
             yield self._at(Phase.MOVE, moment=self._comes(missing), step=1), written
         elif what in {ROUTE, DISTANCE}:
@@ -295,11 +295,15 @@ class ServiceOrder(Order):
             and not (fact[0] in {INSTANCE, ACTION} and (INSTANCE, *fact[1:3]) in self._taken)
         }
 
-    def _brings_class(self, policy: str, name: str = "", _action: str = "") -> bool:
-        """Whether a line belongs to what the policy of hosts newly makes background."""
-        return (
-            policy == HOST_POLICY and dscp_of(name) is not None and (INSTANCE, policy, name) not in self._now
-        )
+    @cached_property
+    def _brought(self) -> set[Fact]:
+        """Classes of the policy of hosts that come while code points move: those by which it newly makes
+        some background, and those behind them where classes of others may have an order."""
+        will = [fact for fact in self._then if fact[:2] == (INSTANCE, HOST_POLICY)]
+        new = [fact for fact in will if dscp_of(fact[2]) is not None and fact not in self._now]
+        if all(OWN_CLASS.fullmatch(fact[2]) for fact in will):
+            return {*new}
+        return {*will[will.index(new[0]) :]} if new else set()
 
     def _attachment(self, port: str, rank: int, moment: Moment) -> Moment:
         """When a policy comes to a port or leaves it: that of hosts as its code points would in the map.

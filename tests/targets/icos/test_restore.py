@@ -17,7 +17,7 @@ from switchsim.icos import IcosDevice
 from switchsim.icos_diffserv import DiffServ
 from switchsim.settings import Facts
 from tests.targets.icos.device import apply, read
-from tests.targets.icos.test_icos import STATE, WITH_HOSTS
+from tests.targets.icos.test_icos import STATE, WITH_HOSTS, serving
 from tests.targets.icos.test_laws import CAPABILITIES, PLANS, early_drops, few, planned, state_of
 from tests.targets.strategies import LAW_EXAMPLES
 
@@ -142,6 +142,18 @@ def test_no_step_back_drops_what_neither_end_drops(
         seen.append(early_drops(device, names))
     for between in seen[1:-1]:
         assert all(map(int.__ge__, between, map(min, seen[0], seen[-1])))
+
+
+def test_a_class_of_others_behind_ours_comes_back_behind_them() -> None:
+    device = serving(WITH_HOSTS)
+    voice = ("class-map match-all voice ipv4", "match vlan 7", "exit")
+    device.configure(*voice, f"policy-map {HOST_POLICY} in", "class voice", "exit", "exit")
+    wanted = replace(WITH_HOSTS, ports=(replace(STATE.ports[1], name=WITH_HOSTS.ports[2].name),))
+    start, before = device.configuration, read(device, wanted)
+    planned(device, wanted)
+    assert HOST_POLICY not in device.fact("", "diffserv").policies
+    apply(device, TARGET.restore(before.answers, read(device, wanted), wanted, CAPABILITIES))
+    assert comparable(device.configuration) == comparable(start)
 
 
 def test_the_systems_queue_is_named_before_the_push() -> None:

@@ -444,9 +444,7 @@ def _reads_on(of_all: bool) -> list[str]:
 
 
 @pytest.mark.parametrize("of_all", [False, True])
-def test_what_follows_a_step_that_failed_says_so_at_once(
-    ranks: Ranks, tmp_path: Path, of_all: bool
-) -> None:
+def test_what_follows_a_step_that_failed_says_so_at_once(ranks: Ranks, tmp_path: Path, of_all: bool) -> None:
     said, _ = ranks.results(2, _reads_on, of_all, store=tmp_path)
     problem = "rank 0: has failed in the optimizer's step: RuntimeError('out of memory')"
     assert said == ["out of memory", problem, problem]
