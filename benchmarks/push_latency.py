@@ -35,8 +35,8 @@ from netmiko import ConnectHandler
 
 from benchmarks.figures import print_figures
 from mltswitch.deploy import Fleet, Question, Status, push
+from mltswitch.deploy.connector import connect
 from mltswitch.deploy.conversation import Conversation
-from mltswitch.deploy.ssh import connect
 from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory

@@ -1,13 +1,14 @@
 """Comparing switches with a plan, and changing them: connect, diff, push, verify, and the way back."""
 
 from mltswitch.deploy.comparison import lost_words
+from mltswitch.deploy.connector import connect
 from mltswitch.deploy.conversation import Connector, Conversation
 from mltswitch.deploy.journal import OPEN, Journal, State, change, changes
 from mltswitch.deploy.operations import diff, leaks, push, verify
 from mltswitch.deploy.recovery import abandon, confirm, remove, resume, rollback, status
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Question, Status
 from mltswitch.deploy.rollout import Fleet, Rollout
-from mltswitch.deploy.ssh import connect, unlock_keys
+from mltswitch.deploy.ssh import unlock_keys
 
 __all__ = [
     "OPEN",

@@ -2,20 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from mltswitch.deploy.conversation import Conversation, place, quoted
+from mltswitch.deploy.conversation import quoted
 from mltswitch.deploy.identity import label
-from mltswitch.deploy.results import CABLING, DeviceDifference
-from mltswitch.errors import DeviceError, printable
+from mltswitch.errors import printable
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.plan.topology import Topology
 from mltswitch.targets import Neighbour, target_for
-from mltswitch.targets.common import known_form
-
-if TYPE_CHECKING:
-    from mltswitch.deploy.prepare import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,30 +63,3 @@ class Cabling:
 
 def _spelled(port: str) -> str:
     return port.casefold().removeprefix("eth")
-
-
-def cabling_differences(job: "Job", session: Conversation) -> tuple[list[DeviceDifference], tuple[str, ...]]:
-    """(ports that lead elsewhere than the plan says, a note where the device does not tell)."""
-    if job.target.neighbours is None:
-        return [], ()
-    query = job.target.neighbour_query
-    try:
-        with known_form(query):
-            told = tuple(job.target.neighbours(session.ask(query)))
-    except DeviceError as error:
-        return [], (f"the cabling was not held against LLDP: {quoted(str(error))}",)
-    found = job.cabling.contradictions(job.device.switch, told)
-    return [
-        DeviceDifference(job.device.name, port, None, None, CABLING, planned, heard)
-        for port, planned, heard in found
-    ], ()
-
-
-def check_cabling(job: "Job", session: Conversation) -> tuple[str, ...]:
-    """A note where the device does not tell; raises DeviceError where a port leads elsewhere."""
-    found, not_told = cabling_differences(job, session)
-    if found:
-        wrong = "; ".join(f"port {each.port} {each.change}" for each in found)
-        hint = "correct the cables, or the fabric file, and plan anew"
-        raise DeviceError(wrong, where=place(job.device), hint=hint)
-    return not_told

@@ -8,13 +8,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mltswitch.deploy.cabling import cabling_differences, check_cabling
 from mltswitch.deploy.conversation import Connector, Conversation, answers_of, place, quoted
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
-from mltswitch.deploy.results import PUSH, DeviceDifference, DeviceReport, Status
+from mltswitch.deploy.results import CABLING, PUSH, DeviceDifference, DeviceReport, Status
 from mltswitch.errors import DeviceError, HazardError, UnreachableError, UserInputError
 from mltswitch.targets import Change, Lossless, RunningState
+from mltswitch.targets.common import known_form
 from mltswitch.targets.state import Difference, differences
 
 CONNECTION_TRIES: Final = 3
@@ -271,3 +271,30 @@ def report(job: Job, status: Status, started: float) -> DeviceReport:
         roundings=job.quantised.roundings,
         shortfalls=job.quantised.shortfalls,
     )
+
+
+def cabling_differences(job: Job, session: Conversation) -> tuple[list[DeviceDifference], tuple[str, ...]]:
+    """(ports that lead elsewhere than the plan says, a note where the device does not tell)."""
+    if job.target.neighbours is None:
+        return [], ()
+    query = job.target.neighbour_query
+    try:
+        with known_form(query):
+            told = tuple(job.target.neighbours(session.ask(query)))
+    except DeviceError as error:
+        return [], (f"the cabling was not held against LLDP: {quoted(str(error))}",)
+    found = job.cabling.contradictions(job.device.switch, told)
+    return [
+        DeviceDifference(job.device.name, port, None, None, CABLING, planned, heard)
+        for port, planned, heard in found
+    ], ()
+
+
+def check_cabling(job: Job, session: Conversation) -> tuple[str, ...]:
+    """A note where the device does not tell; raises DeviceError where a port leads elsewhere."""
+    found, not_told = cabling_differences(job, session)
+    if found:
+        wrong = "; ".join(f"port {each.port} {each.change}" for each in found)
+        hint = "correct the cables, or the fabric file, and plan anew"
+        raise DeviceError(wrong, where=place(job.device), hint=hint)
+    return not_told

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mltswitch.deploy.comparison import report
+from mltswitch.deploy.connector import connect
 from mltswitch.deploy.conversation import Connector, Conversation, place
 from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, Work, run_fleet
 from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport, Status
-from mltswitch.deploy.ssh import bounded, connect
+from mltswitch.deploy.ssh import bounded
 from mltswitch.deploy.transaction import Transaction
 from mltswitch.errors import DeviceError, MachineError, UserInputError
 from mltswitch.inventory import Device

@@ -1,4 +1,4 @@
-"""Opening a session with a device: host keys are checked, credentials never shown."""
+"""SSH connections to devices: host keys are checked, credentials never shown."""
 
 import getpass
 import logging
@@ -14,10 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mltswitch.deploy.conversation import Conversation, place, quoted
+from mltswitch.deploy.conversation import place, quoted
 from mltswitch.errors import DeviceError, MachineError, UnreachableError, UserInputError
 from mltswitch.inventory import Device
-from mltswitch.targets import Session, Target
 
 if TYPE_CHECKING:
     import paramiko
@@ -46,39 +45,6 @@ def require_packages() -> None:
                 f"the Python package {package} is missing",
                 hint="`pip install 'mltswitch[deploy]'`",
             ) from None
-
-
-@contextmanager
-def connect(device: Device, target: Target) -> Iterator[Conversation]:
-    """A conversation in the session that the target's devices offer; raises DeviceError.
-
-    A command line is a terminal, whose prompt has to be learnt; a shell gets exec channels, which give exact
-    output, standard input and exit status. P4Runtime and gNMI need none of it.
-    """
-    if target.session is Session.P4RUNTIME:
-        from mltswitch.deploy.p4runtime import open_p4runtime
-
-        with open_p4runtime(device) as conversation:
-            yield conversation
-        return
-    if target.session is Session.GNMI:
-        from mltswitch.deploy.gnmi import open_gnmi
-
-        with open_gnmi(device) as gnmi:
-            yield gnmi
-        return
-    require_packages()
-    with translated(device):
-        if target.session is Session.SHELL:
-            from mltswitch.deploy.shell import open_shell
-
-            with open_shell(device) as conversation:
-                yield conversation
-        else:
-            from mltswitch.deploy.command_line import open_command_line
-
-            with open_command_line(device, target.dialect) as conversation:
-                yield conversation
 
 
 def unlock_keys(devices: Iterable[Device]) -> None:

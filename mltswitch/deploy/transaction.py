@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from mltswitch.deploy.cabling import check_cabling
 from mltswitch.deploy.comparison import (
     all_differences,
+    check_cabling,
     losses,
     lost_words,
     reached,

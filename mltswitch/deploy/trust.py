@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mltswitch.deploy.connector import connect
 from mltswitch.deploy.conversation import Connector
 from mltswitch.deploy.identity import check_identity
-from mltswitch.deploy.ssh import BANNER_SECONDS, agreeing, connect, require_packages, route, translated
+from mltswitch.deploy.ssh import BANNER_SECONDS, agreeing, require_packages, route, translated
 from mltswitch.documents import read_text
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from pkgutil import iter_modules
 from types import MappingProxyType
 
-import mltswitch.targets as room
 from mltswitch.capabilities import Capabilities
 from mltswitch.errors import UserInputError, did_you_mean
 from mltswitch.targets.target import Target
@@ -25,9 +25,9 @@ def targets() -> Mapping[str, Target]:
 
 
 def _discover() -> Iterator[Target]:
-    for module in iter_modules(room.__path__):
+    for module in iter_modules([str(Path(__file__).parent)]):
         if module.ispkg:
-            package = import_module(f"{room.__name__}.{module.name}")
+            package = import_module(f"{__package__}.{module.name}")
             if hasattr(package, "TARGET"):
                 yield package.TARGET
     for entry in entry_points(group=ENTRY_POINT_GROUP):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mltswitch.deploy import command_line
 from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
-from mltswitch.deploy.ssh import connect
+from mltswitch.deploy.connector import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
 from mltswitch.targets import Session, Step

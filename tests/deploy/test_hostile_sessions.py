@@ -11,7 +11,7 @@ import pytest
 
 from mltswitch.deploy import command_line, terminal
 from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
-from mltswitch.deploy.ssh import connect
+from mltswitch.deploy.connector import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
 from mltswitch.targets import Step, target_for

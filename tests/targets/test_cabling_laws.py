@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.deploy import Status, diff, push, verify
-from mltswitch.deploy.cabling import Cabling, cabling_differences, check_cabling
-from mltswitch.deploy.comparison import Diff, Verify
+from mltswitch.deploy.cabling import Cabling
+from mltswitch.deploy.comparison import Diff, Verify, cabling_differences, check_cabling
 from mltswitch.deploy.conversation import Conversation
 from mltswitch.deploy.prepare import Job
 from mltswitch.errors import DeviceError, HazardError
@@ -139,7 +139,7 @@ def test_push_sends_nothing_and_verify_tells_the_difference(
         assert emulated.configuration == before
         emulated.neighbours = {}
         with monkeypatch.context() as patch:
-            patch.setattr("mltswitch.deploy.cabling.cabling_differences", lambda *_: ([], ("not told",)))
+            patch.setattr("mltswitch.deploy.comparison.cabling_differences", lambda *_: ([], ("not told",)))
             assert all(
                 "not told" in each.devices[0].notes for each in (diff(plan, inventory), push(plan, inventory))
             )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mltswitch.deploy.connector import connect
 from mltswitch.deploy.identity import check_identity
-from mltswitch.deploy.ssh import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Identity, PortState, Step, SwitchState, target_for, targets
