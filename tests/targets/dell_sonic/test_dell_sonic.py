@@ -118,7 +118,6 @@ DELL = Actor(
     entered=lambda change: [step.command for step in change.steps if step.command != "exit"],
     plans=PLANS,
     shown=CONFIG,
-    words=WORDS,
 )
 
 
