@@ -3,11 +3,12 @@
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
-from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
+from mltswitch.errors import DeviceError, UnsupportedPlanError
 from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.dell_sonic import TARGET
 from mltswitch.targets.dell_sonic.sheet import (
@@ -22,15 +23,14 @@ from mltswitch.targets.dell_sonic.sheet import (
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
 from switchsim.dell_sonic import DellSonicDevice
 from tests.targets.dell_sonic.device import apply, read
+from tests.targets.stories import Actor, Case, check_plan, play, stories
 
 CAPABILITIES = TARGET.hardware(None)
 
+HERE = Path(__file__).parent
 FILE = "mltswitch.txt"
-EXAMPLE = Path(__file__).parent / "example.txt"
-RUNNING = Path(__file__).parent / "z9664f.txt"
 CONFIG = "show running-configuration"
-VERSION = "show version"
-NO_BOX = {VERSION: ""}
+NO_BOX = {"show version": ""}
 OTHERS = tuple(dscp for dscp in range(64) if dscp not in {48, 56, 8, 10, 12})
 QUEUES = (
     QueueState(7, (48, 56), None, Unlimited()),
@@ -55,37 +55,84 @@ STATE = SwitchState(
         RouteState(IPv4Network("10.101.0.1/32"), IPv4Address("10.10.0.2"), "Eth1/1"),
     ),
 )
-MAP = dscp_map_of(QUEUES, trusted=True)[0]
-SCHEDULER = scheduler_of(QUEUES)[0]
-OF_HOSTS = rewriting_of((48, 56), 0)[0]
-OF_ALL = rewriting_of(every_dscp_but(0), 0)[0]
-ON_PORT = "port Eth1/2: configuration expected as planned, found "
+ONE = STATE.ports[0]
 
 
-def pushed() -> DellSonicDevice:
-    device = DellSonicDevice(ports=8)
-    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    return device
+def with_queue(number: int, **changed: Any) -> tuple[QueueState, ...]:
+    return tuple(replace(each, **changed) if each.queue == number else each for each in QUEUES)
 
 
-def commands(device: DellSonicDevice, wanted: SwitchState = STATE) -> list[str]:
-    return [step.command for step in TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps]
+def one(*queues: QueueState, **changed: Any) -> SwitchState:
+    """A plan for the first port alone."""
+    return SwitchState((replace(ONE, queues=queues or QUEUES, **changed),), STATE.routes)
 
 
-def found(device: DellSonicDevice) -> set[str]:
-    return {str(difference) for difference in differences(STATE, read(device, STATE).state)}
+FOUR = (*QUEUES[:3], replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 12)))))
+UNCAPPED = (
+    QUEUES[0],
+    replace(QUEUES[1], dscps=(12,), maximum=None),
+    QUEUES[2],
+    replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 8)))),
+)
+THIRTY = with_queue(5, ecn_threshold_bytes=30_000)
+NINE = replace(
+    STATE, ports=(*STATE.ports[:2], replace(STATE.ports[2], rewritten=every_dscp_but(9))), background_dscp=9
+)
+LOWER = one(*with_queue(5, ecn_threshold_bytes=61_000), trusted=False)
+PLANS = {
+    "STATE": STATE,
+    "ONE": one(),
+    "FOUR_QUEUES": one(*FOUR),
+    "UNCAPPED": one(*UNCAPPED),
+    "THIRTY": SwitchState(tuple(replace(STATE.ports[n], queues=THIRTY) for n in (0, 2)), STATE.routes),
+    "NINE": NINE,
+    "LOWER": replace(LOWER, routes=STATE.routes[:1]),
+}
+WORDS = {
+    "QUEUES": QUEUES_NAME,
+    "ALL_BUT_0": str(every_dscp_but(0)),
+    "MAP": dscp_map_of(QUEUES, trusted=True)[0],
+    "HOST_MAP": dscp_map_of(TO_HOSTS, trusted=True)[0],
+    "UNTRUSTED_MAP": dscp_map_of(QUEUES, trusted=False)[0],
+    "MAP_OF_FOUR": dscp_map_of(FOUR, trusted=True)[0],
+    "STRICT": scheduler_of(QUEUES)[0],
+    "STRICT_FOUR": scheduler_of(FOUR)[0],
+    "OF_HOSTS": rewriting_of((48, 56), 0)[0],
+    "OF_ALL": rewriting_of(every_dscp_but(0), 0)[0],
+    "OF_HOSTS_TO_9": rewriting_of((48, 56), 9)[0],
+    "OF_ALL_TO_9": rewriting_of(every_dscp_but(9), 9)[0],
+}
+"""Names that say in a checksum what an object holds."""
 
 
-def on_port(port: str, *lines: str) -> tuple[str, ...]:
-    return (f"interface {port}", *lines, "exit")
+def enter(device: DellSonicDevice, lines: list[str]) -> None:
+    assert device.configure(*lines) == "", lines
 
 
-def in_queue(queue: int, *lines: str) -> tuple[str, ...]:
-    return (f"qos scheduler-policy {SCHEDULER}", f"queue {queue}", *lines, "exit", "exit")
+DELL = Actor(
+    target=TARGET,
+    new=lambda: DellSonicDevice(ports=8),
+    read=read,
+    apply=apply,
+    enter=enter,
+    entered=lambda change: [step.command for step in change.steps if step.command != "exit"],
+    plans=PLANS,
+    shown=CONFIG,
+)
 
 
-def test_text_of_three_ports() -> None:
-    assert TARGET.render(STATE, CAPABILITIES)[FILE] == EXAMPLE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("case", stories(HERE / "stories.txt", WORDS))
+def test_what_the_manual_of_cases_says(case: Case) -> None:
+    play(case, DELL)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_reads_back_and_runs(name: str) -> None:
+    check_plan(PLANS[name], DELL)
+
+
+def test_the_example_file() -> None:
+    assert TARGET.render(STATE, CAPABILITIES) == {FILE: (HERE / "example.txt").read_text(encoding="utf-8")}
 
 
 def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
@@ -98,117 +145,32 @@ def test_lines_in_another_order_with_other_comments_say_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "what"),
+    ("state", "what"),
     [
-        ("reload", "mltswitch.txt:2: not a line that mltswitch writes: 'reload'"),
-        ("write erase", "mltswitch.txt:2: not a line that mltswitch writes"),
-        ("! fine\rreload", "mltswitch.txt:2: not a line that mltswitch writes"),
-        ("interface Eth1/9\nexit", "mltswitch.txt:3: a mode without a line: 'exit'"),
-        ("qos wred-policy A\nexit", "mltswitch.txt:3: a mode without a line"),
-        ("qos scheduler-policy A\nqueue 1\nexit\nexit", "mltswitch.txt:4: a mode without a line: 'exit'"),
-        ("interface Eth1/9\nreload", "mltswitch.txt:3: not a line that mltswitch writes: 'reload'"),
+        (one(shaped_bps=10**9), "not shaped"),
+        (one(name="te1/0/1"), "port te1/0/1: is no name for a port"),
+        (one(name="Eth1/2\nreload"), "is no name for a port"),
+        (replace(STATE, ports=(replace(ONE, queues=()),)), "has no queues"),
+        (one(QUEUES[1], QUEUES[0], *QUEUES[2:]), "its queues are 6, 7, 5"),
+        (one(*with_queue(5, queue=4)), "queue 4: is no queue that a plan may use"),
+        (one(*with_queue(5, dscps=())), "not every code point leads to one queue"),
+        (one(*with_queue(5, ecn_threshold_bytes=60_001)), "queue 5: ECN threshold 60001 B"),
+        (one(*with_queue(5, ecn_threshold_bytes=12_481_000)), "ECN threshold 12481000 B"),
+        (one(*with_queue(5, limit=BytesLimit(9))), "the limit 9 B"),
+        (one(*with_queue(5, minimum=PortShare(3))), "a minimum of 3 %"),
+        (one(*with_queue(5, maximum=BitRate(31_000))), "a maximum of 31000 bit/s"),
         (
-            "interface Eth1/9\nqos-map dscp-tc x\nexit",
-            "mltswitch.txt: interface Eth1/9 lacks a scheduler-policy with queues",
-        ),
-        ("interface Eth1/2\nshutdown\nexit", "mltswitch.txt:3: not a line that mltswitch writes: .shutdown"),
-        ("interface Eth1/2\nqueue 1 wred-policy A\nexit", "mltswitch.txt:3: does not fit"),
-        ("qos wred-policy A\ngreen 1\nexit", "mltswitch.txt:2: .*; line 3: does not fit"),
-        ("ip route \t", "mltswitch.txt:2: not a line that"),
-        ("ip route  10.0.0.0/8 10.20.0.6", "mltswitch.txt:2: not a line that"),
-        ("ip route 10.0.0.0/8 \t", "mltswitch.txt:2: not a line that"),
-        ("ip route 10.0.0.300/8 10.20.0.6", "mltswitch.txt:2: .*10.0.0.300"),
-        ("qos wred-policy mltswitch-wred-60\nno green\nexit", "mltswitch.txt:3: not a line that .*no green"),
-        ("qos map tc-queue mltswitch-queues\ntraffic-class 8 queue 1\nexit", "mltswitch.txt"),
-        ("qos map dscp-tc x\ndscp 64 traffic-class 1\nexit", "mltswitch.txt:3: '64' is no range"),
-        ("qos map dscp-tc x\ndscp 9-3 traffic-class 1\nexit", "mltswitch.txt:3: '9-3' is no range"),
-        ("ip route 10.0.0.0/33 10.0.0.1 interface Eth1/1", "mltswitch.txt:2: '33' is not a valid netmask"),
-        ("ip route 10.0.0.0/8", "mltswitch.txt:2: not a line that"),
-        ("ip route 10.0.0.0/8 10.0.0.1 interface Eth1/1; reload", "mltswitch.txt"),
-        ("ip route 10.0.0.0/8 10.0.0.1", "mltswitch.txt: route 10.0.0.0/8: '' is no name for a port"),
-        ("qos scheduler-policy x\nport\npir 9\nexit\nexit", "mltswitch.txt"),
-        ("class-map x match-type fields match-all\nexit", "mltswitch.txt:3: a mode without a line"),
-        ("class-map x match-type acl\nmatch access-group ip y\nexit", "mltswitch.txt:2: not a line"),
-        (
-            "policy-map x type qos\nclass y priority 1\nset dscp 0\nexit\nexit",
-            "mltswitch.txt:2: .*; line 4: does not",
-        ),
-        ("policy-map x type qos\nclass y priority 1\nexit\nexit", "mltswitch.txt:4: a mode without a line"),
-        (
-            "class-map mltswitch-class-48 match-type fields match-all\nmatch vlan 1\nexit",
-            "interface Eth1/1: class",
-        ),
-    ],
-)
-def test_a_line_that_does_not_belong_is_refused(line: str, what: str) -> None:
-    first, *rest = TARGET.render(STATE, CAPABILITIES)[FILE].split("\n")
-    with pytest.raises(UserInputError, match=what):
-        TARGET.parse({FILE: "\n".join([first, line, *rest])}, CAPABILITIES)
-
-
-@pytest.mark.parametrize(
-    ("missing", "what"),
-    [
-        ("  type strict\n", "mltswitch.txt:12: a mode without a line: ' exit'"),
-        (" ecn all\n", "queue 5 wred-policy mltswitch-wred-60: green minimum-threshold 60"),
-        (
-            f" scheduler-policy {SCHEDULER}\n",
-            "mltswitch.txt:10: not a line that mltswitch writes: 'qos queue 7'",
-        ),
-        (f" qos-map tc-queue {QUEUES_NAME}\n", "interface Eth1/2: no qos-map tc-queue"),
-        (f" qos-map dscp-tc {MAP}\n", "interface Eth1/2: no qos-map dscp-tc"),
-        (" traffic-class 3 queue 3\n", "qos map tc-queue mltswitch-queues is not one to one"),
-        (" dscp 10 traffic-class 5\n", "interface Eth1/2: qos-map dscp-tc"),
-        (" dscp 0-63 traffic-class 0\n", "mltswitch.txt:43: a mode without a line: 'exit'"),
-        ("exit\n", "mltswitch.txt"),
-        ("  pir 5000000\n", "interface Eth1/2: scheduler-policy mltswitch-strict"),
-        (" match dscp 48\n", "mltswitch.txt:56: a mode without a line"),
-        (" description any\n", "mltswitch.txt:62: a mode without a line"),
-        ("  set dscp 0\n", "mltswitch.txt:66: a mode without a line: ' exit'"),
-        (f" service-policy type qos in {OF_HOSTS}\n", "mltswitch.txt:[0-9]+: does not fit the other lines"),
-        (f"policy-map {OF_HOSTS} type qos\n", "mltswitch.txt"),
-    ],
-)
-def test_a_missing_line_is_missed(missing: str, what: str) -> None:
-    text = TARGET.render(STATE, CAPABILITIES)[FILE]
-    assert missing in text
-    with pytest.raises(UserInputError, match=what):
-        TARGET.parse({FILE: text.replace(missing, "", 1)}, CAPABILITIES)
-
-
-def test_what_this_system_cannot_express_is_refused() -> None:
-    one = STATE.ports[0]
-
-    def with_queue(queue: QueueState) -> PortState:
-        return replace(one, queues=(*QUEUES[:2], queue, *QUEUES[3:]))
-
-    for ports, what in [
-        ((replace(one, shaped_bps=10**9),), "not shaped"),
-        ((replace(one, name="te1/0/1"),), "port te1/0/1: is no name for a port"),
-        ((replace(one, name="Eth1/2\nreload"),), "is no name for a port"),
-        ((replace(one, queues=()),), "has no queues"),
-        ((replace(one, queues=(QUEUES[1], QUEUES[0], *QUEUES[2:])),), "its queues are 6, 7, 5"),
-        ((with_queue(replace(QUEUES[2], queue=4)),), "queue 4: is no queue that a plan may use"),
-        ((with_queue(replace(QUEUES[2], dscps=())),), "not every code point leads to one queue"),
-        ((with_queue(replace(QUEUES[2], ecn_threshold_bytes=60_001)),), "queue 5: ECN threshold 60001 B"),
-        ((with_queue(replace(QUEUES[2], ecn_threshold_bytes=12_481_000)),), "ECN threshold 12481000 B"),
-        ((with_queue(replace(QUEUES[2], limit=BytesLimit(9))),), "the limit 9 B"),
-        ((with_queue(replace(QUEUES[2], minimum=PortShare(3))),), "a minimum of 3 %"),
-        ((with_queue(replace(QUEUES[2], maximum=BitRate(31_000))),), "a maximum of 31000 bit/s"),
-        (
-            (with_queue(replace(QUEUES[2], minimum=BitRate(64_000), maximum=BitRate(32_000))),),
+            one(*with_queue(5, minimum=BitRate(64_000), maximum=BitRate(32_000))),
             "its minimum 64000 bit/s is above its maximum",
         ),
-    ]:
-        with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(SwitchState(ports, ()), CAPABILITIES)
-    for state, what in [
         (replace(STATE, segment_routing=SegmentRouting(None, ())), "has no SRv6"),
         (replace(STATE, packet_spraying=True), "packet by packet"),
         (replace(STATE, routes=(STATE.routes[0]._replace(port="eth0"),)), "'eth0' is no name"),
-    ]:
-        with pytest.raises(UnsupportedPlanError, match=what):
-            TARGET.render(state, CAPABILITIES)
+    ],
+)
+def test_what_this_system_cannot_express_is_refused(state: SwitchState, what: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=what):
+        TARGET.render(state, CAPABILITIES)
 
 
 def test_names_say_what_an_object_holds() -> None:
@@ -217,7 +179,7 @@ def test_names_say_what_an_object_holds() -> None:
     assert len(names) == 3
     assert scheduler_of(QUEUES)[0] == scheduler_of(TO_HOSTS)[0]
     assert scheduler_of(QUEUES)[0] != scheduler_of(QUEUES[:4])[0]
-    longest = dscp_map_of(QUEUES, trusted=False)[0]
+    longest = WORDS["UNTRUSTED_MAP"]
     assert len(longest) <= 32
     assert longest.startswith("mltswitch-untrusted-")
 
@@ -233,580 +195,91 @@ def test_lists_of_numbers() -> None:
     assert numbers_of("0-2,5,63") == (0, 1, 2, 5, 63)
 
 
-def test_three_ports_share_what_is_equal() -> None:
-    configuration = pushed().configuration
-    assert [
-        configuration.heads(kind) for kind in ("qos wred-policy", "qos scheduler-policy", "qos map tc-queue")
-    ] == [
-        ["qos wred-policy mltswitch-wred-60", "qos wred-policy mltswitch-wred-120"],
-        [f"qos scheduler-policy {SCHEDULER}"],
-        [f"qos map tc-queue {QUEUES_NAME}"],
-    ]
-    # to spines, to hosts, and the one that believes nothing
-    assert len(configuration.heads("qos map dscp-tc")) == 3
-    lines = configuration.lines("interface Eth1/3")
-    assert any(line.startswith("qos-map dscp-tc mltswitch-untrusted-") for line in lines)
+def test_ports_share_what_is_equal() -> None:
+    configuration = DELL.pushed(STATE).configuration
+    for kind, names in [
+        ("qos wred-policy", ["mltswitch-wred-60", "mltswitch-wred-120"]),
+        ("qos scheduler-policy", [WORDS["STRICT"]]),
+        ("qos map tc-queue", [QUEUES_NAME]),
+        ("qos map dscp-tc", [WORDS[name] for name in ("MAP", "HOST_MAP", "UNTRUSTED_MAP")]),
+    ]:
+        assert configuration.heads(kind) == [f"{kind} {name}" for name in names]
+    assert f"qos-map dscp-tc {WORDS['UNTRUSTED_MAP']}" in configuration.lines("interface Eth1/3")
 
 
-@pytest.mark.parametrize(
-    ("by_hand", "text", "lines"),
-    [
-        (
-            (
-                "qos wred-policy mltswitch-wred-60",
-                "green minimum-threshold 9 maximum-threshold 9 drop-probability 100",
-            ),
-            "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found 9000",
-            ["green minimum-threshold 60 maximum-threshold 60 drop-probability 100"],
-        ),
-        (
-            (
-                "qos wred-policy mltswitch-wred-60",
-                "green minimum-threshold 60 maximum-threshold 90 drop-probability 100",
-            ),
-            f"{ON_PORT}queue 5 wred-policy mltswitch-wred-60: green minimum-threshold 60 "
-            "maximum-threshold 90 drop-probability 100, ecn all",
-            ["green minimum-threshold 60 maximum-threshold 60 drop-probability 100"],
-        ),
-        (
-            (
-                "qos wred-policy mltswitch-wred-60",
-                "green minimum-threshold 20 maximum-threshold 90 drop-probability 5",
-            ),
-            f"{ON_PORT}queue 5 wred-policy mltswitch-wred-60: green minimum-threshold 20 "
-            "maximum-threshold 90 drop-probability 5, ecn all",
-            [
-                "green minimum-threshold 90 maximum-threshold 90 drop-probability 100",
-                "green minimum-threshold 60 maximum-threshold 60 drop-probability 100",
-            ],
-        ),
-        (
-            ("qos wred-policy mltswitch-wred-60", "no ecn"),
-            "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found None",
-            ["ecn all"],
-        ),
-        (
-            in_queue(6, "pir 6000000"),
-            "port Eth1/2, queue 6: maximum expected 5000000000 bit/s, found 6000000000 bit/s",
-            ["pir 5000000"],
-        ),
-        (
-            in_queue(0, "no cir"),
-            "port Eth1/2, queue 0: minimum expected 10000000000 bit/s, found None",
-            ["cir 10000000"],
-        ),
-        (
-            in_queue(5, "type dwrr", "weight 7"),
-            f"{ON_PORT}scheduler-policy {SCHEDULER}: queue 5 type dwrr, weight 7",
-            ["no weight", "type strict"],
-        ),
-        (
-            in_queue(5, "cbs 9000", "pbs 9000"),
-            f"{ON_PORT}scheduler-policy {SCHEDULER}: queue 5 type strict, cbs 9000, pbs 9000",
-            ["no cbs", "no pbs"],
-        ),
-        (
-            in_queue(6, "cir 6000", "meter-type packets"),
-            "port Eth1/2, queue 6: minimum expected None, found 6000000 bit/s",
-            ["no meter-type", "no cir"],
-        ),
-        (
-            in_queue(3, "type dwrr"),
-            f"{ON_PORT}scheduler-policy {SCHEDULER}: queue 3 type dwrr",
-            ["no queue 3"],
-        ),
-        (
-            (f"qos scheduler-policy {SCHEDULER}", "port", "pir 90000"),
-            f"{ON_PORT}scheduler-policy {SCHEDULER}: port pir 90000",
-            ["no port"],
-        ),
-        (
-            (f"qos map dscp-tc {MAP}", "dscp 10 traffic-class 0", "dscp 8 traffic-class 5"),
-            "port Eth1/2, queue 5: dscps expected (10,), found (8,)",
-            ["dscp 8 traffic-class 6", "dscp 10 traffic-class 5"],
-        ),
-        (
-            (f"qos map dscp-tc {MAP}", "no dscp 10"),
-            "port Eth1/2, queue 5: dscps expected (10,), found ()",
-            ["dscp 10 traffic-class 5"],
-        ),
-        (
-            on_port("Eth1/2", "no queue 5 wred-policy"),
-            "port Eth1/2, queue 5: ecn_threshold_bytes expected 60000, found None",
-            ["queue 5 wred-policy mltswitch-wred-60"],
-        ),
-        (
-            on_port("Eth1/2", "queue 6 wred-policy mltswitch-wred-60"),
-            "port Eth1/2, queue 6: ecn_threshold_bytes expected None, found 60000",
-            ["no queue 6 wred-policy"],
-        ),
-        (
-            on_port("Eth1/2", "queue 1 wred-policy mltswitch-wred-60"),
-            f"{ON_PORT}queue 1 wred-policy mltswitch-wred-60",
-            ["no queue 1 wred-policy"],
-        ),
-        (
-            on_port("Eth1/2", "no qos-map dscp-tc"),
-            f"{ON_PORT}no qos-map dscp-tc",
-            [f"qos-map dscp-tc {MAP}"],
-        ),
-        (
-            on_port("Eth1/2", "no qos-map tc-queue"),
-            f"{ON_PORT}no qos-map tc-queue",
-            [f"qos-map tc-queue {QUEUES_NAME}"],
-        ),
-        (
-            on_port("Eth1/2", "no scheduler-policy"),
-            f"{ON_PORT}no scheduler-policy",
-            [f"scheduler-policy {SCHEDULER}"],
-        ),
-    ],
-)
-def test_a_change_by_hand_is_found_and_mended(by_hand: tuple[str, ...], text: str, lines: list[str]) -> None:
-    device = pushed()
-    before = device.configuration
-    assert device.configure(*by_hand) == ""
-    assert text in found(device)
-    change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-    openers = ("qos ", "interface ", "queue 5", "queue 6", "queue 0", "exit")
-    sent = [step.command for step in change.steps]
-    assert [line for line in sent if not line.startswith(openers) or " wred-policy mlt" in line[5:]] == [
-        line for line in sent if line in lines
-    ]
-    assert [line for line in sent if line in lines] == lines
-    apply(device, change)
-    assert commands(device) == []
-    assert device.configuration == before
-
-
-def test_a_map_that_believes_something_is_found_and_mended() -> None:
-    device = pushed()
-    name = dscp_map_of(QUEUES, trusted=False)[0]
-    assert device.configure(f"qos map dscp-tc {name}", "dscp 10 traffic-class 5") == ""
-    [text] = found(device)
-    assert text == (
-        "port Eth1/3: configuration expected as planned, found "
-        f"qos map dscp-tc {name} leads elsewhere than to background"
-    )
-    assert commands(device) == [f"qos map dscp-tc {name}", "dscp 10 traffic-class 0", "exit"]
-    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert found(device) == set()
-
-
-def test_somebody_elses_objects_are_replaced_on_our_ports_and_stay() -> None:
-    device = pushed()
-    theirs = (
-        *("qos wred-policy ROCE", "green minimum-threshold 60 maximum-threshold 60 drop-probability 100"),
-        *(
-            "ecn green",
-            "exit",
-            "qos scheduler-policy ROCE",
-            "queue 3",
-            "type dwrr",
-            "weight 50",
-            "exit",
-            "exit",
-        ),
-        *("qos map dscp-tc ROCE", "dscp 0-63 traffic-class 3", "exit"),
-        *("qos map tc-queue ROCE", "traffic-class 3 queue 3", "exit"),
-        *on_port("Eth1/2", "queue 5 wred-policy ROCE", "queue 3 wred-policy ROCE", "scheduler-policy ROCE"),
-        *on_port("Eth1/2", "qos-map dscp-tc ROCE", "qos-map tc-queue ROCE"),
-        *on_port("Eth1/7", "queue 5 wred-policy ROCE", "scheduler-policy ROCE", "qos-map dscp-tc ROCE"),
-    )
-    assert device.configure(*theirs) == ""
-    before = device.configuration
-    text = found(device)
-    for line in (
-        *("queue 5 wred-policy ROCE", "scheduler-policy ROCE: queue 5 empty", "scheduler-policy ROCE"),
-        *("qos-map dscp-tc ROCE", "qos-map tc-queue ROCE"),
-    ):
-        assert f"{ON_PORT}{line}" in text
-    # A tc-queue map of another form: thresholds are out of the way meanwhile.
-    lines = commands(device)
-    assert lines.index("no queue 5 wred-policy") < lines.index(f"qos-map tc-queue {QUEUES_NAME}")
-    assert lines.index(f"qos-map dscp-tc {MAP}") < lines.index("queue 5 wred-policy mltswitch-wred-60")
-    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert read(device, STATE).state == STATE
-    after = device.configuration
-    assert [line for line in after.lines("interface Eth1/2") if " wred-policy " in line] == [
-        "queue 2 wred-policy mltswitch-wred-120",
-        "queue 3 wred-policy ROCE",
-        "queue 5 wred-policy mltswitch-wred-60",
-    ]
-    of_others = [head for head in before.blocks if "ROCE" in head or head == "interface Eth1/7"]
-    assert [after.blocks[head] for head in of_others] == [before.blocks[head] for head in of_others]
-
-
-def test_old_objects_of_ours_go_last_unless_a_port_uses_them() -> None:
-    device = pushed()
-    queues = (*QUEUES[:2], replace(QUEUES[2], ecn_threshold_bytes=30_000), *QUEUES[3:])
-    ports = tuple(replace(port, queues=queues) for port in STATE.ports if port.name != "Eth1/1")
-    wanted = SwitchState(ports, STATE.routes)
-    lines = commands(device, wanted)
-    assert not [line for line in lines if line.startswith("no qos")]  # Eth1/1 has the old ones still
-    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
-    assert device.configure(*on_port("Eth1/1", "no queue 5 wred-policy", "no qos-map dscp-tc")) == ""
-    assert commands(device, wanted) == [
+def test_an_old_object_of_ours_goes_when_no_port_uses_it_any_more() -> None:
+    device = DELL.pushed(STATE, PLANS["THIRTY"])
+    enter(device, ["interface Eth1/1", "no queue 5 wred-policy", "no qos-map dscp-tc"])
+    assert DELL.entered(DELL.change(device, PLANS["THIRTY"])) == [
         "no qos wred-policy mltswitch-wred-60",
-        f"no qos map dscp-tc {dscp_map_of(TO_HOSTS, trusted=True)[0]}",
+        f"no qos map dscp-tc {WORDS['HOST_MAP']}",
     ]
 
 
 def test_rates_never_cross_on_the_way() -> None:
-    device = pushed()
+    device = DELL.pushed(STATE)
     for rates in ((4_000, 9_000), (1_000, 2_000), (3_000, 3_000), (50_000, 60_000)):
         low, high = (BitRate(rate * 1000) for rate in rates)
-        assert device.configure(
-            *in_queue(0, f"pir {max(rates) * 10}", "cir 20000", f"pir {20_000 + max(rates)}")
-        ) in {"", "%Error: PIR must be greater than or equal to CIR\n"}
-        queues = (*QUEUES[:4], replace(QUEUES[4], minimum=low, maximum=high))
-        wanted = replace(STATE, ports=(replace(STATE.ports[0], queues=queues),))
-        apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
-        name = scheduler_of(queues)[0]
+        former = (f"pir {max(rates) * 10}", "cir 20000", f"pir {20_000 + max(rates)}")
+        device.configure(f"qos scheduler-policy {WORDS['STRICT']}", "queue 0", *former)  # may be refused
+        queues = with_queue(0, minimum=low, maximum=high)
+        wanted = replace(STATE, ports=(replace(ONE, queues=queues),))
+        apply(device, DELL.change(device, wanted))
+        in_queue = (f"qos scheduler-policy {scheduler_of(queues)[0]}", "queue 0")
         for by_hand in (("no cir", "pir 100", "cir 90"), ("pir 900000", "cir 800000"), ("no cir", "no pir")):
-            assert device.configure(f"qos scheduler-policy {name}", "queue 0", *by_hand) == ""
-            apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
+            enter(device, [*in_queue, *by_hand])
+            apply(device, DELL.change(device, wanted))
             assert read(device, wanted).state == wanted
-            assert device.configure(f"qos scheduler-policy {name}", "queue 0", "no cir") == ""
-            apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
+            enter(device, [*in_queue, "no cir"])
+            apply(device, DELL.change(device, wanted))
 
 
-@pytest.mark.parametrize(
-    ("by_hand", "text", "lines"),
-    [
-        (
-            "ip route 10.101.0.0/16 10.20.0.6 interface Eth1/3",
-            "via 10.20.0.6 Eth1/3",
-            ["no ip route 10.101.0.0/16 10.20.0.6 interface Eth1/3"],
-        ),
-        (
-            "ip route 10.101.3.0/24 10.20.0.6",
-            "via 10.20.0.6",
-            ["no ip route 10.101.3.0/24 10.20.0.6"],
-        ),
-        (
-            "ip route 10.101.3.0/24 interface Eth1/3 tag 7 9",
-            "via 0.0.0.0 Eth1/3 tag 7 9",
-            ["no ip route 10.101.3.0/24 interface Eth1/3"],
-        ),
-        (
-            "ip route 10.101.3.0/24 blackhole 200",
-            "via 0.0.0.0 blackhole 200",
-            ["no ip route 10.101.3.0/24 blackhole"],
-        ),
-        (
-            "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2 77",
-            "via 10.20.0.2 Eth1/2 77",
-            [
-                "no ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2",
-                "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2",
-            ],
-        ),
-    ],
-)
-def test_another_route_to_our_prefixes_is_found_and_mended(by_hand: str, text: str, lines: list[str]) -> None:
-    device = pushed()
-    assert device.configure(by_hand, "ip route 0.0.0.0/0 10.20.0.9") == ""
-    assert any(line.endswith(text) for line in found(device))
-    assert commands(device) == lines
-    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert read(device, STATE).state == STATE
-    assert str(device.configuration.routes[-1 if len(lines) == 1 else 1]) == "ip route 0.0.0.0/0 10.20.0.9"
-
-
-def test_routes_change_one_by_one_and_the_new_one_comes_first() -> None:
-    device = pushed()
-    by_hand = (
-        *("no ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2", "ip route 10.101.0.0/16 10.20.0.6"),
-        "ip route 10.101.0.0/16 10.20.0.10",
-        *("no ip route 10.101.0.1/32 10.10.0.2 interface Eth1/1", "ip route 10.101.0.1/32 blackhole"),
-    )
-    assert device.configure(*by_hand) == ""
-    assert commands(device) == [
-        "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2",
-        "no ip route 10.101.0.0/16 10.20.0.6",
-        "no ip route 10.101.0.0/16 10.20.0.10",
-        "no ip route 10.101.0.1/32 blackhole",
-        "ip route 10.101.0.1/32 10.10.0.2 interface Eth1/1",
-    ]
-
-
-def served(queues: tuple[QueueState, ...]) -> SwitchState:
-    return SwitchState((PortState("Eth1/2", True, None, queues),), STATE.routes)
-
-
-def scheduling(device: DellSonicDevice, wanted: SwitchState) -> list[str]:
-    kinds = ("scheduler-policy ", "qos-map dscp-tc", "qos-map tc-queue")
-    return [line for line in commands(device, wanted) if line.startswith(kinds)]
-
-
-def test_a_policy_that_lacks_a_queue_is_bound_when_no_packet_takes_it_any_more() -> None:
-    four = (*QUEUES[:3], replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 12)))))
-    device = DellSonicDevice(ports=8)
-    apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES), CAPABILITIES))
-    to_four, back = (
-        (dscp_map_of(queues, trusted=True)[0], scheduler_of(queues)[0]) for queues in (four, QUEUES)
-    )
-    assert scheduling(device, served(four)) == [
-        f"qos-map dscp-tc {to_four[0]}",
-        f"scheduler-policy {to_four[1]}",
-    ]
-    apply(device, TARGET.diff(read(device, served(four)), served(four), CAPABILITIES))
-    assert scheduling(device, served(QUEUES)) == [f"scheduler-policy {back[1]}", f"qos-map dscp-tc {back[0]}"]
-
-
-def test_a_policy_stands_between_where_one_lacks_a_queue_and_the_other_has_a_cap() -> None:
-    five = (
-        QUEUES[0],
-        replace(QUEUES[1], dscps=(12,), maximum=None),
-        QUEUES[2],
-        replace(QUEUES[4], dscps=tuple(sorted((*OTHERS, 8)))),
-    )
-    device = DellSonicDevice(ports=8)
-    apply(device, TARGET.diff(read(device, served(five)), served(five), CAPABILITIES))
-    before = device.configuration
-    lines = commands(device, served(QUEUES))
-    between = next(line for line in lines if line.startswith("qos scheduler-policy mltswitch-between-"))
-    name = between.split()[-1]
-    assert scheduling(device, served(QUEUES)) == [
-        f"scheduler-policy {name}",
-        f"qos-map dscp-tc {MAP}",
-        f"scheduler-policy {SCHEDULER}",
-    ]
-    start = lines.index(between)
-    body = [line for line in lines[start : lines.index(f"scheduler-policy {name}")] if "pir" in line]
-    assert body == []
-    assert f"no qos scheduler-policy {name}" in lines
-    # Cut off in the middle, the next change goes on from there and leaves nothing of it.
-    for end in range(start, len(lines)):
-        device.configuration = before
-        assert device.configure(*lines[:end]) == ""
-        apply(device, TARGET.diff(read(device, served(QUEUES)), served(QUEUES), CAPABILITIES))
-        heads = device.configuration.heads("qos scheduler-policy")
-        assert heads == [f"qos scheduler-policy {SCHEDULER}"]
-        assert read(device, served(QUEUES)).state == served(QUEUES)
-
-
-@pytest.mark.parametrize(
-    ("line", "hop", "port", "target"),
-    [
-        ("ip route 10.101.3.0/24 interface PortChannel 10", "0.0.0.0", "PortChannel 10", None),  # noqa: S104  (a route)
-        (
-            "ip route 10.101.3.0/24 10.20.0.2 nexthop-vrf Vrf-a track 3 9",
-            "10.20.0.2",
-            "nexthop-vrf Vrf-a track 3 9",
-            "10.20.0.2 nexthop-vrf Vrf-a",
-        ),
-        (
-            "ip route 10.101.3.0/24 10.20.0.2 interface Eth1/4 nexthop-vrf Vrf-a",
-            "10.20.0.2",
-            "Eth1/4 nexthop-vrf Vrf-a",
-            "10.20.0.2 interface Eth1/4 nexthop-vrf Vrf-a",
-        ),
-    ],
-)
-def test_every_form_of_a_route_is_read_and_can_be_removed(
-    line: str, hop: str, port: str, target: str | None
-) -> None:
-    running = read(pushed(), STATE)
-    config = f"{running.answers[CONFIG]}{line}\nip route vrf Vrf-red 10.101.4.0/24 10.20.0.2\n"
-    state = TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES)
-    extra = RouteState(IPv4Network("10.101.3.0/24"), IPv4Address(hop), port)
-    assert state.state.routes == (*STATE.routes, extra)
-    [step] = TARGET.diff(state, STATE, CAPABILITIES).steps
-    assert step.command == f"no ip route 10.101.3.0/24 {target or f'interface {port}'}"
-
-
-@pytest.mark.parametrize("line", ["ip route 10.101.3.0/33 10.20.0.2", "ip route 10.101.3.0/24"])
-def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
-    answers = read(pushed(), STATE).answers
-    with pytest.raises(DeviceError, match=f"^show running-configuration: cannot read '{line}'"):
-        TARGET.read(NO_BOX | {CONFIG: f"{answers[CONFIG]}{line}\n"}, STATE, CAPABILITIES)
-
-
-def test_flow_control_on_a_queue_of_ours_is_refused() -> None:
-    device = pushed()
-    assert device.configure(*on_port("Eth1/2", "priority-flow-control priority 3")) == ""
-    assert read(device, STATE).state.ports  # of no class
-    groups = ("qos map tc-pg G", "traffic-class 0-2,5-7 priority-group 7", "traffic-class 3 priority-group 3")
-    assert device.configure(*groups, *on_port("Eth1/2", "qos-map tc-pg G")) == ""
-    assert read(device, STATE).state == STATE
-    assert device.configure("qos map tc-pg G", "traffic-class 5 priority-group 3") == ""
-    with pytest.raises(
-        DeviceError, match=r"^port Eth1/2: flow control is on for priority 3, which pauses traf"
-    ):
-        read(device, STATE)
-    assert device.configure("qos map tc-pg G", "traffic-class 5 priority-group 7") == ""
-    queues = ("qos map pfc-priority-queue Q", "pfc-priority 3 queue 2", "exit")
-    assert device.configure(*queues, *on_port("Eth1/2", "qos-map pfc-priority-queue Q")) == ""
-    with pytest.raises(DeviceError, match=r"which pauses queue 2 of the plan.*\n?.*no priority-flow-control"):
-        read(device, STATE)
-
-
-def test_asymmetric_flow_control_is_refused() -> None:
-    device = pushed()
-    assert device.configure(*on_port("Eth1/2", "priority-flow-control asymmetric")) == ""
-    with pytest.raises(DeviceError, match=r"^port Eth1/2: asymmetric flow control heeds pause frames of ev"):
-        read(device, STATE)
-    away = ("qos map pfc-priority-queue Q", "pfc-priority 0-7 queue 3", "exit")
-    assert device.configure(*away, *on_port("Eth1/2", "qos-map pfc-priority-queue Q")) == ""
-    assert read(device, STATE).state == STATE
-
-
-@pytest.mark.parametrize(
-    ("lines", "text"),
-    [
-        ((), "flowcontrol receive on"),
-        (("qos map dot1p-tc X", "dot1p 0-7 traffic-class 5", "exit"), "qos-map dot1p-tc X"),
-        (("qos map tc-dscp X", "traffic-class 5 dscp 0", "exit"), "qos-map tc-dscp X"),
-        (("policy-map X type qos", "exit"), "service-policy type qos in X"),
-    ],
-)
-def test_what_classifies_in_another_way_is_found_and_left(lines: tuple[str, ...], text: str) -> None:
-    device = pushed()
-    assert device.configure(*lines, *on_port("Eth1/2", text)) == ""
-    assert f"{ON_PORT}{text}" in found(device)
-    assert commands(device) == []
-
-
-def rewritten_by_hand(*lines: str) -> tuple[DellSonicDevice, list[str]]:
-    """What verify says after lines by hand."""
-    device = pushed()
-    assert device.configure(*lines) == ""
-    return device, sorted(found(device))
-
-
-@pytest.mark.parametrize(
-    ("by_hand", "text", "lines"),
-    [
-        (
-            on_port("Eth1/1", "no service-policy type qos in"),
-            "port Eth1/1: rewritten expected (48, 56), found ()",
-            on_port("Eth1/1", f"service-policy type qos in {OF_HOSTS}"),
-        ),
-        (
-            on_port("Eth1/2", f"service-policy type qos in {OF_HOSTS}"),
-            "port Eth1/2: rewritten expected (), found (48, 56)",
-            on_port("Eth1/2", "no service-policy type qos in"),
-        ),
-        (
-            on_port("Eth1/1", "no service-policy type qos in", f"service-policy type qos in {OF_ALL}"),
-            f"port Eth1/1: rewritten expected (48, 56), found {every_dscp_but(0)}",
-            on_port("Eth1/1", "no service-policy type qos in", f"service-policy type qos in {OF_HOSTS}"),
-        ),
-        (
-            (f"policy-map {OF_HOSTS} type qos", "class mltswitch-class-48 priority 10", "set dscp 8"),
-            f"port Eth1/1: configuration expected as planned, found service-policy type qos in {OF_HOSTS}",
-            (f"policy-map {OF_HOSTS} type qos", "class mltswitch-class-48 priority 10", "set dscp 0"),
-        ),
-        (
-            ("class-map mltswitch-class-48 match-type fields match-all", "match dscp ef"),
-            "port Eth1/1: configuration expected as planned, found "
-            "no class-map mltswitch-class-48 match-type fields match-all: match dscp 48",
-            ("class-map mltswitch-class-48 match-type fields match-all", "match dscp 48"),
-        ),
-    ],
-)
-def test_a_change_of_what_is_rewritten_is_found_and_mended(
-    by_hand: tuple[str, ...], text: str, lines: tuple[str, ...]
-) -> None:
-    before = pushed().configuration
-    device, texts = rewritten_by_hand(*by_hand)
-    assert text in texts
-    assert [line for line in commands(device) if line != "exit"] == [line for line in lines if line != "exit"]
-    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert device.configuration == before
-
-
-def test_what_else_somebody_does_in_a_policy_map_of_ours_is_found_and_left() -> None:
-    flow = ("class mltswitch-class-any priority 10", "set traffic-class 5")
-    device, texts = rewritten_by_hand(f"policy-map {OF_ALL} type qos", *flow)
-    assert texts == [f"port Eth1/3: configuration expected as planned, found {': '.join(flow)}"]
-    assert commands(device) == []
-
-
-def test_policy_maps_are_read_without_indentation_and_with_numbers() -> None:
-    lines = read(pushed(), STATE).answers[CONFIG].splitlines()
-    bare = "\n".join(line.strip() for line in lines)
-    for text in (bare, bare.replace("match dscp cs6", "match dscp 48")):
-        assert TARGET.read(NO_BOX | {CONFIG: text}, STATE, CAPABILITIES).state == STATE
-
-
-def test_somebody_elses_policy_map_is_refused_where_the_plan_needs_its_own() -> None:
-    device = pushed()
-    theirs = ("policy-map X type qos", "exit")
-    bound = on_port("Eth1/1", "no service-policy type qos in", "service-policy type qos in X")
-    assert device.configure(*theirs, *bound) == ""
-    with pytest.raises(
-        DeviceError, match=r"^port Eth1/1: it has the policy-map X where the plan needs its own"
-    ):
-        read(device, STATE)
-    answers = NO_BOX | {CONFIG: read(pushed(), STATE).answers[CONFIG].replace("in mltsw", "out mltsw")}
-    first = TARGET.read(answers, STATE, CAPABILITIES).state.ports[1]
-    assert (first.rewritten, first.unexpected) == ((), (f"service-policy type qos out {OF_HOSTS}",))
-
-
-def test_another_background_is_rewritten_to_and_a_push_that_was_cut_off_goes_on() -> None:
-    def moved(port: PortState) -> PortState:
-        return replace(port, rewritten=every_dscp_but(9) if not port.trusted else port.rewritten)
-
-    wanted = replace(STATE, ports=tuple(map(moved, STATE.ports)), background_dscp=9)
-    before = pushed().configuration
-    lines = commands(pushed(), wanted)
-    names = [rewriting_of(port.rewritten, 9)[0] for port in wanted.ports[1:]]
-    assert [line for line in lines if "service-policy" in line or line.startswith("no policy")] == [
-        *("no service-policy type qos in", f"service-policy type qos in {names[0]}"),
-        *("no service-policy type qos in", f"service-policy type qos in {names[1]}"),
-        *(f"no policy-map {name}" for name in sorted((OF_HOSTS, OF_ALL))),
-    ]
+@pytest.mark.parametrize(("runs", "name"), [("UNCAPPED", "ONE"), ("STATE", "NINE")])
+def test_a_push_that_was_cut_off_goes_on_and_leaves_nothing_between(runs: str, name: str) -> None:
+    wanted = PLANS[name]
+    pushed = DELL.pushed(PLANS[runs])
+    lines = [step.command for step in DELL.change(pushed, wanted).steps]
+    apply(pushed, DELL.change(pushed, wanted))
     for end in range(len(lines)):
-        device = pushed()
-        assert device.configure(*lines[:end]) == ""
-        apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
+        device = DELL.pushed(PLANS[runs])
+        enter(device, lines[:end])
+        apply(device, DELL.change(device, wanted))
         assert read(device, wanted).state == wanted
-    # One that is bound where no plan looks stays.
-    assert device.configure(*on_port("Eth1/7", f"service-policy type qos in {names[1]}")) == ""
-    apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert device.configuration.blocks.keys() - before.blocks.keys() == {f"policy-map {names[1]} type qos"}
-    without = replace(STATE, ports=(STATE.ports[0],))
-    ports = ("Eth1/1", "Eth1/3", "Eth1/7")
-    for port in ports:
-        assert device.configure(*on_port(port, "no service-policy type qos in")) == ""
-    apply(device, TARGET.diff(read(device, without), without, CAPABILITIES))
+        assert device.configuration.blocks.keys() == pushed.configuration.blocks.keys()
+
+
+def test_policy_maps_of_ours_go_when_no_port_has_them_any_more() -> None:
+    device = DELL.pushed(NINE)
+    enter(device, ["interface Eth1/7", f"service-policy type qos in {WORDS['OF_ALL_TO_9']}"])
+    apply(device, DELL.change(device, STATE))
+    maps = {f"policy-map {WORDS[name]} type qos" for name in ("OF_HOSTS", "OF_ALL", "OF_ALL_TO_9")}
+    assert {*device.configuration.heads("policy-map")} == maps
+    for port in ("Eth1/1", "Eth1/3", "Eth1/7"):
+        enter(device, [f"interface {port}", "no service-policy type qos in"])
+    apply(device, DELL.change(device, replace(STATE, ports=STATE.ports[:1])))
     assert device.configuration.heads("policy-map") + device.configuration.heads("class-map") == []
 
 
-def test_a_line_of_another_release_in_an_object_of_ours_is_reported() -> None:
-    answers = read(pushed(), STATE).answers
-    for after, line, text in [
-        ("qos wred-policy mltswitch-wred-60", " averaging weight 3", "mltswitch-wred-60: averaging weight 3"),
-        (f"qos map dscp-tc {MAP}", " dscp cs1 traffic-class 1", f"{MAP}: dscp cs1 traffic-class 1"),
-        (f"qos scheduler-policy {SCHEDULER}", " mode deep", f"{SCHEDULER}: mode deep"),
-    ]:
-        config = answers[CONFIG].replace(f"{after}\n", f"{after}\n{line}\n")
-        state = TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state
-        assert text in state.ports[0].unexpected
-    config = answers[CONFIG].replace("interface Eth1/2\n", "interface Eth1/2\n ars bind port_pro\n")
-    assert TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state == STATE
-
-
-def test_yellow_and_red_of_newer_releases_are_taken_away() -> None:
-    answers = read(pushed(), STATE).answers
-    red = " red minimum-threshold 1 maximum-threshold 5 drop-probability 25\n"
-    header = "qos wred-policy mltswitch-wred-60\n"
-    running = TARGET.read(
-        NO_BOX | {CONFIG: answers[CONFIG].replace(header, header + red)}, STATE, CAPABILITIES
-    )
-    assert running.state.ports[0].unexpected[0].startswith("queue 5 wred-policy mltswitch-wred-60: red min")
-    assert [step.command for step in TARGET.diff(running, STATE, CAPABILITIES).steps] == [
-        header.strip(),
-        "no red",
-        "exit",
-    ]
+def test_answers_with_and_without_indentation() -> None:
+    config = read(DELL.pushed(STATE), STATE).answers[CONFIG]
+    bare = "\n".join(line.strip() for line in config.splitlines())
+    assert TARGET.read(NO_BOX | {CONFIG: bare}, STATE, CAPABILITIES).state == STATE
+    pasted = (HERE / "z9664f.txt").read_text(encoding="utf-8")
+    running = TARGET.read(NO_BOX | {CONFIG: pasted}, STATE, CAPABILITIES)
+    first = running.state.ports[0]
+    assert first.trusted
+    assert "scheduler-policy ROCE: queue 6 type strict" not in first.unexpected
+    assert "scheduler-policy ROCE: queue 0 type dwrr, weight 50" in first.unexpected
+    assert {"qos-map dscp-tc ROCE", "qos-map dot1p-tc ROCE"} <= {*first.unexpected}
+    assert first.queues[-1].dscps[:6] == (0, 1, 2, 3, 5, 6)
+    outermost = ("!", "qos ", "interface ", "line ", "hardware")
+    lines = (line if line.startswith(outermost) else f" {line}" for line in pasted.splitlines())
+    indented = TARGET.read(NO_BOX | {CONFIG: "\n".join(lines)}, STATE, CAPABILITIES)
+    assert indented.state == running.state
 
 
 def test_a_box_with_another_chip_is_refused_and_one_that_nobody_knows_told() -> None:
-    device = pushed()
+    device = DellSonicDevice(ports=8)
     assert read(device, STATE).notes == ()
     device.box = "z9264f"
     with pytest.raises(DeviceError, match="x86_64-dellemc_z9264f_c3538-r0, hardware tomahawk2; nothing was"):
@@ -816,32 +289,9 @@ def test_a_box_with_another_chip_is_refused_and_one_that_nobody_knows_told() -> 
     assert told.startswith("whether x86_64-dellemc_s9999f_c3538-r0 is the hardware trident3, for which")
 
 
-def test_a_running_configuration_pasted_without_indentation() -> None:
-    running = TARGET.read(NO_BOX | {CONFIG: RUNNING.read_text(encoding="utf-8")}, STATE, CAPABILITIES)
-    one = running.state.ports[0]
-    assert one.trusted
-    assert "scheduler-policy ROCE: queue 6 type strict" not in one.unexpected
-    assert "scheduler-policy ROCE: queue 0 type dwrr, weight 50" in one.unexpected
-    assert "qos-map dscp-tc ROCE" in one.unexpected
-    assert "qos-map dot1p-tc ROCE" in one.unexpected
-    assert one.queues[-1].dscps[:6] == (0, 1, 2, 3, 5, 6)
-    # The same with indentation, as the switch prints it.
-    config = "\n".join(
-        line if line.startswith(("!", "qos ", "interface ", "line ", "hardware")) else f" {line}"
-        for line in RUNNING.read_text(encoding="utf-8").splitlines()
-    )
-    assert TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state == running.state
-
-
-def test_names_of_ports_with_a_space() -> None:
-    answers = read(pushed(), STATE).answers
-    config = answers[CONFIG].replace("interface Eth1/", "interface Eth 1/")
-    assert TARGET.read(NO_BOX | {CONFIG: config}, STATE, CAPABILITIES).state == STATE
-
-
 def test_a_port_that_the_switch_lacks() -> None:
-    device = pushed()
-    wanted = replace(STATE, ports=(*STATE.ports, replace(STATE.ports[0], name="Eth1/99")))
+    device = DELL.pushed(STATE)
+    wanted = replace(STATE, ports=(*STATE.ports, replace(ONE, name="Eth1/99")))
     running = read(device, wanted)
     [absent] = differences(wanted, running.state)
     assert str(absent) == "port Eth1/99: configuration expected present, found absent"
@@ -855,41 +305,3 @@ def test_a_port_that_the_switch_lacks() -> None:
 def test_an_answer_without_interfaces_is_one_error(answer: str) -> None:
     with pytest.raises(DeviceError, match="the answer has no interface"):
         TARGET.read(NO_BOX | {CONFIG: answer}, STATE, CAPABILITIES)
-
-
-def test_what_is_not_ours_stays() -> None:
-    device = pushed()
-    theirs = (
-        *on_port("Eth1/2", "ip address 10.20.0.1/30", "description spine1", "queue 3 wred-policy B"),
-        *("ip route 0.0.0.0/0 10.20.0.9 7", "ip route 10.101.0.0/16 10.20.0.2 interface Eth1/2"),
-    )
-    lines = ("qos wred-policy B", "green minimum-threshold 1 maximum-threshold 2 drop-probability 3", "exit")
-    assert device.configure(*lines, *theirs) == ""
-    assert commands(device) == []
-    before = device.configuration
-    queues = (*QUEUES[:2], replace(QUEUES[2], ecn_threshold_bytes=61_000), *QUEUES[3:])
-    wanted = SwitchState((PortState("Eth1/2", False, None, queues),), STATE.routes[:1])
-    apply(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES))
-    assert read(device, wanted).state == wanted
-    after = device.configuration
-    port = "interface Eth1/2"
-    of_plan = ("queue 5 wred-policy", "qos-map ")
-    assert [line for line in after.lines(port) if not line.startswith(of_plan)] == [
-        line for line in before.lines(port) if not line.startswith(of_plan)
-    ]
-    theirs_after = (head for head in before.blocks if "mltswitch" not in head and head != port)
-    assert all(after.blocks[head] == before.blocks[head] for head in theirs_after)
-    assert set(after.routes) < set(before.routes)
-
-
-def test_a_threshold_is_out_of_the_way_where_neither_spares_what_the_other_does() -> None:
-    device = pushed()
-    lines = (
-        "qos wred-policy B",
-        "green minimum-threshold 1 maximum-threshold 900 drop-probability 9",
-        "exit",
-    )
-    assert device.configure(*lines, *on_port("Eth1/2", "queue 5 wred-policy B")) == ""
-    assert commands(device) == [
-        *on_port("Eth1/2", "no queue 5 wred-policy", "queue 5 wred-policy mltswitch-wred-60"),
-    ]
