@@ -6,7 +6,7 @@ Cumulus Linux user guide, 5.5 to 5.14.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
 from typing import Final
 
@@ -70,9 +70,21 @@ vrf <vrf-id> router static <route-id> distance <distance-id> via <via-id>
 vrf <vrf-id> router static <route-id> distance <distance-id> via <via-id> type =ipv4-address|interface
 """
 
+_NUMBERS: Final = {
+    "<rule-id>": "1-65535",
+    "<distance-id>": "1-255",
+    "<number>": "0-4294967295",
+    **dict.fromkeys(("<qos-tc-id>", "<qos-sp-id>", "<qos-pcp-id>"), "0-7,"),
+    "<qos-dscp-id>": "0-63,",
+}
+"""Kind → bounds; after a comma, also a list or ranges of such numbers."""
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
 _RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)")
 _PORT_RANGE: Final = re.compile(r"(swp(?:[0-9]{1,2}s)?)?([0-9]{1,2})(?:-(?:\1)?([0-9]{1,2}))?")
+_TEMPLATES: Final = tuple(
+    ([_NUMBERS.get(kind, kind) for kind in line.replace("=", "").split()], "=" in line)
+    for line in COMMANDS.strip().splitlines()
+)
 
 
 class SchemaError(Exception):
@@ -84,112 +96,59 @@ def matched(words: Sequence[str], *, is_prefix: bool = False) -> tuple[list[list
 
     Raises SchemaError. `is_prefix` takes the beginning of a command, as `nv unset` does.
     """
-    for template, has_value in _TEMPLATES:
-        if len(words) != len(template) and not (is_prefix and 2 <= len(words) < len(template)):
-            continue
-        try:
-            names = [check(word) for check, word in zip(template, words, strict=False)]
-        except (ValueError, SchemaError):
-            continue
-        return names, has_value and len(words) == len(template)
+    for kinds, has_value in _TEMPLATES:
+        if len(words) == len(kinds) or (is_prefix and 2 <= len(words) < len(kinds)):
+            try:
+                names = [list(_names(kind, word)) for kind, word in zip(kinds, words, strict=False)]
+            except ValueError:
+                continue
+            return names, has_value and len(words) == len(kinds)
     raise SchemaError(" ".join(words))
 
 
-def _number(low: int, high: int) -> Callable[[str], list[str]]:
-    def check(word: str) -> list[str]:
-        if not (word.isascii() and word.isdigit() and low <= int(word) <= high):
-            raise SchemaError(word)
-        return [str(int(word))]
+def _names(kind: str, word: str) -> Iterator[str]:
+    """What a word names at a place of this kind; raises ValueError."""
+    match kind:
+        case "<acl-id>" | "<profile-id>" | "<pool-id>" | "<vrf-id>":
+            yield _name(word)
+        case "<interface-id>":
+            yield from _interfaces(word)
+        case "<prefix>" | "<route-id>":
+            ip_network(word, strict=False)
+            if "/" not in word:
+                raise ValueError(word)
+            yield word
+        case "<via-id>":
+            yield word if word == "blackhole" or word.startswith("swp") else str(ip_address(word))
+        case _ if (bounds := _RANGE.match(kind)) is not None:
+            for part in word.split(",") if kind.endswith(",") else [word]:
+                span = _RANGE.fullmatch(part) if kind.endswith(",") else None
+                numbers = [part] if span is None else range(int(span[1]), int(span[2]) + 1)
+                yield from (_number(str(number), int(bounds[1]), int(bounds[2])) for number in numbers)
+        case _:
+            if word not in kind.split("|") and kind != "<text>":
+                raise ValueError(word)
+            yield word
 
-    return check
+
+def _number(word: str, low: int, high: int) -> str:
+    if not (word.isascii() and word.isdigit() and low <= int(word) <= high):
+        raise ValueError(word)
+    return str(int(word))
 
 
-def _numbers(high: int) -> Callable[[str], list[str]]:
-    """One, a list or a range of them."""
-    single = _number(0, high)
-
-    def check(word: str) -> list[str]:
-        names: list[str] = []
-        for part in word.split(","):
-            span = _RANGE.fullmatch(part)
-            if span is None:
-                names += single(part)
-            else:
-                names += [single(str(number))[0] for number in range(int(span[1]), int(span[2]) + 1)]
-        return names
-
-    return check
-
-
-def _name(word: str) -> list[str]:
+def _name(word: str) -> str:
     if not _NAME.fullmatch(word):
-        raise SchemaError(word)
-    return [word]
+        raise ValueError(word)
+    return word
 
 
-def _interfaces(word: str) -> list[str]:
+def _interfaces(word: str) -> Iterator[str]:
     """One, a list or a range: `swp1-4,swp6`."""
-    names: list[str] = []
-    for part in word.split(","):
+    for position, part in enumerate(word.split(",")):
         span = _PORT_RANGE.fullmatch(part)
-        if span is None or (span[1] is None and not names):
-            names += _name(part)
-            continue
-        stem = span[1] or "swp"
-        names += [f"{stem}{number}" for number in range(int(span[2]), int(span[3] or span[2]) + 1)]
-    return names
-
-
-def _prefix(word: str) -> list[str]:
-    ip_network(word, strict=False)
-    if "/" not in word:
-        raise SchemaError(word)
-    return [word]
-
-
-def _via(word: str) -> list[str]:
-    if word == "blackhole" or word.startswith("swp"):
-        return [word]
-    return [str(ip_address(word))]
-
-
-def _choice(words: frozenset[str]) -> Callable[[str], list[str]]:
-    def check(word: str) -> list[str]:
-        if word not in words:
-            raise SchemaError(word)
-        return [word]
-
-    return check
-
-
-_KINDS: Final[dict[str, Callable[[str], list[str]]]] = {
-    "<acl-id>": _name,
-    "<rule-id>": _number(1, 65535),
-    "<profile-id>": _name,
-    "<pool-id>": _name,
-    "<vrf-id>": _name,
-    "<qos-tc-id>": _numbers(7),
-    "<qos-sp-id>": _numbers(7),
-    "<qos-pcp-id>": _numbers(7),
-    "<qos-dscp-id>": _numbers(63),
-    "<interface-id>": _interfaces,
-    "<prefix>": _prefix,
-    "<route-id>": _prefix,
-    "<via-id>": _via,
-    "<distance-id>": _number(1, 255),
-    "<number>": _number(0, 4_294_967_295),
-    "<text>": lambda word: [word],
-}
-
-
-def _check_of(kind: str) -> Callable[[str], list[str]]:
-    span = _RANGE.fullmatch(kind)
-    if span is not None:
-        return _number(int(span[1]), int(span[2]))
-    return _KINDS.get(kind) or _choice(frozenset(kind.split("|")))
-
-
-_TEMPLATES: Final = tuple(
-    (tuple(_check_of(token.removeprefix("=")) for token in line.split()), "=" in line)
-    for line in COMMANDS.strip().splitlines()
-)
+        if span is None or (span[1] is None and position == 0):
+            yield _name(part)
+        else:
+            for number in range(int(span[2]), int(span[3] or span[2]) + 1):
+                yield f"{span[1] or 'swp'}{number}"

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsim import SonicDevice, sonic_yang
+from switchsim.bash import ShellSyntaxError, parse
 from switchsim.device import CommandResult
-from switchsim.sonic_shell import ShellSyntaxError, parse
 from switchsim.sonic_yang import Database
 
 WRED = {
@@ -377,7 +377,7 @@ def test_no_line_raises(line: str) -> None:
 
 
 def test_files_are_bounded(device: SonicDevice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchsim.sonic_filesystem.MAX_TOTAL_BYTES", 100_000)
+    monkeypatch.setattr("switchsim.linux.MAX_TOTAL_BYTES", 100_000)
     result = device.execute("admin", "tee /tmp/x > /dev/null", lambda: b"x" * 100_000)
     assert (result.status, b"No space left on device" in result.stderr) == (1, True)
 
