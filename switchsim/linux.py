@@ -53,10 +53,8 @@ class Filesystem:
     def read(self, path: str) -> bytes:
         """Contents; raises FileError."""
         absolute = self._absolute(path)
-        if absolute in self._folders:
-            raise _error(errno.EISDIR, path)
         if absolute not in self._files:
-            raise _error(errno.ENOENT, path)
+            raise _error(errno.EISDIR if absolute in self._folders else errno.ENOENT, path)
         return self._files[absolute]
 
     def write(self, path: str, contents: bytes, *, as_root: bool) -> None:
@@ -96,8 +94,8 @@ class Process(Generic[_Device]):
     """One running program."""
 
     device: _Device
+    program: str
     arguments: Sequence[str]
-    """Without the program's name."""
     read_stdin: Callable[[], bytes]
     is_root: bool
     has_terminal: bool
@@ -212,28 +210,18 @@ def _rm(process: "Process[LinuxDevice]") -> CommandResult:
     return _on_files(paths, remove, "rm: cannot remove '{}'")
 
 
-def _grep(process: "Process[LinuxDevice]") -> CommandResult:
-    match process.arguments:
-        case [flags, pattern]:
+def _tool(process: "Process[LinuxDevice]") -> CommandResult:
+    """What the switches of other kinds have, too."""
+    match [process.program, *process.arguments]:
+        case ["grep", flags, pattern]:
             return grep(flags, pattern, process.read_stdin().decode())
-        case _:
-            return failure("grep: not so [emulator]\n", _SYNTAX)
-
-
-def _pgrep(process: "Process[LinuxDevice]") -> CommandResult:
-    match process.arguments:
-        case ["-af", pattern]:
+        case ["pgrep", "-af", pattern]:
             return pgrep(process.device.processes, pattern)
-        case _:
+        case ["pgrep", *_]:
             return failure("pgrep: only -af is emulated [emulator]\n", _SYNTAX)
-
-
-def _lock(program: str) -> Program:
-    def run(process: "Process[LinuxDevice]") -> CommandResult:
-        result = process.device.locks.run([program, *process.arguments])
-        return result or failure(f"{program}: not so [emulator]\n", _SYNTAX)
-
-    return run
+        case words:
+            result = process.device.locks.run(words)
+            return result or failure(f"{process.program}: not so [emulator]\n", _SYNTAX)
 
 
 def _echo(process: "Process[LinuxDevice]") -> CommandResult:
@@ -246,12 +234,10 @@ TOOLS: Final[Mapping[str, Program]] = MappingProxyType(
         "cat": _cat,
         "tee": _tee,
         "rm": _rm,
-        "grep": _grep,
-        "pgrep": _pgrep,
         "echo": _echo,
         "true": lambda _process: CommandResult(),
         "false": lambda _process: CommandResult(status=1),
-        **{program: _lock(program) for program in ("date", "ln", "readlink", "test")},
+        **dict.fromkeys(("date", "grep", "ln", "pgrep", "readlink", "test"), _tool),
     }
 )
 
@@ -345,49 +331,47 @@ class LinuxSession:
         if words[:1] == ["!"]:
             result = self._run(SimpleCommand(words[1:], paths), read_stdin, to_terminal=to_terminal)
             return replace(result, status=0 if result.status else 1)
-        shell = Process(self._device, (), read_stdin, self._is_root, has_terminal=False)
         has_terminal = self._has_terminal and to_terminal and paths.keys().isdisjoint({">", ">>"})
+        shell = Process(self._device, self._name, words, read_stdin, self._is_root, has_terminal)
         try:
             if "<" in paths:
-                read_stdin = _constant(shell.read(paths["<"]))
+                shell = replace(shell, read_stdin=_constant(shell.read(paths["<"])))
             for operator in ("2>", ">", ">>"):
                 if operator in paths:
                     shell.write(paths[operator], b"", append=operator == ">>")
-            result = self._program(words, read_stdin, has_terminal=has_terminal)
-            stdout, stderr = result.stdout, result.stderr
+            result = self._program(shell)
             if "2>&1" in paths:
-                stdout, stderr = stdout + stderr, b""
+                result = replace(result, stdout=result.stdout + result.stderr, stderr=b"")
             if "2>" in paths:
-                shell.write(paths["2>"], stderr)
-                stderr = b""
+                shell.write(paths["2>"], result.stderr)
+                result = replace(result, stderr=b"")
             for operator in paths.keys() & {">", ">>"}:
-                shell.write(paths[operator], stdout, append=operator == ">>")
-                stdout = b""
-            return CommandResult(stdout, stderr, result.status)
+                shell.write(paths[operator], result.stdout, append=operator == ">>")
+                result = replace(result, stdout=b"")
         except FileError as error:
             return failure(f"{self._name}: {error.filename}: {error.strerror}\n")
+        return result
 
-    def _program(
-        self, words: list[str], read_stdin: Callable[[], bytes], *, has_terminal: bool
-    ) -> CommandResult:
-        has_sudo = words[:1] == ["sudo"]
-        rest = words[has_sudo:]
-        while has_sudo and rest and rest[0] in {"-n", "-E", "-H", "--"}:
-            rest = rest[1:]
+    def _program(self, shell: "Process[LinuxDevice]") -> CommandResult:
+        """What the words of a line name, as the shell starts it."""
+        words = list(shell.arguments)
         if not words:
             return CommandResult()
-        name = rest[0] if rest else "sudo"
+        has_sudo = words[0] == "sudo"
+        while has_sudo and words[1:] and words[1] in {"-n", "-E", "-H", "--"}:
+            del words[1]
+        name, *arguments = words[1:] or ["sudo"] if has_sudo else words
         program = self._device.programs.get(name) or TOOLS.get(name)
-        if program is None and has_sudo:
-            return failure(f"sudo: {name}: command not found\n")
         if program is None:
-            return failure(f"{self._name}: {name}: command not found\n", _NOT_FOUND)
-        if name in {"tee", "grep"} or rest == ["cat"] or not {"-", "/dev/stdin"}.isdisjoint(rest):
-            read_stdin = _constant(read_stdin())  # a slow peer must not hold the lock
+            shown = "sudo" if has_sudo else self._name
+            return failure(f"{shown}: {name}: command not found\n", 1 if has_sudo else _NOT_FOUND)
+        source = shell.read_stdin
+        if name in {"tee", "grep"} or [name, *arguments] == ["cat"] or {"-", "/dev/stdin"} & {*arguments}:
+            source = _constant(source())  # a slow peer must not hold the lock
         is_root = self._is_root or has_sudo
         try:
             with self._device.exclusively():
-                return program(Process(self._device, rest[1:], read_stdin, is_root, has_terminal))
+                return program(Process(self._device, name, arguments, source, is_root, shell.has_terminal))
         except (UsageError, UnicodeDecodeError, re.error) as error:
             return failure(f"{name}: {error}\n")
 

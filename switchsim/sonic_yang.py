@@ -27,21 +27,12 @@ TC_TO_QUEUE_MAP name
 TC_TO_PRIORITY_GROUP_MAP name
     * 0..15 [0-7]?
 PORT_QOS_MAP ->PORT,global
-    dscp_to_tc_map ->DSCP_TO_TC_MAP
-    tc_to_queue_map ->TC_TO_QUEUE_MAP
-    tc_to_pg_map ->TC_TO_PRIORITY_GROUP_MAP
-    pfc_to_queue_map ->MAP_PFC_PRIORITY_TO_QUEUE
-    pfc_to_pg_map ->PFC_PRIORITY_TO_PRIORITY_GROUP_MAP
-    dot1p_to_tc_map ->DOT1P_TO_TC_MAP
-    tc_to_dscp_map ->TC_TO_DSCP_MAP
-    scheduler ->SCHEDULER
-    pfc_enable,pfcwd_sw_enable ([0-7](,[0-7])*)?
+    dscp_to_tc_map ->DSCP_TO_TC_MAP; tc_to_queue_map ->TC_TO_QUEUE_MAP
+    tc_to_pg_map ->TC_TO_PRIORITY_GROUP_MAP; pfc_to_queue_map ->MAP_PFC_PRIORITY_TO_QUEUE
+    pfc_to_pg_map ->PFC_PRIORITY_TO_PRIORITY_GROUP_MAP; dot1p_to_tc_map ->DOT1P_TO_TC_MAP
+    tc_to_dscp_map ->TC_TO_DSCP_MAP; scheduler ->SCHEDULER; pfc_enable,pfcwd_sw_enable ([0-7](,[0-7])*)?
 SCHEDULER text
-    type DWRR|WRR|STRICT
-    weight 1..100
-    priority 0..9
-    meter_type packets|bytes
-    cir,pir uint64
+    type DWRR|WRR|STRICT; weight 1..100; priority 0..9; meter_type packets|bytes; cir,pir uint64
     cbs,pbs 0..4294967295
 WRED_PROFILE name
     ecn ecn_none|ecn_green|ecn_yellow|ecn_red|ecn_green_yellow|ecn_green_red|ecn_yellow_red|ecn_all
@@ -50,65 +41,36 @@ WRED_PROFILE name
     green_max_threshold,yellow_max_threshold,red_max_threshold uint64
     green_drop_probability,yellow_drop_probability,red_drop_probability 0..100
 QUEUE ->PORT,CPU text
-    scheduler ->SCHEDULER
-    wred_profile ->WRED_PROFILE
+    scheduler ->SCHEDULER; wred_profile ->WRED_PROFILE
 BUFFER_POOL text
-    type! ingress|egress|both
-    mode! static|dynamic
-    size,xoff uint64
-    percentage 0..255
+    type! ingress|egress|both; mode! static|dynamic; size,xoff uint64; percentage 0..255
 BUFFER_PROFILE text
-    pool! ->BUFFER_POOL
-    size! uint64
-    static_th,xon,xoff,xon_offset uint64
-    dynamic_th -8..7
-    headroom_type static|dynamic
-    packet_discard_action drop|trim
+    pool! ->BUFFER_POOL; size! uint64; static_th,xon,xoff,xon_offset uint64; dynamic_th -8..7
+    headroom_type static|dynamic; packet_discard_action drop|trim
 BUFFER_QUEUE ->PORT (1[0-5]|[0-9])((-)(1[0-5]|[0-9]))?
     profile ->BUFFER_PROFILE
 BUFFER_PG ->PORT [0-7]((-)[0-7])?
     profile ->BUFFER_PROFILE,NULL
 PORT .{1,16}
-    alias .{1,128}
-    lanes! .{1,128}
-    speed! 1..1600000
-    description text
-    admin_status up|down
-    mtu 68..9216
-    index 0..65535
-    fec rs|fc|none|auto
-    autoneg,pfc_asym on|off
+    alias .{1,128}; lanes! .{1,128}; speed! 1..1600000; description text; admin_status up|down; mtu 68..9216
+    index 0..65535; fec rs|fc|none|auto; autoneg,pfc_asym on|off
 INTERFACE ->PORT
-    vrf_name ->VRF
-    nat_zone 0..3
+    vrf_name ->VRF; nat_zone 0..3
 INTERFACE ->PORT prefix
-    scope global|local
-    family IPv4|IPv6
+    scope global|local; family IPv4|IPv6
 STATIC_ROUTE prefix
-    nexthop,ifname text
-    advertise,bfd truths
+    nexthop,ifname text; advertise,bfd truths
 STATIC_ROUTE default|mgmt|Vrf[a-zA-Z0-9_-]+ prefix
-    nexthop,ifname text
-    advertise,blackhole truths
-    distance (octet,)*octet
+    nexthop,ifname text; advertise,blackhole truths; distance (octet,)*octet
     nexthop-vrf (((Vrf[a-zA-Z0-9_-]+|default|mgmt),)*(Vrf[a-zA-Z0-9_-]+|default|mgmt))?
 SRV6_MY_LOCATORS text
-    prefix! address6
-    block_len,node_len 1..128
-    func_len,arg_len 0..128
-    vrf ->VRF,default
+    prefix! address6; block_len,node_len 1..128; func_len,arg_len 0..128; vrf ->VRF,default
 SRV6_MY_SIDS ->SRV6_MY_LOCATORS prefix6
-    action uN|uA|uDT46
-    decap_vrf ->VRF,default
-    decap_dscp_mode uniform|pipe
-    interface ->PORT
+    action uN|uA|uDT46; decap_vrf ->VRF,default; decap_dscp_mode uniform|pipe; interface ->PORT
     adj address6
 FLEX_COUNTER_TABLE counters
-    FLEX_COUNTER_STATUS enable|disable
-    FLEX_COUNTER_DELAY_STATUS false|true|False|True
-    POLL_INTERVAL 100..4294967295
-    BULK_CHUNK_SIZE 1..4294967295
-    BULK_CHUNK_SIZE_PER_PREFIX text
+    FLEX_COUNTER_STATUS enable|disable; FLEX_COUNTER_DELAY_STATUS false|true|False|True
+    POLL_INTERVAL 100..4294967295; BULK_CHUNK_SIZE 1..4294967295; BULK_CHUNK_SIZE_PER_PREFIX text
 """
 """Each kind of entry: its table, the types of its key's parts; below it its fields with their type.
 
@@ -185,7 +147,7 @@ def _number(value: object) -> int | None:
 class Shape:
     """One kind of entry: its key's parts and its fields."""
 
-    key: tuple[Leaf, ...]
+    key: list[Leaf]
     fields: dict[str, list[Leaf]] = field(default_factory=dict)
     """Field → its value; in maps, `*` → name and value."""
     mandatory: list[str] = field(default_factory=list)
@@ -193,17 +155,14 @@ class Shape:
 
 def _shapes() -> Mapping[str, tuple[Shape, ...]]:
     shapes: dict[str, tuple[Shape, ...]] = {}
-    shape = Shape(())
-    for line in MODELS.strip().splitlines():
-        name, *kinds = line.split()
-        leaves = [_leaf(kind) for kind in kinds]
-        if not line.startswith(" "):
-            shape = Shape(tuple(leaves))
-            shapes[name] = (*shapes.get(name, ()), shape)
-        else:
-            fields = name.removesuffix("!").split(",")
-            shape.fields.update(dict.fromkeys(fields, leaves))
-            shape.mandatory.extend(fields if name.endswith("!") else ())
+    for block in re.split(r"\n(?! )", MODELS.strip()):
+        (table, *key), *fields = (field.split() for field in re.split(r"\n +|; ", block))
+        shape = Shape([_leaf(kind) for kind in key])
+        for names, *kinds in fields:
+            for name in names.removesuffix("!").split(","):
+                shape.fields[name] = [_leaf(kind) for kind in kinds]
+                shape.mandatory.extend([name] if names.endswith("!") else [])
+        shapes[table] = (*shapes.get(table, ()), shape)
     return shapes
 
 
