@@ -30,14 +30,12 @@ _Process: TypeAlias = "Process[CumulusDevice]"
 
 
 def _nv(process: _Process) -> CommandResult:
+    revisions = process.device.revisions
     result = None
     try:
         match process.arguments:
-            case ["set", _, *_]:
-                process.device.revisions.set(process.arguments[1:])
-                result = CommandResult()
-            case ["unset", _, *_]:
-                process.device.revisions.unset(process.arguments[1:])
+            case ["set" | "unset" as verb, _, *_]:
+                (revisions.set if verb == "set" else revisions.unset)(process.arguments[1:])
                 result = CommandResult()
             case ["config", *words]:
                 result = _config(process, words)

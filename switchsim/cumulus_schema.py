@@ -2,7 +2,8 @@
 
 From the NVUE command lists and the chapters Quality of Service and Access Control List Configuration of the
 Cumulus Linux user guide, 5.5 to 5.14.
-`=` stands before a value; all else is a name in the object's path. What is not here is refused.
+`=` stands before a value; all else is a name in the object's path, or several between `|`, of which one is
+entered. What is not here is refused.
 """
 
 import re
@@ -14,31 +15,25 @@ COMMANDS: Final = """
 acl <acl-id> type =ipv4|ipv6|mac
 acl <acl-id> rule <rule-id> match ip dscp =0-63
 acl <acl-id> rule <rule-id> match ip source-ip =<prefix>
-acl <acl-id> rule <rule-id> action permit
-acl <acl-id> rule <rule-id> action deny
+acl <acl-id> rule <rule-id> action permit|deny
 acl <acl-id> rule <rule-id> action set class =0-7
 acl <acl-id> rule <rule-id> action set dscp =0-63
 qos congestion-control <profile-id>
-qos congestion-control <profile-id> traffic-class <qos-tc-id> min-threshold =<number>
-qos congestion-control <profile-id> traffic-class <qos-tc-id> max-threshold =<number>
+qos congestion-control <profile-id> traffic-class <qos-tc-id> min-threshold|max-threshold =<number>
 qos congestion-control <profile-id> traffic-class <qos-tc-id> probability =0-100
-qos congestion-control <profile-id> traffic-class <qos-tc-id> red =enable|disable
-qos congestion-control <profile-id> traffic-class <qos-tc-id> ecn =enable|disable
+qos congestion-control <profile-id> traffic-class <qos-tc-id> red|ecn =enable|disable
 qos egress-queue-mapping default-global switch-priority <qos-sp-id> traffic-class =0-7
 qos egress-scheduler <profile-id> traffic-class <qos-tc-id> mode =strict|dwrr
 qos egress-scheduler <profile-id> traffic-class <qos-tc-id> bw-percent =1-100
-qos egress-shaper <profile-id> traffic-class <qos-tc-id> min-rate =0-2147483647
-qos egress-shaper <profile-id> traffic-class <qos-tc-id> max-rate =0-2147483647
+qos egress-shaper <profile-id> traffic-class <qos-tc-id> min-rate|max-rate =0-2147483647
 qos egress-shaper <profile-id> port-max-rate =0-2147483647
-qos link-pause <profile-id> rx =enable|disable
-qos link-pause <profile-id> tx =enable|disable
+qos link-pause <profile-id> rx|tx =enable|disable
 qos mapping <profile-id> trust =l2|l3|port|both
 qos mapping <profile-id> port-default-sp =0-7
 qos mapping <profile-id> pcp <qos-pcp-id> switch-priority =0-7
 qos mapping <profile-id> dscp <qos-dscp-id> switch-priority =0-7
 qos pfc <profile-id> switch-priority <qos-sp-id>
-qos pfc <profile-id> rx =enable|disable
-qos pfc <profile-id> tx =enable|disable
+qos pfc <profile-id> rx|tx =enable|disable
 qos pfc <profile-id> cable-length =1-100000
 qos remark <profile-id> rewrite =l2|l3|both
 qos remark <profile-id> switch-priority <qos-sp-id> dscp =0-63
@@ -47,20 +42,13 @@ qos roce enable =on|off
 qos roce mode =lossless|lossy
 qos traffic-pool <pool-id> memory-percent =0-100
 qos advance-buffer-config default-global egress-lossy-buffer traffic-class <qos-tc-id> shared-bytes =<number>
-interface <interface-id> acl <acl-id> inbound
+interface <interface-id> acl <acl-id> inbound|outbound
 interface <interface-id> acl <acl-id> inbound control-plane
-interface <interface-id> acl <acl-id> outbound
 interface <interface-id> type =swp|eth|loopback|bond|svi|peerlink
 interface <interface-id> description =<text>
 interface <interface-id> ip address <prefix>
 interface <interface-id> link mtu =552-9216
-interface <interface-id> qos congestion-control profile =<profile-id>
-interface <interface-id> qos egress-scheduler profile =<profile-id>
-interface <interface-id> qos egress-shaper profile =<profile-id>
-interface <interface-id> qos link-pause profile =<profile-id>
-interface <interface-id> qos mapping profile =<profile-id>
-interface <interface-id> qos pfc profile =<profile-id>
-interface <interface-id> qos remark profile =<profile-id>
+interface <interface-id> qos <bound-id> profile =<profile-id>
 system hostname =<text>
 vrf <vrf-id> router static <route-id> address-family =ipv4-unicast|ipv6-unicast
 vrf <vrf-id> router static <route-id> tag =1-4294967295
@@ -70,19 +58,20 @@ vrf <vrf-id> router static <route-id> distance <distance-id> via <via-id>
 vrf <vrf-id> router static <route-id> distance <distance-id> via <via-id> type =ipv4-address|interface
 """
 
-_NUMBERS: Final = {
+_KINDS: Final = {
+    "<bound-id>": "congestion-control|egress-scheduler|egress-shaper|link-pause|mapping|pfc|remark",
     "<rule-id>": "1-65535",
     "<distance-id>": "1-255",
     "<number>": "0-4294967295",
     **dict.fromkeys(("<qos-tc-id>", "<qos-sp-id>", "<qos-pcp-id>"), "0-7,"),
     "<qos-dscp-id>": "0-63,",
 }
-"""Kind → bounds; after a comma, also a list or ranges of such numbers."""
+"""Kind → words, or bounds; before a comma, also of a list or of ranges of such numbers."""
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
 _RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)")
 _PORT_RANGE: Final = re.compile(r"(swp(?:[0-9]{1,2}s)?)?([0-9]{1,2})(?:-(?:\1)?([0-9]{1,2}))?")
 _TEMPLATES: Final = tuple(
-    ([_NUMBERS.get(kind, kind) for kind in line.replace("=", "").split()], "=" in line)
+    ([_KINDS.get(kind, kind) for kind in line.replace("=", "").split()], "=" in line)
     for line in COMMANDS.strip().splitlines()
 )
 

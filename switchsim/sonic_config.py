@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from switchsim import sonic_orchagent, sonic_yang
 from switchsim.device import CommandResult
 from switchsim.linux import FileError, Process, UsageError, failure, options, output
-from switchsim.sonic_updater import UpdateError, as_database, check_transition, parse_patch, patched
+from switchsim.sonic_updater import (
+    UpdateError,
+    as_database,
+    check_transition,
+    parse,
+    parse_patch,
+    patched,
+)
 from switchsim.sonic_yang import Database
 
 if TYPE_CHECKING:
@@ -37,14 +44,20 @@ class _Command:
     """One word after `config`: what it does with its operand and its options, and which it has."""
 
     run: Callable[[SonicProcess, str, Options], CommandResult]
-    purpose: str
-    """What it says that it failed to do."""
     operand: str
     """What its help calls it; empty where it takes none."""
     flags: str
     valued: str = ""
     default: str = ""
     """The operand where none is given; without a default it must be."""
+    question: str = ""
+    """What it asks unless there is `-y`."""
+    purpose: str = ""
+    """What it says that it failed to do, if that is not its name."""
+
+
+class _AbortedError(Exception):
+    """As click ends after such a text, also at a question that nobody answers."""
 
 
 def config(process: SonicProcess) -> CommandResult:
@@ -58,11 +71,16 @@ def config(process: SonicProcess) -> CommandResult:
     usage = _usage("[ARGS]...", f" {name}")
     try:
         chosen, operands = options(arguments, command.flags, command.valued)
-        return command.run(process, _operand(command, operands), chosen)
+        operand = _operand(command, operands)
+        if command.question and "-y" not in chosen:
+            raise _AbortedError(f"{command.question.format(operand)} [y/N]: ")  # noqa: TRY301
+        return command.run(process, operand, chosen)
+    except _AbortedError as error:
+        return CommandResult(f"{error}\n".encode(), b"Aborted!\n", 1)
     except UsageError as error:
         return failure(f"{usage}\nError: {error}\n", 2)
-    except UpdateError as error:
-        title, text = f"Failed to {command.purpose}", str(error)
+    except (UpdateError, FileError) as error:
+        title, text = f"Failed to {command.purpose or name}", str(error)
         if name == "apply-patch":
             text = f"Failed to apply patch on the following scopes:\n- localhost: {error}"
             title = f"{title} due to: {text}"
@@ -79,20 +97,6 @@ def _operand(command: _Command, operands: Sequence[str]) -> str:
 
 def _usage(operands: str, command: str) -> str:
     return f'Usage: config{command} [OPTIONS] {operands}\nTry "config{command} -h" for help.\n'
-
-
-def _read(process: SonicProcess, path: str) -> bytes:
-    try:
-        return process.read(path)
-    except FileError as error:
-        raise UpdateError(str(error)) from None
-
-
-def _document(text: bytes) -> Database:
-    try:
-        return as_database(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise UpdateError(str(error)) from None
 
 
 def _replace_database(
@@ -112,32 +116,27 @@ def _apply_patch(process: SonicProcess, path: str, chosen: Options) -> CommandRe
         raise UsageError(
             f"invalid choice: {wanted}. (choose from CONFIGDB; SONICYANG is not emulated) [emulator]"
         )
-    patch = parse_patch(_read(process, path))
+    patch = parse_patch(process.read(path))
     target = patched(process.device.config_db, patch, process.device.build, chosen.get("-i", ()))
-    lines = (
-        "Patch application starting.",
-        f"Patch: {json.dumps(patch.patch)}",
-        "patch application completed.",
-    )
+    text = json.dumps(patch.patch)
+    lines = ("Patch application starting.", f"Patch: {text}", "patch application completed.")
     log = "".join(f"Patch Applier: localhost: {line}\n" for line in lines)
     return _replace_database(process, target, chosen, "Patch applied successfully.", log)
 
 
 def _replace(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
-    target = _document(_read(process, path))
+    target = as_database(parse(process.read(path)))
     check_transition(process.device.config_db, target, process.device.build, chosen.get("-i", ()))
     return _replace_database(process, target, chosen, "Config replaced successfully.")
 
 
-def _load(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
-    if not chosen:
-        return _abort(f"Load config from the file(s) {path} ? [y/N]: \n")
+def _load(process: SonicProcess, path: str, _chosen: Options) -> CommandResult:
     try:
         text = process.read(path)
     except FileError:
         return output(f"The config_db file {path} doesn't exist\n")
     merged = copy.deepcopy(process.device.config_db)
-    for table, entries in _document(text).items():
+    for table, entries in as_database(parse(text)).items():
         for key, fields in entries.items():
             merged.setdefault(table, {}).setdefault(key, {}).update(fields)
     for refusal in sonic_orchagent.refusals(process.device.config_db, merged):
@@ -146,14 +145,7 @@ def _load(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
     return output(f"Running command: {_GENERATOR} -j {path} --write-to-db\n")
 
 
-def _abort(text: str) -> CommandResult:
-    """Also at a question that nobody answers: click aborts at the end of standard input."""
-    return CommandResult(stdout=text.encode(), stderr=b"Aborted!\n", status=1)
-
-
-def _save(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
-    if not chosen:
-        return _abort("Existing files will be overwritten, continue? [y/N]: \n")
+def _save(process: SonicProcess, path: str, _chosen: Options) -> CommandResult:
     try:
         process.write(path, process.device.print_data().encode())
     except FileError as error:
@@ -161,19 +153,15 @@ def _save(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
     return output(f"Running command: {_GENERATOR} -d --print-data > {path}\n")
 
 
-def _reload(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
-    if "-y" not in chosen:
-        return _abort(
-            "Clear current config and reload config in config_db format from the file(s) ? [y/N]: \n"
-        )
+def _reload(process: SonicProcess, path: str, _chosen: Options) -> CommandResult:
     try:
-        target = _document(process.read(path))
+        target = as_database(parse(process.read(path)))
     except FileError:
-        return _abort(f"The config file {path} doesn't exist\n")
+        raise _AbortedError(f"The config file {path} doesn't exist") from None
     except UpdateError as error:
-        return _abort(f"Failed to read config file {path}: {error}\n")
+        raise _AbortedError(f"Failed to read config file {path}: {error}") from None
     for problem in (*sonic_yang.problems(target), *sonic_orchagent.refusals({}, target)):
-        return _abort(f"Invalid config file:'{path}'!\n{problem}\n")
+        raise _AbortedError(f"Invalid config file:'{path}'!\n{problem}")
     process.device.config_db = target
     process.device.restarts += 1
     return output(
@@ -181,35 +169,28 @@ def _reload(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
     )
 
 
-def _checkpoint_path(name: str) -> str:
+def _checkpoint_path(process: SonicProcess, name: str, *, exists: bool) -> str:
+    path = f"{CHECKPOINTS}/{name}{CHECKPOINT_SUFFIX}"
     if not _CHECKPOINT_NAME.fullmatch(name):
         raise UpdateError(f"Checkpoint name '{name}' is no file name [emulator]")
-    return f"{CHECKPOINTS}/{name}{CHECKPOINT_SUFFIX}"
-
-
-def _existing_checkpoint(process: SonicProcess, name: str) -> str:
-    path = _checkpoint_path(name)
-    if not process.device.files.exists(path):
+    if exists and not process.device.files.exists(path):
         raise UpdateError(f"Checkpoint '{name}' does not exist")
     return path
 
 
 def _checkpoint(process: SonicProcess, name: str, _chosen: Options) -> CommandResult:
-    try:
-        process.write(_checkpoint_path(name), process.device.print_data().encode())
-    except FileError as error:
-        raise UpdateError(str(error)) from None
+    process.write(_checkpoint_path(process, name, exists=False), process.device.print_data().encode())
     return output(process.coloured("Checkpoint created successfully.") + "\n")
 
 
 def _rollback(process: SonicProcess, name: str, chosen: Options) -> CommandResult:
-    target = _document(process.read(_existing_checkpoint(process, name)))
+    target = as_database(parse(process.read(_checkpoint_path(process, name, exists=True))))
     check_transition(process.device.config_db, target, process.device.build, chosen.get("-i", ()))
     return _replace_database(process, target, chosen, "Config rolled back successfully.")
 
 
 def _delete_checkpoint(process: SonicProcess, name: str, _chosen: Options) -> CommandResult:
-    process.device.files.remove(_existing_checkpoint(process, name), as_root=True)
+    process.device.files.remove(_checkpoint_path(process, name, exists=True), as_root=True)
     return output(process.coloured("Checkpoint deleted successfully.") + "\n")
 
 
@@ -221,14 +202,19 @@ _VERBOSE, _DRY, _IGNORE, _YES = "-v/--verbose", "-d/--dry-run", "-i/--ignore-pat
 _NAME: Final = "CHECKPOINT_NAME"
 _COMMANDS: Final[Mapping[str, _Command]] = {
     "apply-patch": _Command(
-        _apply_patch, "apply patch", "PATCH_FILE_PATH", f"{_VERBOSE} {_DRY}", f"-f/--format {_IGNORE}"
+        _apply_patch, "PATCH_FILE_PATH", f"{_VERBOSE} {_DRY}", f"-f/--format {_IGNORE}", purpose="apply patch"
     ),
-    "replace": _Command(_replace, "replace config", "TARGET_FILE_PATH", "-v -d", _IGNORE),
-    "load": _Command(_load, "load", "FILENAME", _YES, default=CONFIG_FILE),
-    "save": _Command(_save, "save", "FILENAME", _YES, default=CONFIG_FILE),
-    "reload": _Command(_reload, "reload", "FILENAME", f"{_YES} -f/--force", default=CONFIG_FILE),
-    "checkpoint": _Command(_checkpoint, "create a config checkpoint", _NAME, _VERBOSE),
-    "rollback": _Command(_rollback, "rollback config", _NAME, f"{_VERBOSE} {_DRY}", _IGNORE),
-    "delete-checkpoint": _Command(_delete_checkpoint, "delete config checkpoint", _NAME, _VERBOSE),
-    "list-checkpoints": _Command(_list_checkpoints, "list checkpoints", "", _VERBOSE),
+    "replace": _Command(_replace, "TARGET_FILE_PATH", "-v -d", _IGNORE, purpose="replace config"),
+    "load": _Command(_load, "FILENAME", _YES, "", CONFIG_FILE, "Load config from the file(s) {} ?"),
+    "save": _Command(
+        _save, "FILENAME", _YES, "", CONFIG_FILE, "Existing files will be overwritten, continue?"
+    ),
+    "reload": _Command(
+        *(_reload, "FILENAME", f"{_YES} -f/--force", "", CONFIG_FILE),
+        "Clear current config and reload config in config_db format from the file(s) ?",
+    ),
+    "checkpoint": _Command(_checkpoint, _NAME, _VERBOSE, purpose="create a config checkpoint"),
+    "rollback": _Command(_rollback, _NAME, f"{_VERBOSE} {_DRY}", _IGNORE, purpose="rollback config"),
+    "delete-checkpoint": _Command(_delete_checkpoint, _NAME, _VERBOSE, purpose="delete config checkpoint"),
+    "list-checkpoints": _Command(_list_checkpoints, "", _VERBOSE),
 }

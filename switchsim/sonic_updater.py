@@ -30,12 +30,17 @@ class UpdateError(Exception):
     """The updater refuses; the text is what it prints."""
 
 
-def parse_patch(text: bytes) -> jsonpatch.JsonPatch:
-    """A patch from JSON; raises UpdateError."""
+def parse(text: bytes) -> object:
+    """What JSON says; raises UpdateError."""
     try:
-        operations = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise UpdateError(str(error)) from None
+
+
+def parse_patch(text: bytes) -> jsonpatch.JsonPatch:
+    """A patch from JSON; raises UpdateError."""
+    operations = parse(text)
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
         raise UpdateError("a patch is a list of operations [emulator]")
     if len(operations) > MAX_OPERATIONS:

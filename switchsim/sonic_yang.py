@@ -97,48 +97,6 @@ _SEGMENT_BITS: Final = {"block_len": 32, "node_len": 16, "func_len": 16, "arg_le
 COLOURS: Final = ("green", "yellow", "red")
 
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A value: what is accepted, and in words."""
-
-    accepts: Callable[[str, Database], bool]
-    expected: str
-
-    def problems(self, value: str, database: Database) -> Iterator[str]:
-        """One sentence if it does not accept the value."""
-        if not self.accepts(value, database):
-            constraint = f'the constraint "{self.expected}" (range, length, or pattern)'
-            yield f'Value "{value}" does not satisfy {constraint}.'
-
-
-def _leaf(kind: str) -> Leaf:
-    kind = _TYPES.get(kind, kind)
-    if kind == "text":
-        return Leaf(lambda _value, _database: True, kind)
-    if kind in _ADDRESSES:
-        expected, parse = _ADDRESSES[kind]
-        return Leaf(lambda value, _: _is_address(parse, value, has_length="prefix" in kind), expected)
-    if kind.startswith("->"):
-        table, *others = kind[2:].split(",")
-        return Leaf(
-            lambda value, database: value in others or value in database.get(table, {}),
-            f"an entry of {table}",
-        )
-    if (span := re.fullmatch(r"(-?\d+)\.\.(\d+)", kind)) is not None:
-        low, high = int(span[1]), int(span[2])
-        return Leaf(lambda value, _: (number := _number(value)) is not None and low <= number <= high, kind)
-    pattern = re.compile(kind)
-    return Leaf(lambda value, _: pattern.fullmatch(value) is not None, kind)
-
-
-def _is_address(parse: Callable[[str], object], value: str, *, has_length: bool) -> bool:
-    try:
-        parse(value)
-    except ValueError:
-        return False
-    return "/" in value or not has_length
-
-
 def _number(value: object) -> int | None:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value) else None
 
@@ -147,20 +105,20 @@ def _number(value: object) -> int | None:
 class Shape:
     """One kind of entry: its key's parts and its fields."""
 
-    key: list[Leaf]
-    fields: dict[str, list[Leaf]] = field(default_factory=dict)
-    """Field → its value; in maps, `*` → name and value."""
+    key: list[str]
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    """Field → type of its value; in maps, `*` → types of name and value."""
     mandatory: list[str] = field(default_factory=list)
 
 
 def _shapes() -> Mapping[str, tuple[Shape, ...]]:
     shapes: dict[str, tuple[Shape, ...]] = {}
     for block in re.split(r"\n(?! )", MODELS.strip()):
-        (table, *key), *fields = (field.split() for field in re.split(r"\n +|; ", block))
-        shape = Shape([_leaf(kind) for kind in key])
+        (table, *key), *fields = (part.split() for part in re.split(r"\n +|; ", block))
+        shape = Shape(key)
         for names, *kinds in fields:
             for name in names.removesuffix("!").split(","):
-                shape.fields[name] = [_leaf(kind) for kind in kinds]
+                shape.fields[name] = kinds
                 shape.mandatory.extend([name] if names.endswith("!") else [])
         shapes[table] = (*shapes.get(table, ()), shape)
     return shapes
@@ -184,22 +142,44 @@ def _entry_problems(table: str, key: str, fields: Entry, database: Database) -> 
     if shape is None:
         yield "The key has a wrong number of parts."
         return
-    for leaf, part in zip(shape.key, parts, strict=True):
-        yield from leaf.problems(part, database)
+    yield from _value_problems(shape.key, parts, database)
     for name, value in fields.items():
-        leaves = shape.fields.get("*") or shape.fields.get(name)
-        if leaves is None:
+        kinds = shape.fields.get("*") or shape.fields.get(name)
+        if kinds is None:
             yield f'Unknown field "{name}".'
         elif not isinstance(value, str):
             yield f'Field "{name}" is no list.'
         else:
-            for leaf, word in zip(leaves, (name, value)[-len(leaves) :], strict=True):
-                yield from leaf.problems(word, database)
-    for name in shape.mandatory:
-        if name not in fields:
-            yield f'Missing required element "{name}".'
-    for problem in _broken_musts(table, key, fields, database):
-        yield f"{problem}."
+            yield from _value_problems(kinds, [name, value][-len(kinds) :], database)
+    yield from (f'Missing required element "{name}".' for name in shape.mandatory if name not in fields)
+    yield from (f"{problem}." for problem in _broken_musts(table, key, fields, database))
+
+
+def _value_problems(kinds: list[str], values: list[str], database: Database) -> Iterator[str]:
+    for kind, value in zip(kinds, values, strict=True):
+        expected = _TYPES.get(kind, kind)
+        if expected.startswith("->"):
+            table, *others = expected[2:].split(",")
+            expected, is_right = f"an entry of {table}", value in others or value in database.get(table, {})
+        elif kind in _ADDRESSES:
+            expected, parse = _ADDRESSES[kind]
+            is_right = _is_address(parse, value, has_length="prefix" in kind)
+        elif (span := re.fullmatch(r"(-?\d+)\.\.(\d+)", expected)) is not None:
+            number = _number(value)
+            is_right = number is not None and int(span[1]) <= number <= int(span[2])
+        else:
+            is_right = kind == "text" or re.fullmatch(expected, value) is not None
+        if not is_right:
+            constraint = f'the constraint "{expected}" (range, length, or pattern)'
+            yield f'Value "{value}" does not satisfy {constraint}.'
+
+
+def _is_address(parse: Callable[[str], object], value: str, *, has_length: bool) -> bool:
+    try:
+        parse(value)
+    except ValueError:
+        return False
+    return "/" in value or not has_length
 
 
 def _broken_musts(table: str, key: str, fields: Entry, database: Database) -> Iterator[str]:
