@@ -14,8 +14,7 @@ from typing import ClassVar, Final, TypeAlias
 
 import yaml
 
-from switchsim.cumulus_revisions import RefusedConfigError, Revisions
-from switchsim.cumulus_schema import SchemaError
+from switchsim.cumulus_revisions import RefusedConfigError, Revisions, SchemaError
 from switchsim.cumulus_tree import Tree, difference, joined, leaves
 from switchsim.device import CommandResult, column_table, mac_address, serial_number
 from switchsim.linux import FileError, LinuxDevice, Process, Program, failure, output

@@ -109,48 +109,40 @@ _REDIS: Final = frozenset({"hgetall", "hget", "hset", "hdel", "keys", "del", "ex
 
 
 def _redis(process: SonicProcess, verb: str, operands: list[str]) -> str:
-    database = process.device.config_db
     key, *rest = operands
-    fields = _fields(database, key)
+    stored = {
+        f"{table}|{name}": fields
+        for table, entries in process.device.config_db.items()
+        for name, fields in entries.items()
+    }
+    fields: Entry = dict(stored.get(key, {}))
     match verb, rest:
         case "keys", _:
-            keys = sorted(f"{table}|{name}" for table, entries in database.items() for name in entries)
-            return "".join(f"{each}\n" for each in keys if fnmatch.fnmatchcase(each, key))
+            return "".join(f"{each}\n" for each in sorted(stored) if fnmatch.fnmatchcase(each, key))
         case "hgetall", []:
-            return "{}\n" if fields is None else f"{fields or {'NULL': 'NULL'}}\n"
+            return f"{fields or ({'NULL': 'NULL'} if key in stored else {})}\n"
         case "exists", []:
-            return f"{int(fields is not None)}\n"
+            return f"{int(key in stored)}\n"
         case "hget", [field]:
-            return f"{(fields or {}).get(field, '')}\n"
-        case "hset", [_, *_] if len(rest) % 2 == 0 and "|" in key.rstrip("|"):
-            changed = {**(fields or {}), **dict(zip(rest[::2], rest[1::2], strict=True))}
-            answer = len(changed) - len(fields or {})
-            process.device.config_db = _with_entry(database, key, changed)
+            return f"{fields.get(field, '')}\n"
+        case "hset", [_, *_] if len(rest) % 2 == 0 and key.partition("|")[2]:
+            answer = len({*rest[::2]} - fields.keys())
+            stored[key] = fields | dict(zip(rest[::2], rest[1::2], strict=True))
         case "hdel", [_, *_]:
-            kept = {name: value for name, value in (fields or {}).items() if name not in rest}
-            answer = len(fields or {}) - len(kept)
-            process.device.config_db = _with_entry(database, key, kept)
+            answer = sum(fields.pop(field, None) is not None for field in rest)
+            stored[key] = fields
         case "del", _:
-            answer = sum(_fields(database, each) is not None for each in {*operands})
-            for each in operands:
-                process.device.config_db = _with_entry(process.device.config_db, each, {})
+            answer = sum(stored.pop(each, None) is not None for each in operands)
         case _:
             raise UsageError(f"wrong number of arguments for '{verb}' command")
+    if not stored.get(key):  # an entry without fields does not exist in Redis
+        stored.pop(key, None)
+    database: Database = {}
+    for each, kept in stored.items():
+        table, _, name = each.partition("|")
+        database.setdefault(table, {})[name] = kept
+    process.device.config_db = database
     return f"{answer}\n"
-
-
-def _fields(database: Database, key: str) -> Entry | None:
-    table, _, name = key.partition("|")
-    return database.get(table, {}).get(name)
-
-
-def _with_entry(database: Database, key: str, fields: Entry) -> Database:
-    """A copy with an entry replaced: without fields an entry, without entries a table is none in Redis."""
-    table, _, name = key.partition("|")
-    entries = {kept: value for kept, value in database.get(table, {}).items() if fields or kept != name}
-    if fields:
-        entries[name] = fields
-    return {kept: value for kept, value in {**database, table: entries}.items() if value or kept != table}
 
 
 def _counterpoll(process: SonicProcess) -> CommandResult:

@@ -8,7 +8,6 @@ all others lossy.
 import itertools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -74,30 +73,17 @@ BUFFER_PROFILE|egress_lossy_profile pool=egress_lossy_pool size={4} {5}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
-    """What differs between boxes."""
-
-    hwsku: str
-    platform: str
-    buffers: str
-    lossy: str
-    """Profile of the lossy queues."""
-    speed: str = "100000"
-    """Mbit/s of a port."""
+def _spectrum(model: str, figures: str, speed: str = "100000") -> dict[str, str]:
+    place = {"hwsku": f"ACS-MSN{model}", "platform": f"x86_64-mlnx_msn{model}-r0", "speed": speed}
+    return place | {"lossy": "q_lossy_profile", "buffers": _SPECTRUM.format(*figures.split()).strip()}
 
 
-def _spectrum(model: str, figures: str, speed: str = "100000") -> Box:
-    buffers = _SPECTRUM.format(*figures.split())
-    return Box(f"ACS-MSN{model}", f"x86_64-mlnx_msn{model}-r0", buffers, "q_lossy_profile", speed)
+def _broadcom(hwsku: str, platform: str, figures: str) -> dict[str, str]:
+    place = {"hwsku": f"Arista-{hwsku}", "platform": f"x86_64-arista_{platform}", "speed": "100000"}
+    return place | {"lossy": "egress_lossy_profile", "buffers": _BROADCOM.format(*figures.split()).strip()}
 
 
-def _broadcom(hwsku: str, platform: str, figures: str) -> Box:
-    buffers = _BROADCOM.format(*figures.split())
-    return Box(f"Arista-{hwsku}", f"x86_64-arista_{platform}", buffers, "egress_lossy_profile")
-
-
-BOXES: Final[Mapping[str, Box]] = MappingProxyType(
+BOXES: Final[Mapping[str, dict[str, str]]] = MappingProxyType(
     {
         "sn2700": _spectrum("2700", "4580864 13945824"),
         "sn2100": _spectrum("2100", "4580864 13945824"),
@@ -114,28 +100,20 @@ BOXES: Final[Mapping[str, Box]] = MappingProxyType(
         ),
     }
 )
+"""Name → what differs: its words, the speed of a port in Mbit/s, the profile of the lossy queues."""
 
 
 def default_database(hostname: str, port_count: int, box_name: str = DEFAULT_BOX) -> Database:
     """CONFIG_DB with ports Ethernet0, Ethernet4, …, each with the vendor's QoS."""
-    box = BOXES[box_name]
-    text = _DEFAULTS.replace("{buffers}", box.buffers.strip()).replace("\n ", " ").strip()
+    names = BOXES[box_name] | {"hostname": hostname, "mac": mac_address(hostname)}
+    text = _DEFAULTS.replace("{buffers}", names["buffers"]).replace("\n ", " ").strip()
     database: Database = {}
     for table, lines in itertools.groupby(text.split("\n"), key=lambda line: line.partition("|")[0]):
         entries = database.setdefault(table, {})
         for index, line in itertools.product(range(port_count), list(lines)):
             lanes = range(LANES_PER_PORT * index, LANES_PER_PORT * (index + 1))
-            key, *fields = line.format(
-                hostname=hostname,
-                hwsku=box.hwsku,
-                platform=box.platform,
-                speed=box.speed,
-                mac=mac_address(hostname),
-                lossy=box.lossy,
-                number=index + 1,
-                port=f"Ethernet{lanes[0]}",
-                lanes=",".join(map(str, lanes)),
-            ).split()
+            port = {"port": f"Ethernet{lanes[0]}", "lanes": ",".join(map(str, lanes)), "number": index + 1}
+            key, *fields = line.format(**names, **port).split()
             entries[key.removeprefix(f"{table}|")] = {
                 name: value for field in fields for name, value in _expanded(*field.split("="))
             }

@@ -142,46 +142,73 @@ def test_a_refused_revision_changes_nothing(device: CumulusDevice, lines: list[s
     assert nv(device, "config diff").stdout != b""
 
 
-def test_equal_thresholds_are_taken(device: CumulusDevice) -> None:
-    for end in ("min", "max"):
-        nv(device, f"set qos congestion-control x traffic-class 1 {end}-threshold 6144")
-    assert nv(device, "config apply -y").stdout == b"applied [rev_id: 2]\n"
-
-
-def test_revisions(device: CumulusDevice) -> None:
-    factory = device.applied
-    nv(device, "set system hostname other")
-    assert nv(device, "config apply").status == 1  # nobody answers its question
-    assert nv(device, "config apply -y").stdout == b"applied [rev_id: 2]\n"
-    assert device.applied["system"] == {"hostname": "other"}
-    assert device.saved == factory
-    assert nv(device, "config save").stdout == b"saved [rev_id: applied]\n"
-    assert device.saved == device.applied
-    assert nv(device, "config apply -y").stdout == b"config apply executed with no config diff\n"
-    assert nv(device, "config apply 1 -y").status == 0
-    assert device.applied == factory
-    nv(device, "set system hostname third")
-    nv(device, "config detach")
-    assert nv(device, "config diff -o json").stdout == b"[]\n"
-
-
 ROUTE = {"via": {"10.0.1.2": {"type": "ipv4-address"}}, "address-family": "ipv4-unicast"}
+PORTS = {f"swp{n}": {"qos": {"mapping": {"profile": "a"}}} for n in (1, 2)}
+VRF = {"default": {"router": {"static": {"10.8.1.0/24": ROUTE}}}}
+SWP = {"type": "swp", "qos": {"mapping": {"profile": "default-global"}}}
+PATCH = "- set: {interface: {swp1-2: {qos: {mapping: {profile: default-global}}}}}"
+STARTUP = "config diff startup applied -o json"
 
 
-def test_set_and_unset(device: CumulusDevice) -> None:
-    nv(device, "set interface swp1-2 qos mapping profile a")
-    nv(device, "set vrf default router static 10.8.1.0/24 via 10.0.1.2")
-    [change] = json.loads(nv(device, "config diff -o json").stdout)
-    ports = {f"swp{n}": {"qos": {"mapping": {"profile": "a"}}} for n in (1, 2)}
-    vrf = {"default": {"router": {"static": {"10.8.1.0/24": ROUTE}}}}
-    assert change == {"set": {"interface": ports, "vrf": vrf}}
-    nv(device, "unset interface swp1 qos")
-    nv(device, "unset interface swp2 qos mapping profile")
-    nv(device, "unset vrf default router static 10.8.1.0/24")
-    assert nv(device, "config diff -o json").stdout == b"[]\n"
-    nv(device, "unset interface swp1 link")
-    [change] = json.loads(nv(device, "config diff -o json").stdout)
-    assert change == {"unset": {"interface": {"swp1": {"link": {"mtu": {}}}}}}
+@pytest.mark.parametrize(
+    "transcript",
+    [
+        [
+            ("set qos congestion-control x traffic-class 1 min-threshold 6144", ""),
+            ("set qos congestion-control x traffic-class 1 max-threshold 6144", ""),
+            ("config apply -y", "applied [rev_id: 2]\n"),
+        ],
+        [
+            ("set system hostname other", ""),
+            ("config apply", "Are you sure? [y/N] Declined apply after warnings\n"),  # nobody answers
+            ("config apply -y", "applied [rev_id: 2]\n"),
+            (STARTUP, [{"set": {"system": {"hostname": "other"}}}]),
+            ("config save", "saved [rev_id: applied]\n"),
+            (STARTUP, []),
+            ("config apply -y", "config apply executed with no config diff\n"),
+            ("config apply 1 -y", "applied [rev_id: 3]\n"),
+            (STARTUP, [{"set": {"system": {"hostname": "cumulus1"}}}]),
+            ("set system hostname third", ""),
+            ("config detach", ""),
+            ("config diff -o json", []),
+        ],
+        [
+            ("set system hostname other", ""),
+            ("config apply -y --confirm 999", "applied [rev_id: 2]\n"),
+            ("config apply -y", "Error: a configuration waits to be confirmed [emulator]\n"),
+            ("config apply --confirm-no", "Confirmed\n"),
+            (STARTUP, []),
+            ("config apply --confirm-yes", "Error: no configuration waits [emulator]\n"),
+        ],
+        [
+            ("set interface swp1-2 qos mapping profile a", ""),
+            ("set vrf default router static 10.8.1.0/24 via 10.0.1.2", ""),
+            ("config diff -o json", [{"set": {"interface": PORTS, "vrf": VRF}}]),
+            ("unset interface swp1 qos", ""),
+            ("unset interface swp2 qos mapping profile", ""),
+            ("unset vrf default router static 10.8.1.0/24", ""),
+            ("config diff -o json", []),
+            ("unset interface swp1 link", ""),
+            ("config diff -o json", [{"unset": {"interface": {"swp1": {"link": {"mtu": {}}}}}}]),
+        ],
+        [
+            ("config patch /tmp/a.yaml", ""),  # it merges
+            ("config apply -y", "applied [rev_id: 2]\n"),
+            (STARTUP, [{"set": {"interface": {f"swp{n}": {"qos": SWP["qos"]} for n in (1, 2)}}}]),
+            ("config replace /tmp/a.yaml", ""),
+            ("config apply -y", "applied [rev_id: 3]\n"),
+            ("config show -o json", {"interface": {"swp1-2": SWP}}),
+        ],
+    ],
+)
+def test_transcript(device: CumulusDevice, transcript: list[tuple[str, Any]]) -> None:
+    device.execute("cumulus", "cat > /tmp/a.yaml", PATCH.encode)
+    for line, expected in transcript:
+        result = nv(device, line)
+        shown: Any = (result.stdout + result.stderr).decode()
+        if not isinstance(expected, str):
+            shown = json.loads(shown)
+        assert (shown[1]["set"] if line.startswith("config show") else shown) == expected, line
 
 
 def test_neighbours_are_printed_as_a_range(device: CumulusDevice) -> None:
@@ -195,21 +222,6 @@ def test_neighbours_are_printed_as_a_range(device: CumulusDevice) -> None:
     assert printed["interface"]["swp3"] == {"description": "x"}
     assert yaml.safe_load(nv(device, "config show").stdout)[1]["set"] == printed
     assert b"nv set interface swp3 description x\n" in nv(device, "config show -o commands").stdout
-
-
-PATCH = "- set:\n    interface:\n      swp1-2:\n        qos: {mapping: {profile: default-global}}\n"
-
-
-def test_patch_merges_and_replace_does_not(device: CumulusDevice) -> None:
-    device.execute("cumulus", "cat > /tmp/a.yaml", PATCH.encode)
-    assert nv(device, "config patch /tmp/a.yaml").status == 0
-    nv(device, "config apply -y")
-    assert device.applied["interface"]["swp2"]["qos"] == {"mapping": {"profile": "default-global"}}
-    assert device.applied["system"] == {"hostname": "cumulus1"}
-    assert nv(device, "config replace /tmp/a.yaml").status == 0
-    nv(device, "config apply -y")
-    assert sorted(device.applied) == ["interface"]
-    assert sorted(device.applied["interface"]) == ["swp1", "swp2"]
 
 
 TRUST = "- set:\n    qos: {mapping: {a: {trust: l9}}}"
@@ -231,7 +243,6 @@ def test_a_bad_file_changes_nothing(device: CumulusDevice, verb: str, text: str)
         ("nv set x y || true", 0),
         ("reboot", 127),
         ("sudo nv config save", 0),
-        ("cat /tmp/none", 1),
         ("nv config show > /etc/passwd", 1),
         ("nv config show | tee /tmp/a", 0),
         ("nv config show $(reboot)", 2),
