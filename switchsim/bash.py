@@ -44,13 +44,15 @@ STATUS_MARK: Final = "\0"
 
 _BLANKS: Final = " \t\n"
 _INSIDE: Final = r'(?:\\[\\"$`]|\$\?|[^"$`\\]|\\(?![\\"$`]))*+'
-_PARTS: Final = (
-    r"(?:'[^']*'|" + f'"{_INSIDE}"' + r"|\\[\s\S]?|\$\?|[^ \t\n;|<>'\"\\$`*?\[\](){}!&~#])"  # the last: plain
-)
+"""Between double quotes: escaped characters, the status, others, and backslashes that escape nothing."""
+_PLAIN: Final = r"[^ \t\n;|<>'\"\\$`*?\[\](){}!&~#]"
+_PARTS: Final = rf"""(?:'[^']*'|"{_INSIDE}"|\\[\s\S]?|\$\?|{_PLAIN})"""
+"""One part of a word: quoted, in double quotes, an escaped character, the status, or a plain character."""
 _PART: Final = re.compile(_PARTS)
 _WORD: Final = re.compile(rf"(?:!(?= )|{_PARTS}++)(?=[ \t\n;|<>]|&&|\Z)")
 _OPERATOR: Final = re.compile(r"2>&1|<<|&&|\|\||>>|2>|[|;><]")
-_REDIRECTIONS: Final = frozenset({">", ">>", "<", "2>"})
+_REDIRECTIONS: Final = {"<": "", "2>": "", ">": ">>", ">>": ">"}
+"""Operator → the other one of which the later counts."""
 
 
 def parse(line: str) -> list[Pipeline]:
@@ -65,8 +67,7 @@ def parse(line: str) -> list[Pipeline]:
             path, is_wrong = next(tokens, ("newline", True))
             if is_wrong:
                 raise ShellSyntaxError(f"syntax error near unexpected token `{path}'")
-            if text in {">", ">>"}:
-                command.redirections = {k: v for k, v in command.redirections.items() if k not in {">", ">>"}}
+            command.redirections.pop(_REDIRECTIONS[text], None)
             command.redirections[text] = path
         elif text == "2>&1":
             command.redirections[text] = ""
