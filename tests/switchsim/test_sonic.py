@@ -171,20 +171,6 @@ def test_refused_patch_changes_nothing(device: SonicDevice, patch: Patch, reason
     assert device.config_db == before
 
 
-def test_minimum_and_maximum_move_in_one_patch(device: SonicDevice) -> None:
-    apply_patch(device, [wred()])
-    higher = [replace(f"/WRED_PROFILE/MLT_Q6/green_{end}_threshold", "122880") for end in ("min", "max")]
-    assert apply_patch(device, higher[:1]).status == 2
-    assert apply_patch(device, higher).status == 0
-
-
-def test_field_edits_need_known_hardware(device: SonicDevice) -> None:
-    device.config_db["DEVICE_METADATA"]["localhost"]["hwsku"] = "Unknown-9000"
-    assert (
-        b"is illegal" in apply_patch(device, [replace("/BUFFER_PROFILE/q_lossy_profile/dynamic_th")]).stderr
-    )
-
-
 def test_other_boxes_refuse_less() -> None:
     device = SonicDevice(ports=2, box="trident3")
     assert b"ASIC: broadcom" in run(device, "show version").stdout
@@ -274,6 +260,7 @@ def test_load_fails_where_orchagent_would(device: SonicDevice, database: object,
 
 HAS_OURS = "sonic-db-cli CONFIG_DB exists 'WRED_PROFILE|MLT_Q6'"
 BROKEN = {"QUEUE": {"Ethernet0|1": {"scheduler": "nowhere"}}}
+HIGHER = [replace(f"/WRED_PROFILE/MLT_Q6/green_{end}_threshold", "122880") for end in ("min", "max")]
 PATCH = "sudo config apply-patch /dev/stdin"
 START = "sudo tee /etc/sonic/config_db.json > /dev/null"
 REDIS = "sonic-db-cli CONFIG_DB"
@@ -282,6 +269,13 @@ REDIS = "sonic-db-cli CONFIG_DB"
 @pytest.mark.parametrize(
     "transcript",
     [
+        [
+            (PATCH, [wred()], "Patch applied successfully.\n"),
+            (PATCH, HIGHER[:1], "than or equal to green_min_threshold. WRED_PROFILE|MLT_Q6 [emulator]\n"),
+            (PATCH, HIGHER, "Patch applied successfully.\n"),  # minimum and maximum move in one patch
+            (f"{REDIS} hset 'DEVICE_METADATA|localhost' hwsku Unknown-9000", "", "0\n"),
+            (PATCH, [replace("/BUFFER_PROFILE/q_lossy_profile/dynamic_th")], "returned False\n"),
+        ],
         [
             ("sudo config checkpoint before", "", "Checkpoint created successfully.\n"),
             (PATCH, [wred()], "Patch applied successfully.\n"),
