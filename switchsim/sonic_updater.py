@@ -206,18 +206,9 @@ def lets(operation: Mapping[str, Any], build: str, hwsku: str) -> bool:
     found = _BRANCH.search(build)
     release = "master" if found is None else found[1]
     table, *entry = _pointer(operation["path"])
-    return all(
-        _allows(rule, operation, entry, release, build, hwsku)
-        for rule in RULES
-        if rule.table == table
-        and rule.first <= release < rule.before
-        and not _WITHOUT_RULES[0] <= release < _WITHOUT_RULES[1]
-    )
-
-
-def _allows(
-    rule: Rule, operation: Mapping[str, Any], entry: list[str], release: str, build: str, hwsku: str
-) -> bool:
+    rule = next((rule for rule in RULES if rule.table == table and rule.first <= release < rule.before), None)
+    if rule is None or _WITHOUT_RULES[0] <= release < _WITHOUT_RULES[1]:
+        return True
     if len(entry) == 1 and operation["op"] in rule.whole_entries:
         return True
     maker = _maker(hwsku, release)
@@ -225,13 +216,11 @@ def _allows(
         return False
     dated = _DATED.search(build)
     is_early = maker == "broadcom" and dated is not None and dated[1] < _SINCE
+    may_change = {*rule.fields} - (_LATE_ON_BROADCOM if is_early else set())
     place = "/".join(part for part in entry if not re.search(r"\d", part)).lower()
     value = operation["value"]
-    for name in [f"{place}/{name}".lstrip("/") for name in value] if isinstance(value, Mapping) else [place]:
-        allowed = {name, f"*/{name.rpartition('/')[2]}"} & {*rule.fields}
-        if not allowed or (is_early and allowed & _LATE_ON_BROADCOM):
-            return False
-    return True
+    names = [f"{place}/{name}".lstrip("/") for name in value] if isinstance(value, Mapping) else [place]
+    return all({name, f"*/{name.rpartition('/')[2]}"} & may_change for name in names)
 
 
 def _maker(hwsku: str, release: str) -> str | None:
