@@ -52,7 +52,8 @@ def _show(device: "CumulusDevice", words: list[str]) -> CommandResult | None:
             rows = [(port, "100G", "swp", *peer) for port, peer in device.neighbours.items()]
             return output(column_table(_LLDP_COLUMNS, rows))
         case ["system", "-o", "json"]:
-            shown = {"build": device.release, "hostname": device.applied["system"]["hostname"]}
+            hostname = device.applied.get("system", {}).get("hostname", "cumulus")  # as it is delivered
+            shown = {"build": device.release, "hostname": hostname}
         case ["platform", "-o", "json"]:  # as release 5.9 and later; earlier ones list the software
             shown = {
                 "manufacturer": "Mellanox",

@@ -198,6 +198,7 @@ STARTUP = "config diff startup applied -o json"
             ("config replace /tmp/a.yaml", ""),
             ("config apply -y", "applied [rev_id: 3]\n"),
             ("config show -o json", {"interface": {"swp1-2": SWP}}),
+            ("show system -o json", {"build": "Cumulus Linux 5.9.2", "hostname": "cumulus"}),
         ],
     ],
 )
