@@ -1,38 +1,178 @@
 """An emulated Cumulus Linux switch: NVUE behind a small bash.
 
 Stateful and strict: what the command list does not hold is refused, and a revision that NVUE refuses changes
-nothing. Only `nv`, `cat`, `echo`, `tee`, `true` and what a lock and a look at processes need run.
+nothing. Refusals of `nv` begin as NVUE's do where a source shows them (`Invalid Command`, `Invalid config
+[rev_id: 4]`).
 """
 
-from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+import copy
+import json
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, TypeAlias
 
-from switchsim.cumulus_nv import RELEASE, nv
-from switchsim.cumulus_revisions import Revisions
-from switchsim.cumulus_tree import Tree
-from switchsim.device import Answer, CommandResult, LockFolder, NamedDevice, grep, pgrep
-from switchsim.sonic_shell import ShellSyntaxError, SimpleCommand, parse
+import yaml
 
-MAX_PORTS: Final = 64
-MAX_FILES: Final = 64
-MAX_FILE_BYTES: Final = 4 << 20
+from switchsim.cumulus_revisions import RefusedConfigError, Revisions, SchemaError
+from switchsim.cumulus_tree import Tree, difference, joined, leaves
+from switchsim.device import CommandResult, column_table, mac_address, serial_number
+from switchsim.linux import FileError, LinuxDevice, Process, Program, failure, output
 
-_TOOLS: Final = frozenset({"date", "grep", "ln", "pgrep", "readlink", "rm", "test"})
-_NOT_FOUND: Final = 127
-_SYNTAX: Final = 2
+RELEASE: Final = "Cumulus Linux 5.9.2"
+_LLDP_COLUMNS: Final = ("Interface", "Speed", "Type", "Remote Host", "Remote Port")
+_DURATION: Final = re.compile(r"([0-9]{1,6})([smh]?)")
+_SECONDS: Final = {"s": 1, "m": 60, "": 60, "h": 3600}
+"""Minutes without a unit (NVUE reference)."""
+
+_Process: TypeAlias = "Process[CumulusDevice]"
 
 
-class CumulusDevice(NamedDevice):
+def _nv(process: _Process) -> CommandResult:
+    revisions = process.device.revisions
+    result = None
+    try:
+        match process.arguments:
+            case ["set" | "unset" as verb, _, *_]:
+                (revisions.set if verb == "set" else revisions.unset)(process.arguments[1:])
+                result = CommandResult()
+            case ["config", *words]:
+                result = _config(process, words)
+            case ["show", *words]:
+                result = _show(process.device, words)
+    except SchemaError as error:
+        return failure(f"Invalid Command: {process.arguments[0]} {error}\n")
+    return result or failure(f"Invalid Command: {' '.join(process.arguments)}\n")
+
+
+def _show(device: "CumulusDevice", words: list[str]) -> CommandResult | None:
+    """What `nv show` prints of the switch's state; None for what is not emulated."""
+    match words:
+        case ["interface", "lldp"]:
+            rows = [(port, "100G", "swp", *peer) for port, peer in device.neighbours.items()]
+            return output(column_table(_LLDP_COLUMNS, rows))
+        case ["system", "-o", "json"]:
+            hostname = device.applied.get("system", {}).get("hostname", "cumulus")  # as it is delivered
+            shown = {"build": device.release, "hostname": hostname}
+        case ["platform", "-o", "json"]:  # as release 5.9 and later; earlier ones list the software
+            shown = {
+                "manufacturer": "Mellanox",
+                "product-name": device.model,
+                "serial-number": serial_number(device.name),
+                "system-mac": mac_address(device.name),
+            }
+        case _:
+            return None
+    return output(json.dumps(shown, indent=2) + "\n")
+
+
+def _config(process: _Process, words: list[str]) -> CommandResult | None:
+    """`nv config`; None for what is no command."""
+    device, revisions = process.device, process.device.revisions
+    candidate = device.applied if revisions.pending is None else revisions.pending
+    result: CommandResult | None = CommandResult()
+    match words:
+        case ["show", *options]:
+            names = ("model", "nvue-api-version", "rev-id", "version")
+            header = dict(zip(names, (device.model, "nvue_v1", 1.0, device.release), strict=True))
+            result = _printed([{"header": header}, {"set": joined(device.applied)}], device.applied, options)
+        case ["diff", "startup", "applied", *options]:
+            result = _printed(difference(device.saved, device.applied), device.applied, options)
+        case ["diff", *options]:
+            result = _printed(difference(device.applied, candidate), candidate, options)
+        case ["apply", *options]:
+            result = _trial(revisions, options)
+        case ["patch" | "replace" as verb, path]:
+            result = _from_file(process, path, replaces=verb == "replace")
+        case ["save"] | ["save", "-y"]:
+            revisions.saved = copy.deepcopy(revisions.applied)
+            result = output("saved [rev_id: applied]\n")
+        case ["detach"]:
+            revisions.pending = None
+        case _:
+            result = None
+    return result
+
+
+def _printed(parts: list[dict[str, Tree]], tree: Tree, options: list[str]) -> CommandResult:
+    match options:
+        case ["-o", "json"]:
+            return output(json.dumps(parts, indent=2) + "\n")
+        case [] | ["-o", "yaml"]:
+            return output(yaml.safe_dump(parts, sort_keys=False) if parts else "")
+        case ["-o", "commands"]:
+            words = ((*path, *([] if value is None else [str(value)])) for path, value in leaves(tree))
+            return output("".join(f"nv set {' '.join(each)}\n" for each in words))
+        case _:
+            return failure(f"Invalid Command: {' '.join(options)}\n")
+
+
+def _trial(revisions: Revisions, options: list[str]) -> CommandResult | None:
+    """`nv config apply` with what concerns a confirmation."""
+    if options in (["--confirm-yes"], ["--confirm-no"]):
+        ended = revisions.end_trial(keep=options == ["--confirm-yes"])
+        return output("Confirmed\n") if ended else failure("Error: no configuration waits [emulator]\n")
+    if revisions.trial is not None:
+        return failure("Error: a configuration waits to be confirmed [emulator]\n")
+    if "--confirm" not in options:
+        return _apply(revisions, options, None)
+    place = options.index("--confirm")
+    found = _DURATION.fullmatch(" ".join(options[place + 1 : place + 2]))
+    rest = options[:place] + options[place + 2 :]
+    return None if found is None else _apply(revisions, rest, int(found[1]) * _SECONDS[found[2]])
+
+
+def _apply(revisions: Revisions, options: list[str], seconds: int | None) -> CommandResult | None:
+    rest = [option for option in options if option not in {"-y", "--assume-yes"}]
+    config = revisions.pending
+    if rest:
+        if len(rest) > 1 or not (rest[0].isdigit() and 1 <= int(rest[0]) <= len(revisions.history)):
+            return None
+        config = revisions.history[int(rest[0]) - 1]
+    elif config is None or not difference(revisions.applied, config):
+        return output("config apply executed with no config diff\n")
+    elif not options:  # without a terminal, nobody answers the question
+        return failure("Are you sure? [y/N] Declined apply after warnings\n")
+    try:
+        return output(f"applied [rev_id: {revisions.apply(config, seconds)}]\n")
+    except RefusedConfigError as error:
+        rev_id = len(revisions.history) + 1
+        return failure(f"Invalid config [rev_id: {rev_id}]\n  Config invalid at {error}\n")
+
+
+def _from_file(process: _Process, path: str, *, replaces: bool) -> CommandResult:
+    """Whole or not at all."""
+    revisions = process.device.revisions
+    before = copy.deepcopy(revisions.pending)
+    try:
+        operations = yaml.safe_load(process.read(path)) or []
+        if replaces:
+            revisions.pending = {}
+        revisions.patch(operations)
+    except FileError:
+        return failure(f"Error: {path}: No such file\n")
+    except yaml.YAMLError:
+        revisions.pending = before
+        return failure("Error: Failed to parse YAML\n")
+    except (SchemaError, AttributeError, RecursionError) as error:
+        revisions.pending = before
+        return failure(f"Error: Invalid config at {error}\n")
+    return CommandResult()
+
+
+class CumulusDevice(LinuxDevice):
     """One switch, ports swp1, swp2, …; `applied` is what runs, `saved` what it starts with."""
 
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {
         name: {"model": f"M{name.upper()}"} for name in ("sn2100", "sn2700", "sn3700")
     }
+    home: ClassVar[str] = "/home/cumulus"
+    vrf: ClassVar[str] = ":mgmt"
+    programs: ClassVar[Mapping[str, Program]] = MappingProxyType({"nv": _nv})
 
     def __init__(self, name: str = "cumulus1", ports: int = 16, model: str = "MSN2700") -> None:
-        super().__init__(name, ports, MAX_PORTS)
+        super().__init__(name, ports)
         self.model, self.release = model, RELEASE
-        self.locks = LockFolder()
         names = tuple(f"swp{number}" for number in range(1, ports + 1))
         config: Tree = {
             "interface": {
@@ -42,7 +182,6 @@ class CumulusDevice(NamedDevice):
             "system": {"hostname": name},
         }
         self.revisions = Revisions(names, config, config, [config])
-        self.files: dict[str, bytes] = {}
 
     @property
     def applied(self) -> Tree:
@@ -59,117 +198,3 @@ class CumulusDevice(NamedDevice):
         with self._lock:
             self.revisions.apply(self.saved)
             self.locks.links.clear()
-
-    def open_session(self, username: str) -> "CumulusSession":
-        """A login shell."""
-        return CumulusSession(self, username)
-
-    def execute(
-        self, username: str, command: str, read_stdin: Callable[[], bytes] = lambda: b""
-    ) -> CommandResult:
-        """Run a command line as `ssh host COMMAND` does, or as a test does by hand."""
-        return CumulusSession(self, username).run(command, read_stdin)
-
-
-class CumulusSession:
-    """One shell."""
-
-    def __init__(self, device: CumulusDevice, username: str) -> None:
-        self._device = device
-        self._username = username
-        self._status = 0
-
-    @property
-    def prompt(self) -> str:
-        """`cumulus@cumulus1:mgmt:~$ `."""
-        return f"{self._username}@{self._device.name}:mgmt:~$ "
-
-    def enter(self, line: str) -> Answer:
-        """Execute one line of an interactive session."""
-        if line.split() in (["exit"], ["logout"]):
-            return Answer(closes=True)
-        result = self.run(line, lambda: b"")
-        return Answer((result.stdout + result.stderr).decode("utf-8", "replace"))
-
-    def run(self, line: str, read_stdin: Callable[[], bytes]) -> CommandResult:
-        """Execute one line; standard input is read only when a program asks for it."""
-        try:
-            pipelines = parse(line)
-        except ShellSyntaxError as error:
-            self._status = _SYNTAX
-            return CommandResult(stderr=f"bash: line 1: {error}\n".encode(), status=_SYNTAX)
-        stdout = stderr = b""
-        for pipeline in pipelines:
-            if (pipeline.runs_after == "&&" and self._status) or (
-                pipeline.runs_after == "||" and not self._status
-            ):
-                continue
-            source, result = read_stdin, CommandResult()
-            for command in pipeline.commands:
-                result = self._run(command.with_status(self._status), source)
-                stderr += result.stderr
-                source = _constant(result.stdout)
-            stdout += result.stdout
-            self._status = result.status
-        return CommandResult(stdout, stderr, self._status)
-
-    def _run(self, command: SimpleCommand, read_stdin: Callable[[], bytes]) -> CommandResult:
-        words = command.words[1:] if command.words[:1] == ["sudo"] else command.words
-        program = words[0] if words else ""
-        if command.stdin_path is not None or command.stderr_path is not None:
-            return _failure("bash: line 1: only > is emulated [emulator]\n", _SYNTAX)
-        if program not in {"nv", "cat", "echo", "tee", "true", *_TOOLS}:
-            return _failure(f"bash: line 1: {program}: command not found\n", _NOT_FOUND)
-        contents = read_stdin() if program in {"tee", "grep"} or words == ["cat"] else b""
-        with self._device.exclusively():
-            result = self._tool(words, contents) if program in _TOOLS else self._programs(words, contents)
-            if command.stderr_to_stdout:
-                result = CommandResult(result.stdout + result.stderr, b"", result.status)
-            if command.stdout_path is None:
-                return result
-            return self._store([command.stdout_path], result)
-
-    def _tool(self, words: list[str], contents: bytes) -> CommandResult:
-        if words[0] == "grep" and len(words) == 3:
-            return grep(words[1], words[2], contents.decode())
-        if words[:2] == ["pgrep", "-af"]:
-            return pgrep(self._device.processes, words[-1])
-        return self._device.locks.run(words) or _failure(f"{words[0]}: not so [emulator]\n", _SYNTAX)
-
-    def _programs(self, words: list[str], contents: bytes) -> CommandResult:
-        match words:
-            case ["nv", *arguments]:
-                return nv(self._device, arguments)
-            case ["tee", *paths]:
-                return self._store(paths, CommandResult(contents), shows=True)
-            case ["cat"]:
-                return CommandResult(contents)
-            case ["echo", *texts]:
-                return CommandResult(f"{' '.join(texts)}\n".encode())
-            case ["cat", *paths]:
-                missing = [path for path in paths if path not in self._device.files]
-                text = "".join(f"cat: {path}: No such file or directory\n" for path in missing)
-                found = b"".join(self._device.files.get(path, b"") for path in paths)
-                return CommandResult(found, text.encode(), 1 if missing else 0)
-            case _:
-                return CommandResult()
-
-    def _store(self, paths: list[str], result: CommandResult, *, shows: bool = False) -> CommandResult:
-        files = self._device.files
-        for path in paths:
-            if path == "/dev/null":
-                continue
-            if not path.startswith("/tmp/"):  # noqa: S108 (a name inside the emulator, not on this machine)
-                return _failure(f"bash: line 1: {path}: Permission denied\n")
-            if len(files | {path: b""}) > MAX_FILES or len(result.stdout) > MAX_FILE_BYTES:
-                return _failure(f"bash: line 1: {path}: No space left on device\n")
-            files[path] = result.stdout
-        return CommandResult(result.stdout if shows else b"", result.stderr, result.status)
-
-
-def _constant(contents: bytes) -> Callable[[], bytes]:
-    return lambda: contents
-
-
-def _failure(text: str, status: int = 1) -> CommandResult:
-    return CommandResult(stderr=text.encode(), status=status)

@@ -1,16 +1,155 @@
-"""The revisions of an emulated NVUE: pending, applied, saved; each is a whole configuration."""
+"""The revisions of an emulated NVUE: pending, applied, saved; each is a whole configuration.
+
+What NVUE lets one set is a part of what `nv list-commands` prints, from the NVUE command lists and the
+chapters Quality of Service and Access Control List Configuration of the Cumulus Linux user guide, 5.5 to
+5.14. `=` stands before a value; all else is a name in the object's path, or several between `|`,
+of which one is entered. What is not here is refused.
+"""
 
 import copy
+import itertools
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
-from switchsim.cumulus_schema import SchemaError, matched
 from switchsim.cumulus_tree import Tree, leaves, remove, set_leaf
 
+COMMANDS: Final = """
+acl <acl-id> type =ipv4|ipv6|mac
+acl <acl-id> rule <rule-id> match ip dscp =0-63
+acl <acl-id> rule <rule-id> match ip source-ip =<prefix>
+acl <acl-id> rule <rule-id> action permit|deny
+acl <acl-id> rule <rule-id> action set class =0-7
+acl <acl-id> rule <rule-id> action set dscp =0-63
+qos congestion-control <profile-id>
+qos congestion-control <profile-id> traffic-class <qos-tc-id> min-threshold|max-threshold =<number>
+qos congestion-control <profile-id> traffic-class <qos-tc-id> probability =0-100
+qos congestion-control <profile-id> traffic-class <qos-tc-id> red|ecn =enable|disable
+qos egress-queue-mapping default-global switch-priority <qos-sp-id> traffic-class =0-7
+qos egress-scheduler <profile-id> traffic-class <qos-tc-id> mode =strict|dwrr
+qos egress-scheduler <profile-id> traffic-class <qos-tc-id> bw-percent =1-100
+qos egress-shaper <profile-id> traffic-class <qos-tc-id> min-rate|max-rate =0-2147483647
+qos egress-shaper <profile-id> port-max-rate =0-2147483647
+qos link-pause <profile-id> rx|tx =enable|disable
+qos mapping <profile-id> trust =l2|l3|port|both
+qos mapping <profile-id> port-default-sp =0-7
+qos mapping <profile-id> pcp <qos-pcp-id> switch-priority =0-7
+qos mapping <profile-id> dscp <qos-dscp-id> switch-priority =0-7
+qos pfc <profile-id> switch-priority <qos-sp-id>
+qos pfc <profile-id> rx|tx =enable|disable
+qos pfc <profile-id> cable-length =1-100000
+qos remark <profile-id> rewrite =l2|l3|both
+qos remark <profile-id> switch-priority <qos-sp-id> dscp =0-63
+qos roce
+qos roce enable =on|off
+qos roce mode =lossless|lossy
+qos traffic-pool <pool-id> memory-percent =0-100
+qos advance-buffer-config default-global egress-lossy-buffer traffic-class <qos-tc-id> shared-bytes =<number>
+interface <interface-id> acl <acl-id> inbound|outbound
+interface <interface-id> acl <acl-id> inbound control-plane
+interface <interface-id> type =swp|eth|loopback|bond|svi|peerlink
+interface <interface-id> description =<text>
+interface <interface-id> ip address <prefix>
+interface <interface-id> link mtu =552-9216
+interface <interface-id> qos <bound-id> profile =<profile-id>
+system hostname =<text>
+vrf <vrf-id> router static <route-id> address-family =ipv4-unicast|ipv6-unicast
+vrf <vrf-id> router static <route-id> tag =1-4294967295
+vrf <vrf-id> router static <route-id> via <via-id>
+vrf <vrf-id> router static <route-id> via <via-id> type =ipv4-address|ipv6-address|interface|blackhole
+vrf <vrf-id> router static <route-id> distance <distance-id> via <via-id>
+vrf <vrf-id> router static <route-id> distance <distance-id> via <via-id> type =ipv4-address|interface
+"""
+
+_KINDS: Final = {
+    "<bound-id>": "congestion-control|egress-scheduler|egress-shaper|link-pause|mapping|pfc|remark",
+    "<rule-id>": "1-65535",
+    "<distance-id>": "1-255",
+    "<number>": "0-4294967295",
+    **dict.fromkeys(("<qos-tc-id>", "<qos-sp-id>", "<qos-pcp-id>"), "0-7,"),
+    "<qos-dscp-id>": "0-63,",
+}
+"""Kind → words, or bounds; before a comma, also of a list or of ranges of such numbers."""
+_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
+_RANGE: Final = re.compile(r"([0-9]+)-([0-9]+)")
+_PORT_RANGE: Final = re.compile(r"(swp(?:[0-9]{1,2}s)?)?([0-9]{1,2})(?:-(?:\1)?([0-9]{1,2}))?")
+_TEMPLATES: Final = tuple(
+    ([_KINDS.get(kind, kind) for kind in line.replace("=", "").split()], "=" in line)
+    for line in COMMANDS.strip().splitlines()
+)
+
+
+class SchemaError(Exception):
+    """A path or a value that NVUE does not know."""
+
+
+def matched(words: Sequence[str], *, is_prefix: bool = False) -> tuple[list[list[str]], bool]:
+    """(names at each place, lists expanded; whether the last is a value).
+
+    Raises SchemaError. `is_prefix` takes the beginning of a command, as `nv unset` does.
+    """
+    for kinds, has_value in _TEMPLATES:
+        if len(words) == len(kinds) or (is_prefix and 2 <= len(words) < len(kinds)):
+            try:
+                names = [list(_names(kind, word)) for kind, word in zip(kinds, words, strict=False)]
+            except ValueError:
+                continue
+            return names, has_value and len(words) == len(kinds)
+    raise SchemaError(" ".join(words))
+
+
+def _names(kind: str, word: str) -> Iterator[str]:
+    """What a word names at a place of this kind; raises ValueError."""
+    match kind:
+        case "<acl-id>" | "<profile-id>" | "<pool-id>" | "<vrf-id>":
+            yield _name(word)
+        case "<interface-id>":
+            yield from _interfaces(word)
+        case "<prefix>" | "<route-id>":
+            ip_network(word, strict=False)
+            if "/" not in word:
+                raise ValueError(word)
+            yield word
+        case "<via-id>":
+            yield word if word == "blackhole" or word.startswith("swp") else str(ip_address(word))
+        case _ if (bounds := _RANGE.match(kind)) is not None:
+            for part in word.split(",") if kind.endswith(",") else [word]:
+                span = _RANGE.fullmatch(part) if kind.endswith(",") else None
+                numbers = [part] if span is None else range(int(span[1]), int(span[2]) + 1)
+                yield from (_number(str(number), int(bounds[1]), int(bounds[2])) for number in numbers)
+        case _:
+            if word not in kind.split("|") and kind != "<text>":
+                raise ValueError(word)
+            yield word
+
+
+def _number(word: str, low: int, high: int) -> str:
+    if not (word.isascii() and word.isdigit() and low <= int(word) <= high):
+        raise ValueError(word)
+    return str(int(word))
+
+
+def _name(word: str) -> str:
+    if not _NAME.fullmatch(word):
+        raise ValueError(word)
+    return word
+
+
+def _interfaces(word: str) -> Iterator[str]:
+    """One, a list or a range: `swp1-4,swp6`."""
+    for position, part in enumerate(word.split(",")):
+        span = _PORT_RANGE.fullmatch(part)
+        if span is None or (span[1] is None and position == 0):
+            yield _name(part)
+        else:
+            for number in range(int(span[2]), int(span[3] or span[2]) + 1):
+                yield f"{span[1] or 'swp'}{number}"
+
+
 _TYPES: Final = {"swp": "swp", "eth": "eth", "lo": "loopback", "bond": "bond", "vlan": "svi"}
-_PERCENT: Final = 100
 _LARGEST_RATE_KBPS: Final = 2**31 - 1
 
 
@@ -40,36 +179,37 @@ class Revisions:
     def set(self, words: Sequence[str]) -> None:
         """`nv set`; raises SchemaError."""
         names, has_value = matched(words)
-        candidate = self.candidate()
-        for path in _paths(names[:-1] if has_value else names):
-            set_leaf(candidate, path, _value(names[-1][0]) if has_value else None)
+        candidate, value = self.candidate(), names.pop()[0] if has_value else None
+        is_number = value is not None and value.isascii() and value.isdigit()
+        for path in itertools.product(*names):
+            set_leaf(candidate, path, int(value) if value is not None and is_number else value)
             _add_types(candidate, path)
 
     def unset(self, words: Sequence[str]) -> None:
         """`nv unset`; raises SchemaError."""
         names, _ = matched(words, is_prefix=True)
         candidate = self.candidate()
-        for path in _paths(names):
+        for path in itertools.product(*names):
             remove(candidate, path)
 
     def patch(self, operations: Any) -> None:
         """`nv config patch` with the contents of a file; raises SchemaError."""
         if not isinstance(operations, list) or not all(isinstance(part, dict) for part in operations):
             raise SchemaError("must contain a list of operation objects")
-        for part in operations:
-            for verb, tree in part.items():
-                if verb not in {"set", "unset", "header"}:
-                    raise SchemaError(f"unknown operation {verb!r}")
-                for path, value in leaves(tree or {}):
-                    if verb == "set":
-                        self.set([*path, *([] if value is None else [str(value)])])
-                    elif verb == "unset":
-                        self.unset(path)
+        for verb, tree in (each for part in operations for each in part.items()):
+            if verb not in {"set", "unset", "header"}:
+                raise SchemaError(f"unknown operation {verb!r}")
+            for path, value in leaves(tree or {}):
+                if verb == "set":
+                    self.set([*path, *([] if value is None else [str(value)])])
+                elif verb == "unset":
+                    self.unset(path)
 
     def apply(self, config: Tree, seconds: int | None = None) -> int:
         """Make a configuration run, for a time if `seconds` says so; returns its number, raises
         RefusedConfigError."""
-        check(config, self.ports)
+        for problem in _problems(config, self.ports):
+            raise RefusedConfigError(problem)
         if seconds is not None:
             self.trial = threading.Timer(seconds, self.end_trial, kwargs={"keep": False})
             self.trial.daemon = True
@@ -90,17 +230,6 @@ class Revisions:
         return True
 
 
-def _paths(names: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    paths: list[tuple[str, ...]] = [()]
-    for alternatives in names:
-        paths = [(*path, name) for path in paths for name in alternatives]
-    return paths
-
-
-def _value(text: str) -> str | int:
-    return int(text) if text.isascii() and text.isdigit() else text
-
-
 def _add_types(tree: Tree, path: tuple[str, ...]) -> None:
     """What the command line adds to an object without being asked."""
     match path:
@@ -109,63 +238,55 @@ def _add_types(tree: Tree, path: tuple[str, ...]) -> None:
             if kind is not None:
                 tree["interface"][name].setdefault("type", kind)
         case ("vrf", vrf, "router", "static", route, *rest) if "via" in rest:
-            entry = tree["vrf"][vrf]["router"]["static"][route]
-            entry.setdefault("address-family", "ipv6-unicast" if ":" in route else "ipv4-unicast")
+            node = tree["vrf"][vrf]["router"]["static"][route]
+            node.setdefault("address-family", "ipv6-unicast" if ":" in route else "ipv4-unicast")
             hop = rest[rest.index("via") + 1]
-            node = entry
             for name in rest[: rest.index("via") + 2]:
                 node = node[name]
             kind = "blackhole" if hop == "blackhole" else "interface" if hop[0].isalpha() else "ipv4-address"
             node.setdefault("type", kind)
 
 
-def check(config: Tree, ports: Sequence[str]) -> None:
-    """What NVUE checks when it applies; raises RefusedConfigError."""
+def _problems(config: Tree, ports: Sequence[str]) -> Iterator[str]:
+    """What NVUE refuses when it applies: where, and why."""
     qos = config.get("qos", {})
     for name, interface in config.get("interface", {}).items():
         if name.startswith("swp") and name not in ports:
-            raise RefusedConfigError(f"interface.{name}: no such port")
+            yield f"interface.{name}: no such port"
         for acl in interface.get("acl", {}):
             if "type" not in config.get("acl", {}).get(acl, {}):
-                raise RefusedConfigError(f"interface.{name}.acl.{acl}: no access list with a type")
+                yield f"interface.{name}.acl.{acl}: no access list with a type"
         for kind, binding in interface.get("qos", {}).items():
             profile = binding["profile"]
             if profile not in qos.get(kind, {}) and profile != "default-global":
-                raise RefusedConfigError(f"interface.{name}.qos.{kind}.profile: no profile {profile!r}")
-    for name, profile in qos.get("congestion-control", {}).items():
-        for number, entry in profile.get("traffic-class", {}).items():
-            low, high = entry.get("min-threshold", 150_000), entry.get("max-threshold", 1_500_000)
-            if low > high or low == 0:
-                raise RefusedConfigError(
-                    f"qos.congestion-control.{name}.traffic-class.{number}: min-threshold {low}, "
-                    f"max-threshold {high}"
-                )
-    for name, profile in qos.get("egress-scheduler", {}).items():
-        _check_scheduler(name, profile.get("traffic-class", {}))
-    for name, profile in qos.get("egress-shaper", {}).items():
-        _check_shaper(name, profile)
+                yield f"interface.{name}.qos.{kind}.profile: no profile {profile!r}"
+    yield from _queueing_problems(qos)
 
 
-def _check_scheduler(name: str, classes: Tree) -> None:
-    total = 0
-    for number, entry in classes.items():
-        where = f"qos.egress-scheduler.{name}.traffic-class.{number}"
+def _queueing_problems(qos: Tree) -> Iterator[str]:
+    for where, _, entry in _classes(qos, "congestion-control"):
+        low, high = entry.get("min-threshold", 150_000), entry.get("max-threshold", 1_500_000)
+        if low > high or low == 0:
+            yield f"{where}: min-threshold {low}, max-threshold {high}"
+    for where, _, entry in _classes(qos, "egress-scheduler"):
         if entry.get("mode") == "strict" and "bw-percent" in entry:
-            raise RefusedConfigError(f"{where}: bw-percent does not fit mode strict")
+            yield f"{where}: bw-percent does not fit mode strict"
         if entry.get("mode") != "strict" and "bw-percent" not in entry:
-            raise RefusedConfigError(f"{where}: mode dwrr needs bw-percent")
-        total += entry.get("bw-percent", 0)
-    if total > _PERCENT:
-        raise RefusedConfigError(f"qos.egress-scheduler.{name}: bw-percent {total} in all")
-
-
-def _check_shaper(name: str, profile: Tree) -> None:
-    """A class must not exceed the port (user guide, Shaping); that its rates are in order is ours."""
-    port_kbps = profile.get("port-max-rate", _LARGEST_RATE_KBPS)
-    for number, entry in profile.get("traffic-class", {}).items():
+            yield f"{where}: mode dwrr needs bw-percent"
+    for name, profile in qos.get("egress-scheduler", {}).items():
+        total = sum(entry.get("bw-percent", 0) for entry in profile.get("traffic-class", {}).values())
+        if total > 100:
+            yield f"qos.egress-scheduler.{name}: bw-percent {total} in all"
+    # A class must not exceed the port (user guide, Shaping); that its rates are in order is ours.
+    for where, profile, entry in _classes(qos, "egress-shaper"):
         low, high = entry.get("min-rate", 0), entry.get("max-rate", _LARGEST_RATE_KBPS)
-        if not low <= high or ("max-rate" in entry and high > port_kbps):
-            raise RefusedConfigError(
-                f"qos.egress-shaper.{name}.traffic-class.{number}: min-rate {low}, max-rate {high}, "
-                f"port-max-rate {port_kbps}"
-            )
+        port = profile.get("port-max-rate", _LARGEST_RATE_KBPS)
+        if not low <= high or ("max-rate" in entry and high > port):
+            yield f"{where}: min-rate {low}, max-rate {high}, port-max-rate {port}"
+
+
+def _classes(qos: Tree, kind: str) -> Iterator[tuple[str, Tree, Tree]]:
+    """Each traffic class of each profile of a kind: its place, the profile, its settings."""
+    for name, profile in qos.get(kind, {}).items():
+        for number, entry in profile.get("traffic-class", {}).items():
+            yield f"qos.{kind}.{name}.traffic-class.{number}", profile, entry

@@ -1,6 +1,5 @@
 """Trees of NVUE objects: setting, removing, comparing, and joining equal entries as NVUE prints them."""
 
-import copy
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -79,61 +78,33 @@ def _joined_numbers(tree: Tree) -> Tree:
 
 
 def _join_equal(entries: Tree) -> Iterator[tuple[str, Any]]:
-    ordered = sorted(entries, key=int)
-    for value in _distinct(entries[name] for name in ordered):
-        yield _ranges([int(name) for name in ordered if entries[name] == value]), copy.deepcopy(value)
-
-
-def _distinct(values: Iterator[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        if value not in found:
-            found.append(value)
-    return found
-
-
-def _ranges(numbers: list[int]) -> str:
-    parts: list[str] = []
-    for _, group in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        run = [number for _, number in group]
-        parts.append(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}")
-    return ",".join(parts)
+    """`0-3,7` with what these have alike, in the order of the first number."""
+    left = sorted(entries, key=int)
+    while left:
+        value = entries[left[0]]
+        numbers = [int(name) for name in left if entries[name] == value]
+        left = [name for name in left if entries[name] != value]
+        runs = itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+        spans = [[number for _, number in run] for _, run in runs]
+        yield ",".join(f"{span[0]}-{span[-1]}" if span[1:] else str(span[0]) for span in spans), value
 
 
 def _joined_ports(interfaces: Tree) -> Iterator[tuple[str, Any]]:
     """`swp1-2` with what both have alike, then each with the rest."""
-    ports = sorted(filter(_PORT.fullmatch, interfaces), key=_place)
-    for name in interfaces:
-        if name not in ports:
-            yield name, interfaces[name]
-    for _, group in itertools.groupby(enumerate(ports), key=lambda pair: _run(*pair)):
-        names = [name for _, name in group]
-        common = _common([interfaces[name] for name in names])
-        if len(names) > 1 and common:
-            yield f"{names[0]}-{_place(names[-1])[1]}", common
-        for name in names:
-            rest = {
-                key: value for key, value in interfaces[name].items() if len(names) == 1 or key not in common
-            }
-            if rest or len(names) == 1:
+    places = {name: (found[1], int(found[2])) for name in interfaces if (found := _PORT.fullmatch(name))}
+    yield from ((name, interfaces[name]) for name in interfaces if name not in places)
+    ordered = sorted((stem, number, name) for name, (stem, number) in places.items())
+    for _, run in itertools.groupby(enumerate(ordered), key=lambda pair: (pair[1][0], pair[1][1] - pair[0])):
+        ports = [port for _, port in run]
+        settings = [interfaces[name] for *_, name in ports]
+        common = {
+            key: value
+            for key, value in settings[0].items()
+            if settings[1:] and all(other.get(key) == value for other in settings)
+        }
+        if common:
+            yield f"{ports[0][2]}-{ports[-1][1]}", common
+        for (*_, name), setting in zip(ports, settings, strict=True):
+            rest = {key: value for key, value in setting.items() if key not in common}
+            if rest or len(ports) == 1:
                 yield name, rest
-
-
-def _place(name: str) -> tuple[str, int]:
-    found = _PORT.fullmatch(name)
-    assert found is not None  # noqa: S101 (the caller has filtered)
-    return found[1], int(found[2])
-
-
-def _run(index: int, name: str) -> tuple[str, int]:
-    stem, number = _place(name)
-    return stem, number - index
-
-
-def _common(settings: list[Tree]) -> Tree:
-    first, *others = settings
-    return {
-        key: value
-        for key, value in first.items()
-        if all(key in other and other[key] == value for other in others)
-    }

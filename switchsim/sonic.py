@@ -1,59 +1,242 @@
 """An emulated SONiC switch: a configuration database behind a small bash.
 
 Stateful and strict: what the YANG models, the configuration updater or orchagent refuse changes nothing.
-`config` needs root (`sudo`, no password). An interactive session has no standard input for its programs: put
-files with a remote command (`ssh host 'tee FILE > /dev/null' < file`).
+`config` needs root (`sudo`, no password).
 """
 
+import fnmatch
 import json
 import posixpath
 import re
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import ClassVar, Final
 
-from switchsim.device import Answer, CommandResult, LockFolder, NamedDevice
-from switchsim.sonic_config import CHECKPOINT_SUFFIX, CHECKPOINTS, CONFIG_FILE
-from switchsim.sonic_defaults import BOXES, DEFAULT_BOX, LANES_PER_PORT, MAX_PORTS, default_database
-from switchsim.sonic_filesystem import FileError, Filesystem
-from switchsim.sonic_process import Process, UsageError, failure
-from switchsim.sonic_programs import PROGRAMS
-from switchsim.sonic_shell import Pipeline, ShellSyntaxError, SimpleCommand, parse
+from switchsim.device import CommandResult, mac_address, serial_number
+from switchsim.linux import LinuxDevice, Program, UsageError, failure, output
+from switchsim.sonic_config import CHECKPOINT_SUFFIX, CHECKPOINTS, CONFIG_FILE, SonicProcess, config
+from switchsim.sonic_defaults import BOXES, DEFAULT_BOX, LANES_PER_PORT, default_database
+from switchsim.sonic_orchagent import QUEUES, is_mellanox
 from switchsim.sonic_yang import Database, Entry
 
 DEFAULT_RELEASE: Final = "202511"
 VERSION_FILE: Final = "/etc/sonic/sonic_version.yml"
-_NOT_FOUND: Final = 127
-_SYNTAX: Final = 2
 _BGP: Final = (
     "Building configuration...\n\nCurrent configuration:\n!\nfrr defaults traditional\nhostname {}\nend\n"
 )
+_VERSION: Final = """
+SONiC Software Version: SONiC.{build}
+Distribution: Debian 12
+Platform: {platform}
+HwSKU: {hwsku}
+ASIC: {asic}
+ASIC Count: 1
+Serial Number: {serial}
+"""
+_COUNTERS: Final = {
+    "counters": ("totalpacket", "totalbytes", "droppacket", "dropbytes"),
+    "wredcounters": ("wreddroppacket", "wreddropbytes", "ecnmarkedpacket", "ecnmarkedbytes"),
+}
 
 
-class SonicDevice(NamedDevice):
+def _metadata(process: SonicProcess) -> Entry:
+    return process.device.config_db.get("DEVICE_METADATA", {}).get("localhost", {})
+
+
+def _show(process: SonicProcess) -> CommandResult:
+    device = process.device
+    match process.arguments:
+        case ["runningconfiguration", "all"]:
+            return output(device.print_running())
+        case ["version"]:
+            asic = "mellanox" if is_mellanox(device.config_db) else "broadcom"
+            names = {name: _metadata(process).get(name) for name in ("platform", "hwsku")}
+            serial = serial_number(device.name)
+            return output(_VERSION.format(build=device.build, asic=asic, serial=serial, **names))
+        case ["queue", "counters" | "wredcounters" as table, "--json"]:
+            # As queuestat and wredstat print them, in text; the emulator carries no packet, so all are 0.
+            zeros = {f"UC{number}": dict.fromkeys(_COUNTERS[table], "0") for number in range(QUEUES)}
+            counters = {"time": datetime.now(UTC).isoformat()} | zeros
+            return output(json.dumps(dict.fromkeys(device.ports, counters), indent=4, sort_keys=True) + "\n")
+        case arguments:
+            usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
+            return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)
+
+
+def _hostname(process: SonicProcess) -> CommandResult:
+    return output(f"{_metadata(process).get('hostname', 'sonic')}\n")
+
+
+def _docker(process: SonicProcess) -> CommandResult:
+    """The daemon in the container lldp, whose `json0` has a list for everything (lldpctl(8))."""
+    if not process.is_root:
+        return failure("permission denied while trying to connect to the docker API\n")
+    if process.arguments != ["exec", "lldp", "lldpctl", "-f", "json0"]:
+        return failure("docker: only exec lldp lldpctl -f json0 is emulated [emulator]\n")
+    entries = [
+        {
+            "name": port,
+            "via": "LLDP",
+            "chassis": [{"id": [{"type": "mac", "value": mac_address(system)}], "name": [{"value": system}]}],
+            "port": [{"id": [{"type": "ifname", "value": name}], "descr": [{"value": name}]}],
+        }
+        for port, (system, name) in process.device.neighbours.items()
+    ]
+    return output(json.dumps({"lldp": [{"interface": entries} if entries else {}]}, indent=2) + "\n")
+
+
+def _sonic_cfggen(process: SonicProcess) -> CommandResult:
+    if sorted(process.arguments) != ["--print-data", "-d"]:
+        return failure("sonic-cfggen: error: only -d --print-data is emulated [emulator]\n", 2)
+    return output(process.device.print_data())
+
+
+def _sonic_db_cli(process: SonicProcess) -> CommandResult:
+    """Redis commands on CONFIG_DB; as Redis, they check nothing, so a test may break what it likes."""
+    match process.arguments:
+        case ["CONFIG_DB", verb, *operands] if verb.lower() in _REDIS and operands:
+            try:
+                return output(_redis(process, verb.lower(), operands))
+            except UsageError as error:
+                return failure(f"(error) ERR {error}\n")
+        case _:
+            return failure("Invalid database or command [emulator]\n")
+
+
+_REDIS: Final = frozenset({"hgetall", "hget", "hset", "hdel", "keys", "del", "exists"})
+
+
+def _redis(process: SonicProcess, verb: str, operands: list[str]) -> str:
+    key, *rest = operands
+    stored = {
+        f"{table}|{name}": fields
+        for table, entries in process.device.config_db.items()
+        for name, fields in entries.items()
+    }
+    fields: Entry = dict(stored.get(key, {}))
+    match verb, rest:
+        case "keys", _:
+            return "".join(f"{each}\n" for each in sorted(stored) if fnmatch.fnmatchcase(each, key))
+        case "hgetall", []:
+            return f"{fields or ({'NULL': 'NULL'} if key in stored else {})}\n"
+        case "exists", []:
+            return f"{int(key in stored)}\n"
+        case "hget", [field]:
+            return f"{fields.get(field, '')}\n"
+        case "hset", [_, *_] if len(rest) % 2 == 0 and key.partition("|")[2]:
+            answer = len({*rest[::2]} - fields.keys())
+            stored[key] = fields | dict(zip(rest[::2], rest[1::2], strict=True))
+        case "hdel", [_, *_]:
+            answer = sum(fields.pop(field, None) is not None for field in rest)
+            stored[key] = fields
+        case "del", _:
+            answer = sum(stored.pop(each, None) is not None for each in operands)
+        case _:
+            raise UsageError(f"wrong number of arguments for '{verb}' command")
+    if not stored.get(key):  # an entry without fields does not exist in Redis
+        stored.pop(key, None)
+    database: Database = {}
+    for each, kept in stored.items():
+        table, _, name = each.partition("|")
+        database.setdefault(table, {})[name] = kept
+    process.device.config_db = database
+    return f"{answer}\n"
+
+
+def _counterpoll(process: SonicProcess) -> CommandResult:
+    """sonic-utilities, counterpoll/main.py: sets one field, as root, and asks no model."""
+    match process.arguments:
+        case ["wredqueue", "enable" | "disable" as status]:
+            if not process.is_root:
+                return failure("Root privileges are required for this operation\n")
+            _redis(process, "hset", ["FLEX_COUNTER_TABLE|WRED_ECN_QUEUE", "FLEX_COUNTER_STATUS", status])
+            return CommandResult()
+        case arguments:
+            usage = "Usage: counterpoll [OPTIONS] COMMAND [ARGS]...\n"
+            return failure(f'{usage}\nError: No such command "{" ".join(arguments)}". [emulator]\n', 2)
+
+
+def _systemd_run(process: SonicProcess) -> CommandResult:
+    """A command line at a later time, as systemd-run(1) makes a timer for it."""
+    device = process.device
+    match process.arguments:
+        case [after, "--timer-property=AccuracySec=1s", unit, "sh", "-c", line] if process.is_root:
+            seconds, name = after.removeprefix("--on-active="), unit.removeprefix("--unit=")
+            if seconds == after or not seconds.isdigit() or name == unit:
+                return failure("Failed to parse arguments [emulator]\n")
+        case _:
+            return failure("Interactive authentication required.\n")
+    if name in device.timers:
+        return failure(f"Unit {name}.timer was already loaded or has a fragment file.\n")
+
+    def fire() -> None:
+        with device.exclusively():
+            if device.timers.pop(name, None) is not None:
+                device.execute("root", line)
+
+    device.timers[name] = timer = threading.Timer(int(seconds), fire)
+    timer.daemon = True
+    timer.start()
+    return CommandResult(stderr=f"Running timer as unit: {name}.timer\n".encode())
+
+
+def _systemctl(process: SonicProcess) -> CommandResult:
+    timers = process.device.timers
+    match process.arguments:
+        case ["is-active", *units]:
+            waits = [unit.removesuffix(".timer") in timers for unit in units]
+            text = "".join("active\n" if each else "inactive\n" for each in waits)
+            return CommandResult(text.encode(), status=0 if any(waits) else 3)
+        case ["list-units", "--all", "--plain", "--no-legend", "mltswitch-*"]:
+            return output("".join(f"{name}.timer loaded active waiting\n" for name in timers))
+        case ["stop", unit] if process.is_root:
+            timer = timers.pop(unit.removesuffix(".timer"), None)
+            if timer is None:
+                return failure(f"Failed to stop {unit}: Unit {unit} not loaded.\n", 5)
+            timer.cancel()
+            return CommandResult()
+        case _:
+            return failure("Access denied\n")
+
+
+class SonicDevice(LinuxDevice):
     """One switch, ports Ethernet0, Ethernet4, …; `config_db` is what runs, replaced whole by each change."""
 
     lanes_per_port: ClassVar[int] = LANES_PER_PORT
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {name: {"box": name} for name in BOXES}
     has_releases: ClassVar[bool] = True
+    home: ClassVar[str] = "/home/admin"
+    root_folders: ClassVar[tuple[str, ...]] = ("/etc/sonic", CHECKPOINTS, "/root")
+    programs: ClassVar[Mapping[str, Program]] = MappingProxyType(
+        {
+            "show": _show,
+            "hostname": _hostname,
+            "config": config,
+            "docker": _docker,
+            "counterpoll": _counterpoll,
+            "sonic-cfggen": _sonic_cfggen,
+            "sonic-db-cli": _sonic_db_cli,
+            "systemctl": _systemctl,
+            "systemd-run": _systemd_run,
+        }
+    )
 
     def __init__(
         self, name: str = "sonic1", ports: int = 16, box: str = DEFAULT_BOX, release: str = DEFAULT_RELEASE
     ) -> None:
-        super().__init__(name, ports, MAX_PORTS)
+        super().__init__(name, ports)
         if box not in BOXES:
             raise ValueError(f"box {box}, expected one of {', '.join(BOXES)}")
         if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", release):
             raise ValueError(f"release {release}, expected for example {DEFAULT_RELEASE}")
         self.build = f"{release}.0-emulator"
         """What it runs, as /etc/sonic/sonic_version.yml names it."""
-        self.locks = LockFolder()
         self.config_db: Database = default_database(name, ports, box)
-        self.files = Filesystem()
         self.files.write(CONFIG_FILE, self.print_data().encode(), as_root=True)
-        version = f"---\nbuild_version: '{self.build}'\nasic_type: {BOXES[box].maker}\n"
+        asic = "mellanox" if is_mellanox(self.config_db) else "broadcom"
+        version = f"---\nbuild_version: '{self.build}'\nasic_type: {asic}\n"
         self.files.write(VERSION_FILE, version.encode(), as_root=True)
         self.restarts = 0
         """How often `config reload` restarted the services."""
@@ -68,7 +251,7 @@ class SonicDevice(NamedDevice):
         ]
 
     @property
-    def ports(self) -> MappingProxyType[str, Entry]:
+    def ports(self) -> Mapping[str, Entry]:
         """Table PORT."""
         return MappingProxyType(dict(self.config_db.get("PORT", {})))
 
@@ -86,154 +269,3 @@ class SonicDevice(NamedDevice):
         with self._lock:
             self.config_db = json.loads(self.files.read(CONFIG_FILE))
             self.locks.links.clear()
-
-    def open_session(self, username: str) -> "SonicSession":
-        """A login shell."""
-        return SonicSession(self, username, has_terminal=True)
-
-    def execute(
-        self, username: str, command: str, read_stdin: Callable[[], bytes] = lambda: b""
-    ) -> CommandResult:
-        """Run a command line as `ssh host COMMAND` does, or as a test does by hand."""
-        return SonicSession(self, username, has_terminal=False).run(command, read_stdin)
-
-
-class SonicSession:
-    """One shell."""
-
-    def __init__(self, device: SonicDevice, username: str, *, has_terminal: bool) -> None:
-        self._device = device
-        self._username = username
-        self._has_terminal = has_terminal
-        self._is_root = username == "root"
-        self._status = 0
-        self._is_over = False
-
-    @property
-    def prompt(self) -> str:
-        """`admin@sonic1:~$ `, or `root@sonic1:/home/admin# ` after `sudo -s`."""
-        if not self._is_root:
-            return f"{self._username}@{self._device.name}:~$ "
-        return f"root@{self._device.name}:{'~' if self._username == 'root' else '/home/admin'}# "
-
-    def enter(self, line: str) -> Answer:
-        """Execute one line of an interactive session."""
-        if line.split() in (["sudo", "-s"], ["sudo", "-i"]):
-            self._is_root = True
-            return Answer()
-        if line.split() in (["exit"], ["logout"]):
-            closes = not self._is_root or self._username == "root"
-            self._is_root = self._username == "root"
-            return Answer(closes=closes)
-        result = self.run(line, lambda: b"")
-        return Answer((result.stdout + result.stderr).decode("utf-8", "replace"))
-
-    def run(self, line: str, read_stdin: Callable[[], bytes]) -> CommandResult:
-        """Execute one line; standard input is read only when a program asks for it."""
-        source = "-bash" if self._has_terminal else "bash: line 1"
-        try:
-            pipelines = parse(line)
-        except ShellSyntaxError as error:
-            self._status = _SYNTAX
-            return failure(f"{source}: {error}\n", _SYNTAX)
-        stdout = stderr = b""
-        for pipeline in pipelines:
-            if (pipeline.runs_after == "&&" and self._status) or (
-                pipeline.runs_after == "||" and not self._status
-            ):
-                continue
-            result = self._run_pipeline(pipeline, read_stdin, source)
-            stdout += result.stdout
-            stderr += result.stderr
-            self._status = result.status
-        return CommandResult(stdout, stderr, self._status)
-
-    def _run_pipeline(
-        self, pipeline: Pipeline, read_stdin: Callable[[], bytes], source: str
-    ) -> CommandResult:
-        stderr = b""
-        result = CommandResult()
-        for position, command in enumerate(pipeline.commands):
-            is_last = position == len(pipeline.commands) - 1
-            result = self._run_command(
-                command.with_status(self._status), read_stdin, source, to_terminal=is_last
-            )
-            stderr += result.stderr
-            read_stdin = _constant(result.stdout)
-        return CommandResult(result.stdout, stderr, result.status)
-
-    def _run_command(
-        self, command: SimpleCommand, read_stdin: Callable[[], bytes], source: str, *, to_terminal: bool
-    ) -> CommandResult:
-        if command.words[:1] == ["!"]:
-            inner = replace(command, words=command.words[1:])
-            result = self._run_command(inner, read_stdin, source, to_terminal=to_terminal)
-            return replace(result, status=0 if result.status else 1)
-        words, is_root = _without_sudo(command.words, self._is_root)
-        shell = Process(self._device, (), read_stdin, self._is_root, has_terminal=False)
-        has_terminal = self._has_terminal and to_terminal and command.stdout_path is None
-        try:
-            if command.stdin_path is not None:
-                read_stdin = _constant(shell.read(command.stdin_path))
-            before = _opened(shell, command)
-            program = PROGRAMS.get(words[0]) if words else None
-            if program is None:
-                name = words[0] if words else "sudo"
-                sudo = f"sudo: {name}: command not found\n"
-                text = sudo if command.words[0] == "sudo" else f"{source}: {name}: command not found\n"
-                result = failure(text, 1 if command.words[0] == "sudo" else _NOT_FOUND)
-            else:
-                if _reads_stdin(words):
-                    read_stdin = _constant(read_stdin())  # a slow peer must not hold the lock
-                with self._device.exclusively():
-                    result = program(Process(self._device, words[1:], read_stdin, is_root, has_terminal))
-            return _redirected(shell, command, before, result)
-        except UsageError as error:
-            return failure(f"{words[0]}: {error}\n")
-        except FileError as error:
-            path = command.stdin_path or command.stdout_path or command.stderr_path
-            return failure(f"{source}: {path}: {error}\n")
-
-
-def _constant(contents: bytes) -> Callable[[], bytes]:
-    return lambda: contents
-
-
-def _reads_stdin(words: list[str]) -> bool:
-    return words[0] == "tee" or words == ["cat"] or not {"-", "/dev/stdin"}.isdisjoint(words)
-
-
-def _without_sudo(words: list[str], is_root: bool) -> tuple[list[str], bool]:
-    if not words or words[0] != "sudo":
-        return words, is_root
-    rest = words[1:]
-    while rest and rest[0] in {"-n", "-E", "-H", "--"}:
-        rest = rest[1:]
-    return rest, True
-
-
-def _opened(shell: Process, command: SimpleCommand) -> bytes:
-    """Open the redirections, with the shell's rights, before the program starts; returns what `>>` keeps."""
-    if command.stderr_path is not None:
-        shell.write(command.stderr_path, b"")
-    if command.stdout_path is None:
-        return b""
-    keeps = command.append and shell.device.files.exists(command.stdout_path)
-    before = shell.read(command.stdout_path) if keeps else b""
-    shell.write(command.stdout_path, before)
-    return before
-
-
-def _redirected(
-    shell: Process, command: SimpleCommand, before: bytes, result: CommandResult
-) -> CommandResult:
-    stdout, stderr = result.stdout, result.stderr
-    if command.stderr_to_stdout:
-        stdout, stderr = stdout + stderr, b""
-    if command.stderr_path is not None:
-        shell.write(command.stderr_path, stderr)
-        stderr = b""
-    if command.stdout_path is not None:
-        shell.write(command.stdout_path, before + stdout)
-        stdout = b""
-    return CommandResult(stdout, stderr, result.status)

@@ -8,20 +8,25 @@ the services.
 import copy
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from switchsim import sonic_orchagent, sonic_yang
 from switchsim.device import CommandResult
-from switchsim.sonic_filesystem import FileError
-from switchsim.sonic_process import Process, UsageError, failure, options, output
+from switchsim.linux import FileError, Process, UsageError, failure, options, output
 from switchsim.sonic_updater import (
     UpdateError,
     as_database,
     check_transition,
+    parse,
     parse_patch,
     patched,
 )
+from switchsim.sonic_yang import Database
+
+if TYPE_CHECKING:
+    from switchsim.sonic import SonicDevice
 
 CONFIG_FILE: Final = "/etc/sonic/config_db.json"
 CHECKPOINTS: Final = "/etc/sonic/checkpoints"
@@ -29,170 +34,134 @@ CHECKPOINT_SUFFIX: Final = ".cp.json"
 
 _CHECKPOINT_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _GENERATOR: Final = "/usr/local/bin/sonic-cfggen"
-_DRY_RUN: Final = "** DRY RUN EXECUTION **\n"
+
+SonicProcess: TypeAlias = "Process[SonicDevice]"
+Options = Mapping[str, Sequence[str]]
 
 
-def config(process: Process) -> CommandResult:
+@dataclass(frozen=True, slots=True)
+class _Command:
+    """One word after `config`: what it does with its operand and its options, and which it has."""
+
+    run: Callable[[SonicProcess, str, Options], CommandResult]
+    operand: str
+    """What its help calls it; empty where it takes none."""
+    flags: str
+    valued: str = ""
+    default: str = ""
+    """The operand where none is given; without a default it must be."""
+    question: str = ""
+    """What it asks unless there is `-y`."""
+    purpose: str = ""
+    """What it says that it failed to do, if that is not its name."""
+
+
+class _AbortedError(Exception):
+    """As click ends after such a text, also at a question that nobody answers."""
+
+
+def config(process: SonicProcess) -> CommandResult:
     """Run one `config` command line."""
     if not process.is_root:
         return failure("Root privileges are required for this operation\n")
-    name = process.arguments[0] if process.arguments else ""
+    name, *arguments = process.arguments or [""]
     command = _COMMANDS.get(name)
     if command is None:
         return failure(f'{_usage("COMMAND [ARGS]...", "")}\nError: No such command "{name}".\n', 2)
+    usage = _usage("[ARGS]...", f" {name}")
     try:
-        return command(process, process.arguments[1:])
+        chosen, operands = options(arguments, command.flags, command.valued)
+        operand = _operand(command, operands)
+        if command.question and "-y" not in chosen:
+            raise _AbortedError(f"{command.question.format(operand)} [y/N]: ")  # noqa: TRY301
+        return command.run(process, operand, chosen)
+    except _AbortedError as error:
+        return CommandResult(f"{error}\n".encode(), b"Aborted!\n", 1)
     except UsageError as error:
-        return failure(f"{_usage('[ARGS]...', f' {name}')}\nError: {error}\n", 2)
-    except UpdateError as error:
-        title = _FAILURES.get(name, f"Failed to {name}")
+        return failure(f"{usage}\nError: {error}\n", 2)
+    except (UpdateError, FileError) as error:
+        title, text = f"Failed to {command.purpose or name}", str(error)
         if name == "apply-patch":
             text = f"Failed to apply patch on the following scopes:\n- localhost: {error}"
             title = f"{title} due to: {text}"
-        else:
-            text = str(error)
-        return failure(f"{title}\n{_usage('[ARGS]...', f' {name}')}\nError: {text}\n", 2)
+        return failure(f"{title}\n{usage}\nError: {text}\n", 2)
 
 
-_FAILURES: Final = {
-    "apply-patch": "Failed to apply patch",
-    "replace": "Failed to replace config",
-    "rollback": "Failed to rollback config",
-    "checkpoint": "Failed to create a config checkpoint",
-    "delete-checkpoint": "Failed to delete config checkpoint",
-}
+def _operand(command: _Command, operands: Sequence[str]) -> str:
+    if command.operand and not (operands or command.default):
+        raise UsageError(f'Missing argument "{command.operand}".')
+    if extra := operands[bool(command.operand) :]:
+        raise UsageError(f"Got unexpected extra argument ({' '.join(extra)})")
+    return operands[0] if operands else command.default
 
 
 def _usage(operands: str, command: str) -> str:
     return f'Usage: config{command} [OPTIONS] {operands}\nTry "config{command} -h" for help.\n'
 
 
-def _one(operands: Sequence[str], name: str) -> str:
-    if not operands:
-        raise UsageError(f'Missing argument "{name}".')
-    if len(operands) > 1:
-        raise UsageError(f"Got unexpected extra argument ({' '.join(operands[1:])})")
-    return operands[0]
+def _replace_database(
+    process: SonicProcess, target: Database, chosen: Options, said: str, log: str = ""
+) -> CommandResult:
+    """What a command does that has checked its target: the target runs, unless the command is a dry run."""
+    if "-d" in chosen:
+        log = f"** DRY RUN EXECUTION **\n{log}"
+    else:
+        process.device.config_db = target
+    return output(f"{log}{process.coloured(said)}\n")
 
 
-def _read(process: Process, path: str) -> bytes:
-    try:
-        return process.read(path)
-    except FileError as error:
-        raise UpdateError(f"[Errno 2] {error}: '{path}'") from None
-
-
-def _ignored(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(places that the YANG models are not to judge, the other arguments): `-i` may stand more than once."""
-    ignored: list[str] = []
-    others: list[str] = []
-    rest = iter(arguments)
-    for argument in rest:
-        if argument in {"-i", "--ignore-path"}:
-            ignored.append(next(rest, ""))
-        else:
-            others.append(argument)
-    return ignored, others
-
-
-def _log(*lines: str) -> str:
-    return "".join(f"Patch Applier: localhost: {line}\n" for line in lines)
-
-
-def _apply_patch(process: Process, arguments: Sequence[str]) -> CommandResult:
-    ignored, arguments = _ignored(arguments)
-    chosen, operands = options(arguments, {"-v", "--verbose", "-d", "--dry-run"}, {"-f", "--format"})
-    path = _one(operands, "PATCH_FILE_PATH")
-    wanted = chosen.get("-f", chosen.get("--format", "CONFIGDB"))
+def _apply_patch(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
+    wanted = chosen.get("-f", ["CONFIGDB"])[-1]
     if wanted != "CONFIGDB":
         raise UsageError(
             f"invalid choice: {wanted}. (choose from CONFIGDB; SONICYANG is not emulated) [emulator]"
         )
-    is_dry = not chosen.keys().isdisjoint({"-d", "--dry-run"})
-    patch = parse_patch(_read(process, path))
-    database = process.device.config_db
-    target = patched(database, patch, process.device.build, ignored)
-    if not is_dry:
-        process.device.config_db = target
-    return output(
-        (_DRY_RUN if is_dry else "")
-        + _log(
-            "Patch application starting.", f"Patch: {json.dumps(patch.patch)}", "patch application completed."
-        )
-        + process.coloured("Patch applied successfully.")
-        + "\n"
-    )
+    patch = parse_patch(process.read(path))
+    target = patched(process.device.config_db, patch, process.device.build, chosen.get("-i", ()))
+    text = json.dumps(patch.patch)
+    lines = ("Patch application starting.", f"Patch: {text}", "patch application completed.")
+    log = "".join(f"Patch Applier: localhost: {line}\n" for line in lines)
+    return _replace_database(process, target, chosen, "Patch applied successfully.", log)
 
 
-def _replace(process: Process, arguments: Sequence[str]) -> CommandResult:
-    ignored, arguments = _ignored(arguments)
-    chosen, operands = options(arguments, {"-v", "-d"}, set())
-    target = _document(_read(process, _one(operands, "TARGET_FILE_PATH")))
-    check_transition(process.device.config_db, target, process.device.build, ignored)
-    if "-d" in chosen:
-        return output(_DRY_RUN + process.coloured("Config replaced successfully.") + "\n")
-    process.device.config_db = target
-    return output(process.coloured("Config replaced successfully.") + "\n")
+def _replace(process: SonicProcess, path: str, chosen: Options) -> CommandResult:
+    target = as_database(parse(process.read(path)))
+    check_transition(process.device.config_db, target, process.device.build, chosen.get("-i", ()))
+    return _replace_database(process, target, chosen, "Config replaced successfully.")
 
 
-def _document(text: bytes) -> sonic_yang.Database:
-    try:
-        return as_database(json.loads(text))
-    except (ValueError, RecursionError) as error:
-        raise UpdateError(str(error)) from None
-
-
-def _load(process: Process, arguments: Sequence[str]) -> CommandResult:
-    chosen, operands = options(arguments, {"-y", "--yes"}, set())
-    path = _one(operands, "FILENAME") if operands else CONFIG_FILE
-    if not chosen:
-        return _abort(f"Load config from the file(s) {path} ? [y/N]: ")
+def _load(process: SonicProcess, path: str, _chosen: Options) -> CommandResult:
     try:
         text = process.read(path)
     except FileError:
         return output(f"The config_db file {path} doesn't exist\n")
-    database = process.device.config_db
-    merged = copy.deepcopy(database)
-    for table, entries in _document(text).items():
+    merged = copy.deepcopy(process.device.config_db)
+    for table, entries in as_database(parse(text)).items():
         for key, fields in entries.items():
             merged.setdefault(table, {}).setdefault(key, {}).update(fields)
-    for refusal in sonic_orchagent.refusals(database, merged):
+    for refusal in sonic_orchagent.refusals(process.device.config_db, merged):
         raise UpdateError(refusal)
     process.device.config_db = merged
     return output(f"Running command: {_GENERATOR} -j {path} --write-to-db\n")
 
 
-def _abort(question: str) -> CommandResult:
-    """A question that nobody answers: click aborts at the end of standard input."""
-    return CommandResult(stdout=f"{question}\n".encode(), stderr=b"Aborted!\n", status=1)
-
-
-def _save(process: Process, arguments: Sequence[str]) -> CommandResult:
-    chosen, operands = options(arguments, {"-y", "--yes"}, set())
-    path = _one(operands, "FILENAME") if operands else CONFIG_FILE
-    if not chosen:
-        return _abort("Existing files will be overwritten, continue? [y/N]: ")
+def _save(process: SonicProcess, path: str, _chosen: Options) -> CommandResult:
     try:
         process.write(path, process.device.print_data().encode())
     except FileError as error:
-        return failure(f"/bin/sh: 1: cannot create {path}: {error}\n", 2)
+        return failure(f"/bin/sh: 1: cannot create {path}: {error.strerror}\n", 2)
     return output(f"Running command: {_GENERATOR} -d --print-data > {path}\n")
 
 
-def _reload(process: Process, arguments: Sequence[str]) -> CommandResult:
-    chosen, operands = options(arguments, {"-y", "--yes", "-f", "--force"}, set())
-    path = _one(operands, "FILENAME") if operands else CONFIG_FILE
-    if chosen.keys().isdisjoint({"-y", "--yes"}):
-        return _abort("Clear current config and reload config in config_db format from the file(s) ? [y/N]: ")
+def _reload(process: SonicProcess, path: str, _chosen: Options) -> CommandResult:
     try:
-        target = _document(process.read(path))
+        target = as_database(parse(process.read(path)))
     except FileError:
-        return CommandResult(f"The config file {path} doesn't exist\n".encode(), b"Aborted!\n", 1)
+        raise _AbortedError(f"The config file {path} doesn't exist") from None
     except UpdateError as error:
-        return CommandResult(f"Failed to read config file {path}: {error}\n".encode(), b"Aborted!\n", 1)
+        raise _AbortedError(f"Failed to read config file {path}: {error}") from None
     for problem in (*sonic_yang.problems(target), *sonic_orchagent.refusals({}, target)):
-        text = f"Invalid config file:'{path}'!\n{problem}\n"
-        return CommandResult(text.encode(), b"Aborted!\n", 1)
+        raise _AbortedError(f"Invalid config file:'{path}'!\n{problem}")
     process.device.config_db = target
     process.device.restarts += 1
     return output(
@@ -200,63 +169,52 @@ def _reload(process: Process, arguments: Sequence[str]) -> CommandResult:
     )
 
 
-def _checkpoint_path(name: str) -> str:
+def _checkpoint_path(process: SonicProcess, name: str, *, exists: bool) -> str:
+    path = f"{CHECKPOINTS}/{name}{CHECKPOINT_SUFFIX}"
     if not _CHECKPOINT_NAME.fullmatch(name):
         raise UpdateError(f"Checkpoint name '{name}' is no file name [emulator]")
-    return f"{CHECKPOINTS}/{name}{CHECKPOINT_SUFFIX}"
-
-
-def _existing_checkpoint(process: Process, name: str) -> str:
-    path = _checkpoint_path(name)
-    if not process.device.files.exists(path):
+    if exists and not process.device.files.exists(path):
         raise UpdateError(f"Checkpoint '{name}' does not exist")
     return path
 
 
-def _checkpoint(process: Process, arguments: Sequence[str]) -> CommandResult:
-    _, operands = options(arguments, {"-v", "--verbose"}, set())
-    path = _checkpoint_path(_one(operands, "CHECKPOINT_NAME"))
-    try:
-        process.write(path, process.device.print_data().encode())
-    except FileError as error:
-        raise UpdateError(f"[Errno 28] {error}: '{path}'") from None
+def _checkpoint(process: SonicProcess, name: str, _chosen: Options) -> CommandResult:
+    process.write(_checkpoint_path(process, name, exists=False), process.device.print_data().encode())
     return output(process.coloured("Checkpoint created successfully.") + "\n")
 
 
-def _rollback(process: Process, arguments: Sequence[str]) -> CommandResult:
-    ignored, arguments = _ignored(arguments)
-    chosen, operands = options(arguments, {"-v", "--verbose", "-d", "--dry-run"}, set())
-    path = _existing_checkpoint(process, _one(operands, "CHECKPOINT_NAME"))
-    target = _document(process.device.files.read(path))
-    check_transition(process.device.config_db, target, process.device.build, ignored)
-    is_dry = not chosen.keys().isdisjoint({"-d", "--dry-run"})
-    if not is_dry:
-        process.device.config_db = target
-    return output((_DRY_RUN if is_dry else "") + process.coloured("Config rolled back successfully.") + "\n")
+def _rollback(process: SonicProcess, name: str, chosen: Options) -> CommandResult:
+    target = as_database(parse(process.read(_checkpoint_path(process, name, exists=True))))
+    check_transition(process.device.config_db, target, process.device.build, chosen.get("-i", ()))
+    return _replace_database(process, target, chosen, "Config rolled back successfully.")
 
 
-def _delete_checkpoint(process: Process, arguments: Sequence[str]) -> CommandResult:
-    _, operands = options(arguments, {"-v", "--verbose"}, set())
-    path = _existing_checkpoint(process, _one(operands, "CHECKPOINT_NAME"))
-    process.device.files.remove(path, as_root=True)
+def _delete_checkpoint(process: SonicProcess, name: str, _chosen: Options) -> CommandResult:
+    process.device.files.remove(_checkpoint_path(process, name, exists=True), as_root=True)
     return output(process.coloured("Checkpoint deleted successfully.") + "\n")
 
 
-def _list_checkpoints(process: Process, arguments: Sequence[str]) -> CommandResult:
-    _, operands = options(arguments, {"-v", "--verbose"}, set())
-    if operands:
-        raise UsageError(f"Got unexpected extra argument ({' '.join(operands)})")
+def _list_checkpoints(process: SonicProcess, _operand: str, _chosen: Options) -> CommandResult:
     return output(json.dumps(process.device.checkpoints, indent=4) + "\n")
 
 
-_COMMANDS: Final[dict[str, Callable[[Process, Sequence[str]], CommandResult]]] = {
-    "apply-patch": _apply_patch,
-    "replace": _replace,
-    "load": _load,
-    "save": _save,
-    "reload": _reload,
-    "checkpoint": _checkpoint,
-    "rollback": _rollback,
-    "delete-checkpoint": _delete_checkpoint,
-    "list-checkpoints": _list_checkpoints,
+_VERBOSE, _DRY, _IGNORE, _YES = "-v/--verbose", "-d/--dry-run", "-i/--ignore-path", "-y/--yes"
+_NAME: Final = "CHECKPOINT_NAME"
+_COMMANDS: Final[Mapping[str, _Command]] = {
+    "apply-patch": _Command(
+        _apply_patch, "PATCH_FILE_PATH", f"{_VERBOSE} {_DRY}", f"-f/--format {_IGNORE}", purpose="apply patch"
+    ),
+    "replace": _Command(_replace, "TARGET_FILE_PATH", "-v -d", _IGNORE, purpose="replace config"),
+    "load": _Command(_load, "FILENAME", _YES, "", CONFIG_FILE, "Load config from the file(s) {} ?"),
+    "save": _Command(
+        _save, "FILENAME", _YES, "", CONFIG_FILE, "Existing files will be overwritten, continue?"
+    ),
+    "reload": _Command(
+        *(_reload, "FILENAME", f"{_YES} -f/--force", "", CONFIG_FILE),
+        "Clear current config and reload config in config_db format from the file(s) ?",
+    ),
+    "checkpoint": _Command(_checkpoint, _NAME, _VERBOSE, purpose="create a config checkpoint"),
+    "rollback": _Command(_rollback, _NAME, f"{_VERBOSE} {_DRY}", _IGNORE, purpose="rollback config"),
+    "delete-checkpoint": _Command(_delete_checkpoint, _NAME, _VERBOSE, purpose="delete config checkpoint"),
+    "list-checkpoints": _Command(_list_checkpoints, "", _VERBOSE),
 }

@@ -19,398 +19,216 @@ Entry = dict[str, FieldValue]
 Table = dict[str, Entry]
 Database = dict[str, Table]
 
+MODELS: Final = r"""
+DSCP_TO_TC_MAP name
+    * 6[0-3]|[1-5][0-9]?|[0-9]? 0..15
+TC_TO_QUEUE_MAP name
+    * 0..15 [0-9]?
+TC_TO_PRIORITY_GROUP_MAP name
+    * 0..15 [0-7]?
+PORT_QOS_MAP ->PORT,global
+    dscp_to_tc_map ->DSCP_TO_TC_MAP; tc_to_queue_map ->TC_TO_QUEUE_MAP
+    tc_to_pg_map ->TC_TO_PRIORITY_GROUP_MAP; pfc_to_queue_map ->MAP_PFC_PRIORITY_TO_QUEUE
+    pfc_to_pg_map ->PFC_PRIORITY_TO_PRIORITY_GROUP_MAP; dot1p_to_tc_map ->DOT1P_TO_TC_MAP
+    tc_to_dscp_map ->TC_TO_DSCP_MAP; scheduler ->SCHEDULER; pfc_enable,pfcwd_sw_enable ([0-7](,[0-7])*)?
+SCHEDULER text
+    type DWRR|WRR|STRICT; weight 1..100; priority 0..9; meter_type packets|bytes; cir,pir uint64
+    cbs,pbs 0..4294967295
+WRED_PROFILE name
+    ecn ecn_none|ecn_green|ecn_yellow|ecn_red|ecn_green_yellow|ecn_green_red|ecn_yellow_red|ecn_all
+    wred_green_enable,wred_yellow_enable,wred_red_enable true|false
+    green_min_threshold,yellow_min_threshold,red_min_threshold uint64
+    green_max_threshold,yellow_max_threshold,red_max_threshold uint64
+    green_drop_probability,yellow_drop_probability,red_drop_probability 0..100
+QUEUE ->PORT,CPU text
+    scheduler ->SCHEDULER; wred_profile ->WRED_PROFILE
+BUFFER_POOL text
+    type! ingress|egress|both; mode! static|dynamic; size,xoff uint64; percentage 0..255
+BUFFER_PROFILE text
+    pool! ->BUFFER_POOL; size! uint64; static_th,xon,xoff,xon_offset uint64; dynamic_th -8..7
+    headroom_type static|dynamic; packet_discard_action drop|trim
+BUFFER_QUEUE ->PORT (1[0-5]|[0-9])((-)(1[0-5]|[0-9]))?
+    profile ->BUFFER_PROFILE
+BUFFER_PG ->PORT [0-7]((-)[0-7])?
+    profile ->BUFFER_PROFILE,NULL
+PORT .{1,16}
+    alias .{1,128}; lanes! .{1,128}; speed! 1..1600000; description text; admin_status up|down; mtu 68..9216
+    index 0..65535; fec rs|fc|none|auto; autoneg,pfc_asym on|off
+INTERFACE ->PORT
+    vrf_name ->VRF; nat_zone 0..3
+INTERFACE ->PORT prefix
+    scope global|local; family IPv4|IPv6
+STATIC_ROUTE prefix
+    nexthop,ifname text; advertise,bfd truths
+STATIC_ROUTE default|mgmt|Vrf[a-zA-Z0-9_-]+ prefix
+    nexthop,ifname text; advertise,blackhole truths; distance (octet,)*octet
+    nexthop-vrf (((Vrf[a-zA-Z0-9_-]+|default|mgmt),)*(Vrf[a-zA-Z0-9_-]+|default|mgmt))?
+SRV6_MY_LOCATORS text
+    prefix! address6; block_len,node_len 1..128; func_len,arg_len 0..128; vrf ->VRF,default
+SRV6_MY_SIDS ->SRV6_MY_LOCATORS prefix6
+    action uN|uA|uDT46; decap_vrf ->VRF,default; decap_dscp_mode uniform|pipe; interface ->PORT
+    adj address6
+FLEX_COUNTER_TABLE counters
+    FLEX_COUNTER_STATUS enable|disable; FLEX_COUNTER_DELAY_STATUS false|true|False|True
+    POLL_INTERVAL 100..4294967295; BULK_CHUNK_SIZE 1..4294967295; BULK_CHUNK_SIZE_PER_PREFIX text
+"""
+"""Each kind of entry: its table, the types of its key's parts; below it its fields with their type.
 
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """A value: what is accepted, and in words."""
+`!` marks a mandatory field; `*` a map, whose field names are values, too. A type is a range, `->` and the
+table to which it refers (and words that it takes besides), a word of `_TYPES` or `_ADDRESSES`, or a pattern.
+"""
 
-    accepts: Callable[[str, Database], bool]
-    expected: str
-
-
-def _whole(minimum: int, maximum: int) -> Leaf:
-    def accepts(value: str, _: Database) -> bool:
-        return re.fullmatch(r"-?[0-9]{1,20}", value) is not None and minimum <= int(value) <= maximum
-
-    return Leaf(accepts, f"{minimum}..{maximum}")
-
-
-def _matches(pattern: str) -> Leaf:
-    expression = re.compile(pattern)
-    return Leaf(lambda value, _: expression.fullmatch(value) is not None, pattern)
-
-
-def _choice(*words: str) -> Leaf:
-    return Leaf(lambda value, _: value in words, "|".join(words))
-
-
-def _reference(table: str, *also: str) -> Leaf:
-    def accepts(value: str, database: Database) -> bool:
-        return value in also or value in database.get(table, {})
-
-    return Leaf(accepts, f"an entry of {table}")
+_OCTET: Final = r"(25[0-5]|2[0-4][0-9]|[0-1]?[0-9][0-9]?)"
+_TYPES: Final = {
+    "name": r"[a-zA-Z0-9][-a-zA-Z0-9_]{0,31}",
+    "uint64": "0..18446744073709551615",
+    "truths": r"((true|false),)*(true|false)",
+    "(octet,)*octet": rf"({_OCTET},)*{_OCTET}",
+    "counters": "BUFFER_POOL_WATERMARK|DEBUG_COUNTER|PFCWD|PG_DROP|PG_WATERMARK|PORT|PORT_RATES"
+    "|PORT_BUFFER_DROP|QUEUE|QUEUE_WATERMARK|RIF|RIF_RATES|ACL|TUNNEL|WRED_ECN_QUEUE|WRED_ECN_PORT",
+}
+_ADDRESSES: Final[Mapping[str, tuple[str, Callable[[str], object]]]] = {
+    "prefix": ("an IP prefix", lambda value: ip_network(value, strict=False)),
+    "prefix6": ("an IPv6 prefix", lambda value: IPv6Network(value, strict=False)),
+    "address6": ("an IPv6 address", IPv6Address),
+}
+_SEGMENT_BITS: Final = {"block_len": 32, "node_len": 16, "func_len": 16, "arg_len": 0}
+"""Field → default."""
+COLOURS: Final = ("green", "yellow", "red")
 
 
-def _is_prefix(value: str, _: Database) -> bool:
-    try:
-        ip_network(value, strict=False)
-    except ValueError:
-        return False
-    return "/" in value
-
-
-def _is_address6(value: str, _: Database) -> bool:
-    try:
-        IPv6Address(value)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_prefix6(value: str, _: Database) -> bool:
-    try:
-        IPv6Network(value, strict=False)
-    except ValueError:
-        return False
-    return "/" in value
-
-
-_TEXT: Final = Leaf(lambda _value, _database: True, "text")
-_BOOLEAN: Final = _choice("true", "false")
-_UINT64: Final = _whole(0, (1 << 64) - 1)
-_PREFIX: Final = Leaf(_is_prefix, "an IP prefix")
-_ADDRESS6: Final = Leaf(_is_address6, "an IPv6 address")
-_PREFIX6: Final = Leaf(_is_prefix6, "an IPv6 prefix")
-_NAME: Final = _matches(r"[a-zA-Z0-9][-a-zA-Z0-9_]{0,31}")
-_TRAFFIC_CLASS: Final = _whole(0, 15)
-_PORT: Final = _reference("PORT")
-_PRIORITIES: Final = _matches(r"([0-7](,[0-7])*)?")
-
-Must = Callable[[Entry, str, Database], str | None]
-"""(fields, key, database) → what is wrong, or None."""
+def _number(value: object) -> int | None:
+    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One kind of entry: its key's parts, its fields, and conditions between them."""
+    """One kind of entry: its key's parts and its fields."""
 
-    key: tuple[Leaf, ...]
-    fields: Mapping[str, Leaf] = field(default_factory=dict)
-    mandatory: tuple[str, ...] = ()
-    musts: tuple[Must, ...] = ()
-    mapping: tuple[Leaf, Leaf] | None = None
-    """For the maps, whose field names are values, too."""
+    key: list[str]
+    fields: dict[str, list[str]] = field(default_factory=dict)
+    """Field → type of its value; in maps, `*` → types of name and value."""
+    mandatory: list[str] = field(default_factory=list)
 
 
-def _number(fields: Entry, name: str) -> int | None:
-    value = fields.get(name)
-    return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,20}", value) else None
+def _shapes() -> Mapping[str, tuple[Shape, ...]]:
+    shapes: dict[str, tuple[Shape, ...]] = {}
+    for block in re.split(r"\n(?! )", MODELS.strip()):
+        (table, *key), *fields = (part.split() for part in re.split(r"\n +|; ", block))
+        shape = Shape(key)
+        for names, *kinds in fields:
+            for name in names.removesuffix("!").split(","):
+                shape.fields[name] = kinds
+                shape.mandatory.extend([name] if names.endswith("!") else [])
+        shapes[table] = (*shapes.get(table, ()), shape)
+    return shapes
 
 
-def _at_least(greater: str, smaller: str) -> Must:
-    """XPath's `current() >= ../smaller`: false, too, where the other leaf is absent."""
-
-    def must(fields: Entry, _key: str, _database: Database) -> str | None:
-        high, low = _number(fields, greater), _number(fields, smaller)
-        if high is None or (low is not None and high >= low):
-            return None
-        return f"{greater} must be greater than or equal to {smaller}"
-
-    return must
-
-
-def _needs_positive(dependent: str, needed: str) -> Must:
-    def must(fields: Entry, _key: str, _database: Database) -> str | None:
-        if dependent in fields and not (_number(fields, needed) or 0) > 0:
-            return f"{dependent} can't be configured without {needed}"
-        return None
-
-    return must
-
-
-def _burst_sizes(fields: Entry, _key: str, _database: Database) -> str | None:
-    excess, committed = _number(fields, "pbs"), _number(fields, "cbs")
-    if excess is not None and committed is not None and excess < committed:
-        return "pbs must be greater than or equal to cbs"
-    return None
-
-
-def _pool_percentage(fields: Entry, _key: str, database: Database) -> str | None:
-    if "percentage" not in fields:
-        return None
-    if "size" in fields:
-        return "Percentage should not be configured along with size"
-    model = database.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model")
-    return None if model == "dynamic" else "Percentage must be configured in dynamic buffer model"
-
-
-def _segment_fits(fields: Entry, _key: str, _database: Database) -> str | None:
-    bits = sum(
-        default if (given := _number(fields, name)) is None else given
-        for name, default in _SEGMENT_BITS.items()
-    )
-    return None if bits <= _ADDRESS_BITS else "block_len + node_len + func_len + arg_len must be 128 or less"
-
-
-def _adjacency(fields: Entry, _key: str, _database: Database) -> str | None:
-    if fields.get("action") == "uA":
-        return None if "interface" in fields else "interface is mandatory when action is 'uA'"
-    return "adj is only applicable when action is 'uA'" if "adj" in fields else None
-
-
-def _bulk_counters(fields: Entry, key: str, _database: Database) -> str | None:
-    """Which groups are read in bulk; the others have no such leaf."""
-    bulk = fields.keys() & {"BULK_CHUNK_SIZE", "BULK_CHUNK_SIZE_PER_PREFIX"}
-    return f"Unknown field {min(bulk)}" if bulk and key.startswith("WRED_ECN_") else None
-
-
-def _interface_exists(_fields: Entry, key: str, database: Database) -> str | None:
-    name = key.partition("|")[0]
-    return None if name in database.get("INTERFACE", {}) else f"INTERFACE|{name} must exist, too"
-
-
-def _wred_fields() -> dict[str, Leaf]:
-    colours = ("ecn_green", "ecn_yellow", "ecn_red", "ecn_green_yellow", "ecn_green_red", "ecn_yellow_red")
-    fields = {"ecn": _choice("ecn_none", *colours, "ecn_all")}
-    for colour in ("green", "yellow", "red"):
-        fields[f"wred_{colour}_enable"] = _BOOLEAN
-        fields[f"{colour}_min_threshold"] = fields[f"{colour}_max_threshold"] = _UINT64
-        fields[f"{colour}_drop_probability"] = _whole(0, 100)
-    return fields
-
-
-def _map(name: Leaf, value: Leaf) -> tuple[Shape, ...]:
-    return (Shape((_NAME,), mapping=(name, value)),)
-
-
-_ADDRESS_BITS: Final = 128
-_SEGMENT_BITS: Final = {"block_len": 32, "node_len": 16, "func_len": 16, "arg_len": 0}
-"""Field → default."""
-_COUNTER_GROUPS: Final = (
-    *("BUFFER_POOL_WATERMARK", "DEBUG_COUNTER", "PFCWD", "PG_DROP", "PG_WATERMARK", "PORT", "PORT_RATES"),
-    *("PORT_BUFFER_DROP", "QUEUE", "QUEUE_WATERMARK", "RIF", "RIF_RATES", "ACL", "TUNNEL"),
-    *("WRED_ECN_QUEUE", "WRED_ECN_PORT"),
-)
-_TRUTH_LIST: Final = _matches(r"((true|false),)*(true|false)")
-_ROUTE: Final = {"nexthop": _TEXT, "ifname": _TEXT, "advertise": _TRUTH_LIST}
-_LEAKING: Final = r"(Vrf[a-zA-Z0-9_-]+|default|mgmt)"
-_OCTET: Final = r"(25[0-5]|2[0-4][0-9]|[0-1]?[0-9][0-9]?)"
-
-SHAPES: Final[Mapping[str, tuple[Shape, ...]]] = {
-    "DSCP_TO_TC_MAP": _map(_matches(r"6[0-3]|[1-5][0-9]?|[0-9]?"), _TRAFFIC_CLASS),
-    "TC_TO_QUEUE_MAP": _map(_TRAFFIC_CLASS, _matches(r"[0-9]?")),
-    "TC_TO_PRIORITY_GROUP_MAP": _map(_TRAFFIC_CLASS, _matches(r"[0-7]?")),
-    "PORT_QOS_MAP": (
-        Shape(
-            (_reference("PORT", "global"),),
-            {
-                "dscp_to_tc_map": _reference("DSCP_TO_TC_MAP"),
-                "tc_to_queue_map": _reference("TC_TO_QUEUE_MAP"),
-                "tc_to_pg_map": _reference("TC_TO_PRIORITY_GROUP_MAP"),
-                "pfc_to_queue_map": _reference("MAP_PFC_PRIORITY_TO_QUEUE"),
-                "pfc_to_pg_map": _reference("PFC_PRIORITY_TO_PRIORITY_GROUP_MAP"),
-                "dot1p_to_tc_map": _reference("DOT1P_TO_TC_MAP"),
-                "tc_to_dscp_map": _reference("TC_TO_DSCP_MAP"),
-                "scheduler": _reference("SCHEDULER"),
-                "pfc_enable": _PRIORITIES,
-                "pfcwd_sw_enable": _PRIORITIES,
-            },
-        ),
-    ),
-    "SCHEDULER": (
-        Shape(
-            (_TEXT,),
-            {
-                "type": _choice("DWRR", "WRR", "STRICT"),
-                "weight": _whole(1, 100),
-                "priority": _whole(0, 9),
-                "meter_type": _choice("packets", "bytes"),
-                "cir": _UINT64,
-                "pir": _UINT64,
-                "cbs": _whole(0, (1 << 32) - 1),
-                "pbs": _whole(0, (1 << 32) - 1),
-            },
-            musts=(
-                _needs_positive("pir", "cir"),
-                _at_least("pir", "cir"),
-                _needs_positive("cbs", "cir"),
-                _needs_positive("pbs", "pir"),
-                _burst_sizes,
-            ),
-        ),
-    ),
-    "WRED_PROFILE": (
-        Shape(
-            (_NAME,),
-            _wred_fields(),
-            musts=tuple(
-                _at_least(f"{colour}_max_threshold", f"{colour}_min_threshold")
-                for colour in ("green", "yellow", "red")
-            ),
-        ),
-    ),
-    "QUEUE": (
-        Shape(
-            (_reference("PORT", "CPU"), _TEXT),
-            {"scheduler": _reference("SCHEDULER"), "wred_profile": _reference("WRED_PROFILE")},
-        ),
-    ),
-    "BUFFER_POOL": (
-        Shape(
-            (_TEXT,),
-            {
-                "type": _choice("ingress", "egress", "both"),
-                "mode": _choice("static", "dynamic"),
-                "size": _UINT64,
-                "xoff": _UINT64,
-                "percentage": _whole(0, 255),
-            },
-            ("type", "mode"),
-            (_pool_percentage,),
-        ),
-    ),
-    "BUFFER_PROFILE": (
-        Shape(
-            (_TEXT,),
-            {
-                "pool": _reference("BUFFER_POOL"),
-                "size": _UINT64,
-                "static_th": _UINT64,
-                "dynamic_th": _whole(-8, 7),
-                "xon": _UINT64,
-                "xoff": _UINT64,
-                "xon_offset": _UINT64,
-                "headroom_type": _choice("static", "dynamic"),
-                "packet_discard_action": _choice("drop", "trim"),
-            },
-            ("pool", "size"),
-        ),
-    ),
-    "BUFFER_QUEUE": (
-        Shape(
-            (_PORT, _matches(r"(1[0-5]|[0-9])((-)(1[0-5]|[0-9]))?")),
-            {"profile": _reference("BUFFER_PROFILE")},
-        ),
-    ),
-    "BUFFER_PG": (
-        Shape((_PORT, _matches(r"[0-7]((-)[0-7])?")), {"profile": _reference("BUFFER_PROFILE", "NULL")}),
-    ),
-    "PORT": (
-        Shape(
-            (_matches(r".{1,16}"),),
-            {
-                "alias": _matches(r".{1,128}"),
-                "lanes": _matches(r".{1,128}"),
-                "speed": _whole(1, 1_600_000),
-                "description": _TEXT,
-                "admin_status": _choice("up", "down"),
-                "mtu": _whole(68, 9216),
-                "index": _whole(0, 65_535),
-                "fec": _choice("rs", "fc", "none", "auto"),
-                "autoneg": _choice("on", "off"),
-                "pfc_asym": _choice("on", "off"),
-            },
-            ("lanes", "speed"),
-        ),
-    ),
-    "INTERFACE": (
-        Shape((_PORT,), {"vrf_name": _reference("VRF"), "nat_zone": _whole(0, 3)}),
-        Shape(
-            (_PORT, _PREFIX),
-            {"scope": _choice("global", "local"), "family": _choice("IPv4", "IPv6")},
-            musts=(_interface_exists,),
-        ),
-    ),
-    "STATIC_ROUTE": (
-        Shape((_PREFIX,), {**_ROUTE, "bfd": _TRUTH_LIST}),
-        Shape(
-            (_matches(r"default|mgmt|Vrf[a-zA-Z0-9_-]+"), _PREFIX),
-            {
-                **_ROUTE,
-                "distance": _matches(rf"({_OCTET},)*{_OCTET}"),
-                "nexthop-vrf": _matches(rf"(({_LEAKING},)*{_LEAKING})?"),
-                "blackhole": _TRUTH_LIST,
-            },
-        ),
-    ),
-    "SRV6_MY_LOCATORS": (
-        Shape(
-            (_TEXT,),
-            {
-                "prefix": _ADDRESS6,
-                "block_len": _whole(1, _ADDRESS_BITS),
-                "node_len": _whole(1, _ADDRESS_BITS),
-                "func_len": _whole(0, _ADDRESS_BITS),
-                "arg_len": _whole(0, _ADDRESS_BITS),
-                "vrf": _reference("VRF", "default"),
-            },
-            ("prefix",),
-            (_segment_fits,),
-        ),
-    ),
-    "SRV6_MY_SIDS": (
-        Shape(
-            (_reference("SRV6_MY_LOCATORS"), _PREFIX6),
-            {
-                "action": _choice("uN", "uA", "uDT46"),
-                "decap_vrf": _reference("VRF", "default"),
-                "decap_dscp_mode": _choice("uniform", "pipe"),
-                "interface": _PORT,
-                "adj": _ADDRESS6,
-            },
-            musts=(_adjacency,),
-        ),
-    ),
-    "FLEX_COUNTER_TABLE": (
-        Shape(
-            (_choice(*_COUNTER_GROUPS),),
-            {
-                "FLEX_COUNTER_STATUS": _choice("enable", "disable"),
-                "FLEX_COUNTER_DELAY_STATUS": _matches("false|true|False|True"),
-                "POLL_INTERVAL": _whole(100, (1 << 32) - 1),
-                "BULK_CHUNK_SIZE": _whole(1, (1 << 32) - 1),
-                "BULK_CHUNK_SIZE_PER_PREFIX": _TEXT,
-            },
-            musts=(_bulk_counters,),
-        ),
-    ),
-}
+SHAPES: Final = _shapes()
+"""Table → the kinds of its entries."""
 
 
 def problems(database: Database) -> Iterator[str]:
     """What the models refuse, in order; empty where the database is valid."""
-    for table, shapes in SHAPES.items():
+    for table in SHAPES:
         for key, fields in database.get(table, {}).items():
-            for problem in _entry_problems(shapes, key, fields, database):
+            for problem in _entry_problems(table, key, fields, database):
                 yield f"{problem} {table}|{key} [emulator]"
 
 
-def _entry_problems(shapes: tuple[Shape, ...], key: str, fields: Entry, database: Database) -> Iterator[str]:
+def _entry_problems(table: str, key: str, fields: Entry, database: Database) -> Iterator[str]:
     parts = key.split("|")
-    shape = next((shape for shape in shapes if len(shape.key) == len(parts)), None)
+    shape = next((shape for shape in SHAPES[table] if len(shape.key) == len(parts)), None)
     if shape is None:
         yield "The key has a wrong number of parts."
         return
-    for leaf, part in zip(shape.key, parts, strict=True):
-        yield from _leaf_problems(leaf, part, database)
+    yield from _value_problems(shape.key, parts, database)
     for name, value in fields.items():
-        name_leaf, value_leaf = shape.mapping or (_TEXT, shape.fields.get(name))
-        if value_leaf is None:
+        kinds = shape.fields.get("*") or shape.fields.get(name)
+        if kinds is None:
             yield f'Unknown field "{name}".'
         elif not isinstance(value, str):
             yield f'Field "{name}" is no list.'
         else:
-            yield from _leaf_problems(name_leaf, name, database)
-            yield from _leaf_problems(value_leaf, value, database)
-    for name in shape.mandatory:
-        if name not in fields:
-            yield f'Missing required element "{name}".'
-    for must in shape.musts:
-        if (problem := must(fields, key, database)) is not None:
-            yield f"{problem}."
+            yield from _value_problems(kinds, [name, value][-len(kinds) :], database)
+    yield from (f'Missing required element "{name}".' for name in shape.mandatory if name not in fields)
+    yield from (f"{problem}." for problem in _broken_musts(table, key, fields, database))
 
 
-def _leaf_problems(leaf: Leaf, value: str, database: Database) -> Iterator[str]:
-    if not leaf.accepts(value, database):
-        constraint = f'the constraint "{leaf.expected}" (range, length, or pattern)'
-        yield f'Value "{value}" does not satisfy {constraint}.'
+def _value_problems(kinds: list[str], values: list[str], database: Database) -> Iterator[str]:
+    for kind, value in zip(kinds, values, strict=True):
+        expected = _TYPES.get(kind, kind)
+        if expected.startswith("->"):
+            table, *others = expected[2:].split(",")
+            expected, is_right = f"an entry of {table}", value in others or value in database.get(table, {})
+        elif kind in _ADDRESSES:
+            expected, parse = _ADDRESSES[kind]
+            is_right = _is_address(parse, value, has_length="prefix" in kind)
+        elif (span := re.fullmatch(r"(-?\d+)\.\.(\d+)", expected)) is not None:
+            number = _number(value)
+            is_right = number is not None and int(span[1]) <= number <= int(span[2])
+        else:
+            is_right = kind == "text" or re.fullmatch(expected, value) is not None
+        if not is_right:
+            constraint = f'the constraint "{expected}" (range, length, or pattern)'
+            yield f'Value "{value}" does not satisfy {constraint}.'
+
+
+def _is_address(parse: Callable[[str], object], value: str, *, has_length: bool) -> bool:
+    try:
+        parse(value)
+    except ValueError:
+        return False
+    return "/" in value or not has_length
+
+
+def _broken_musts(table: str, key: str, fields: Entry, database: Database) -> Iterator[str]:
+    """The models' `must` statements that an entry does not fulfil."""
+    match table:
+        case "SCHEDULER":
+            yield from _broken_rates(fields)
+        case "WRED_PROFILE":
+            for colour in COLOURS:
+                yield from _below(fields, f"{colour}_max_threshold", f"{colour}_min_threshold")
+        case "BUFFER_POOL" if "percentage" in fields:
+            model = database.get("DEVICE_METADATA", {}).get("localhost", {}).get("buffer_model")
+            if "size" in fields:
+                yield "Percentage should not be configured along with size"
+            elif model != "dynamic":
+                yield "Percentage must be configured in dynamic buffer model"
+        case "INTERFACE" if "|" in key and (name := key.partition("|")[0]) not in database[table]:
+            yield f"INTERFACE|{name} must exist, too"
+        case "SRV6_MY_LOCATORS" | "SRV6_MY_SIDS":
+            yield from _broken_segments(fields)
+        case "FLEX_COUNTER_TABLE" if key.startswith("WRED_ECN_"):  # groups that are not read in bulk
+            for name in sorted(fields.keys() & {"BULK_CHUNK_SIZE", "BULK_CHUNK_SIZE_PER_PREFIX"})[:1]:
+                yield f"Unknown field {name}"
+
+
+def _broken_segments(fields: Entry) -> Iterator[str]:
+    """Of a locator, or of a segment identifier; neither has a field of the other."""
+    given = {name: _number(fields.get(name)) for name in _SEGMENT_BITS}
+    if sum(_SEGMENT_BITS[name] if number is None else number for name, number in given.items()) > 128:
+        yield "block_len + node_len + func_len + arg_len must be 128 or less"
+    if fields.get("action") == "uA" and "interface" not in fields:
+        yield "interface is mandatory when action is 'uA'"
+    if fields.get("action") != "uA" and "adj" in fields:
+        yield "adj is only applicable when action is 'uA'"
+
+
+def _broken_rates(fields: Entry) -> Iterator[str]:
+    if "pir" in fields and not (_number(fields.get("cir")) or 0) > 0:
+        yield "pir can't be configured without cir"
+    yield from _below(fields, "pir", "cir")
+    for burst, rate in (("cbs", "cir"), ("pbs", "pir")):
+        if burst in fields and not (_number(fields.get(rate)) or 0) > 0:
+            yield f"{burst} can't be configured without {rate}"
+    if "cbs" in fields:
+        yield from _below(fields, "pbs", "cbs")
+
+
+def _below(fields: Entry, greater: str, smaller: str) -> Iterator[str]:
+    """XPath's `current() >= ../smaller`: false, too, where the other leaf is absent."""
+    high, low = _number(fields.get(greater)), _number(fields.get(smaller))
+    if high is not None and (low is None or high < low):
+        yield f"{greater} must be greater than or equal to {smaller}"
