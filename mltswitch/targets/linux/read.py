@@ -5,7 +5,7 @@ What somebody else put on a port is seen, not touched.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from pydantic import Field, TypeAdapter
@@ -31,6 +31,7 @@ from mltswitch.targets.linux.answers import (
     ROUTE_QUERY,
     SEGMENT_QUERY,
     FilterAnswer,
+    FilterOptions,
     PortAnswers,
     Qdisc,
     answer,
@@ -143,25 +144,28 @@ def forwards(answered: str) -> bool:
     return "all" in forwarding_interfaces(answered)
 
 
-@dataclass(slots=True)
 class _Reader:
     """One pass over the qdiscs of a port."""
 
-    answers: PortAnswers
-    facts: dict[Fact, Any] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    """What no plan asks for on the port, a sentence each."""
-    ours: list[Qdisc] = field(default_factory=list)
+    def __init__(self, answers: PortAnswers) -> None:
+        self._answers = answers
+        self._by_handle = {entry.handle: entry for entry in answers.qdiscs}
+        self._by_parent = {entry.parent: entry for entry in answers.qdiscs}
+        self._others = {id(entry): entry for entry in answers.qdiscs if entry.kind != CLSACT}
+        self.facts: dict[Fact, Any] = {}
+        self.faults: list[str] = []
+        """What no plan asks for on the port, a sentence each."""
 
     def read(self) -> bool:
         """Whether the queues are ours from the top; then facts and faults say what they are."""
-        above, filters = "root", {handle: self.answers.filters(f"parent {handle}") for handle in LEVELS}
-        if shaper := self._take(SHAPER, "tbf", above):
-            self.facts["shaper",] = _rate_bps(shaper)
-            self.faults += _faults_of_tbf("shaper", shaper, is_empty=True)
+        above, filters = "root", {handle: self._answers.filters(f"parent {handle}") for handle in LEVELS}
+        if shaper := self._take(self._by_handle.get(SHAPER), "tbf", above):
+            self.facts["shaper",] = (_rate_bps(shaper),)
+            self._check_tbf("shaper", shaper, is_empty=True)
             above = f"parent {SHAPER}1"
         outer = self._bands(OUTER, above)
-        share = self._take(SHARE, "drr", f"parent {place(OUTER, outer)}" if outer else above)
+        above = f"parent {place(OUTER, outer)}" if outer else above
+        share = self._take(self._by_handle.get(SHARE), "drr", above)
         inner = self._bands(INNER, f"parent {SHARE}1") if share else 0
         if share is None and not outer:
             return False
@@ -171,27 +175,24 @@ class _Reader:
         ways = ways_to(count, ahead if share else None, len(shares))
         last = defaults(ways)
         self.facts |= {("prio", "", handle): last[handle] for handle in last if handle != SHARE}
-        self.facts |= {("class", minor): percent for minor, percent in enumerate(shares, 2)}
+        self.facts |= {("class", minor): share * QUANTUM_BYTES for minor, share in enumerate(shares, 2)}
         for number, way in enumerate(ways, start=1):
             self._queue(number, place(*way[-1]))
-        ours = set(map(id, self.ours))
-        others = (entry for entry in self.answers.qdiscs if id(entry) not in ours and entry.kind != CLSACT)
-        self.faults += map(str, others)
+        self.faults += map(str, self._others.values())
         for handle in last:
             self.facts |= dict.fromkeys(_filter(handle, entry) for entry in filters[handle])
         return True
 
-    def _take(self, handle: str, kind: str, above: str) -> Qdisc | None:
-        """A qdisc of ours, if it stands there."""
-        entry = {entry.handle: entry for entry in self.answers.qdiscs}.get(handle)
-        if entry is None or (entry.kind, entry.above) != (kind, above):
+    def _take(self, entry: Qdisc | None, kind: str = "", above: str = "") -> Qdisc | None:
+        """A qdisc of ours, if it is of this kind and stands there, where these are given."""
+        if entry is None or (kind and (entry.kind, entry.above) != (kind, above)):
             return None
-        self.ours.append(entry)
+        self._others.pop(id(entry), None)
         return entry
 
     def _bands(self, handle: str, above: str) -> int:
         """Bands of a prio of ours; 0: there is none."""
-        prio = self._take(handle, "prio", above)
+        prio = self._take(self._by_handle.get(handle), "prio", above)
         if prio is None or not re.fullmatch("[1-9]|1[0-6]", str(prio.options.get("bands"))):
             return 0  # the kernel has at most 16 (TCQ_PRIO_BANDS)
         count = int(prio.options["bands"])
@@ -204,11 +205,11 @@ class _Reader:
 
         A class behind the first in which no queue stands is nobody's share.
         """
-        quanta = {match["minor"]: match["quantum"] for match in _CLASS.finditer(self.answers.classes)}
+        quanta = {match["minor"]: match["quantum"] for match in _CLASS.finditer(self._answers.classes)}
         rest = quanta.pop("1", "0b")
         shares: list[int] = []
         while len(shares) < LARGEST_SHARE and (minor := f"{len(shares) + 2:x}") in quanta:
-            if shares and self._below(f"{SHARE}{minor}") is None:
+            if shares and f"{SHARE}{minor}" not in self._by_parent:
                 break
             quantum = quanta.pop(minor)
             shares.append(next((n for n in range(1, 100) if _is_size(quantum, n * QUANTUM_BYTES)), 1))
@@ -219,37 +220,46 @@ class _Reader:
         self.faults += [f"class {SHARE}{minor}" for minor in sorted(quanta)]
         return tuple(shares) or (1,)
 
-    def _below(self, parent: str) -> Qdisc | None:
-        return {entry.parent: entry for entry in self.answers.qdiscs}.get(parent)
-
     def _queue(self, number: int, parent: str) -> None:
         """What stands in one queue's place: a queue, or a cap and the queue below it."""
-        child = self._below(parent)
-        rate_bps: int | None = None
-        if child is not None and child.kind == "tbf":
-            self.ours.append(child)
-            self.faults += _faults_of_tbf(f"queue {number}: tbf", child, is_empty=False)
-            rate_bps, child = _rate_bps(child), self._below(f"{child.handle}1")
-        options = {} if child is None else child.options
-        what, limit_bytes = "" if child is None else child.kind, options.get("limit")
-        if child is not None:
-            self.ours.append(child)
-            if what not in {"red", "bfifo"} or not isinstance(limit_bytes, int):
-                self.faults.append(f"queue {number}: {what}")
-                what = ""
-        if rate_bps is not None:
-            if child is None:
-                self.faults.append(f"queue {number}: no queue below its tbf")
-            self.facts["cap", number] = rate_bps, limit_bytes
-        if what == "red":
-            for name, value in (_RED | {"max": options.get("min")}).items():
-                if options.get(name) != value:
-                    self.faults.append(f"queue {number}: red {name} {options.get(name)}, not {value}")
-            threshold_bytes = options.get("min")
+        name, entry, cap = f"queue {number}", self._take(self._by_parent.get(parent)), None
+        if entry is not None and entry.kind == "tbf":
+            self._check_tbf(f"{name}: tbf", entry, is_empty=False)
+            cap, entry = entry, self._take(self._by_parent.get(f"{entry.handle}1"))
+        kind, shown = ("empty", {}) if entry is None else (entry.kind, entry.options)
+        limit_bytes, threshold_bytes = shown.get("limit"), shown.get("min")
+        if entry is not None and (kind not in {"red", "bfifo"} or not isinstance(limit_bytes, int)):
+            self.faults.append(f"{name}: {kind}")
+            kind = "empty"
+        if cap is not None:
+            if entry is None:
+                self.faults.append(f"{name}: no queue below its tbf")
+            self.facts["cap", number] = (_rate_bps(cap),)
+        if kind == "red":
+            for option, value in (_RED | {"max": threshold_bytes}).items():
+                if shown.get(option) != value:
+                    self.faults.append(f"{name}: red {option} {shown.get(option)}, not {value}")
             is_known = isinstance(threshold_bytes, int) and threshold_bytes < 2**32
             self.facts["red", number] = limit_bytes, threshold_bytes if is_known else None
         else:
-            self.facts[what or "empty", number] = limit_bytes if what else None
+            self.facts[kind, number] = limit_bytes if kind == "bfifo" else None
+
+    def _check_tbf(self, name: str, tbf: Qdisc, *, is_empty: bool) -> None:
+        """Latency is the limit beyond the burst; where tc finds none, it prints the limit itself.
+
+        `is_empty`: its own queue holds a burst and no more. Below a cap stands a queue with its own limit.
+        """
+        options, rate_bps = tbf.options, _rate_bps(tbf)
+        burst_bytes = shaper_burst_bytes(rate_bps)
+        slack_bytes = rate_bps / BITS_PER_BYTE * _TICK_SECONDS + 1
+        right = {
+            "burst": _is_size(options.get("burst"), burst_bytes, slack_bytes),
+            "lat": not is_empty or options.get("lat", 0) in (0, 1),
+            "limit": not is_empty or options.get("limit", burst_bytes) == burst_bytes,
+            "mpu": _is_size(options.get("mpu", 0), 0),
+            "linklayer": options.get("linklayer", "ethernet") == "ethernet",
+        } | {option: option not in options for option in ("overhead", "peakrate", "minburst", "mtu")}
+        self.faults += [f"{name} {option} {options.get(option)}" for option in right if not right[option]]
 
 
 def queues_in(answers: PortAnswers) -> tuple[PortFacts, tuple[str, ...]] | None:
@@ -274,24 +284,6 @@ def _rate_bps(tbf: Qdisc) -> int:
     return rate * BITS_PER_BYTE if isinstance(rate, int) and 0 < rate < 2**64 else 0
 
 
-def _faults_of_tbf(name: str, tbf: Qdisc, *, is_empty: bool) -> list[str]:
-    """Latency is the limit beyond the burst; where tc finds none, it prints the limit itself.
-
-    `is_empty`: its own queue holds a burst and no more. Below a cap stands a queue with a limit of its own.
-    """
-    options, rate_bps = tbf.options, _rate_bps(tbf)
-    burst_bytes = shaper_burst_bytes(rate_bps)
-    slack_bytes = rate_bps / BITS_PER_BYTE * _TICK_SECONDS + 1
-    right = {
-        "burst": _is_size(options.get("burst"), burst_bytes, slack_bytes),
-        "lat": not is_empty or options.get("lat", 0) in (0, 1),
-        "limit": not is_empty or options.get("limit", burst_bytes) == burst_bytes,
-        "mpu": _is_size(options.get("mpu", 0), 0),
-        "linklayer": options.get("linklayer", "ethernet") == "ethernet",
-    } | {key: key not in options for key in ("overhead", "peakrate", "minburst", "mtu")}
-    return [f"{name} {key} {options.get(key)}" for key, is_right in right.items() if not is_right]
-
-
 def _is_size(printed: object, wanted_bytes: int, slack_bytes: float = 0) -> bool:
     match = _SIZE.fullmatch(str(printed))
     if match is None:
@@ -302,11 +294,15 @@ def _is_size(printed: object, wanted_bytes: int, slack_bytes: float = 0) -> bool
 
 def _filter(parent: str, entry: FilterAnswer) -> Fact:
     """A filter of ours, or one that says in parentheses of which other kind it is."""
-    options = entry.options
-    minor = options.classid.removeprefix(parent)
-    number = _hexadecimal(minor, 16) if minor and minor != options.classid else 0
-    if entry.kind != "flower" or options.actions:
-        return ("filter", parent, entry.protocol, entry.preference, f"({entry.kind})", number)
+    minor = entry.options.classid.removeprefix(parent)
+    number = _hexadecimal(minor, 16) if minor and minor != entry.options.classid else 0
+    is_ours = entry.kind == "flower" and not entry.options.actions
+    match = _match(entry.options) if is_ours else f"({entry.kind})"
+    return ("filter", parent, entry.protocol, entry.preference, match, number)
+
+
+def _match(options: FilterOptions) -> str:
+    """What flower matches, in the words of our lines."""
     keys = {name: value for name, value in options.keys.items() if name != "eth_type"}
     if options.indev:
         keys["indev"] = options.indev
@@ -317,8 +313,7 @@ def _filter(parent: str, entry: FilterAnswer) -> Fact:
     words += [f"{word} {keys.pop(key)}" for key, word in _FIRST_KEYS.items() if key in keys]
     if keys.get("ip_ttl_mask") in (None, "ff", "0xff"):
         keys.pop("ip_ttl_mask", None)
-    words += [f"{name} {value}" for name, value in sorted(keys.items())]
-    return ("filter", parent, entry.protocol, entry.preference, " ".join(words), number)
+    return " ".join([*words, *(f"{name} {value}" for name, value in sorted(keys.items()))])
 
 
 def _hexadecimal(value: object, base: int) -> int:
@@ -345,7 +340,7 @@ def foreign_filters(answers: PortAnswers) -> list[str]:
     return list(dict.fromkeys(map(str, found)))  # u32 prints its table beside what stands in it
 
 
-_Action = tuple[str | None, str | None, str | None, list[dict[str, object]]]
+_TOS: Final = re.compile(f"(?:ip_tos 0x[0-9a-f]{{2}}/{DSCP_MASK:#x})?")
 
 
 def _mark(entry: FilterAnswer) -> Fact | None:
@@ -353,33 +348,29 @@ def _mark(entry: FilterAnswer) -> Fact | None:
 
     pedit writes the header's first word, but for the bits of the mask.
     """
-    options = entry.options
-    names = options.keys.keys() - {"eth_type"}
-    if entry.kind != "flower" or options.indev or names - {"ip_tos", "ip_tos_mask"}:
-        return None
+    actions, keys = entry.options.actions, entry.options.keys
     shift, htype, mask = {"ip": (16, "ipv4", "ff03ffff")}.get(entry.protocol, (20, "ipv6", "f03fffff"))
     try:
-        octet = int(options.actions[0]["keys"][0]["val"], 16) >> shift
+        octet = int(actions[0]["keys"][0]["val"], 16) >> shift
     except (LookupError, TypeError, ValueError):
         return None
     key = {"htype": htype, "offset": 0, "cmd": "set", "val": f"{octet << shift:x}", "mask": mask}
-    written: dict[str, list[_Action]] = {
+    written = {
         "ip": [("pedit", "pipe", None, [key]), ("csum", "pass", "iph", [])],
         "ipv6": [("pedit", "pass", None, [key])],
     }
-    if list(map(_shown, options.actions)) != written.get(entry.protocol) or octet & ~DSCP_MASK:
+    is_written = entry.kind == "flower" and [*map(_shown, actions)] == written.get(entry.protocol)
+    if not is_written or octet & ~DSCP_MASK or ("ip_tos" in keys) > ("ip_tos_mask" in keys):
         return None
-    if names and _hexadecimal(options.keys.get("ip_tos_mask", 0), 16) != DSCP_MASK:
-        return None
-    match = tos_match(_hexadecimal(options.keys.get("ip_tos"), 0)) if names else ""
-    return MARKS[entry.protocol], entry.preference, match, octet
+    match = _match(entry.options)
+    return (MARKS[entry.protocol], entry.preference, match, octet) if _TOS.fullmatch(match) else None
 
 
-def _shown(action: Mapping[str, Any]) -> _Action:
+def _shown(action: Mapping[str, Any]) -> tuple[Any, ...]:
     """What `tc -j` says of an action, but for its counters."""
-    control, keys = action.get("control_action"), action.get("keys", [])
+    control = action.get("control_action")
     control = control.get("type") if isinstance(control, Mapping) else None
-    return action.get("kind"), control, action.get("csum"), keys
+    return action.get("kind"), control, action.get("csum"), action.get("keys", [])
 
 
 COUNTER_QUERY: Final = "tc -s -j -d qdisc show"
