@@ -336,7 +336,8 @@ def ports_of(found: Mapping[str, Port]) -> tuple[tuple[PortState, ...], int]:
 def check_expressible(state: SwitchState) -> None:
     """Refuse what no filter and no qdisc can do; raises UnsupportedPlanError naming port and queue."""
     for port in {id(port.queues): port for port in state.ports}.values():
-        _check_queues(port)
+        for what, place, expected in _problems(port):
+            raise UnsupportedPlanError(what, where=f"port {port.name}{place}", expected=expected)
     for port in state.ports:
         if port.trusted is (port.rewritten == every_dscp_but(state.background_dscp)):
             raise UnsupportedPlanError(
@@ -349,26 +350,24 @@ def check_expressible(state: SwitchState) -> None:
         )
 
 
-def _check_queues(port: PortState) -> None:
-    where, queues, shaped_bps = f"port {port.name}", port.queues, port.shaped_bps or 0
+def _problems(port: PortState) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with the queues of a port, where behind its name, and what is expected."""
+    queues, shaped_bps = port.queues, port.shaped_bps or 0
     ahead, shares = ahead_of_shares(queues)
-    for queue in queues[len(queues) - shares :]:
-        place = f"{where}, queue {queue.queue}"
+    first = len(queues) - shares
+    for queue in queues[first:]:
         if queue.minimum is None:
-            raise UnsupportedPlanError("stands below a queue with a guarantee, and has none", where=place)
+            yield "stands below a queue with a guarantee, and has none", f", queue {queue.queue}", ""
         if queue.maximum is not None:
-            raise UnsupportedPlanError("a queue with a guarantee cannot be held to a rate", where=place)
+            yield "a queue with a guarantee cannot be held to a rate", f", queue {queue.queue}", ""
     if len(queues) < LEAST_BANDS:
-        raise UnsupportedPlanError(f"prio needs {LEAST_BANDS} bands or more", where=f"{where}: classes")
+        yield f"prio needs {LEAST_BANDS} bands or more", ": classes", ""
     if shaped_bps % BITS_PER_BYTE:
-        raise UnsupportedPlanError(
-            f"tc shapes to whole bytes per second, not to {shaped_bps} bit/s",
-            where=f"{where}: ports.rate",
-            expected=f"a multiple of {BITS_PER_BYTE} bit/s",
-        )
+        what = f"tc shapes to whole bytes per second, not to {shaped_bps} bit/s"
+        yield what, ": ports.rate", f"a multiple of {BITS_PER_BYTE} bit/s"
     if [queue.queue for queue in queues] != list(range(1, len(queues) + 1)):
-        raise UnsupportedPlanError("queues are not numbered 1, 2, …", where=where)
-    if ahead is not None and ahead >= len(queues) - shares:
-        raise UnsupportedPlanError("no queue is left that could share with the last ones", where=where)
+        yield "queues are not numbered 1, 2, …", "", ""
+    if ahead is not None and ahead >= first:
+        yield "no queue is left that could share with the last ones", "", ""
     if sum(shares_of(queues)) > LARGEST_SHARE:
-        raise UnsupportedPlanError("the guarantees leave nothing to share", where=where)
+        yield "the guarantees leave nothing to share", "", ""
