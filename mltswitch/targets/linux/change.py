@@ -20,7 +20,7 @@ from mltswitch.targets.linux.answers import (
     answer,
 )
 from mltswitch.targets.linux.capabilities import HARDWARE
-from mltswitch.targets.linux.files import lines_of
+from mltswitch.targets.linux.files import batch, lines_of
 from mltswitch.targets.linux.foreign import words_of
 from mltswitch.targets.linux.lines import FORWARDING, INGRESS_LINES, NUMBER_LINES
 from mltswitch.targets.linux.ports import planned_facts, port_of
@@ -78,7 +78,7 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     steps = (*_batches("tc", sent), *map(Step, forwarding), *_batches("ip", routes))
     save = save_steps(running.answers, wanted)
     stays = differences(wanted, replace(wanted, unexpected=running.state.unexpected))
-    return Change(steps, save, _batch(shown), stays=stays)
+    return Change(steps, save, batch(shown), stays=stays)
 
 
 def _check_ingress(name: str, obstacles: Iterable[str]) -> None:
@@ -103,13 +103,9 @@ def _must_forward(running: RunningState, wanted: SwitchState) -> bool:
     return found.segment_routing is None or any(NOT_FORWARDING in port.unexpected for port in found.ports)
 
 
-def _batch(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
-
-
 def _batches(program: str, lines: Iterable[str], form: str = "{} -batch -") -> list[Step]:
     """The step that sends lines to tc or ip; none where there are no lines."""
-    text = _batch(lines)
+    text = batch(lines)
     return [Step(form.format(program), text)] if text else []
 
 
@@ -177,7 +173,7 @@ def restoring_change(
     save, note = restoring_saves(
         before, running.answers, replace(read_answers(before, wanted, capabilities).state, unexpected=())
     )
-    return Change(steps, save, _batch([*routes, *forwarding, *queues]) + note)
+    return Change(steps, save, batch([*routes, *forwarding, *queues]) + note)
 
 
 def _former_ingress(was: PortAnswers, now: PortAnswers | None) -> list[str]:

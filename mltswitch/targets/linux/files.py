@@ -1,7 +1,7 @@
 """State as the batch files for `tc` and `ip`, and back; a line outside the grammar is refused by number."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -49,17 +49,16 @@ def write_files(state: SwitchState, capabilities: Capabilities | None = None) ->
     """The batch files, each complete in itself; raises UnsupportedPlanError for what tc has no words."""
     del capabilities
     check_expressible(state)
-    texts: dict[int, str] = {}
-    ports = [_QDISC_HEADER]
-    for name, facts in planned_facts(state).items():
-        if id(facts) not in texts:
-            texts[id(facts)] = "".join(f"{line}\n" for line in lines_of(facts))
-        ports.append(f"\n# {name}\n{on_port(texts[id(facts)], name)}")
+    planned = planned_facts(state)
+    texts = {
+        key: batch(lines_of(facts)) for key, facts in {id(each): each for each in planned.values()}.items()
+    }
+    ports = [f"\n# {name}\n{on_port(texts[id(facts)], name)}" for name, facts in planned.items()]
     routes = [f"{REPLACE}{text}\n" for text in routes_of(state, state).values()]
     four = len(state.routes)
     segments = [_SEGMENT_HEADER, *routes[four:]] if routes[four:] else []
     return {
-        QDISC_FILE: "".join(ports),
+        QDISC_FILE: "".join((_QDISC_HEADER, *ports)),
         ROUTE_FILE: "".join((_ROUTE_HEADER, *routes[:four], *segments)),
     }
 
@@ -68,6 +67,11 @@ def lines_of(facts: PortFacts, name: str = "") -> list[str]:
     """The lines that set these facts on a port; without a name, on any."""
     lines = [text_of(fact, value) for fact, value in facts.items() if fact[0] != "empty"]
     return [on_port(line, name) for line in lines] if name else lines
+
+
+def batch(lines: Iterable[str]) -> str:
+    """The text that tc and ip take lines from."""
+    return "".join(f"{line}\n" for line in lines)
 
 
 def on_port(text: str, name: str) -> str:

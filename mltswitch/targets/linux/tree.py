@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 from mltswitch.errors import DeviceError
@@ -75,15 +76,13 @@ class PortAnswers:
     @cached_property
     def marks(self) -> dict[Fact, None]:
         """The filters that rewrite code points as ours do."""
-        marks = (_mark(entry) for entry in self.filters(INGRESS))
-        return dict.fromkeys(mark for mark in marks if mark is not None)
+        return dict.fromkeys(mark for entry in self.filters(INGRESS) if (mark := _mark(entry)))
 
     @property
     def ingress(self) -> PortFacts:
         """What of packets that arrive is as ours does it; nothing without clsact."""
-        marks = self.marks
-        has_clsact = any(entry.kind == CLSACT for entry in self.qdiscs)
-        return {("clsact",): None, ("unmark",): None, **marks} if has_clsact else {}
+        facts = {("clsact",): None, ("unmark",): None, **self.marks}
+        return facts if any(entry.kind == CLSACT for entry in self.qdiscs) else {}
 
     @property
     def foreign_filters(self) -> list[str]:
@@ -111,24 +110,17 @@ class PortAnswers:
         ours is one; its kind, protocol, preference and class are. Raises DeviceError.
         """
         section = self.sections[place]
-        try:
+        with suppress(ValueError):
             return _filters(json_in(section, may_contradict=True))
-        except ValueError:
-            heads = list(_FILTER.finditer(section))
-            ends = [*(head.start() for head in heads[1:]), len(section)]
-            with suppress(ValueError):
-                if heads:
-                    return _filters(
-                        [
-                            _entry(head, section[head.start() : end])
-                            for head, end in zip(heads, ends, strict=True)
-                        ]
-                    )
-            raise DeviceError(
-                f"cannot read which filters stand at {self.name}, {place}: {section.strip()[:80]!r}",
-                where=f"tc -j filter show dev {self.name} {place}",
-                hint=f"`tc filter show dev {self.name} {place}` shows them without JSON",
-            ) from None
+        starts = [head.start() for head in _FILTER.finditer(section)]
+        with suppress(ValueError):
+            if starts:
+                return _filters([_entry(section[i:j]) for i, j in pairwise([*starts, len(section)])])
+        raise DeviceError(
+            f"cannot read which filters stand at {self.name}, {place}: {section.strip()[:80]!r}",
+            where=f"tc -j filter show dev {self.name} {place}",
+            hint=f"`tc filter show dev {self.name} {place}` shows them without JSON",
+        )
 
 
 _FILTER: Final = re.compile(
@@ -144,13 +136,13 @@ def _filters(entries: list[Any]) -> list[FilterAnswer]:
     return FILTERS.validate_python(full)
 
 
-def _entry(head: re.Match[str], text: str) -> dict[str, object]:
+def _entry(text: str) -> dict[str, object]:
     """One filter by itself; of one in plain text, what every kind says."""
     try:
         return dict(json.JSONDecoder().raw_decode("{" + text)[0])
     except (ValueError, RecursionError):
-        leads_to = _LEADS_TO.search(text)
-        named = {name.rstrip("2"): value for name, value in head.groupdict().items() if value}
+        head, leads_to = _FILTER.match(text), _LEADS_TO.search(text)
+        named = {name.rstrip("2"): value for name, value in head.groupdict().items() if value} if head else {}
         return {**named, "options": {"classid": leads_to[1] if leads_to else ""}}
 
 
