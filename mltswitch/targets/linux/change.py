@@ -81,17 +81,18 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     return Change(steps, save, batch(shown), stays=stays)
 
 
-def _check_ingress(name: str, obstacles: Iterable[str]) -> None:
+def _check_ingress(name: str, obstacles: list[str]) -> None:
     """Refuse to change what arrives at a port past what somebody else made there; raises DeviceError."""
-    for obstacle in obstacles:
-        raise DeviceError(
-            f"{name} has {obstacle}, which may drop, mark or redirect packets beside the plan's queues",
-            where=QDISC_QUERY,
-            hint=f"somebody else made it. It holds no filter: tc qdisc del dev {name} {INGRESS}"
-            if obstacle == INGRESS
-            else f"somebody else made it: ask whether it may go (`tc filter show dev {name} ingress`, or "
-            "`egress`, shows it), or leave the port out of the fabric",
-        )
+    if not obstacles:
+        return
+    raise DeviceError(
+        f"{name} has {obstacles[0]}, which may drop, mark or redirect packets beside the plan's queues",
+        where=QDISC_QUERY,
+        hint=f"somebody else made it. It holds no filter: tc qdisc del dev {name} {INGRESS}"
+        if obstacles[0] == INGRESS
+        else f"somebody else made it: ask whether it may go (`tc filter show dev {name} ingress`, or "
+        "`egress`, shows it), or leave the port out of the fabric",
+    )
 
 
 def _must_forward(running: RunningState, wanted: SwitchState) -> bool:
@@ -272,11 +273,8 @@ def _armed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
         f"mkdir -p -m 700 {_FOLDER} && cat > {path}.sh && "
         f"exec 3< {path}.sh && {{ setsid nohup $scope sh -c {quote(wait)} > /dev/null 2>&1 <&3 & }}"
     )
-    return replace(change, steps=(Step(command, _script(back.steps)), *change.steps))
-
-
-def _script(steps: Iterable[Step]) -> str:
-    return "".join(f"{{ {step.command}; }} <<'{_END}'\n{step.stdin}{_END}\n" for step in steps)
+    script = "".join(f"{{ {step.command}; }} <<'{_END}'\n{step.stdin}{_END}\n" for step in back.steps)
+    return replace(change, steps=(Step(command, script), *change.steps))
 
 
 def _kept(name: str) -> tuple[Step, ...]:

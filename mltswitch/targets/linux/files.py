@@ -6,7 +6,6 @@ from functools import lru_cache
 from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UserInputError
 from mltswitch.targets.base import LineError
 from mltswitch.targets.common import UNKNOWN
 from mltswitch.targets.engine.facts import Fact, PortFacts
@@ -80,17 +79,14 @@ def on_port(text: str, name: str) -> str:
 
 
 def read_files(files: Mapping[str, str], capabilities: Capabilities | None = None) -> SwitchState:
-    """Inverse of `write_files`; raises UserInputError naming the first line that is wrong."""
+    """Inverse of `write_files`; raises LineError with the first line that is wrong."""
     del capabilities
     blocks = _port_blocks(files[QDISC_FILE])
     ports, background_dscp = ports_of({name: _parse_block(name, lines) for name, lines in blocks.items()})
-    try:
-        routes, segments = parse_routes(_lines(files[ROUTE_FILE]))
-    except LineError as error:
-        raise UserInputError(str(error), where=f"{ROUTE_FILE}:{error.number}") from None
+    routes, segments = parse_routes(_lines(files[ROUTE_FILE]), ROUTE_FILE)
     for port in ports:
         if port.unexpected:
-            raise UserInputError(f"port {port.name}: {port.unexpected[0]}", where=QDISC_FILE)
+            raise LineError(0, "", f"port {port.name}: {port.unexpected[0]}")
     return SwitchState(ports, routes, segments, background_dscp=background_dscp)
 
 
@@ -117,7 +113,7 @@ def _port_blocks(text: str) -> dict[str, list[_Line]]:
             if match and match[2] == "clsact" and line.startswith("qdisc"):
                 problem = "the port stands here a second time" if match[1] in blocks else ""
             if match is None or problem:
-                raise UserInputError(str(LineError(number, line, problem)), where=f"{QDISC_FILE}:{number}")
+                raise LineError(number, line, problem)
             beginnings = tuple(f"{words} dev {match[1]} " for words in _ACTIONS)
             current = blocks[match[1]] = []
         current.append((number, line))
@@ -129,8 +125,7 @@ def _parse_block(name: str, lines: list[_Line]) -> Port:
     try:
         return _parse_port(text.replace(f" dev {name} ", ANY_PORT))
     except LineError as error:
-        number = lines[error.number - 1][0]
-        raise UserInputError(on_port(str(error), name), where=f"{QDISC_FILE}:{number}") from None
+        raise LineError(lines[error.number - 1][0], "", on_port(str(error), name)) from None
 
 
 @lru_cache(maxsize=64)
@@ -143,10 +138,9 @@ def _parse_port(text: str) -> Port:
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         try:
-            fact, value = read_line(line)
+            facts |= [read_line(line)]
         except ValueError as error:
             raise LineError(number, line, str(error)) from None
-        facts[fact] = value
     try:
         port = port_of(facts)
     except ValueError as error:

@@ -78,7 +78,7 @@ def route_lines(now: Routes, then: Routes, *, is_way_back: bool = False) -> list
 
 
 def parse_routes(
-    lines: Iterable[tuple[int, str]],
+    lines: Iterable[tuple[int, str]], file: str
 ) -> tuple[tuple[RouteState, ...], SegmentRouting | None]:
     """The file of routes, by its numbered lines; raises LineError."""
     found: dict[IPv4Network | IPv6Network, RouteState | SegmentRouteState] = {}
@@ -88,7 +88,7 @@ def parse_routes(
         try:
             route = _parse_route(text)
         except ValueError as error:
-            raise LineError(number, text, str(error)) from None
+            raise LineError(number, text, str(error), file) from None
         problem = ""
         if isinstance(route, IPv6Network):
             if locator is not None or not segments:
@@ -105,7 +105,7 @@ def parse_routes(
         elif isinstance(route, SegmentRouteState):
             segments.append(route)
         if problem:
-            raise LineError(number, text, problem)
+            raise LineError(number, text, problem, file)
     routes = tuple(route for route in found.values() if isinstance(route, RouteState))
     return routes, SegmentRouting(locator, tuple(segments)) if segments else None
 
@@ -138,9 +138,7 @@ def running_routes(
     prefixes = [route.prefix for route in planned.routes]
     prefixes += [] if planned.locator is None else [planned.locator]
     port = planned.routes[0].port if planned.routes else None
-    entries = [
-        *_ours(answers, SEGMENT_QUERY, lambda prefix: any(prefix.subnet_of(known) for known in prefixes))
-    ]
+    entries = list(_ours(answers, SEGMENT_QUERY, lambda prefix: any(map(prefix.subnet_of, prefixes))))
     blocks = [_locator(entry, prefix, port) for entry, prefix in entries if entry.encap]
     locator = next((block for block in reversed(blocks) if block), None)
     order = {route.prefix: number for number, route in enumerate(planned.routes)}
@@ -200,6 +198,7 @@ def _ours(
 
 
 def _alias(entry: RouteAnswer, prefix: IPv4Network) -> RouteState:
+    """A route of ours; of a kind that no plan asks for, the kind is its port."""
     port = "" if entry.kind in _BLACKHOLE else entry.port or f"({entry.kind})"
     gateway = entry.gateway if isinstance(entry.gateway, IPv4Address) else NO_NEXT_HOP
     return RouteState(prefix, gateway, port)
