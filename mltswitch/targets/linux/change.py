@@ -24,12 +24,7 @@ from mltswitch.targets.linux.files import batch, lines_of
 from mltswitch.targets.linux.foreign import words_of
 from mltswitch.targets.linux.lines import FORWARDING, INGRESS_LINES, NUMBER_LINES
 from mltswitch.targets.linux.ports import planned_facts, port_of
-from mltswitch.targets.linux.read import (
-    NOT_FORWARDING,
-    forwarding_interfaces,
-    forwards,
-    read_answers,
-)
+from mltswitch.targets.linux.read import NOT_FORWARDING, forwarding_interfaces, forwards, read_answers
 from mltswitch.targets.linux.routes import REPLACE, Routes, former_routes, route_lines, routes_of
 from mltswitch.targets.linux.save import IS_SYSTEMD, restoring_saves, save_steps
 from mltswitch.targets.linux.tree import PortAnswers, port_answers

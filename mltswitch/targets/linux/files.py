@@ -81,8 +81,14 @@ def on_port(text: str, name: str) -> str:
 def read_files(files: Mapping[str, str], capabilities: Capabilities | None = None) -> SwitchState:
     """Inverse of `write_files`; raises LineError with the first line that is wrong."""
     del capabilities
-    blocks = _port_blocks(files[QDISC_FILE])
-    ports, background_dscp = ports_of({name: _parse_block(name, lines) for name, lines in blocks.items()})
+    blocks: dict[str, Port] = {}
+    for name, lines in _port_blocks(files[QDISC_FILE]).items():
+        text = "\n".join(line for _, line in lines)
+        try:
+            blocks[name] = _parse_port(text.replace(f" dev {name} ", ANY_PORT))
+        except LineError as error:
+            raise LineError(lines[error.number - 1][0], "", on_port(str(error), name)) from None
+    ports, background_dscp = ports_of(blocks)
     routes, segments = parse_routes(_lines(files[ROUTE_FILE]), ROUTE_FILE)
     for port in ports:
         if port.unexpected:
@@ -118,14 +124,6 @@ def _port_blocks(text: str) -> dict[str, list[_Line]]:
             current = blocks[match[1]] = []
         current.append((number, line))
     return blocks
-
-
-def _parse_block(name: str, lines: list[_Line]) -> Port:
-    text = "\n".join(line for _, line in lines)
-    try:
-        return _parse_port(text.replace(f" dev {name} ", ANY_PORT))
-    except LineError as error:
-        raise LineError(lines[error.number - 1][0], "", on_port(str(error), name)) from None
 
 
 @lru_cache(maxsize=64)

@@ -5,6 +5,7 @@ A port's name stands as ANY_PORT in them: most ports of a switch have the same l
 
 import re
 from contextlib import suppress
+from functools import lru_cache
 from math import ceil
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from mltswitch.targets.common import UNKNOWN
 from mltswitch.targets.engine.facts import Fact
 from mltswitch.targets.engine.line import Line, Word
 from mltswitch.targets.engine.parse import running_line
-from mltswitch.targets.engine.sheet import Sheet
+from mltswitch.targets.engine.sheet import REMEMBERED, Sheet
 from mltswitch.units import BITS_PER_BYTE, ETHERNET_HEADER_BYTES
 
 ANY_PORT: Final = " dev @ "
@@ -124,6 +125,7 @@ SHEET: Final = Sheet(
 _LINES: Final = {line.what: line for line in LINES}
 
 
+@lru_cache(REMEMBERED)
 def text_of(fact: Fact, value: Any) -> str:
     """The line that sets a fact."""
     return SHEET.write(_LINES[fact[0]], ((fact, value),)).text
