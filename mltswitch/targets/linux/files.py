@@ -9,7 +9,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.targets.base import LineError
 from mltswitch.targets.common import UNKNOWN
 from mltswitch.targets.engine.facts import Fact, PortFacts
-from mltswitch.targets.linux.lines import ANY_PORT, PORT, ROUTE_PROTOCOL, SHEET, read_line, text_of
+from mltswitch.targets.linux.lines import ANY_PORT, LINES, PORT, ROUTE_PROTOCOL, SHEET, read_line, text_of
 from mltswitch.targets.linux.ports import (
     Port,
     check_expressible,
@@ -23,7 +23,7 @@ from mltswitch.targets.state import SwitchState
 
 QDISC_FILE: Final = "qdiscs.tc"
 ROUTE_FILE: Final = "routes.ip"
-_ACTIONS: Final = ("qdisc replace", "class replace", "filter del", "filter add")
+_ACTIONS: Final = sorted({line.text.partition(ANY_PORT)[0] for line in LINES if ANY_PORT in line.text})
 """How the lines of a port begin."""
 _LINE: Final = re.compile(f"(?:{'|'.join(_ACTIONS)}) dev ({PORT}) ([ -~]+)")
 _QDISC_HEADER: Final = """\
