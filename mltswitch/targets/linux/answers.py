@@ -24,6 +24,7 @@ EGRESS: Final = "egress"
 NO_HANDLE: Final = "0:"
 """Of the kernel's own default queues."""
 PLACES: Final = (*(f"parent {handle}" for handle in LEVELS), INGRESS, EGRESS)
+"""Where filters are asked for on each port."""
 
 
 class _Answer(BaseModel):

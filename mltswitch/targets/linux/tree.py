@@ -174,7 +174,7 @@ def port_answers(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, P
 
 
 class _Reader:
-    """One pass over the qdiscs of a port."""
+    """One pass over the qdiscs of a port, from its root to its queues."""
 
     def __init__(self, answers: PortAnswers) -> None:
         self._answers = answers
@@ -213,7 +213,7 @@ class _Reader:
         return True
 
     def _take(self, entry: Qdisc | None, kind: str = "", above: str = "") -> Qdisc | None:
-        """A qdisc of ours, if it is of this kind and stands there, where these are given."""
+        """The entry as one of ours; None where its kind or its place is not the one that is asked for."""
         if entry is None or (kind and (entry.kind, entry.above) != (kind, above)):
             return None
         self._others.pop(id(entry), None)
