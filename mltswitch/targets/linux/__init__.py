@@ -7,36 +7,30 @@ than systemd runs, nothing survives a reboot, and verify and push say so.
 """
 
 from mltswitch.targets.base import Session
-from mltswitch.targets.linux.capabilities import HARDWARE, PLATFORM
-from mltswitch.targets.linux.change import GUARD, TIMER, change_between, restoring_change
-from mltswitch.targets.linux.files import QDISC_FILE, ROUTE_FILE, read_files, write_files
-from mltswitch.targets.linux.lines import PORT_NAME
-from mltswitch.targets.linux.ports import check_expressible
-from mltswitch.targets.linux.read import COUNTER_SOURCE, IDENTITY_QUERY, identify, queries_for, read_answers
-from mltswitch.targets.linux.save import saved_files
+from mltswitch.targets.linux import capabilities, change, files, lines, ports, read, save
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
-    platform=PLATFORM,
+    platform=capabilities.PLATFORM,
     session=Session.SHELL,
-    models=HARDWARE,
-    files=(QDISC_FILE, ROUTE_FILE),
-    port_name=PORT_NAME,
+    models=capabilities.HARDWARE,
+    files=(files.QDISC_FILE, files.ROUTE_FILE),
+    port_name=lines.PORT_NAME,
     port_examples="at most 15 letters, digits, '.', '_' or '-'",
-    check=check_expressible,
-    write=write_files,
-    read_files=read_files,
-    queries=queries_for,
-    read=read_answers,
-    diff=change_between,
-    guard=GUARD,
-    restore=restoring_change,
-    counters=COUNTER_SOURCE,
-    saved_files=saved_files,
-    timer=TIMER,
-    identity_queries=(IDENTITY_QUERY,),
-    identify=identify,
+    check=ports.check_expressible,
+    write=files.write_files,
+    read_files=files.read_files,
+    queries=read.queries_for,
+    read=read.read_answers,
+    diff=change.change_between,
+    guard=change.GUARD,
+    restore=change.restoring_change,
+    counters=read.COUNTER_SOURCE,
+    saved_files=save.saved_files,
+    timer=change.TIMER,
+    identity_queries=(read.IDENTITY_QUERY,),
+    identify=read.identify,
     neighbour_query="lldpctl -f json0 2>/dev/null || true",
     neighbours=lldpd_neighbours,
 )

@@ -1,10 +1,6 @@
 """The commands that tell what a host runs, and their answers as typed entries."""
 
-import json
-import re
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Final, TypeVar
 
@@ -27,7 +23,8 @@ EGRESS: Final = "egress"
 """Names of both sides of clsact; `ingress` is a qdisc of its own as well, without the other side."""
 NO_HANDLE: Final = "0:"
 """Of the kernel's own default queues."""
-_PLACES: Final = (*(f"parent {handle}" for handle in LEVELS), INGRESS, EGRESS)
+PLACES: Final = (*(f"parent {handle}" for handle in LEVELS), INGRESS, EGRESS)
+"""Where filters are asked for on each port."""
 
 
 class _Answer(BaseModel):
@@ -118,7 +115,7 @@ def filter_query(wanted: SwitchState) -> str:
     In a batch with -j, tc prints an array for each command, on a line of its own, also where it is empty
     (iproute2 4.18 to 7.1, tc_filter_list), and it ends at the first that fails.
     """
-    places = " ".join(f'"{place}"' if " " in place else place for place in _PLACES)
+    places = " ".join(f'"{place}"' if " " in place else place for place in PLACES)
     return (
         f"for port in {_names(wanted)}; do for place in {places}; do "
         "echo filter show dev $port $place; done; done | tc -j -batch -"
@@ -136,94 +133,6 @@ def class_query(wanted: SwitchState) -> str:
 
 def _names(wanted: SwitchState) -> str:
     return " ".join(port.name for port in wanted.ports)
-
-
-@dataclass(frozen=True, slots=True)
-class PortAnswers:
-    """What a host answers of one port."""
-
-    name: str
-    qdiscs: tuple[Qdisc, ...]
-    sections: Mapping[str, str]
-    """Where filters stand, such as `parent 10:` or `ingress` → what tc printed of them."""
-    classes: str
-
-    def filters(self, place: str) -> list[FilterAnswer]:
-        """The filters of one place, without the empty entry that precedes those of each preference.
-
-        iproute2 before 5.17 prints u32 filters, and others their own kinds, as plain text in the middle of
-        its JSON (`"options": {fh 800: ht divisor 1 }`). What such a text matches is not read, for none of
-        ours is one; its kind, protocol, preference and class are. Raises DeviceError.
-        """
-        section = self.sections[place]
-        try:
-            return _filters(json_in(section, may_contradict=True))
-        except ValueError:
-            heads = list(_FILTER.finditer(section))
-            ends = [*(head.start() for head in heads[1:]), len(section)]
-            with suppress(ValueError):
-                if heads:
-                    return _filters(
-                        [
-                            _entry(head, section[head.start() : end])
-                            for head, end in zip(heads, ends, strict=True)
-                        ]
-                    )
-            raise DeviceError(
-                f"cannot read which filters stand at {self.name}, {place}: {section.strip()[:80]!r}",
-                where=f"tc -j filter show dev {self.name} {place}",
-                hint=f"`tc filter show dev {self.name} {place}` shows them without JSON",
-            ) from None
-
-
-_FILTER: Final = re.compile(
-    r'"protocol":"(?P<protocol>[^"]+)","pref":(?P<pref>[0-9]+),"kind":"(?P<kind>[^"]+)"'
-    r"|^filter (?:parent \S+ )?protocol (?P<protocol2>\S+) pref (?P<pref2>[0-9]+) (?P<kind2>\S+)",
-    re.MULTILINE,
-)
-_LEADS_TO: Final = re.compile(r'(?:flowid|classid)"?[ :]"?([0-9a-f]+:[0-9a-f]+)')
-
-
-def _filters(entries: list[Any]) -> list[FilterAnswer]:
-    full = [entry for entry in entries if not isinstance(entry, dict) or entry.get("options") is not None]
-    return FILTERS.validate_python(full)
-
-
-def _entry(head: re.Match[str], text: str) -> dict[str, object]:
-    """One filter by itself; of one in plain text, what every kind says."""
-    try:
-        return dict(json.JSONDecoder().raw_decode("{" + text)[0])
-    except (ValueError, RecursionError):
-        leads_to = _LEADS_TO.search(text)
-        named = {name.rstrip("2"): value for name, value in head.groupdict().items() if value}
-        return {**named, "options": {"classid": leads_to[1] if leads_to else ""}}
-
-
-def port_answers(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, PortAnswers]:
-    """Each wanted port with its answers; raises DeviceError if unreadable."""
-    qdiscs = load(QDISCS, answers, QDISC_QUERY)
-    if not wanted.ports:
-        return {}
-    query, count = filter_query(wanted), len(wanted.ports) * len(_PLACES)
-    # A filter that tc prints as text, in the middle of its JSON, may have lines of its own.
-    _, *sections = re.split(r"^(?=\[)", "\n" + answer(answers, query), flags=re.MULTILINE)
-    if len(sections) != count:
-        raise DeviceError(
-            f"answered {len(sections)} lines, not {count}",
-            where=query,
-            hint="`tc filter show dev PORT ingress` shows them; iproute2 before 4.18 has no JSON for them",
-        )
-    _, *parts = re.split(r"^# (.*)$", answer(answers, class_query(wanted)), flags=re.MULTILINE)
-    classes = dict(zip(parts[::2], parts[1::2], strict=True))
-    return {
-        port.name: PortAnswers(
-            port.name,
-            tuple(entry for entry in qdiscs if entry.dev == port.name),
-            dict(zip(_PLACES, sections[number * len(_PLACES) :], strict=False)),
-            classes.get(port.name, ""),
-        )
-        for number, port in enumerate(wanted.ports)
-    }
 
 
 def answer(answers: Mapping[str, str], query: str) -> str:

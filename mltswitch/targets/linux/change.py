@@ -10,39 +10,26 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.errors import DeviceError
 from mltswitch.targets.base import Change, Guard, RunningState, Step, Timer
 from mltswitch.targets.common import shell_lock
-from mltswitch.targets.engine.facts import Fact, PortFacts
+from mltswitch.targets.engine.facts import PortFacts
 from mltswitch.targets.linux.answers import (
     CLSACT,
     FORWARDING_QUERY,
     INGRESS,
-    NO_HANDLE,
     QDISC_QUERY,
     ROUTE_QUERY,
-    PortAnswers,
-    Qdisc,
     answer,
-    port_answers,
 )
 from mltswitch.targets.linux.capabilities import HARDWARE
-from mltswitch.targets.linux.files import lines_of
+from mltswitch.targets.linux.files import batch, lines_of
 from mltswitch.targets.linux.foreign import words_of
-from mltswitch.targets.linux.lines import FORWARDING, INGRESS_LINES, LEVELS, NUMBER_LINES
+from mltswitch.targets.linux.lines import FORWARDING, INGRESS_LINES, NUMBER_LINES
 from mltswitch.targets.linux.ports import planned_facts, port_of
-from mltswitch.targets.linux.read import (
-    NOT_FORWARDING,
-    foreign_filters,
-    forwarding_interfaces,
-    forwards,
-    marks_in,
-    queues_in,
-    read_answers,
-)
+from mltswitch.targets.linux.read import NOT_FORWARDING, forwarding_interfaces, forwards, read_answers
 from mltswitch.targets.linux.routes import REPLACE, Routes, former_routes, route_lines, routes_of
 from mltswitch.targets.linux.save import IS_SYSTEMD, restoring_saves, save_steps
+from mltswitch.targets.linux.tree import PortAnswers, port_answers
 from mltswitch.targets.state import SwitchState, differences
 
-_STRICT: Final = "{} -batch -"
-_FROM_ANYWHERE: Final = "{} -force -batch - || true"
 _FOR_GOOD: Final = ", which has no way back"
 
 
@@ -62,45 +49,45 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
     sent: list[str] = []
     shown: list[str] = []
     for name, then in planned_facts(wanted).items():
-        port = answers.get(name)
-        if port and any(entry.arrives for entry in port.qdiscs):
-            others = [entry.kind for entry in port.qdiscs if entry.arrives and entry.kind != CLSACT]
-            _check_ingress(name, [*foreign_filters(port), *others])
+        notes: list[str] = []
+        if port := answers.get(name):
+            arriving = [entry.kind for entry in port.qdiscs if entry.arrives]
+            if arriving:
+                _check_ingress(name, [*port.foreign_filters, *(kind for kind in arriving if kind != CLSACT)])
+            if name not in found:
+                notes = [f"removes {entry}{'' if words_of(entry) else _FOR_GOOD}" for entry in port.standing]
         if name in found:
-            faults = [fault for fault in found[name].unexpected if fault != NOT_FORWARDING]
-            notes = [f"found {fault}{_FOR_GOOD}" for fault in faults]
-        else:
-            standing = _standing(port) if port else []
-            notes = [f"removes {entry}{'' if words_of(entry) else _FOR_GOOD}" for entry in standing]
+            faults = found[name].unexpected
+            notes = [f"found {fault}{_FOR_GOOD}" for fault in faults if fault != NOT_FORWARDING]
         lines, text = _port_change(name, present.get(name), then, notes)
         sent += lines
         shown += text
-    steps = [Step(_STRICT.format("tc"), _batch(sent))] if sent else []
-    if _must_forward(running, wanted):
-        steps.append(Step(FORWARDING))
-        shown.append(f"+ {FORWARDING}")
+    forwarding = [FORWARDING] if _must_forward(running, wanted) else []
     old, new = routes_of(running.state, wanted), routes_of(wanted, wanted)
-    if lines := route_lines(old, new):
-        steps.append(Step(_STRICT.format("ip"), _batch(lines)))
+    routes = route_lines(old, new)
+    shown += [f"+ {line}" for line in forwarding]
+    if routes:
         replaced = (prefix for prefix in new if old.get(prefix, new[prefix]) != new[prefix])
         shown += ["# routes", *(f"- {REPLACE}{old[prefix]}" for prefix in replaced)]
-        shown += [f"+ {line}" for line in lines]
+        shown += [f"+ {line}" for line in routes]
+    steps = (*_batches("tc", sent), *map(Step, forwarding), *_batches("ip", routes))
     save = save_steps(running.answers, wanted)
     stays = differences(wanted, replace(wanted, unexpected=running.state.unexpected))
-    return Change(tuple(steps), save, _batch(shown), stays=stays)
+    return Change(steps, save, batch(shown), stays=stays)
 
 
-def _check_ingress(name: str, obstacles: Iterable[str]) -> None:
+def _check_ingress(name: str, obstacles: list[str]) -> None:
     """Refuse to change what arrives at a port past what somebody else made there; raises DeviceError."""
-    for obstacle in obstacles:
-        raise DeviceError(
-            f"{name} has {obstacle}, which may drop, mark or redirect packets beside the plan's queues",
-            where=QDISC_QUERY,
-            hint=f"somebody else made it. It holds no filter: tc qdisc del dev {name} {INGRESS}"
-            if obstacle == INGRESS
-            else f"somebody else made it: ask whether it may go (`tc filter show dev {name} ingress`, or "
-            "`egress`, shows it), or leave the port out of the fabric",
-        )
+    if not obstacles:
+        return
+    raise DeviceError(
+        f"{name} has {obstacles[0]}, which may drop, mark or redirect packets beside the plan's queues",
+        where=QDISC_QUERY,
+        hint=f"somebody else made it. It holds no filter: tc qdisc del dev {name} {INGRESS}"
+        if obstacles[0] == INGRESS
+        else f"somebody else made it: ask whether it may go (`tc filter show dev {name} ingress`, or "
+        "`egress`, shows it), or leave the port out of the fabric",
+    )
 
 
 def _must_forward(running: RunningState, wanted: SwitchState) -> bool:
@@ -112,47 +99,42 @@ def _must_forward(running: RunningState, wanted: SwitchState) -> bool:
     return found.segment_routing is None or any(NOT_FORWARDING in port.unexpected for port in found.ports)
 
 
-def _batch(lines: Iterable[str]) -> str:
-    return "".join(f"{line}\n" for line in lines)
+def _batches(program: str, lines: Iterable[str], form: str = "{} -batch -") -> list[Step]:
+    """The step that sends lines to tc or ip; none where there are no lines."""
+    text = batch(lines)
+    return [Step(form.format(program), text)] if text else []
 
 
 def _port_change(
-    name: str, now: PortFacts | None, then: PortFacts, notes: Iterable[str]
+    name: str, now: PortFacts | None, then: PortFacts, notes: list[str]
 ) -> tuple[list[str], list[str]]:
     """(lines to send, lines to show); `notes` are what goes where the port is built anew."""
     if now == then and not notes:
         return [], []
-    old, new = lines_of(now or {}, name), lines_of(then, name)
     single = None if now is None or notes else _single_lines(now, then)
-    if single is not None:
-        pairs = [pair for pair in zip(old, new, strict=True) if pair[0] != pair[1]]
-        shown = [line for pair in pairs for line in (f"- {pair[0]}", f"+ {pair[1]}")]
-        what = "packets that wait in the changed queues are dropped"
-        return [line for _, line in pairs], [f"# {name}: {what}", *shown]
+    if now is not None and single is not None:
+        old, new = (lines_of({fact: facts[fact] for fact in single}, name) for facts in (now, then))
+        pairs = [f"- {before}\n+ {after}" for before, after in zip(old, new, strict=True)]
+        return new, [f"# {name}: packets that wait in the changed queues are dropped", *pairs]
     what = "built anew; all packets that wait in its queues are dropped"
-    if now is not None and not notes and _queue_part(now) == _queue_part(then):
+    if now is not None and not notes and _part(now, arrives=False) == _part(then, arrives=False):
         what = "what arrives there"
-        old, new = (lines_of(_ingress_part(facts), name) for facts in (now, then))
-    shown = [f"# {name}: {word}" for word in (what, *notes)]
-    for line in unified_diff(old, new, n=len(old) + len(new), lineterm=""):
-        if not line.startswith(("---", "+++", "@@")):
-            shown.append(f"{line[0]} {line[1:]}")
-    return new, shown
+        now, then = _part(now, arrives=True), _part(then, arrives=True)
+    old, new = lines_of(now or {}, name), lines_of(then, name)
+    difference = unified_diff(old, new, n=len(old) + len(new), lineterm="")
+    marked = [f"{line[0]} {line[1:]}" for line in difference if not line.startswith(("---", "+++", "@@"))]
+    return new, [*(f"# {name}: {word}" for word in (what, *notes)), *marked]
 
 
-def _single_lines(now: PortFacts, then: PortFacts) -> list[Fact] | None:
+def _single_lines(now: PortFacts, then: PortFacts) -> PortFacts | None:
     """The facts whose lines differ and do so by themselves; None: the port has to be built anew."""
-    changed = [fact for fact in then if now.get(fact) != then[fact]]
-    is_alike = [*now] == [*then] and all(fact[0] in NUMBER_LINES for fact in changed)
-    return changed if is_alike else None
+    changed = {fact: value for fact, value in then.items() if now.get(fact) != value}
+    return changed if [*now] == [*then] and all(fact[0] in NUMBER_LINES for fact in changed) else None
 
 
-def _queue_part(facts: PortFacts) -> PortFacts:
-    return {fact: value for fact, value in facts.items() if fact[0] not in INGRESS_LINES}
-
-
-def _ingress_part(facts: PortFacts) -> PortFacts:
-    return {fact: value for fact, value in facts.items() if fact[0] in INGRESS_LINES}
+def _part(facts: PortFacts, *, arrives: bool) -> PortFacts:
+    """What concerns packets that arrive, or the queues."""
+    return {fact: value for fact, value in facts.items() if (fact[0] in INGRESS_LINES) is arrives}
 
 
 def restoring_change(
@@ -182,34 +164,26 @@ def restoring_change(
             raise _no_way_back(f"route {prefix}", "a kind that no plan asks for", ROUTE_QUERY)
     routes = route_lines(present, former, is_way_back=True)
     forwarding = _former_forwarding(before, running, wanted)
-    batch = _STRICT if running.answers else _FROM_ANYWHERE
-    steps = [Step(batch.format("ip"), _batch(routes))] if routes else []
-    steps += [Step(line) for line in forwarding]
-    steps += [Step(batch.format("tc"), _batch(queues))] if queues else []
+    form = "{} -batch -" if running.answers else "{} -force -batch - || true"
+    steps = (*_batches("ip", routes, form), *map(Step, forwarding), *_batches("tc", queues, form))
     save, note = restoring_saves(
         before, running.answers, replace(read_answers(before, wanted, capabilities).state, unexpected=())
     )
-    return Change(tuple(steps), save, _batch([*routes, *forwarding, *queues]) + note)
+    return Change(steps, save, batch([*routes, *forwarding, *queues]) + note)
 
 
 def _former_ingress(was: PortAnswers, now: PortAnswers | None) -> list[str]:
     """What gives back what a port did with arriving packets."""
-    facts = _ingress_facts(was)
-    if now is not None and _ingress_facts(now) == facts:
+    facts = was.ingress
+    if now is not None and now.ingress == facts:
         return []
-    _check_ingress(was.name, foreign_filters(now or was))
+    _check_ingress(was.name, (now or was).foreign_filters)
     return lines_of(facts, was.name) or [f"qdisc del dev {was.name} {CLSACT}"]
-
-
-def _ingress_facts(answers: PortAnswers) -> PortFacts:
-    marks = marks_in(answers)
-    has_clsact = any(entry.kind == CLSACT for entry in answers.qdiscs)
-    return {("clsact",): None, ("unmark",): None, **marks} if has_clsact else {}
 
 
 def _former_queues(was: PortAnswers, now: PortAnswers | None) -> Iterable[str]:
     """What gives back a port's queues, whoever made them; raises DeviceError where nothing can."""
-    if now is not None and _said_of_queues(was) == _said_of_queues(now):
+    if now is not None and was.said_of_queues == now.said_of_queues:
         return []
     goal = _own_queues(was)
     if goal is None:
@@ -219,22 +193,16 @@ def _former_queues(was: PortAnswers, now: PortAnswers | None) -> Iterable[str]:
         raise _no_way_back(was.name, fault, QDISC_QUERY)
     present = _own_queues(now) if now else None
     single = _single_lines(present[0], then) if present and not present[1] else None
-    return lines_of(then if single is None else {fact: then[fact] for fact in single}, was.name)
-
-
-def _said_of_queues(answers: PortAnswers) -> tuple[object, ...]:
-    entries = sorted(repr(entry) for entry in answers.qdiscs if not entry.arrives)
-    return entries, [answers.sections[f"parent {handle}"] for handle in LEVELS], answers.classes
+    return lines_of(then if single is None else single, was.name)
 
 
 def _own_queues(answers: PortAnswers) -> tuple[PortFacts, str] | None:
     """(facts of a port's queues, something that no plan asks for); None where they are not ours."""
-    found = queues_in(answers)
-    if found is None:
+    if answers.queues is None:
         return None
-    port = port_of(*found).state
+    port = port_of(*answers.queues).state
     facts = planned_facts(SwitchState((port,), ()))[port.name]
-    return _queue_part(facts), next(iter(port.unexpected), "")
+    return _part(facts, arrives=False), next(iter(port.unexpected), "")
 
 
 def _foreign_queues(was: PortAnswers) -> Iterator[str]:
@@ -242,16 +210,11 @@ def _foreign_queues(was: PortAnswers) -> Iterator[str]:
     # Something of ours first, so that there always is something to delete.
     yield from lines_of({("reset",): None}, was.name)
     yield f"qdisc del dev {was.name} root"
-    for entry in _standing(was):
+    for entry in was.standing:
         words = words_of(entry)
         if words is None:
             raise _no_way_back(was.name, str(entry), QDISC_QUERY)
         yield f"qdisc replace dev {was.name} {entry.above} {words}"
-
-
-def _standing(answers: PortAnswers) -> list[Qdisc]:
-    """The queues that somebody gave a port, ours included; the kernel's own default ones have no handle."""
-    return [entry for entry in answers.qdiscs if entry.handle != NO_HANDLE and not entry.arrives]
 
 
 def _no_way_back(place: str, what: str, query: str) -> DeviceError:
@@ -305,11 +268,8 @@ def _armed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
         f"mkdir -p -m 700 {_FOLDER} && cat > {path}.sh && "
         f"exec 3< {path}.sh && {{ setsid nohup $scope sh -c {quote(wait)} > /dev/null 2>&1 <&3 & }}"
     )
-    return replace(change, steps=(Step(command, _script(back.steps)), *change.steps))
-
-
-def _script(steps: Iterable[Step]) -> str:
-    return "".join(f"{{ {step.command}; }} <<'{_END}'\n{step.stdin}{_END}\n" for step in steps)
+    script = "".join(f"{{ {step.command}; }} <<'{_END}'\n{step.stdin}{_END}\n" for step in back.steps)
+    return replace(change, steps=(Step(command, script), *change.steps))
 
 
 def _kept(name: str) -> tuple[Step, ...]:

@@ -1,16 +1,15 @@
 """State as the batch files for `tc` and `ip`, and back; a line outside the grammar is refused by number."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import UserInputError
 from mltswitch.targets.base import LineError
 from mltswitch.targets.common import UNKNOWN
 from mltswitch.targets.engine.facts import Fact, PortFacts
-from mltswitch.targets.linux.lines import ANY_PORT, PORT, ROUTE_PROTOCOL, SHEET, read_line, text_of
+from mltswitch.targets.linux.lines import ANY_PORT, LINES, PORT, ROUTE_PROTOCOL, SHEET, read_line, text_of
 from mltswitch.targets.linux.ports import (
     Port,
     check_expressible,
@@ -24,7 +23,7 @@ from mltswitch.targets.state import SwitchState
 
 QDISC_FILE: Final = "qdiscs.tc"
 ROUTE_FILE: Final = "routes.ip"
-_ACTIONS: Final = ("qdisc replace", "class replace", "filter del", "filter add")
+_ACTIONS: Final = sorted({line.text.partition(ANY_PORT)[0] for line in LINES if ANY_PORT in line.text})
 """How the lines of a port begin."""
 _LINE: Final = re.compile(f"(?:{'|'.join(_ACTIONS)}) dev ({PORT}) ([ -~]+)")
 _QDISC_HEADER: Final = """\
@@ -49,17 +48,16 @@ def write_files(state: SwitchState, capabilities: Capabilities | None = None) ->
     """The batch files, each complete in itself; raises UnsupportedPlanError for what tc has no words."""
     del capabilities
     check_expressible(state)
-    texts: dict[int, str] = {}
-    ports = [_QDISC_HEADER]
-    for name, facts in planned_facts(state).items():
-        if id(facts) not in texts:
-            texts[id(facts)] = "".join(f"{line}\n" for line in lines_of(facts))
-        ports.append(f"\n# {name}\n{on_port(texts[id(facts)], name)}")
+    planned = planned_facts(state)
+    texts = {
+        key: batch(lines_of(facts)) for key, facts in {id(each): each for each in planned.values()}.items()
+    }
+    ports = [f"\n# {name}\n{on_port(texts[id(facts)], name)}" for name, facts in planned.items()]
     routes = [f"{REPLACE}{text}\n" for text in routes_of(state, state).values()]
     four = len(state.routes)
     segments = [_SEGMENT_HEADER, *routes[four:]] if routes[four:] else []
     return {
-        QDISC_FILE: "".join(ports),
+        QDISC_FILE: "".join((_QDISC_HEADER, *ports)),
         ROUTE_FILE: "".join((_ROUTE_HEADER, *routes[:four], *segments)),
     }
 
@@ -70,23 +68,31 @@ def lines_of(facts: PortFacts, name: str = "") -> list[str]:
     return [on_port(line, name) for line in lines] if name else lines
 
 
+def batch(lines: Iterable[str]) -> str:
+    """The text that tc and ip take lines from."""
+    return "".join(f"{line}\n" for line in lines)
+
+
 def on_port(text: str, name: str) -> str:
     """Lines of any port as those of one."""
     return text.replace(ANY_PORT, f" dev {name} ")
 
 
 def read_files(files: Mapping[str, str], capabilities: Capabilities | None = None) -> SwitchState:
-    """Inverse of `write_files`; raises UserInputError naming the first line that is wrong."""
+    """Inverse of `write_files`; raises LineError with the first line that is wrong."""
     del capabilities
-    blocks = _port_blocks(files[QDISC_FILE])
-    ports, background_dscp = ports_of({name: _parse_block(name, lines) for name, lines in blocks.items()})
-    try:
-        routes, segments = parse_routes(_lines(files[ROUTE_FILE]))
-    except LineError as error:
-        raise UserInputError(str(error), where=f"{ROUTE_FILE}:{error.number}") from None
+    blocks: dict[str, Port] = {}
+    for name, lines in _port_blocks(files[QDISC_FILE]).items():
+        text = "\n".join(line for _, line in lines)
+        try:
+            blocks[name] = _parse_port(text.replace(f" dev {name} ", ANY_PORT))
+        except LineError as error:
+            raise LineError(lines[error.number - 1][0], "", on_port(str(error), name)) from None
+    ports, background_dscp = ports_of(blocks)
+    routes, segments = parse_routes(_lines(files[ROUTE_FILE]), ROUTE_FILE)
     for port in ports:
         if port.unexpected:
-            raise UserInputError(f"port {port.name}: {port.unexpected[0]}", where=QDISC_FILE)
+            raise LineError(0, "", f"port {port.name}: {port.unexpected[0]}")
     return SwitchState(ports, routes, segments, background_dscp=background_dscp)
 
 
@@ -113,20 +119,11 @@ def _port_blocks(text: str) -> dict[str, list[_Line]]:
             if match and match[2] == "clsact" and line.startswith("qdisc"):
                 problem = "the port stands here a second time" if match[1] in blocks else ""
             if match is None or problem:
-                raise UserInputError(str(LineError(number, line, problem)), where=f"{QDISC_FILE}:{number}")
+                raise LineError(number, line, problem)
             beginnings = tuple(f"{words} dev {match[1]} " for words in _ACTIONS)
             current = blocks[match[1]] = []
         current.append((number, line))
     return blocks
-
-
-def _parse_block(name: str, lines: list[_Line]) -> Port:
-    text = "\n".join(line for _, line in lines)
-    try:
-        return _parse_port(text.replace(f" dev {name} ", ANY_PORT))
-    except LineError as error:
-        number = lines[error.number - 1][0]
-        raise UserInputError(on_port(str(error), name), where=f"{QDISC_FILE}:{number}") from None
 
 
 @lru_cache(maxsize=64)
@@ -139,10 +136,9 @@ def _parse_port(text: str) -> Port:
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         try:
-            fact, value = read_line(line)
+            facts |= [read_line(line)]
         except ValueError as error:
             raise LineError(number, line, str(error)) from None
-        facts[fact] = value
     try:
         port = port_of(facts)
     except ValueError as error:

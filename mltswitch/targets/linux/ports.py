@@ -19,14 +19,23 @@ the port may not use, so that egress queues can believe every DSCP, as all switc
 ECN bits stay (`retain 0xfc`). A port that is not trusted rewrites every packet, and needs no match.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from mltswitch.capabilities import BitRate, BytesLimit, PortShare, Unlimited
 from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.engine.facts import Fact, PortFacts
-from mltswitch.targets.linux.lines import INNER, MARKS, OUTER, SHARE, text_of
+from mltswitch.targets.linux.lines import (
+    INNER,
+    MARKS,
+    OUTER,
+    QUANTUM_BYTES,
+    SHARE,
+    red_numbers,
+    shaper_burst_bytes,
+    text_of,
+)
 from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import PortState, QueueState, SwitchState, every_dscp_but
 from mltswitch.units import BITS_PER_BYTE
@@ -124,14 +133,15 @@ def port_facts(
     facts |= dict.fromkeys(marks_of(port.rewritten, background_dscp))
     facts["reset",] = None
     if port.shaped_bps is not None:
-        facts["shaper",], above = port.shaped_bps, "parent 1:1"
+        burst_bytes = shaper_burst_bytes(port.shaped_bps)
+        facts["shaper",], above = (port.shaped_bps, burst_bytes, burst_bytes), "parent 1:1"
     if OUTER in last:
         facts["prio", above, OUTER] = last[OUTER]
         above = f"parent {place(OUTER, last[OUTER])}"
     if SHARE in last:
         facts["share", above] = None
         percents = (100 - sum(shares), *shares)
-        facts |= {("class", minor): percent for minor, percent in enumerate(percents, 1)}
+        facts |= {("class", minor): percent * QUANTUM_BYTES for minor, percent in enumerate(percents, 1)}
         facts |= dict.fromkeys(entry for entry in filters if entry == _rest_of_share(last))
     if INNER in last:
         facts["prio", f"parent {place(SHARE, 1)}", INNER] = last[INNER]
@@ -145,10 +155,11 @@ def _queue_facts(queue: QueueState, parent: str) -> Iterator[tuple[Fact, Any]]:
     handle, below = handles(queue.queue)
     limit_bytes = queue.limit.size_bytes if isinstance(queue.limit, BytesLimit) else None
     if isinstance(queue.maximum, BitRate):
-        yield ("cap", parent, handle), (queue.maximum.bps, limit_bytes)
+        rate_bps = queue.maximum.bps
+        yield ("cap", parent, handle), (rate_bps, shaper_burst_bytes(rate_bps), limit_bytes)
         parent, handle = f"{handle}1", below
     if queue.ecn_threshold_bytes is not None:
-        yield ("red", parent, handle), (limit_bytes, queue.ecn_threshold_bytes)
+        yield ("red", parent, handle), red_numbers(limit_bytes, queue.ecn_threshold_bytes)
     else:
         yield ("empty" if limit_bytes is None else "bfifo", parent, handle), limit_bytes
 
@@ -183,8 +194,25 @@ def _rest_of_share(last: Mapping[str, int]) -> Fact:
 
 
 def _filter_order(entry: Fact) -> tuple[object, ...]:
+    """Filters in the order of a file, and those of arriving packets in that of their words."""
+    if entry[0] != "filter":
+        return (_words(entry),)
     _, parent, protocol, preference, match, minor = entry
     return parent, preference, minor, match, protocol
+
+
+def _words(entry: Fact) -> str:
+    """A filter as faults name it."""
+    if entry[0] != "filter":
+        return f"ingress filter {text_of(entry, None).partition(' ingress ')[2]}"
+    _, parent, protocol, _, match, minor = entry
+    return f"filter {protocol} {match} to {place(parent, minor)}".replace("  ", " ")
+
+
+def _faults(expected: Set[Fact], present: Set[Fact]) -> list[str]:
+    """What no plan asks for of the filters that are present."""
+    missing = [f"no {_words(entry)}" for entry in sorted(expected - present, key=_filter_order)]
+    return missing + [_words(entry) for entry in sorted(present - expected, key=_filter_order)]
 
 
 def tos_match(octet: int, mask: int = DSCP_MASK) -> str:
@@ -204,23 +232,13 @@ def marks_of(dscps: tuple[int, ...], background_dscp: int) -> Iterator[Fact]:
             yield what, preference, match, background_dscp << 2
 
 
-def _rewriting_of(marks: Collection[Fact]) -> tuple[tuple[int, ...], int, list[str]]:
-    """(code points that marks rewrite, to which, what else the marks say)."""
+def _rewriting_of(marks: Set[Fact]) -> tuple[tuple[int, ...], int]:
+    """(code points that marks rewrite, to which)."""
     background_dscp = min((octet >> 2 for _, _, _, octet in marks), default=0)
-    dscps = {int(match.split(" ")[1][:4], 16) >> 2 for _, _, match, _ in marks if match}
-    is_all = any(not match for _, _, match, _ in marks)
-    rewritten = every_dscp_but(background_dscp) if is_all else tuple(sorted(dscps))
-    expected, present = {*marks_of(rewritten, background_dscp)}, {*marks}
-    faults = [f"no ingress filter {text}" for text in _texts_of_marks(expected - present)]
-    return (
-        rewritten,
-        background_dscp,
-        faults + [f"ingress filter {text}" for text in _texts_of_marks(present - expected)],
-    )
-
-
-def _texts_of_marks(marks: Iterable[Fact]) -> list[str]:
-    return sorted(text_of(mark, None).partition(" ingress ")[2] for mark in marks)
+    if any(not match for _, _, match, _ in marks):
+        return every_dscp_but(background_dscp), background_dscp
+    dscps = {int(match.split(" ")[1][:4], 16) >> 2 for _, _, match, _ in marks}
+    return tuple(sorted(dscps)), background_dscp
 
 
 class Port(NamedTuple):
@@ -239,7 +257,8 @@ def port_of(facts: PortFacts, faults: Iterable[str] = ()) -> Port:
     ValueError where there are more or fewer queues than the prios lead to.
     """
     bands = {fact[2]: value for fact, value in facts.items() if fact[0] == "prio"}
-    shares = tuple(value for fact, value in facts.items() if fact[0] == "class" and fact[1] > 1)
+    quanta = [value for fact, value in facts.items() if fact[0] == "class" and fact[1] > 1]
+    shares = tuple(quantum // QUANTUM_BYTES for quantum in quanta)
     queues = [fact for fact in facts if fact[0] in QUEUE_FACTS]
     outer, inner = bands.get(OUTER, 0), bands.get(INNER, 0)
     ahead = max(outer - 1, 0) if shares else None
@@ -250,18 +269,16 @@ def port_of(facts: PortFacts, faults: Iterable[str] = ()) -> Port:
     filters = frozenset(fact for fact in facts if fact[0] == "filter")
     queue_of_dscp = _queues_of_dscps(ways, filters)
     states = tuple(_queues(facts, len(queues) - len(shares), shares, queue_of_dscp))
-    rewritten, background_dscp, of_marks = _rewriting_of(
-        [fact for fact in facts if fact[0] in MARKS.values()]
-    )
-    unexpected = [*faults, *of_marks]
+    marks = {fact for fact in facts if fact[0] in MARKS.values()}
+    rewritten, background_dscp = _rewriting_of(marks)
+    unexpected = [*faults, *_faults({*marks_of(rewritten, background_dscp)}, marks)]
     says_all = not unexpected
-    expected = _filters(ways, queue_of_dscp)
-    unexpected += [f"no filter {text}" for text in _texts(expected - filters)]
-    unexpected += [f"filter {text}" for text in _texts(filters - expected)]
+    unexpected += _faults(_filters(ways, queue_of_dscp), filters)
     if shares and says_all and ahead_of_shares(states)[0] != ahead:
         unexpected.append(f"a share after {ahead} queues, not after {ahead_of_shares(states)[0]}")
     trusted = rewritten != every_dscp_but(background_dscp)
-    state = PortState("", trusted, facts.get(("shaper",)), states, tuple(unexpected), rewritten)
+    shaped_bps, *_ = facts.get(("shaper",), (None,))
+    state = PortState("", trusted, shaped_bps, states, tuple(unexpected), rewritten)
     return Port(state, background_dscp, ways)
 
 
@@ -274,7 +291,7 @@ def _queues(
         if what == "cap":
             maximum = BitRate(value[0])
         elif what in QUEUE_FACTS:
-            limit_bytes, threshold_bytes = value if what == "red" else (value, None)
+            limit_bytes, threshold_bytes = value[:2] if what == "red" else (value, None)
             yield QueueState(
                 number + 1,
                 tuple(dscp for dscp, queue in enumerate(queue_of_dscp) if queue == number),
@@ -303,13 +320,6 @@ def _queues_of_dscps(ways: Ways, filters: Collection[Fact]) -> list[int]:
     return [queue(_dscp_match(dscp)) for dscp in range(DSCP_COUNT)]
 
 
-def _texts(filters: Iterable[Fact]) -> list[str]:
-    return [
-        f"{protocol} {match} to {place(parent, minor)}".replace("  ", " ")
-        for _, parent, protocol, _, match, minor in sorted(filters, key=_filter_order)
-    ]
-
-
 def ports_of(found: Mapping[str, Port]) -> tuple[tuple[PortState, ...], int]:
     """(the ports with their names, the code point that the first which rewrites any rewrites them to)."""
     backgrounds = [port.background_dscp for port in found.values() if port.state.rewritten]
@@ -326,7 +336,8 @@ def ports_of(found: Mapping[str, Port]) -> tuple[tuple[PortState, ...], int]:
 def check_expressible(state: SwitchState) -> None:
     """Refuse what no filter and no qdisc can do; raises UnsupportedPlanError naming port and queue."""
     for port in {id(port.queues): port for port in state.ports}.values():
-        _check_queues(port)
+        for what, place, expected in _problems(port):
+            raise UnsupportedPlanError(what, where=f"port {port.name}{place}", expected=expected)
     for port in state.ports:
         if port.trusted is (port.rewritten == every_dscp_but(state.background_dscp)):
             raise UnsupportedPlanError(
@@ -339,26 +350,24 @@ def check_expressible(state: SwitchState) -> None:
         )
 
 
-def _check_queues(port: PortState) -> None:
-    where, queues, shaped_bps = f"port {port.name}", port.queues, port.shaped_bps or 0
+def _problems(port: PortState) -> Iterator[tuple[str, str, str]]:
+    """What is wrong with the queues of a port, where behind its name, and what is expected."""
+    queues, shaped_bps = port.queues, port.shaped_bps or 0
     ahead, shares = ahead_of_shares(queues)
-    for queue in queues[len(queues) - shares :]:
-        place = f"{where}, queue {queue.queue}"
+    first = len(queues) - shares
+    for queue in queues[first:]:
         if queue.minimum is None:
-            raise UnsupportedPlanError("stands below a queue with a guarantee, and has none", where=place)
+            yield "stands below a queue with a guarantee, and has none", f", queue {queue.queue}", ""
         if queue.maximum is not None:
-            raise UnsupportedPlanError("a queue with a guarantee cannot be held to a rate", where=place)
+            yield "a queue with a guarantee cannot be held to a rate", f", queue {queue.queue}", ""
     if len(queues) < LEAST_BANDS:
-        raise UnsupportedPlanError(f"prio needs {LEAST_BANDS} bands or more", where=f"{where}: classes")
+        yield f"prio needs {LEAST_BANDS} bands or more", ": classes", ""
     if shaped_bps % BITS_PER_BYTE:
-        raise UnsupportedPlanError(
-            f"tc shapes to whole bytes per second, not to {shaped_bps} bit/s",
-            where=f"{where}: ports.rate",
-            expected=f"a multiple of {BITS_PER_BYTE} bit/s",
-        )
+        what = f"tc shapes to whole bytes per second, not to {shaped_bps} bit/s"
+        yield what, ": ports.rate", f"a multiple of {BITS_PER_BYTE} bit/s"
     if [queue.queue for queue in queues] != list(range(1, len(queues) + 1)):
-        raise UnsupportedPlanError("queues are not numbered 1, 2, …", where=where)
-    if ahead is not None and ahead >= len(queues) - shares:
-        raise UnsupportedPlanError("no queue is left that could share with the last ones", where=where)
+        yield "queues are not numbered 1, 2, …", "", ""
+    if ahead is not None and ahead >= first:
+        yield "no queue is left that could share with the last ones", "", ""
     if sum(shares_of(queues)) > LARGEST_SHARE:
-        raise UnsupportedPlanError("the guarantees leave nothing to share", where=where)
+        yield "the guarantees leave nothing to share", "", ""

@@ -5,8 +5,8 @@ What somebody else put on a port is seen, not touched.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from pydantic import Field, TypeAdapter
 
@@ -20,65 +20,25 @@ from mltswitch.targets.base import (
     QueuePlace,
     RunningState,
 )
-from mltswitch.targets.engine.facts import Fact, PortFacts
 from mltswitch.targets.linux.answers import (
-    CLSACT,
-    EGRESS,
     FORWARDING_QUERY,
-    INGRESS,
     LINK_QUERY,
     QDISC_QUERY,
     ROUTE_QUERY,
     SEGMENT_QUERY,
-    FilterAnswer,
-    PortAnswers,
     Qdisc,
     answer,
     class_query,
     filter_query,
     load,
-    port_answers,
 )
 from mltswitch.targets.linux.foreign import RULES_QUERY, elsewhere, unread_rules
-from mltswitch.targets.linux.lines import (
-    INNER,
-    LEVELS,
-    MARKS,
-    OUTER,
-    QUANTUM_BYTES,
-    SHAPER,
-    SHARE,
-    shaper_burst_bytes,
-)
-from mltswitch.targets.linux.ports import (
-    DSCP_MASK,
-    LARGEST_SHARE,
-    Port,
-    defaults,
-    handles,
-    place,
-    port_of,
-    ports_of,
-    tos_match,
-    ways_to,
-)
+from mltswitch.targets.linux.ports import Port, handles, port_of, ports_of
 from mltswitch.targets.linux.routes import running_routes
 from mltswitch.targets.linux.save import SAVED_QUERY, read_saved, save_notes
+from mltswitch.targets.linux.tree import port_answers
 from mltswitch.targets.state import SwitchState
-from mltswitch.units import BITS_PER_BYTE
 
-_RED: Final = {
-    "ecn": True,
-    "harddrop": False,
-    "adaptive": False,
-    "nodrop": False,
-    "ewma": 1,
-    "probability": 1,
-}
-"""What tc shows of each red of ours, whose `max` is its `min`."""
-_PRIOMAP_LENGTH: Final = 16
-_FIRST_KEYS: Final = {"ip_proto": "ip_proto", "icmp_type": "type"}
-"""Keys of flower in the order of our lines → words for them; others follow by the alphabet."""
 _NAME_FILE, _ID_FILE = "/proc/sys/kernel/hostname", "/etc/machine-id"
 _RELEASE_FILE, _MODEL_FILE = "/etc/os-release", "/sys/class/dmi/id/product_name"
 IDENTITY_QUERY: Final = f"grep -s . {_NAME_FILE} {_ID_FILE} {_RELEASE_FILE} {_MODEL_FILE} || true"
@@ -118,9 +78,9 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     del capabilities
     found: dict[str, Port] = {}
     for name, port in port_answers(answers, wanted).items():
-        marks = marks_in(port)
-        if queues := queues_in(port):
-            found[name] = port_of({**queues[0], **marks}, queues[1])
+        marks = port.marks
+        if port.queues:
+            found[name] = port_of({**port.queues[0], **marks}, port.queues[1])
     ports, background_dscp = ports_of(found)
     routes, segments = running_routes(answers, wanted)
     if wanted.segment_routing is not None and not forwards(answer(answers, FORWARDING_QUERY)) and ports:
@@ -141,245 +101,6 @@ def forwarding_interfaces(answered: str) -> list[str]:
 def forwards(answered: str) -> bool:
     """Whether the answer to `FORWARDING_QUERY` says that IPv6 is forwarded."""
     return "all" in forwarding_interfaces(answered)
-
-
-@dataclass(slots=True)
-class _Reader:
-    """One pass over the qdiscs of a port."""
-
-    answers: PortAnswers
-    facts: dict[Fact, Any] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    """What no plan asks for on the port, a sentence each."""
-    ours: list[Qdisc] = field(default_factory=list)
-
-    def read(self) -> bool:
-        """Whether the queues are ours from the top; then facts and faults say what they are."""
-        above, filters = "root", {handle: self.answers.filters(f"parent {handle}") for handle in LEVELS}
-        if shaper := self._take(SHAPER, "tbf", above):
-            self.facts["shaper",] = _rate_bps(shaper)
-            self.faults += _faults_of_tbf("shaper", shaper, is_empty=True)
-            above = f"parent {SHAPER}1"
-        outer = self._bands(OUTER, above)
-        share = self._take(SHARE, "drr", f"parent {place(OUTER, outer)}" if outer else above)
-        inner = self._bands(INNER, f"parent {SHARE}1") if share else 0
-        if share is None and not outer:
-            return False
-        shares = self._shares() if share else ()
-        ahead = max(outer - 1, 0)
-        count = ahead + max(inner, 1) + len(shares) if share else outer
-        ways = ways_to(count, ahead if share else None, len(shares))
-        last = defaults(ways)
-        self.facts |= {("prio", "", handle): last[handle] for handle in last if handle != SHARE}
-        self.facts |= {("class", minor): percent for minor, percent in enumerate(shares, 2)}
-        for number, way in enumerate(ways, start=1):
-            self._queue(number, place(*way[-1]))
-        ours = set(map(id, self.ours))
-        others = (entry for entry in self.answers.qdiscs if id(entry) not in ours and entry.kind != CLSACT)
-        self.faults += map(str, others)
-        for handle in last:
-            self.facts |= dict.fromkeys(_filter(handle, entry) for entry in filters[handle])
-        return True
-
-    def _take(self, handle: str, kind: str, above: str) -> Qdisc | None:
-        """A qdisc of ours, if it stands there."""
-        entry = {entry.handle: entry for entry in self.answers.qdiscs}.get(handle)
-        if entry is None or (entry.kind, entry.above) != (kind, above):
-            return None
-        self.ours.append(entry)
-        return entry
-
-    def _bands(self, handle: str, above: str) -> int:
-        """Bands of a prio of ours; 0: there is none."""
-        prio = self._take(handle, "prio", above)
-        if prio is None or not re.fullmatch("[1-9]|1[0-6]", str(prio.options.get("bands"))):
-            return 0  # the kernel has at most 16 (TCQ_PRIO_BANDS)
-        count = int(prio.options["bands"])
-        if prio.options.get("priomap") != [count - 1] * _PRIOMAP_LENGTH:
-            self.faults.append(f"{handle} priomap {prio.options.get('priomap')}")
-        return count
-
-    def _shares(self) -> tuple[int, ...]:
-        """Parts of the last queues in the quanta, which add up to the same in every tree of ours.
-
-        A class behind the first in which no queue stands is nobody's share.
-        """
-        quanta = {match["minor"]: match["quantum"] for match in _CLASS.finditer(self.answers.classes)}
-        rest = quanta.pop("1", "0b")
-        shares: list[int] = []
-        while len(shares) < LARGEST_SHARE and (minor := f"{len(shares) + 2:x}") in quanta:
-            if shares and self._below(f"{SHARE}{minor}") is None:
-                break
-            quantum = quanta.pop(minor)
-            shares.append(next((n for n in range(1, 100) if _is_size(quantum, n * QUANTUM_BYTES)), 1))
-            if not _is_size(quantum, shares[-1] * QUANTUM_BYTES):
-                self.faults.append(f"{SHARE} quantum {quantum}")
-        if not shares or not _is_size(rest, (100 - sum(shares)) * QUANTUM_BYTES):
-            self.faults.append(f"{SHARE} quanta {rest} and {' + '.join(map(str, shares)) or 0} %")
-        self.faults += [f"class {SHARE}{minor}" for minor in sorted(quanta)]
-        return tuple(shares) or (1,)
-
-    def _below(self, parent: str) -> Qdisc | None:
-        return {entry.parent: entry for entry in self.answers.qdiscs}.get(parent)
-
-    def _queue(self, number: int, parent: str) -> None:
-        """What stands in one queue's place: a queue, or a cap and the queue below it."""
-        child = self._below(parent)
-        rate_bps: int | None = None
-        if child is not None and child.kind == "tbf":
-            self.ours.append(child)
-            self.faults += _faults_of_tbf(f"queue {number}: tbf", child, is_empty=False)
-            rate_bps, child = _rate_bps(child), self._below(f"{child.handle}1")
-        options = {} if child is None else child.options
-        what, limit_bytes = "" if child is None else child.kind, options.get("limit")
-        if child is not None:
-            self.ours.append(child)
-            if what not in {"red", "bfifo"} or not isinstance(limit_bytes, int):
-                self.faults.append(f"queue {number}: {what}")
-                what = ""
-        if rate_bps is not None:
-            if child is None:
-                self.faults.append(f"queue {number}: no queue below its tbf")
-            self.facts["cap", number] = rate_bps, limit_bytes
-        if what == "red":
-            for name, value in (_RED | {"max": options.get("min")}).items():
-                if options.get(name) != value:
-                    self.faults.append(f"queue {number}: red {name} {options.get(name)}, not {value}")
-            threshold_bytes = options.get("min")
-            is_known = isinstance(threshold_bytes, int) and threshold_bytes < 2**32
-            self.facts["red", number] = limit_bytes, threshold_bytes if is_known else None
-        else:
-            self.facts[what or "empty", number] = limit_bytes if what else None
-
-
-def queues_in(answers: PortAnswers) -> tuple[PortFacts, tuple[str, ...]] | None:
-    """(facts, faults) of a port's queues; None where they are not ours from the top."""
-    reader = _Reader(answers)
-    return (reader.facts, tuple(reader.faults)) if reader.read() else None
-
-
-_CLASS: Final = re.compile(
-    r"^class drr 20:(?P<minor>[0-9a-f]+) .*?quantum (?P<quantum>[0-9]+[KM]?b)\s*", re.MULTILINE
-)
-_SIZE: Final = re.compile(r"([0-9]{1,18})(b|Kb|Mb|)(?:/[0-9]+)?")
-_UNITS: Final = {"": (1, 0), "b": (1, 0), "Kb": (2**10, 16), "Mb": (2**20, 2**10)}
-"""Unit → its bytes, and how far from a multiple of them tc still uses it (iproute2, sprint_size)."""
-_TICK_SECONDS: Final = 1e-6
-"""tc counts burst and latency in whole microseconds of the rate, and cuts to whole bytes (iproute2)."""
-
-
-def _rate_bps(tbf: Qdisc) -> int:
-    """The rate to which a tbf caps its queue; 0 where tc tells none that is possible."""
-    rate = tbf.options.get("rate")
-    return rate * BITS_PER_BYTE if isinstance(rate, int) and 0 < rate < 2**64 else 0
-
-
-def _faults_of_tbf(name: str, tbf: Qdisc, *, is_empty: bool) -> list[str]:
-    """Latency is the limit beyond the burst; where tc finds none, it prints the limit itself.
-
-    `is_empty`: its own queue holds a burst and no more. Below a cap stands a queue with a limit of its own.
-    """
-    options, rate_bps = tbf.options, _rate_bps(tbf)
-    burst_bytes = shaper_burst_bytes(rate_bps)
-    slack_bytes = rate_bps / BITS_PER_BYTE * _TICK_SECONDS + 1
-    right = {
-        "burst": _is_size(options.get("burst"), burst_bytes, slack_bytes),
-        "lat": not is_empty or options.get("lat", 0) in (0, 1),
-        "limit": not is_empty or options.get("limit", burst_bytes) == burst_bytes,
-        "mpu": _is_size(options.get("mpu", 0), 0),
-        "linklayer": options.get("linklayer", "ethernet") == "ethernet",
-    } | {key: key not in options for key in ("overhead", "peakrate", "minburst", "mtu")}
-    return [f"{name} {key} {options.get(key)}" for key, is_right in right.items() if not is_right]
-
-
-def _is_size(printed: object, wanted_bytes: int, slack_bytes: float = 0) -> bool:
-    match = _SIZE.fullmatch(str(printed))
-    if match is None:
-        return False
-    unit_bytes, rounding_bytes = _UNITS[match[2]]
-    return abs(int(match[1]) * unit_bytes - wanted_bytes) <= rounding_bytes + slack_bytes
-
-
-def _filter(parent: str, entry: FilterAnswer) -> Fact:
-    """A filter of ours, or one that says in parentheses of which other kind it is."""
-    options = entry.options
-    minor = options.classid.removeprefix(parent)
-    number = _hexadecimal(minor, 16) if minor and minor != options.classid else 0
-    if entry.kind != "flower" or options.actions:
-        return ("filter", parent, entry.protocol, entry.preference, f"({entry.kind})", number)
-    keys = {name: value for name, value in options.keys.items() if name != "eth_type"}
-    if options.indev:
-        keys["indev"] = options.indev
-    words: list[str] = []
-    if "ip_tos" in keys:
-        mask = _hexadecimal(keys.pop("ip_tos_mask", DSCP_MASK), 16)
-        words.append(tos_match(_hexadecimal(keys.pop("ip_tos"), 0), mask))
-    words += [f"{word} {keys.pop(key)}" for key, word in _FIRST_KEYS.items() if key in keys]
-    if keys.get("ip_ttl_mask") in (None, "ff", "0xff"):
-        keys.pop("ip_ttl_mask", None)
-    words += [f"{name} {value}" for name, value in sorted(keys.items())]
-    return ("filter", parent, entry.protocol, entry.preference, " ".join(words), number)
-
-
-def _hexadecimal(value: object, base: int) -> int:
-    """tc prints such numbers as a JSON number or as text, by version and key; raises DeviceError."""
-    try:
-        number = value if isinstance(value, int) else int(str(value), base)
-    except ValueError:
-        number = -1
-    if not 0 <= number <= 0xFFFF:
-        raise DeviceError(f"{str(value)[:60]!r} is no number", where="tc -j filter show")
-    return number
-
-
-def marks_in(answers: PortAnswers) -> dict[Fact, None]:
-    """A port's filters that rewrite code points as ours do."""
-    marks = (_mark(entry) for entry in answers.filters(INGRESS))
-    return dict.fromkeys(mark for mark in marks if mark is not None)
-
-
-def foreign_filters(answers: PortAnswers) -> list[str]:
-    """What somebody else hung into a port's clsact, which may drop, mark or redirect packets."""
-    found = [entry for entry in answers.filters(INGRESS) if _mark(entry) is None]
-    found += answers.filters(EGRESS)
-    return list(dict.fromkeys(map(str, found)))  # u32 prints its table beside what stands in it
-
-
-_Action = tuple[str | None, str | None, str | None, list[dict[str, object]]]
-
-
-def _mark(entry: FilterAnswer) -> Fact | None:
-    """A filter that rewrites code points; None where it is nothing of ours.
-
-    pedit writes the header's first word, but for the bits of the mask.
-    """
-    options = entry.options
-    names = options.keys.keys() - {"eth_type"}
-    if entry.kind != "flower" or options.indev or names - {"ip_tos", "ip_tos_mask"}:
-        return None
-    shift, htype, mask = {"ip": (16, "ipv4", "ff03ffff")}.get(entry.protocol, (20, "ipv6", "f03fffff"))
-    try:
-        octet = int(options.actions[0]["keys"][0]["val"], 16) >> shift
-    except (LookupError, TypeError, ValueError):
-        return None
-    key = {"htype": htype, "offset": 0, "cmd": "set", "val": f"{octet << shift:x}", "mask": mask}
-    written: dict[str, list[_Action]] = {
-        "ip": [("pedit", "pipe", None, [key]), ("csum", "pass", "iph", [])],
-        "ipv6": [("pedit", "pass", None, [key])],
-    }
-    if list(map(_shown, options.actions)) != written.get(entry.protocol) or octet & ~DSCP_MASK:
-        return None
-    if names and _hexadecimal(options.keys.get("ip_tos_mask", 0), 16) != DSCP_MASK:
-        return None
-    match = tos_match(_hexadecimal(options.keys.get("ip_tos"), 0)) if names else ""
-    return MARKS[entry.protocol], entry.preference, match, octet
-
-
-def _shown(action: Mapping[str, Any]) -> _Action:
-    """What `tc -j` says of an action, but for its counters."""
-    control, keys = action.get("control_action"), action.get("keys", [])
-    control = control.get("type") if isinstance(control, Mapping) else None
-    return action.get("kind"), control, action.get("csum"), keys
 
 
 COUNTER_QUERY: Final = "tc -s -j -d qdisc show"

@@ -10,7 +10,7 @@ from mltswitch.targets.addresses import ipv4_address, ipv4_network, network_text
 from mltswitch.targets.base import LineError
 from mltswitch.targets.common import NO_NEXT_HOP
 from mltswitch.targets.linux.answers import ROUTE_QUERY, ROUTES, SEGMENT_QUERY, RouteAnswer, load
-from mltswitch.targets.linux.lines import ROUTE_LINES, ROUTE_PROTOCOL, read_line, route_text
+from mltswitch.targets.linux.lines import ROUTE_PROTOCOL, read_line, route_text
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRouting, SwitchState
 
@@ -32,7 +32,7 @@ def _text(route: RouteState | SegmentRouteState) -> tuple[str, str]:
     if isinstance(route, RouteState) and route.discards:
         return prefix, route_text("discard", network=prefix)
     if route.next_hop.is_unspecified:
-        return prefix, route_text("on link", prefix=prefix, port=route.port)
+        return prefix, f"{prefix} dev {route.port} proto {ROUTE_PROTOCOL}"
     return prefix, route_text("route", prefix=prefix, address=route.next_hop, port=route.port)
 
 
@@ -78,52 +78,50 @@ def route_lines(now: Routes, then: Routes, *, is_way_back: bool = False) -> list
 
 
 def parse_routes(
-    lines: Iterable[tuple[int, str]],
+    lines: Iterable[tuple[int, str]], file: str
 ) -> tuple[tuple[RouteState, ...], SegmentRouting | None]:
     """The file of routes, by its numbered lines; raises LineError."""
-    routes: dict[IPv4Network, RouteState] = {}
-    segments: dict[IPv6Network, SegmentRouteState] = {}
+    found: dict[IPv4Network | IPv6Network, RouteState | SegmentRouteState] = {}
+    segments: list[SegmentRouteState] = []
     locator: IPv6Network | None = None
     for number, text in lines:
         try:
-            locator = _parse_route(text, routes, segments, locator)
+            route = _parse_route(text)
         except ValueError as error:
-            raise LineError(number, text, str(error)) from None
-    found = tuple(segments.values())
-    return tuple(routes.values()), SegmentRouting(locator, found) if found else None
+            raise LineError(number, text, str(error), file) from None
+        problem = ""
+        if isinstance(route, IPv6Network):
+            if locator is not None or not segments:
+                problem = "a segment without routes, or a second one"
+            elif text != REPLACE + _segment_text(route.network_address, segments[0].port)[1]:
+                problem = f"not the first address of {route} on port {segments[0].port}"
+            locator = route
+        elif locator is not None and not route.next_hop.is_unspecified:
+            problem = "a route after the segment"
+        elif isinstance(route, RouteState) and segments:
+            problem = "IPv4 after IPv6"
+        elif found.setdefault(route.prefix, route) is not route:
+            problem = "a second route for this prefix"
+        elif isinstance(route, SegmentRouteState):
+            segments.append(route)
+        if problem:
+            raise LineError(number, text, problem, file)
+    routes = tuple(route for route in found.values() if isinstance(route, RouteState))
+    return routes, SegmentRouting(locator, tuple(segments)) if segments else None
 
 
-def _parse_route(
-    text: str,
-    routes: dict[IPv4Network, RouteState],
-    segments: dict[IPv6Network, SegmentRouteState],
-    locator: IPv6Network | None,
-) -> IPv6Network | None:
-    """Adds a route to those before it, and gives the locator; raises ValueError for a line out of place."""
+def _parse_route(text: str) -> RouteState | SegmentRouteState | IPv6Network:
+    """What a line says: a route, or the block of the switch's own segment; raises ValueError."""
     words = text.removeprefix(REPLACE)
-    (what,), value = read_line("" if words == text else words, ROUTE_LINES)
+    (what,), value = read_line("" if words == text else words, is_route=True)
+    if what == "discard":
+        return RouteState(ipv4_network(value), NO_NEXT_HOP, "")
     if what == "segment":
-        block = IPv6Network((value[0], LOCATOR_BITS), strict=False)
-        first = next(iter(segments.values()), None)
-        if locator is not None or first is None:
-            raise ValueError("a segment without routes, or a second one")
-        if words != _segment_text(block.network_address, first.port)[1]:
-            raise ValueError(f"not the first address of {block} on port {first.port}")
-        return block
-    prefix, hop, port = (value, None, "") if what == "discard" else value
-    if hop is not None and locator is not None:
-        raise ValueError("a route after the segment")
-    if hop is not None and ":" in prefix:
-        six = SegmentRouteState(IPv6Network(prefix), IPv6Address(hop), port)
-        is_second = segments.setdefault(six.prefix, six) is not six
-    else:
-        route = RouteState(ipv4_network(prefix), NO_NEXT_HOP if hop is None else ipv4_address(hop), port)
-        if segments or locator is not None:
-            raise ValueError("IPv4 after IPv6")
-        is_second = routes.setdefault(route.prefix, route) is not route
-    if is_second:
-        raise ValueError("a second route for this prefix")
-    return locator
+        return IPv6Network((value[0], LOCATOR_BITS), strict=False)
+    prefix, hop, port = value
+    if ":" in prefix:
+        return SegmentRouteState(IPv6Network(prefix), IPv6Address(hop), port)
+    return RouteState(ipv4_network(prefix), ipv4_address(hop), port)
 
 
 def running_routes(
@@ -140,17 +138,14 @@ def running_routes(
     prefixes = [route.prefix for route in planned.routes]
     prefixes += [] if planned.locator is None else [planned.locator]
     port = planned.routes[0].port if planned.routes else None
-    locator: IPv6Network | None = None
-    routes: list[SegmentRouteState] = []
-    for entry, prefix in _ours(
-        answers, SEGMENT_QUERY, lambda prefix: any(prefix.subnet_of(known) for known in prefixes)
-    ):
-        if entry.encap:
-            locator = _locator(entry, prefix, port) or locator
-        else:
-            routes.append(_segment_route(entry, prefix))
+    entries = list(_ours(answers, SEGMENT_QUERY, lambda prefix: any(map(prefix.subnet_of, prefixes))))
+    blocks = [_locator(entry, prefix, port) for entry, prefix in entries if entry.encap]
+    locator = next((block for block in reversed(blocks) if block), None)
     order = {route.prefix: number for number, route in enumerate(planned.routes)}
-    routes.sort(key=lambda route: (order.get(route.prefix, len(order)), route.prefix))
+    routes = sorted(
+        (_segment_route(entry, prefix) for entry, prefix in entries if not entry.encap),
+        key=lambda route: (order.get(route.prefix, len(order)), route.prefix),
+    )
     is_none = wanted.segment_routing is None and locator is None and not routes
     return in_order_of(wanted.routes, alias), None if is_none else SegmentRouting(locator, tuple(routes))
 
@@ -203,6 +198,7 @@ def _ours(
 
 
 def _alias(entry: RouteAnswer, prefix: IPv4Network) -> RouteState:
+    """A route of ours; of a kind that no plan asks for, the kind is its port."""
     port = "" if entry.kind in _BLACKHOLE else entry.port or f"({entry.kind})"
     gateway = entry.gateway if isinstance(entry.gateway, IPv4Address) else NO_NEXT_HOP
     return RouteState(prefix, gateway, port)

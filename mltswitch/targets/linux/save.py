@@ -5,6 +5,7 @@ the files and the unit are our own, in places where nobody else writes.
 """
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,8 @@ SAVED_QUERY: Final = (
     f"sha256sum $file; head -n 1 $file | grep -c '^{SIGN}'; fi; done; "
     f"systemctl is-enabled {UNIT} 2>/dev/null; fi; true"
 )
+_SAVED: Final = re.compile(f"^(.*?)  ({'|'.join(_FILES)})$\n?(.*)", re.MULTILINE)
+"""A file's digest, its name, and how many of its first lines are ours."""
 _NOT_PERSISTENT: Final = (
     "not persistent: this host does not run systemd, so a reboot loses queues and routes until the next push"
 )
@@ -53,17 +56,14 @@ class Saved:
 
 def read_saved(answer: str) -> Saved:
     """The answer to `SAVED_QUERY`; raises DeviceError for one that cannot be understood."""
-    lines = answer.split("\n")
     digests: dict[str, str] = {}
     foreign: list[str] = []
-    for line, following in zip(lines, [*lines[1:], ""], strict=True):
-        digest, _, file = line.partition("  ")
-        if file in _FILES:
-            if following not in ("0", "1"):
-                raise DeviceError(f"the answer cannot be read: {following[:80]!r}", where=SAVED_QUERY)
-            digests[file] = digest
-            if following == "0":
-                foreign.append(file)
+    for digest, file, signs in _SAVED.findall(answer):
+        if signs not in ("0", "1"):
+            raise DeviceError(f"the answer cannot be read: {signs[:80]!r}", where=SAVED_QUERY)
+        digests[file] = digest
+        foreign += [file] if signs == "0" else []
+    lines = answer.split("\n")
     return Saved(lines[0] == "systemd", digests, tuple(foreign), "enabled" in lines)
 
 
@@ -84,9 +84,8 @@ def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, .
         return ()
     saved = read_saved(answers[SAVED_QUERY])
     files = saved_files(wanted)
-    if not saved.has_systemd or _is_current(saved, files):
-        return ()
-    return _writing(saved, files, is_enabled=True)
+    is_due = saved.has_systemd and not _is_current(saved, files)
+    return _writing(saved, files, is_enabled=True) if is_due else ()
 
 
 def restoring_saves(
@@ -154,11 +153,7 @@ def _digests(files: Mapping[str, str]) -> dict[str, str]:
 def saved_files(state: SwitchState) -> dict[str, str]:
     """File on the host → its text."""
     rendered = write_files(state)
-    return {
-        _QUEUES: rendered[QDISC_FILE],
-        _ROUTES: rendered[ROUTE_FILE],
-        _UNIT_FILE: unit_text(state),
-    }
+    return {_QUEUES: rendered[QDISC_FILE], _ROUTES: rendered[ROUTE_FILE], _UNIT_FILE: unit_text(state)}
 
 
 def unit_text(state: SwitchState) -> str:
