@@ -3,7 +3,9 @@
 import json
 import re
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -66,6 +68,10 @@ def connect(linux: Machine, plan: Plan, switch: str) -> None:
 
 @pytest.fixture
 def running(linux: Machine, small_plan: Plan, state: SwitchState) -> SwitchState:
+    """The plan, in place: to build it anew takes user-mode-linux longer than most tests."""
+    with suppress(AssertionError, DeviceError):
+        if read(linux, state).state == state:
+            return state
     connect(linux, small_plan, "leaf1")
     load(linux, state)
     assert read(linux, state).state == state
@@ -282,44 +288,17 @@ BY_HAND = {
 }
 
 
-@dataclass
-class Standing:
-    """Whether the plan is in place: a case that read it back at its end leaves it to the next.
-
-    To build it anew takes user-mode-linux longer than a change by hand and its mending.
-    """
-
-    is_known: bool = False
-
-
-@pytest.fixture(scope="class")
-def standing() -> Standing:
-    return Standing()
-
-
-class TestByHand:
-    @pytest.fixture
-    def in_place(self, request: pytest.FixtureRequest, standing: Standing, state: SwitchState) -> SwitchState:
-        if not standing.is_known:
-            request.getfixturevalue("running")
-        standing.is_known = False
-        return state
-
-    @pytest.mark.parametrize("name", BY_HAND)
-    def test_a_change_by_hand_is_named_and_mended(
-        self, linux: Machine, in_place: SwitchState, standing: Standing, name: str
-    ) -> None:
-        command, expected, lines = BY_HAND[name]
-        do(linux, command)
-        found = read(linux, in_place)
-        named = [str(entry) for entry in differences(in_place, found.state)]
-        assert named == expected
-        change = TARGET.diff(found, in_place, CAPABILITIES)
-        if lines is not None:
-            assert sum(step.stdin.count("\n") for step in change.steps) == lines
-        apply(linux, change)
-        assert read(linux, in_place).state == in_place
-        standing.is_known = True
+@pytest.mark.parametrize("name", BY_HAND)
+def test_a_change_by_hand_is_named_and_mended(linux: Machine, running: SwitchState, name: str) -> None:
+    command, expected, lines = BY_HAND[name]
+    do(linux, command)
+    found = read(linux, running)
+    assert [str(entry) for entry in differences(running, found.state)] == expected
+    change = TARGET.diff(found, running, CAPABILITIES)
+    if lines is not None:
+        assert sum(step.stdin.count("\n") for step in change.steps) == lines
+    apply(linux, change)
+    assert read(linux, running).state == running
 
 
 def test_a_route_of_somebody_else_is_never_replaced(
@@ -335,16 +314,21 @@ def test_a_route_of_somebody_else_is_never_replaced(
 
 
 @pytest.mark.parametrize(
-    "route",
-    ["10.100.3.0/24 dev eth1 proto static", "blackhole 10.100.0.0/17", "10.100.0.1/32 dev eth2 metric 7"],
+    ("route", "said"),
+    [
+        ("10.100.3.0/24 dev eth1 proto static", "within an alias prefix"),
+        ("blackhole 10.100.0.0/17", "within an alias prefix"),
+        ("10.100.0.1/32 dev eth2 metric 7", "within an alias prefix"),
+        ("10.77.0.0/16 dev eth2 proto 173 metric 7", "Somebody else"),
+    ],
 )
-def test_a_route_of_somebody_else_inside_an_alias_prefix_is_reported(
-    linux: Machine, running: SwitchState, route: str
+def test_a_route_of_somebody_else_where_ours_stand_is_reported(
+    linux: Machine, running: SwitchState, route: str, said: str
 ) -> None:
     do(linux, f"ip route add {route}")
-    with pytest.raises(DeviceError, match="within an alias prefix") as caught:
+    with pytest.raises(DeviceError, match=said) as caught:
         read(linux, running)
-    do(linux, caught.value.hint.split("remove it: ")[1])
+    do(linux, caught.value.hint.split("remove it: ")[1] if "alias" in said else f"ip route del {route}")
     assert read(linux, running).state == running
 
 
@@ -354,27 +338,30 @@ def test_other_routes_are_not_ours_to_judge(linux: Machine, running: SwitchState
     do(linux, "ip route del 10.0.0.0/8 metric 9; ip route del blackhole 10.99.0.0/16")
 
 
+FILTER = "filter add dev eth2"
+
+
 @pytest.mark.parametrize(
     ("command", "seen", "undo"),
     [
         (
-            "tc qdisc del dev eth2 clsact; tc qdisc add dev eth2 ingress",
+            "qdisc del dev eth2 clsact; tc qdisc add dev eth2 ingress",
             "ingress",
-            "qdisc del dev eth2 ingress",
+            "qdisc del dev eth2 ingress; tc qdisc add dev eth2 clsact",
         ),
         (
-            "tc filter add dev eth2 ingress protocol all prio 9 matchall action drop",
+            f"{FILTER} ingress protocol all prio 9 matchall action drop",
             "matchall for all, preference 9",
             "filter del dev eth2 ingress prio 9",
         ),
         (
-            "tc filter add dev eth2 egress protocol all prio 9 matchall action drop",
+            f"{FILTER} egress protocol all prio 9 matchall action drop",
             "matchall for all, preference 9",
             "filter del dev eth2 egress prio 9",
         ),
-        (
-            "tc filter add dev eth2 ingress protocol ip prio 1 flower "
-            "action pedit ex munge ip dsfield set 0x00 pipe action csum ip4h",  # ECN, too
+        (  # It rewrites ECN, too.
+            f"{FILTER} ingress protocol ip prio 1 flower "
+            "action pedit ex munge ip dsfield set 0x00 pipe action csum ip4h",
             "flower for ip, preference 1",
             "filter del dev eth2 ingress protocol ip prio 1",
         ),
@@ -383,7 +370,7 @@ def test_other_routes_are_not_ours_to_judge(linux: Machine, running: SwitchState
 def test_a_filter_of_somebody_else_is_seen_and_not_removed(
     linux: Machine, running: SwitchState, command: str, seen: str, undo: str
 ) -> None:
-    do(linux, command)
+    do(linux, f"tc {command}")
     found = read(linux, running)
     with pytest.raises(DeviceError, match=f"eth2 has {seen}") as caught:
         TARGET.diff(found, running, CAPABILITIES)
@@ -407,13 +394,6 @@ def test_queues_of_somebody_else_are_shown_before_they_go(
     assert read(linux, state).state == state
 
 
-def test_a_route_with_a_metric_is_reported(linux: Machine, running: SwitchState) -> None:
-    do(linux, "ip route add 10.77.0.0/16 dev eth2 proto 173 metric 7")
-    with pytest.raises(DeviceError, match="Somebody else"):
-        read(linux, running)
-    do(linux, "ip route del 10.77.0.0/16 proto 173")
-
-
 def test_a_second_change_moves_only_what_differs(linux: Machine, running: SwitchState) -> None:
     port = running.ports[0]
     queues = tuple(
@@ -434,26 +414,7 @@ def test_sixteen_queues(linux: Machine, small_plan: Plan, running: SwitchState) 
     last = replace(queues[-1], dscps=(0, *range(16, 64)))
     wanted = SwitchState((replace(port, trusted=True, queues=(*queues[:-1], last)),), ())
     load(linux, wanted)
-    found = TARGET.read(
-        {query: do(linux, query) for query in TARGET.queries(wanted)}, wanted, CAPABILITIES
-    ).state
-    assert found.ports == wanted.ports
-
-
-def test_who_may_use_which_queue(linux: Machine, state: SwitchState) -> None:
-    """Real pings: what the untrusted host sends loses its DSCP and keeps its ECN bits; ARP goes first."""
-    empty(linux)
-    try:
-        do(linux, HOSTS_UP)
-        do(linux, "tc -batch -", TARGET.render(state, CAPABILITIES)["qdiscs.tc"])
-        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x2a 10.1.0.2")
-        do(linux, "nsenter -t $(cat far.pid) -n ping -c 2 -i 0.2 -Q 0x2a 10.0.0.6")
-        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 5}
-        assert packets(linux, "eth1") == {1: 1, 2: 0, 3: 2, 4: 0, 5: 3}
-        shown = do(linux, "nsenter -t $(cat far.pid) -n tc -s filter show dev eth0 ingress")
-        assert re.findall(r"Sent [0-9]+ bytes ([0-9]+) pkt", shown) == ["5"]
-    finally:
-        do(linux, "kill $(cat near.pid far.pid)")
+    assert read(linux, wanted).state.ports == wanted.ports
 
 
 # Neighbours are asked for once and not again, however slow the machine: ARP is counted.
@@ -487,9 +448,25 @@ nsenter -t $(cat far.pid) -n tc filter add dev eth0 ingress protocol ip flower i
 """
 
 
-def packets(linux: Machine, port: str) -> dict[int, int]:
-    """Queue → packets sent."""
-    return {number: sent for number, (sent, _, _) in queues(linux, port).items()}
+@pytest.fixture
+def hosts(linux: Machine) -> Iterator[None]:
+    """Namespaces `near`, behind eth1, and `far`, behind eth2, and no queues yet."""
+    empty(linux)
+    try:
+        do(linux, HOSTS_UP)
+        yield
+    finally:
+        do(linux, "kill $(cat near.pid far.pid)")
+
+
+def ping(linux: Machine, host: str, count: int, tos: int, address: str = "") -> None:
+    to = address or {"near": "10.1.0.2", "far": "10.0.0.6"}[host]
+    do(linux, f"nsenter -t $(cat {host}.pid) -n ping -c {count} -i 0.2 -Q {tos:#x} {to}")
+
+
+def packets(linux: Machine, port: str) -> list[int]:
+    """How many each queue has sent, the first queue's first."""
+    return [sent for sent, _, _ in queues(linux, port).values()]
 
 
 def queues(linux: Machine, port: str) -> dict[int, tuple[int, int, int]]:
@@ -511,23 +488,31 @@ def all_trusted(state: SwitchState) -> SwitchState:
     )
 
 
+@pytest.mark.usefixtures("hosts")
+def test_who_may_use_which_queue(linux: Machine, state: SwitchState) -> None:
+    """Real pings: what the untrusted host sends loses its DSCP and keeps its ECN bits; ARP goes first."""
+    do(linux, "tc -batch -", TARGET.render(state, CAPABILITIES)["qdiscs.tc"])
+    ping(linux, "near", 3, 0x2A)
+    ping(linux, "far", 2, 0x2A)
+    assert packets(linux, "eth2") == [1, 0, 0, 0, 5]
+    assert packets(linux, "eth1") == [1, 0, 2, 0, 3]
+    shown = do(linux, "nsenter -t $(cat far.pid) -n tc -s filter show dev eth0 ingress")
+    assert re.findall(r"Sent [0-9]+ bytes ([0-9]+) pkt", shown) == ["5"]
+
+
+@pytest.mark.usefixtures("hosts")
 def test_hosts_have_no_business_in_network_control(linux: Machine, state: SwitchState) -> None:
     """CS6 from the host's port goes last and says so; from the fabric's first; its gradients are believed."""
-    empty(linux)
-    try:
-        do(linux, HOSTS_UP)
-        do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
-        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.1.0.2")
-        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
-        assert packets(linux, "eth1") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 3}
-        do(linux, "nsenter -t $(cat far.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.0.0.6")
-        assert packets(linux, "eth2") == {1: 1, 2: 0, 3: 0, 4: 0, 5: 6}
-        assert packets(linux, "eth1") == {1: 4, 2: 0, 3: 0, 4: 0, 5: 3}
-        do(linux, "nsenter -t $(cat near.pid) -n ping -c 2 -i 0.2 -Q 0xa0 10.1.0.2")
-        do(linux, "nsenter -t $(cat near.pid) -n ping -c 2 -i 0.2 -Q 0x30 10.1.0.2")
-        assert packets(linux, "eth2") == {1: 1, 2: 2, 3: 0, 4: 2, 5: 6}
-    finally:
-        do(linux, "kill $(cat near.pid far.pid)")
+    do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
+    ping(linux, "near", 3, 0xC0)
+    assert packets(linux, "eth2") == [1, 0, 0, 0, 3]
+    assert packets(linux, "eth1") == [1, 0, 0, 0, 3]
+    ping(linux, "far", 3, 0xC0)
+    assert packets(linux, "eth2") == [1, 0, 0, 0, 6]
+    assert packets(linux, "eth1") == [4, 0, 0, 0, 3]
+    ping(linux, "near", 2, 0xA0)
+    ping(linux, "near", 2, 0x30)
+    assert packets(linux, "eth2") == [1, 2, 0, 2, 6]
 
 
 VLANS_UP = """
@@ -550,23 +535,18 @@ tagged far 10.7.1.2 10.7.1.1
 """
 
 
+@pytest.mark.usefixtures("hosts")
 def test_tagged_frames_go_last_and_a_vlan_is_another_port(linux: Machine, state: SwitchState) -> None:
     """tc sees the tag before the IP header; what arrives by a VLAN does not arrive by the port below it."""
-    empty(linux)
-    try:
-        do(linux, HOSTS_UP)
-        do(linux, VLANS_UP)
-        do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
-        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0x28 10.7.1.2")
-        sent = packets(linux, "eth2")
-        assert {number: sent[number] for number in (1, 2, 3, 4)} == dict.fromkeys((1, 2, 3, 4), 0)
-        assert sent[5] >= 3
-        before = packets(linux, "eth2")[1]
-        do(linux, "nsenter -t $(cat near.pid) -n ip route add 10.1.0.2/32 via 10.7.0.5")
-        do(linux, "nsenter -t $(cat near.pid) -n ping -c 3 -i 0.2 -Q 0xc0 10.1.0.2")
-        assert packets(linux, "eth2")[1] - before >= 3
-    finally:
-        do(linux, "kill $(cat near.pid far.pid)")
+    do(linux, VLANS_UP)
+    do(linux, "tc -batch -", TARGET.render(all_trusted(state), CAPABILITIES)["qdiscs.tc"])
+    ping(linux, "near", 3, 0x28, "10.7.1.2")
+    *others, last = packets(linux, "eth2")
+    assert (others, last >= 3) == ([0, 0, 0, 0], True)
+    before = packets(linux, "eth2")[0]
+    do(linux, "nsenter -t $(cat near.pid) -n ip route add 10.1.0.2/32 via 10.7.0.5")
+    ping(linux, "near", 3, 0xC0)
+    assert packets(linux, "eth2")[0] - before >= 3
 
 
 FLOOD = """
