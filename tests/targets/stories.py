@@ -11,12 +11,13 @@ A file of stories reads like a manual. A paragraph begins with the plan that run
     % old -> new      somebody writes the new words where the old ones stand first in the rendered file
     = words           is reported, and nothing else; with `= …` others are, too
     > this / that     a push enters it, and nothing else; where one is `…`, other lines may stand
-    ! words           reading or pushing is refused with these words first; `…` stands for any
+    ! words           reading or pushing is refused with these words first; `…` stands for any. With `=` it is
+                      pushing
 
 `this -> nothing` takes a whole line away. `= nothing`: all is as planned, and a push enters nothing. A mark
 stands at the beginning of a line or behind two blanks. What follows before anything is entered, shown or
-written holds in every case of the paragraph. `{NAME}` is a word of the OS's own, `\\r` and `\\t` are control
-characters.
+written holds in every case of the paragraph, and each line that enters something is a case then. `{NAME}` is
+a word of the OS's own, `\\r` and `\\t` are control characters.
 """
 
 import re
@@ -112,9 +113,9 @@ def _cases(first: int, paragraph: list[str], words: Mapping[str, str]) -> Iterat
     for number, line in enumerate(paragraph[1:], first + 1):
         _, *parts = _MARKED.split(line)
         assert parts, line
-        for mark, said in zip(parts[::2], parts[1::2], strict=True):
-            last = cases[-1][1]
-            if mark in _INPUTS and not (last and last[-1][0] in _INPUTS):
+        for place, (mark, said) in enumerate(zip(parts[::2], parts[1::2], strict=True)):
+            last, is_listed = cases[-1][1], bool(cases[0][1]) and place == 0
+            if mark in _INPUTS and (is_listed or not (last and last[-1][0] in _INPUTS)):
                 cases.append((number, []))
             text = _HOLE.sub(lambda hole: words[hole[1]], said)
             cases[-1][1].append((mark, text.replace(r"\r", "\r").replace(r"\t", "\t")))
@@ -150,21 +151,21 @@ def play(case: Case, actor: Actor) -> None:
 def _play(case: Case, actor: Actor) -> None:
     wanted, target, capabilities = actor.plans[case.wanted], actor.target, actor.target.hardware(None)
     if written := case.of("%"):
-        [(name, text)] = target.render(wanted, capabilities).items()
-        state = target.parse({name: _written(written, text)}, capabilities)
+        state = target.parse(_written(written, target.render(wanted, capabilities)), capabilities)
         _check_reported(case, [str(each) for each in differences(wanted, state)])
         return
     device = actor.pushed(*([actor.plans[case.runs]] if case.runs != "-" else []))
     for line in case.of("+"):
         actor.enter(device, line.split(" / "))
-    before, _ = snapshot(device, target.platform)
+    before = snapshot(device, target.platform)[0] if case.returns and not case.of("~") else None
     for line in case.of("$"):
         actor.enter(device, line.split(" / "))
     running = actor.read(device, wanted)
     if shown := case.of("~"):
         running = target.read(_shown(shown, actor, running.answers), wanted, capabilities)
+    if case.of("=") or not case.of("!"):
+        _check_reported(case, [str(each) for each in differences(wanted, running.state)])
     change = target.diff(running, wanted, capabilities)
-    _check_reported(case, [str(each) for each in differences(wanted, running.state)])
     _check_entered(case, actor.entered(change))
     if change.steps and not shown:
         actor.apply(device, change)
@@ -196,14 +197,18 @@ def _edited(text: str, edit: str, count: int) -> str:
     return text.replace(f"{old}\n", "", count) if new == "nothing" else text.replace(old, new, count)
 
 
-def _written(lines: list[str], text: str) -> str:
-    """The rendered file in which somebody has written."""
+def _written(lines: list[str], files: Mapping[str, str]) -> dict[str, str]:
+    """The rendered files in which somebody has written: in the first that has such words, or in the first."""
     for line in lines:
         added = line.replace(" / ", "\n")
-        edited = _edited(text, line, 1) if " -> " in line else text.replace("\n", f"\n{added}\n", 1)
-        assert edited != text, f"the file has nothing like {line}"
-        text = edited
-    return text
+        edited = {
+            name: _edited(text, line, 1) if " -> " in line else text.replace("\n", f"\n{added}\n", 1)
+            for name, text in files.items()
+        }
+        changed = next((name for name in files if edited[name] != files[name]), None)
+        assert changed, f"no file has anything like {line}"
+        files = {**files, changed: edited[changed]}
+    return dict(files)
 
 
 def _shown(lines: list[str], actor: Actor, answers: Mapping[str, str]) -> dict[str, str]:
