@@ -456,7 +456,8 @@ def hosts(linux: Machine) -> Iterator[None]:
         do(linux, HOSTS_UP)
         yield
     finally:
-        do(linux, "kill $(cat near.pid far.pid)")
+        # Ports go with the namespace of the host behind them, and not at once.
+        do(linux, "kill $(cat near.pid far.pid); while ls /sys/class/net | grep -q eth; do sleep 0.1; done")
 
 
 def ping(linux: Machine, host: str, count: int, tos: int, address: str = "") -> None:
