@@ -13,6 +13,7 @@ from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.answers import ROUTE_QUERY
 from tests.targets.linux.test_kernel import apply, connect, do, empty, read
 from tests.targets.linux.test_restore import CAPABILITIES, STARTS, lines_in, send, shown
+from tests.targets.linux.test_save import program
 from tests.targets.linux.uml import Machine
 
 PATIENCE_SECONDS = 60.0
@@ -69,13 +70,11 @@ class Host:
         command = ["/bin/sh", "-c", step.command.replace("/run/", f"{self.folder}/")]
         return subprocess.run(command, input=step.stdin, capture_output=True, text=True, check=False)
 
-    def program(self, name: str, lines: str) -> None:
-        (self.folder / "bin" / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (self.folder / "bin" / name).chmod(0o755)
-
-    def has_systemd(self, answer: str) -> None:
-        (self.folder / "systemd/system").mkdir(parents=True)
-        self.program("systemd-run", answer)
+    def has(self, name: str, lines: str) -> None:
+        """A program; where it is systemd's, systemd runs."""
+        program(self.folder / "bin" / name, f"#!/bin/sh\n{lines}\n")
+        if name == "systemd-run":
+            (self.folder / "systemd/system").mkdir(parents=True)
 
     def goes_back(self) -> bool:
         end = time.monotonic() + PATIENCE_SECONDS
@@ -89,7 +88,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     (tmp_path / "bin").mkdir()
     made = Host(tmp_path)
-    made.program("ip", f"cat > {tmp_path}/back")
+    made.has("ip", f"cat > {tmp_path}/back")
     return made
 
 
@@ -108,7 +107,7 @@ def test_a_host_without_systemd_runs_the_job_in_the_background(host: Host) -> No
 
 
 def test_under_systemd_the_job_is_in_no_session_that_may_be_ended(host: Host) -> None:
-    host.has_systemd(f'echo "$@" >> {host.folder}/asked; shift 2; exec "$@"')
+    host.has("systemd-run", f'echo "$@" >> {host.folder}/asked; shift 2; exec "$@"')
     assert host.do(armed(1)).returncode == 0
     assert host.goes_back()
     tried, job = (host.folder / "asked").read_text().splitlines()
@@ -117,7 +116,7 @@ def test_under_systemd_the_job_is_in_no_session_that_may_be_ended(host: Host) ->
 
 
 def test_a_host_whose_systemd_refuses_the_job_is_not_pushed_to(host: Host) -> None:
-    host.has_systemd("echo Failed to connect to bus >&2; exit 1")
+    host.has("systemd-run", "echo Failed to connect to bus >&2; exit 1")
     refused = host.do(armed(1))
     assert refused.returncode != 0
     assert refused.stderr == "Failed to connect to bus\n"
