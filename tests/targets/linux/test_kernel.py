@@ -261,8 +261,11 @@ def test_sixteen_queues(linux: Machine, small_plan: Plan, running: SwitchState) 
 HOSTS_UP = """
 set -e
 sysctl -qw net.ipv4.ip_forward=1
-for host in near far; do unshare -n sleep 60 >/dev/null 2>&1 & echo $! >$host.pid; done
-sleep 0.3
+for host in near far; do unshare -n sleep 600 >/dev/null 2>&1 & echo $! >$host.pid; done
+own=$(readlink /proc/self/ns/net)
+for host in near far; do
+    while test "$(readlink /proc/$(cat $host.pid)/ns/net)" = "$own"; do sleep 0.1; done
+done
 ip link add eth1 type veth peer name eth0 netns $(cat near.pid)
 ip link add eth2 type veth peer name eth0 netns $(cat far.pid)
 for port in eth1 eth2; do
@@ -296,8 +299,9 @@ def hosts(linux: Machine) -> Iterator[None]:
         do(linux, HOSTS_UP)
         yield
     finally:
+        do(linux, "kill $(cat near.pid far.pid)")
         # Ports go with the namespace of the host behind them, and not at once.
-        do(linux, "kill $(cat near.pid far.pid); while ls /sys/class/net | grep -q eth; do sleep 0.1; done")
+        do(linux, "for _ in $(seq 100); do ls /sys/class/net | grep -q eth || break; sleep 0.1; done")
 
 
 def ping(linux: Machine, host: str, count: int, tos: int, address: str = "") -> None:

@@ -134,28 +134,17 @@ class UserModeLinux:
 @contextlib.contextmanager
 def machine(folder: Path) -> Iterator[Machine]:
     """A machine with prio, red, tbf and flower; raises NoMachineError saying why there is none."""
-    with _namespace(folder) as namespace:
-        if namespace is not None:
-            yield namespace
-            return
+    name = f"mlt-{uuid.uuid4().hex[:8]}"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0:
+        try:
+            namespace = Namespace(name, folder)
+            if namespace.run(PROBE).status == 0:
+                yield namespace
+                return
+        finally:
+            subprocess.run(["ip", "netns", "del", name], check=True)
     with user_mode_linux(folder) as instance:
         yield instance
-
-
-@contextlib.contextmanager
-def _namespace(folder: Path) -> Iterator[Namespace | None]:
-    if os.geteuid() != 0:
-        yield None
-        return
-    name = f"mlt-{uuid.uuid4().hex[:8]}"
-    if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode:
-        yield None
-        return
-    try:
-        namespace = Namespace(name, folder)
-        yield namespace if namespace.run(PROBE).status == 0 else None
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
 
 
 @contextlib.contextmanager
