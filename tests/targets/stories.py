@@ -22,7 +22,7 @@ a word of the OS's own, `\\r` and `\\t` are control characters.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +60,6 @@ class Actor:
     """The query with whose answer the switch shows more lines."""
     shown_end: str = ""
     """How that answer ends."""
-    words: Mapping[str, str] = field(default_factory=dict)
 
     def pushed(self, *plans: SwitchState) -> Any:
         """A switch to which these plans were pushed one after the other."""

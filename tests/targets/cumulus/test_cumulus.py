@@ -1,7 +1,6 @@
 """Cumulus in particular: what it writes, reads, refuses, and what it leaves alone."""
 
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
@@ -146,36 +145,36 @@ def enter_without_end(device: CumulusDevice, wanted: SwitchState) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "profile", "stay"),
+    ("first", "second", "table", "use", "stay"),
     [
-        ("SHAPED", "UNSHAPED", "qos egress-shaper profile mlt-swp1", ["mlt-swp1"]),
-        ("REWRITING", "NOT_REWRITING", "acl mlt-host-ipv4 inbound", ["mlt-host-ipv4"]),
-        ("STATE", "ONE_PORT", "qos mapping profile mlt-untrusted", ["mlt", "mlt-untrusted"]),
+        ("SHAPED", "UNSHAPED", "qos egress-shaper", "profile mlt-swp1", ["mlt-swp1"]),
+        ("REWRITING", "NOT_REWRITING", "acl", "mlt-host-ipv4 inbound", ["mlt-host-ipv4"]),
+        ("STATE", "ONE_PORT", "qos mapping", "profile mlt-untrusted", ["mlt", "mlt-untrusted"]),
     ],
 )
 def test_what_ports_share_goes_when_no_port_has_it_any_more(
-    first: str, second: str, profile: str, stay: list[str]
+    first: str, second: str, table: str, use: str, stay: list[str]
 ) -> None:
     """Also with a port that is not the plan's, to which somebody gave it."""
     device, wanted = CUMULUS.pushed(CUMULUS.plans[first]), CUMULUS.plans[second]
-    enter(device, [f"set interface swp9 {profile}"])
-    if second == "ONE_PORT":
+    enter(device, [f"set interface swp9 {table} {use}"])
+    if "swp2" not in {port.name for port in wanted.ports}:
         enter(device, ["unset interface swp2 qos"])
     push(device, wanted)
-    table = re.sub(" profile.*| mlt.*", "", profile)
     shared: Any = device.applied
     for name in table.split():
         shared = shared[name]
     assert sorted(shared) == stay
-    if second == "ONE_PORT":
-        assert sorted(device.applied["qos"]["congestion-control"]) == ["mlt-swp1"]
-    enter(device, [f"unset interface swp9 {table.split()[0]}"])
+    enter(device, [f"unset interface swp9 {table.split(maxsplit=1)[0]}"])
     assert commands(CUMULUS.change(device, wanted)) == [f"unset {table} {stay[-1]}"]
 
 
-def test_a_profile_stays_that_another_port_has() -> None:
+def test_a_profile_stays_while_another_port_has_it() -> None:
     device = CUMULUS.pushed(STATE, CUMULUS.plans["ONE_PORT_LOWER"])
     assert sorted(device.applied["qos"]["congestion-control"]) == ["mlt-swp1", "mlt-swp2"]
+    enter(device, ["unset interface swp2 qos"])
+    push(device, CUMULUS.plans["ONE_PORT"])
+    assert sorted(device.applied["qos"]["congestion-control"]) == ["mlt-swp1"]
 
 
 def test_an_access_list_of_somebody_else_stays() -> None:
