@@ -4,19 +4,20 @@ import contextlib
 import json
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from mltswitch.errors import DeviceError
-from mltswitch.plan import Fabric, Plan, Segments
+from mltswitch.plan import Plan, Segments
 from mltswitch.targets import RunningState, SwitchState
 from mltswitch.targets.linux import TARGET
 from mltswitch.targets.linux.answers import FORWARDING_QUERY, ROUTE_QUERY, SEGMENT_QUERY
 from mltswitch.targets.state import differences
-
-CAPABILITIES = TARGET.hardware(None)
+from tests.targets.linux.test_kernel import CAPABILITIES, apply, do, read
+from tests.targets.linux.uml import Namespace
 
 SPINE, LEAVES, HOSTS = "spine1", ("leaf1", "leaf2"), ("host1", "host2")
 
@@ -27,10 +28,8 @@ def plan(small_plan: Plan) -> Plan:
     document = small_plan.model_dump(mode="json", by_alias=True)
     fabric = document["fabric"]
     fabric["topology"]["leaf_spine"]["leaves"]["count"] = 2
-    fabric["trusted_ports"] = "all"
-    fabric["spraying"] = fabric.get("spraying", {}) | {"mode": "srv6"}
     fabric["addressing"]["segments"] = "fd00:6d6c::/32"
-    document["fabric"] = Fabric.model_validate(fabric).model_dump(mode="json", by_alias=True)
+    fabric |= {"trusted_ports": "all", "spraying": {"mode": "srv6"}}
     document["paths"]["mode"] = "srv6"
     return Plan.model_validate(document)
 
@@ -39,124 +38,93 @@ def plan(small_plan: Plan) -> Plan:
 class Rack:
     """A namespace for each switch and each host, cabled and addressed as the plan says."""
 
-    prefix: str
     plan: Plan
+    machines: Mapping[str, Namespace]
 
-    def run(self, name: str, command: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            ["ip", "netns", "exec", self.prefix + name, "sh", "-c", command],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    @property
+    def segments(self) -> Segments:
+        addressing = self.plan.fabric.addressing
+        assert addressing.segments is not None
+        return Segments(addressing.segments, addressing)
 
-    def do(self, name: str, command: str, stdin: str = "") -> str:
-        done = self.run(name, command, stdin)
-        assert done.returncode == 0, f"{name}: {command}: {done.stderr}"
-        return done.stdout
+    def do(self, name: str, command: str) -> str:
+        return do(self.machines[name], command)
 
     def state(self, switch: str) -> SwitchState:
         """Routes of IPv6 alone: this kernel need not have the queues."""
         return replace(TARGET.quantise(self.plan, switch).state, ports=(), routes=())
 
-    def read(self, switch: str, wanted: SwitchState) -> RunningState:
-        answers = {query: self.do(switch, query) for query in TARGET.queries(wanted)}
-        return TARGET.read(answers, wanted, CAPABILITIES)
-
-    def push(self, switch: str) -> None:
-        wanted = self.state(switch)
-        for step in TARGET.diff(self.read(switch, wanted), wanted, CAPABILITIES).steps:
-            self.do(switch, step.command, step.stdin)
+    def push(self, switch: str, wanted: SwitchState) -> None:
+        machine = self.machines[switch]
+        apply(machine, TARGET.diff(read(machine, wanted), wanted, CAPABILITIES))
+        found = read(machine, wanted)
+        assert found.state == wanted
+        assert TARGET.diff(found, wanted, CAPABILITIES).is_empty
 
 
 @pytest.fixture
-def rack(plan: Plan) -> Iterator[Rack]:
+def rack(plan: Plan, tmp_path: Path) -> Iterator[Rack]:
     prefix = f"mlt-{uuid.uuid4().hex[:6]}-"
-    names = (SPINE, *LEAVES, *HOSTS)
+    machines = {name: Namespace(prefix + name, tmp_path) for name in (SPINE, *LEAVES, *HOSTS)}
     with contextlib.ExitStack() as stack:
-        for name in names:
-            made = subprocess.run(["ip", "netns", "add", prefix + name], capture_output=True, check=False)
+        for machine in machines.values():
+            made = subprocess.run(["ip", "netns", "add", machine.name], capture_output=True, check=False)
             if made.returncode:
                 pytest.skip("no network namespaces here")
-            stack.callback(subprocess.run, ["ip", "netns", "del", prefix + name], check=True)
-        built = Rack(prefix, plan)
+            stack.callback(subprocess.run, ["ip", "netns", "del", machine.name], check=True)
+        built = Rack(plan, machines)
         _cable(built)
-        probe = built.run(
-            SPINE,
-            "ip -6 route add fd00::1/128 encap seg6local action End dev eth1 && ip -6 route del fd00::1",
-        )
-        if probe.returncode:
+        probe = "ip -6 route add fd00::1/128 encap seg6local action End dev eth1 && ip -6 route del fd00::1"
+        if machines[SPINE].run(probe).status:
             pytest.skip("this kernel has no SRv6 (CONFIG_IPV6_SEG6_LWTUNNEL)")
         yield built
 
 
 def _cable(rack: Rack) -> None:
-    segments = Segments(
-        rack.plan.fabric.addressing.segments or pytest.fail("no block"), rack.plan.fabric.addressing
-    )
     topology = rack.plan.topology
-    for leaf in LEAVES:
+    for leaf, its_host, host in zip(LEAVES, HOSTS, topology.hosts, strict=True):
         for port in topology.switch(leaf).ports:
-            peer = "eth0" if port.peer_is_host else port.peer_port
-            host = topology.hosts[LEAVES.index(leaf)]
-            other = HOSTS[LEAVES.index(leaf)] if port.peer_is_host else port.peer
-            own, far = segments.port_addresses(port)
-            rack.do(leaf, f"ip link add {port.name} type veth peer name {peer} netns {rack.prefix}{other}")
+            other, peer = (its_host, "eth0") if port.peer_is_host else (port.peer, port.peer_port)
+            own, far = rack.segments.port_addresses(port)
+            netns = rack.machines[other].name
+            rack.do(leaf, f"ip link add {port.name} type veth peer name {peer} netns {netns}")
             for name, interface, address in ((leaf, port.name, own), (other, peer, far)):
                 rack.do(name, f"ip addr add {address}/64 dev {interface} nodad && ip link set {interface} up")
             if port.peer_is_host:
-                assert far == segments.host_address(host)
-                rack.do(
-                    other, f"ip -6 route add default via {own}; sysctl -q -w net.ipv6.conf.all.seg6_enabled=1"
-                )
-                rack.do(other, "sysctl -q -w net.ipv6.conf.eth0.seg6_enabled=1")
+                assert far == rack.segments.host_address(host)
+                enabled = " ".join(f"net.ipv6.conf.{which}.seg6_enabled=1" for which in ("all", "eth0"))
+                rack.do(other, f"ip -6 route add default via {own}; sysctl -q -w {enabled}")
 
 
 @pytest.mark.root
 def test_a_segment_list_leads_over_the_spine(rack: Rack) -> None:
     for switch in (SPINE, *LEAVES):
-        rack.push(switch)
-        wanted = rack.state(switch)
-        found = rack.read(switch, wanted)
-        assert differences(wanted, found.state) == ()
-        assert TARGET.diff(found, wanted, CAPABILITIES).is_empty
-    segments = Segments(
-        rack.plan.fabric.addressing.segments or pytest.fail("no block"), rack.plan.fabric.addressing
-    )
-    near, far = (segments.host_address(host) for host in rack.plan.topology.hosts)
-    segment = segments.locator(0).network_address
-    assert rack.run("host1", f"ping -6 -c 1 -W 1 {far}").returncode != 0
-    for host, other in (("host1", far), ("host2", near)):
-        rack.do(
-            host,
-            f"ip -6 route add {other}/128 encap seg6 mode inline segs {segment} dev eth0 via "
-            + str(segments.port_addresses(rack.plan.topology.switch(LEAVES[HOSTS.index(host)]).ports[0])[0]),
-        )
+        rack.push(switch, rack.state(switch))
+    topology, segment = rack.plan.topology, rack.segments.locator(0).network_address
+    near, far = map(rack.segments.host_address, topology.hosts)
+    assert rack.machines["host1"].run(f"ping -6 -c 1 -W 1 {far}").status != 0
+    for host, leaf, other in zip(HOSTS, LEAVES, (far, near), strict=True):
+        gateway, _ = rack.segments.port_addresses(topology.switch(leaf).ports[0])
+        way = f"encap seg6 mode inline segs {segment} dev eth0 via {gateway}"
+        rack.do(host, f"ip -6 route add {other}/128 {way}")
     rack.do("host1", f"ping -6 -c 3 -i 0.2 -W 2 {far}")
-    text = rack.do(SPINE, "ip -6 -s -j route show")
-    assert str(segment) in text
+    assert str(segment) in rack.do(SPINE, "ip -6 -s -j route show")
 
 
 @pytest.mark.root
 def test_a_change_and_back_on_a_real_kernel(rack: Rack) -> None:
-    rack.push(SPINE)
     wanted = rack.state(SPINE)
     assert wanted.segment_routing is not None
     fewer = replace(wanted, segment_routing=None)
-    for goal in (fewer, fewer, wanted, wanted):
-        for step in TARGET.diff(rack.read(SPINE, goal), goal, CAPABILITIES).steps:
-            rack.do(SPINE, step.command, step.stdin)
-        assert rack.read(SPINE, goal).state == goal
-    segment = wanted.segment_routing.segment
-    rack.do(
-        SPINE,
-        f"ip -6 route del {segment}; ip -6 route add {segment} encap seg6local action End dev eth2 proto 173",
+    for goal in (wanted, fewer, fewer, wanted, wanted):
+        rack.push(SPINE, goal)
+    segment = (
+        f"ip -6 route del {wanted.segment_routing.segment}; ip -6 route add {wanted.segment_routing.segment}"
     )
-    (found,) = differences(wanted, rack.read(SPINE, wanted).state)
+    rack.do(SPINE, f"{segment} encap seg6local action End dev eth2 proto 173")
+    (found,) = differences(wanted, read(rack.machines[SPINE], wanted).state)
     assert found.field == "segment routing locator"
-    rack.push(SPINE)
-    assert rack.read(SPINE, wanted).state == wanted
+    rack.push(SPINE, wanted)
 
 
 @pytest.mark.root
@@ -166,40 +134,37 @@ def test_a_change_and_back_on_a_real_kernel(rack: Rack) -> None:
 def test_the_way_back_leads_to_what_ran(rack: Rack, start: str, sent: int | None, blind: bool) -> None:
     """Forwarding, too: setting it for all interfaces had set it for each."""
     show = "ip -j -N -6 route show proto 173; grep . /proc/sys/net/ipv6/conf/*/forwarding"
-    wanted = rack.state(SPINE)
+    spine, wanted = rack.machines[SPINE], rack.state(SPINE)
     assert wanted.segment_routing is not None
-    rack.do(SPINE, "sysctl -q -w net.ipv6.conf.eth2.forwarding=1")
+    do(spine, "sysctl -q -w net.ipv6.conf.eth2.forwarding=1")
     if start != "empty":
         way = wanted.segment_routing.routes[0]
-        rack.do(
-            SPINE,
-            f"ip -6 route add {way.prefix} dev {way.port} proto 173; ip -6 route add "
-            f"{wanted.segment_routing.segment} encap seg6local action End dev eth2 proto 173",
-        )
-    at_start, before = rack.do(SPINE, show), rack.read(SPINE, wanted)
+        do(spine, f"ip -6 route add {way.prefix} dev {way.port} proto 173")
+        local = "encap seg6local action End dev eth2 proto 173"
+        do(spine, f"ip -6 route add {wanted.segment_routing.segment} {local}")
+    at_start, before = do(spine, show), read(spine, wanted)
     forwarding, routes = TARGET.diff(before, wanted, CAPABILITIES).steps
     if sent != 0:
-        rack.do(SPINE, forwarding.command)
+        do(spine, forwarding.command)
         lines = routes.stdin.splitlines(keepends=True)
-        rack.do(SPINE, routes.command, "".join(lines[: len(lines) if sent is None else sent - 1]))
-    now = RunningState(wanted, {}) if blind else rack.read(SPINE, wanted)
-    for step in TARGET.restore(before.answers, now, wanted, CAPABILITIES).steps:
-        rack.do(SPINE, step.command, step.stdin)
-    assert rack.do(SPINE, show) == at_start
-    assert TARGET.restore(before.answers, rack.read(SPINE, wanted), wanted, CAPABILITIES).is_empty
+        do(spine, routes.command, "".join(lines[: len(lines) if sent is None else sent - 1]))
+    now = RunningState(wanted, {}) if blind else read(spine, wanted)
+    apply(spine, TARGET.restore(before.answers, now, wanted, CAPABILITIES))
+    assert do(spine, show) == at_start
+    assert TARGET.restore(before.answers, read(spine, wanted), wanted, CAPABILITIES).is_empty
 
 
 @pytest.mark.root
 def test_a_route_of_somebody_else_within_the_plans_prefixes_is_reported(rack: Rack) -> None:
-    rack.push("leaf1")
-    wanted = rack.state("leaf1")
+    leaf, wanted = rack.machines["leaf1"], rack.state("leaf1")
+    rack.push("leaf1", wanted)
     assert wanted.segment_routing is not None
     prefix = wanted.segment_routing.routes[0].prefix
-    rack.do("leaf1", f"ip -6 route add {prefix.network_address + 5}/128 dev eth1 proto static")
+    do(leaf, f"ip -6 route add {prefix.network_address + 5}/128 dev eth1 proto static")
     with pytest.raises(DeviceError, match="lies within a prefix") as caught:
-        rack.read("leaf1", wanted)
-    rack.do("leaf1", caught.value.hint.split("remove it: ")[1])
-    assert rack.read("leaf1", wanted).state == wanted
+        read(leaf, wanted)
+    do(leaf, caught.value.hint.split("remove it: ")[1])
+    assert read(leaf, wanted).state == wanted
 
 
 ANSWERS = [
@@ -213,11 +178,12 @@ ANSWERS = [
 FORWARDS = "/proc/sys/net/ipv6/conf/all/forwarding:1\n"
 
 
-def answered(wanted: SwitchState, changes: dict[str, object]) -> dict[str, str]:
+def answered(wanted: SwitchState, changes: Mapping[str, object]) -> RunningState:
+    """What is read where these fields of the segment's route are others."""
     entries = [entry | {"protocol": "173", "metric": 1024, "pref": "medium"} for entry in ANSWERS]
     entries[0] |= changes
-    answers = dict.fromkeys(TARGET.queries(wanted), "")
-    return answers | {SEGMENT_QUERY: json.dumps(entries), FORWARDING_QUERY: FORWARDS, ROUTE_QUERY: "[]"}
+    answers = dict.fromkeys(TARGET.queries(wanted), "") | {ROUTE_QUERY: "[]", FORWARDING_QUERY: FORWARDS}
+    return TARGET.read(answers | {SEGMENT_QUERY: json.dumps(entries)}, wanted, CAPABILITIES)
 
 
 @pytest.fixture
@@ -225,33 +191,33 @@ def spine(plan: Plan) -> SwitchState:
     return TARGET.quantise(plan, SPINE).state
 
 
-def test_recorded_routes_are_the_plan(spine: SwitchState) -> None:
-    bare = replace(spine, ports=(), routes=())
-    found = TARGET.read(answered(bare, {}), bare, CAPABILITIES)
-    assert found.state == bare
+@pytest.fixture
+def bare(spine: SwitchState) -> SwitchState:
+    return replace(spine, ports=(), routes=())
+
+
+def test_recorded_routes_are_the_plan(bare: SwitchState) -> None:
+    assert answered(bare, {}).state == bare
 
 
 @pytest.mark.parametrize(
     "changes", [{"dev": "eth2"}, {"action": "End.DT6"}, {"dst": "fd00:6d6c:1::2"}, {"encap": "seg6"}]
 )
-def test_a_segment_that_is_not_the_plans_is_none(spine: SwitchState, changes: dict[str, object]) -> None:
-    bare = replace(spine, ports=(), routes=())
-    found = TARGET.read(answered(bare, changes), bare, CAPABILITIES)
+def test_a_segment_that_is_not_the_plans_is_none(bare: SwitchState, changes: dict[str, object]) -> None:
+    found = answered(bare, changes)
     assert found.state.segment_routing is not None
     assert found.state.segment_routing.locator is None
     assert "action End dev eth1 proto 173" in TARGET.diff(found, bare, CAPABILITIES).steps[-1].stdin
 
 
-def test_a_metric_is_somebody_elses(spine: SwitchState) -> None:
-    bare = replace(spine, ports=(), routes=())
+def test_a_metric_is_somebody_elses(bare: SwitchState) -> None:
     with pytest.raises(DeviceError, match="metric or several next hops"):
-        TARGET.read(answered(bare, {"metric": 7}), bare, CAPABILITIES)
+        answered(bare, {"metric": 7})
 
 
 def test_a_switch_that_does_not_forward_is_told_to(spine: SwitchState) -> None:
     """Without a queue being touched."""
-    running = replace(
-        spine, ports=(replace(spine.ports[0], unexpected=("IPv6 is not forwarded",)), *spine.ports[1:])
-    )
+    first, *others = spine.ports
+    running = replace(spine, ports=(replace(first, unexpected=("IPv6 is not forwarded",)), *others))
     change = TARGET.diff(RunningState(running, {}), spine, CAPABILITIES)
     assert [step.command for step in change.steps] == ["sysctl -q -w net.ipv6.conf.all.forwarding=1"]

@@ -18,35 +18,21 @@ from mltswitch.lab import xstate
 BOOT_SECONDS = 180.0
 COMMAND_SECONDS = 180.0
 MODULES = (
-    "sch_prio",
-    "sch_red",
-    "sch_tbf",
-    "sch_drr",
-    "ipv6",
-    "8021q",
-    "cls_flower",
-    "sch_htb",
-    "sch_ingress",
-    "act_pedit",
-    "act_csum",
-    "act_gact",
-    "cls_matchall",
-    "sch_netem",
-    "sch_fq",
-    "sch_fq_codel",
-    "dummy",
-    "veth",
+    "sch_prio sch_red sch_tbf sch_drr ipv6 8021q cls_flower sch_htb sch_ingress act_pedit act_csum act_gact "
+    "cls_matchall sch_netem sch_fq sch_fq_codel dummy veth"
 )
 PROBE = """
-link add probe type dummy
-"""
-PROBE_QUEUES = """
+set -e
+ip link add probe type dummy
+tc -batch - <<QUEUES
 qdisc add dev probe root handle 10: prio bands 2
 qdisc add dev probe parent 10:1 red limit 9000 min 3000 max 3000 avpkt 1000 burst 3 probability 1 ecn
 filter add dev probe parent 10: protocol ip prio 1 flower ip_tos 0x20/0xfc classid 10:1
 qdisc del dev probe root
 qdisc add dev probe root handle 1: tbf rate 1mbit burst 9230 limit 9230
 qdisc add dev probe parent 1:1 handle 20: drr
+QUEUES
+ip link del probe
 """
 
 INIT = """#!/bin/sh
@@ -148,34 +134,17 @@ class UserModeLinux:
 @contextlib.contextmanager
 def machine(folder: Path) -> Iterator[Machine]:
     """A machine with prio, red, tbf and flower; raises NoMachineError saying why there is none."""
-    with _namespace(folder) as namespace:
-        if namespace is not None:
-            yield namespace
-            return
+    name = f"mlt-{uuid.uuid4().hex[:8]}"
+    if subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False).returncode == 0:
+        try:
+            namespace = Namespace(name, folder)
+            if namespace.run(PROBE).status == 0:
+                yield namespace
+                return
+        finally:
+            subprocess.run(["ip", "netns", "del", name], check=True)
     with user_mode_linux(folder) as instance:
         yield instance
-
-
-@contextlib.contextmanager
-def _namespace(folder: Path) -> Iterator[Namespace | None]:
-    if os.geteuid() != 0:
-        yield None
-        return
-    name = f"mlt-{uuid.uuid4().hex[:8]}"
-    made = subprocess.run(["ip", "netns", "add", name], capture_output=True, check=False)
-    if made.returncode:
-        yield None
-        return
-    try:
-        namespace = Namespace(name, folder)
-        able = (
-            namespace.run("ip -batch -", PROBE).status == 0
-            and namespace.run("tc -batch -", PROBE_QUEUES).status == 0
-            and namespace.run("ip link del probe").status == 0
-        )
-        yield namespace if able else None
-    finally:
-        subprocess.run(["ip", "netns", "del", name], check=True)
 
 
 @contextlib.contextmanager
@@ -194,7 +163,7 @@ def user_mode_linux(folder: Path) -> Iterator[UserModeLinux]:
     exchange = folder / "exchange"
     exchange.mkdir()
     init = folder / "init"
-    init.write_text(INIT.format(exchange=exchange, modules=" ".join(MODULES)))
+    init.write_text(INIT.format(exchange=exchange, modules=MODULES))
     init.chmod(0o755)
     arguments = ["mem=96M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", f"init={init}"]
     process = subprocess.Popen(

@@ -1,19 +1,22 @@
 """What a SONiC switch runs before the first push: keys that list several ports, and older faults."""
 
 import copy
+import re
 import time
-from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from mltswitch.errors import DeviceError
 from mltswitch.targets import Change
 from mltswitch.targets.sonic import TARGET
-from mltswitch.targets.sonic.database import Database, split
+from mltswitch.targets.sonic.database import split
 from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, list_ports, read
 from tests.targets.sonic.test_laws import foreign
-from tests.targets.sonic.test_sonic import CAPABILITIES, STATE
+from tests.targets.sonic.test_sonic import CAPABILITIES, SONIC, STATE, enter
+from tests.targets.stories import Case, play, stories
 
 LISTED = ("Ethernet0", "Ethernet4", "Ethernet12", "Ethernet16")
 """Two ports of the plan, and two others."""
@@ -26,10 +29,6 @@ def listing() -> SonicDevice:
     return device
 
 
-def change_of(device: SonicDevice) -> Change:
-    return TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
-
-
 def judge(device: SonicDevice, change: Change) -> None:
     assert change.trial is not None
     before = copy.deepcopy(device.config_db)
@@ -38,47 +37,42 @@ def judge(device: SonicDevice, change: Change) -> None:
     change.trial.judge(answer.stdout.decode())
 
 
-def by_hand(device: SonicDevice, change: Change) -> None:
-    [line] = [each for each in change.text.splitlines() if each.startswith("# back to the state before: ")]
-    assert device.execute("admin", line.partition(": ")[2]).status == 0
-
-
-def by_timer(device: SonicDevice, change: Change) -> None:
-    for step in change.steps:
-        if "systemd-run" in step.command:
-            assert device.execute("admin", step.command).status == 0
-    time.sleep(1.5)
+@pytest.mark.parametrize("case", stories(Path(__file__).parent / "listed.txt", {"LISTED": ",".join(LISTED)}))
+def test_story(case: Case) -> None:
+    play(case, replace(SONIC, new=listing))
 
 
 def test_a_key_that_lists_ports_becomes_a_key_a_port_with_the_same_values() -> None:
     device = listing()
     before = split(device.config_db, {})
-    change = change_of(device)
+    change = SONIC.change(device, STATE)
     judge(device, change)
     assert set(change.takes_down) == {"Ethernet8", *LISTED}
     apply(device, change)
     assert read(device, STATE).state == STATE
     assert dict(foreign(device.config_db, STATE)) == dict(foreign(before, STATE))
     assert not [key for entries in device.config_db.values() for key in entries if "," in key]
-    assert change_of(device).is_empty
+    assert SONIC.change(device, STATE).is_empty
 
 
-@pytest.mark.parametrize("go_back", [by_hand, by_timer, None], ids=["by hand", "by timer", "by us"])
-def test_every_way_back_makes_the_former_keys_again(
-    go_back: Callable[[SonicDevice, Change], None] | None,
-) -> None:
+@pytest.mark.parametrize("way", ["by hand", "by timer", "by us"])
+def test_every_way_back_makes_the_former_keys_again(way: str) -> None:
     device = listing()
     start, before = copy.deepcopy(device.config_db), read(device, STATE).answers
-    change = change_of(device)
-    assert TARGET.timer is not None
-    if go_back is by_timer:
-        change = TARGET.timer.arm(change, before, STATE, "law", 1)
-        apply(device, Change(tuple(step for step in change.steps if "systemd-run" not in step.command)))
+    change = SONIC.change(device, STATE)
+    if way == "by timer":
+        assert TARGET.timer is not None
+        armed = TARGET.timer.arm(change, before, STATE, "law", 1)
+        [timer] = [step for step in armed.steps if "systemd-run" in step.command]
+        apply(device, replace(armed, steps=tuple(step for step in armed.steps if step != timer)))
+        assert device.execute("admin", timer.command).status == 0
+        time.sleep(1.5)
     else:
         apply(device, change)
-    if go_back is not None:
-        go_back(device, change)
-        assert device.config_db == start
+    if way == "by hand":
+        [line] = re.findall("^# back to the state before: (.*)$", change.text, re.MULTILINE)
+        assert device.execute("admin", line).status == 0
+    assert (device.config_db == start) is (way != "by us")
     for _ in range(2):
         apply(device, TARGET.restore(before, read(device, STATE), STATE, CAPABILITIES))
         assert device.config_db == start
@@ -87,7 +81,7 @@ def test_every_way_back_makes_the_former_keys_again(
 def test_what_somebody_changed_since_of_a_listed_key_stays() -> None:
     device = listing()
     before = read(device, STATE).answers
-    apply(device, change_of(device))
+    apply(device, SONIC.change(device, STATE))
     device.config_db["BUFFER_QUEUE"]["Ethernet16|3-4"] = {"profile": "q_lossy_profile"}
     apply(device, TARGET.restore(before, read(device, STATE), STATE, CAPABILITIES))
     assert device.config_db["BUFFER_QUEUE"]["Ethernet16|3-4"] == {"profile": "q_lossy_profile"}
@@ -95,54 +89,25 @@ def test_what_somebody_changed_since_of_a_listed_key_stays() -> None:
     assert ",".join(LISTED) in device.config_db["PORT_QOS_MAP"]
 
 
-def test_keys_that_contradict_each_other_about_queues_of_the_plan_are_mended() -> None:
-    device = listing()
-    device.config_db["QUEUE"][f"{','.join(LISTED)}|5-6"] = {"scheduler": "scheduler.0"}
-    device.config_db["QUEUE"][f"{LISTED[0]}|6"] = {"scheduler": "scheduler.1"}
-    assert read(device, STATE).state != STATE
-    apply(device, change_of(device))
-    assert read(device, STATE).state == STATE
-
-
 @pytest.mark.parametrize(
-    ("table", "key", "fields", "other"),
+    ("key", "fields"),
     [
-        ("BUFFER_QUEUE", "Ethernet12|3-4", {"profile": "q_lossy_profile"}, f"{','.join(LISTED)}|3-4"),
-        ("BUFFER_QUEUE", "Ethernet12|4", {"profile": "q_lossy_profile"}, f"{','.join(LISTED)}|3-4"),
-        ("PORT_QOS_MAP", "Ethernet12", {"pfc_enable": "3"}, ",".join(LISTED)),
+        ("BUFFER_PG|Ethernet12|9", "profile ingress_lossy_profile"),
+        ("QUEUE|Ethernet99|3", "scheduler scheduler.0"),
+        ("SCHEDULER|theirs", "type SLOW"),
+        ("INTERFACE|Ethernet0|192.0.2.1", "NULL NULL"),
+        ("QUEUE|Ethernet0,Ethernet99|3", "scheduler scheduler.0"),
     ],
 )
-def test_two_keys_that_contradict_each_other_are_both_named(
-    table: str, key: str, fields: dict[str, str], other: str
-) -> None:
-    device = listing()
-    device.config_db[table][key] = {**fields}
-    with pytest.raises(DeviceError) as caught:
-        change_of(device)
-    assert f"{table}|{key}" in str(caught.value)
-    assert f"{table}|{other}" in str(caught.value)
-
-
-OLDER: dict[str, Database] = {
-    "BUFFER_PG|Ethernet12|9": {"BUFFER_PG": {"Ethernet12|9": {"profile": "ingress_lossy_profile"}}},
-    "QUEUE|Ethernet99|3": {"QUEUE": {"Ethernet99|3": {"scheduler": "scheduler.0"}}},
-    "SCHEDULER|theirs": {"SCHEDULER": {"theirs": {"type": "SLOW"}}},
-    "INTERFACE|Ethernet0|192.0.2.1": {"INTERFACE": {"Ethernet0|192.0.2.1": {}}},
-    "QUEUE|Ethernet0,Ethernet99|3": {"QUEUE": {"Ethernet0,Ethernet99|3": {"scheduler": "scheduler.0"}}},
-}
-"""What the models refuse → who made it so."""
-
-
-@pytest.mark.parametrize("place", OLDER)
 @pytest.mark.parametrize("release", ["202211", "202511"])
-def test_an_older_fault_is_named_as_such(place: str, release: str) -> None:
+def test_an_older_fault_is_named_as_such(key: str, fields: str, release: str) -> None:
+    """What the models refuse, and the plan has not made."""
     device = SonicDevice(release=release)
-    for table, entries in OLDER[place].items():
-        device.config_db.setdefault(table, {}).update(copy.deepcopy(entries))
+    enter(device, [f"hset '{key}' {fields}"])
     with pytest.raises(DeviceError) as caught:
-        judge(device, change_of(device))
+        judge(device, SONIC.change(device, STATE))
     assert "already, before this change" in str(caught.value)
-    assert f": {place} (" in str(caught.value)
+    assert f": {key} (" in str(caught.value)
     assert caught.value.hint == "the fault is older than the plan: mend it on the switch, and push again"
 
 
@@ -170,7 +135,7 @@ def test_what_the_updater_prints_is_led_back_to_table_and_key(answer: str) -> No
     device = SonicDevice()
     device.config_db["BUFFER_PG"]["Ethernet-IB0|0"] = {"profile": "ingress_lossy_profile"}
     device.config_db["QUEUE"]["Ethernet12|a-b"] = {"scheduler": "scheduler.0"}
-    trial = change_of(device).trial
+    trial = SONIC.change(device, STATE).trial
     assert trial is not None
     with pytest.raises(DeviceError) as caught:
         trial.judge(answer)

@@ -49,14 +49,8 @@ def _model() -> DataModel:
             [namespace] = re.findall(r'^\s*namespace\s+"([^"]+)"', text, re.MULTILINE)
             (Path(folder) / f"{path.stem}{'@' + revision if revision else ''}.yang").write_text(text)
             kind = "implement" if path.stem.startswith("sonic-") else "import"
-            modules.append(
-                {
-                    "name": path.stem,
-                    "namespace": namespace,
-                    "revision": revision,
-                    "conformance-type": kind,
-                }
-            )
+            module = {"name": path.stem, "namespace": namespace, "revision": revision}
+            modules.append(module | {"conformance-type": kind})
         library = {"ietf-yang-library:modules-state": {"module-set-id": "sonic", "module": modules}}
         return DataModel(json.dumps(library), [folder])
 
@@ -105,10 +99,8 @@ def _row(table: Any, row: Any, fields: Entry) -> dict[str, Any]:
     pairs = next((child for child in row.children if child.name == table.name), None)
     if pairs is None:
         return dict(_leaves(row, fields))
-    (key, _), value = (
-        pairs.keys[0],
-        next(leaf.name for leaf in pairs.children if leaf.name != pairs.keys[0][0]),
-    )
+    key, _ = pairs.keys[0]
+    value = next(leaf.name for leaf in pairs.children if leaf.name != key)
     return {pairs.name: [dict(_leaves(pairs, {key: name, value: text})) for name, text in fields.items()]}
 
 
