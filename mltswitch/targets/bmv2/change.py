@@ -43,7 +43,7 @@ from mltswitch.targets.service_order import Moment, moment_of
 from mltswitch.targets.state import SwitchState
 
 _TABLES: Final = (sheet.QUEUES, sheet.NEIGHBOURS, sheet.GROUPS, sheet.CLASSES, sheet.TRUST, sheet.IPV4)
-"""Those first that others name."""
+"""Tables, those first whose entries others refer to; a way back goes through them there and back."""
 
 
 def diff(running: RunningState, wanted: SwitchState, _capabilities: Capabilities) -> Change:
@@ -162,7 +162,7 @@ class _Writer:
         self.shown.append(line)
 
     def lead(self, then: Entries, facts: Iterable[Fact]) -> None:
-        """Make the tables hold these facts as they are then, or no longer."""
+        """Make the tables hold these facts as `then` says them; what it does not say goes."""
         for fact in facts:
             present = self.facts.get(fact)
             if fact in then and then[fact] != present:
@@ -178,11 +178,11 @@ class _Writer:
                 del self.facts[fact]
 
     def put(self, then: Entries, *tables: str) -> None:
-        """Make all entries that these tables have then."""
+        """Add and change what these tables hold in `then`, in its order."""
         self.lead(then, [fact for fact in then if fact[0] in tables])
 
     def remove(self, then: Entries, table: str) -> None:
-        """Remove the entries that the table has no longer then."""
+        """Remove what the table does not hold in `then`."""
         self.lead(then, [fact for fact in self.facts if fact[0] == table and fact not in then])
 
     def change(self, save: tuple[Step, ...] = (), trial: Trial | None = None) -> Change:

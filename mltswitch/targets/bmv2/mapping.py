@@ -86,7 +86,7 @@ def facts_of(state: SwitchState) -> Entries:
 
 
 def _port_facts(port: PortState, number: int, background: int) -> Entries:
-    """What a port's queues take, and where what arrives there goes."""
+    """What the queues of a port take, and the queue of each code point that arrives there."""
     if port.mtu_bytes is None or not port.hardware_address:
         raise UnsupportedPlanError("its MTU or MAC address is missing")
     _check_queues(port.queues)
@@ -188,7 +188,7 @@ def by_port(facts: Entries) -> dict[int, Entries]:
 
 
 def port_state(port: int, facts: Entries, own: Entries, unexpected: Iterable[str] = ()) -> PortState:
-    """A port from its entries, `own`, and the meters among all facts."""
+    """A port by its entries, `own`; the meters of its queues are among all `facts`."""
     levels = {queue: level_in(facts, port, queue) for _, queue, _ in of(own, sheet.QUEUES)}
     classes = {dscp: leads_to for *_, dscp, leads_to in of(own, sheet.CLASSES)}
     *_, (address, trust) = ("", None), *(found[1:] for found in of(own, sheet.TRUST))
@@ -221,7 +221,7 @@ def background_in(facts: Entries, ports: Container[int]) -> int:
 def routes_in(
     facts: Entries, ports: Container[int], own: Container[Any] | None = None
 ) -> Iterator[RouteState]:
-    """The IPv4 routes to these prefixes, without any to all, a route for each next hop."""
+    """The IPv4 routes to prefixes that are ours, one for each next hop; without `own` all are."""
     for prefix, leads_to in of(facts, sheet.IPV4):
         if own is not None and prefix not in own:
             continue
