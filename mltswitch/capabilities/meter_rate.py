@@ -1,5 +1,6 @@
-"""Rates of BMv2's meters as P4Runtime carries them: which ones a switch tells again as they were set."""
+"""Rates of BMv2's meters: their text, and which ones P4Runtime tells again as they were set."""
 
+from decimal import Decimal
 from typing import Final
 
 BYTES_PER_MICROSECOND: Final = 10**6
@@ -17,3 +18,14 @@ def rate_kept(bytes_per_second: int) -> int:
     while int(rate / BYTES_PER_MICROSECOND * BYTES_PER_MICROSECOND) != rate:
         rate -= 1
     return rate
+
+
+def rate_text(bytes_per_second: int) -> str:
+    """A rate as BMv2's command line has it, in bytes per microsecond."""
+    whole, rest = divmod(bytes_per_second, BYTES_PER_MICROSECOND)
+    return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
+
+
+def rate_in(text: str) -> int:
+    """The bytes per second of such a text, which has at most six decimals."""
+    return int(Decimal(text) * BYTES_PER_MICROSECOND)

@@ -10,11 +10,11 @@ import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import StrEnum
 from itertools import cycle
 from typing import Final, TypeVar
 
+from mltswitch.capabilities.meter_rate import rate_in, rate_text
 from mltswitch.errors import UserInputError
 from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Restriction, Schema, Table
 
@@ -24,9 +24,7 @@ IPV6_BITS: Final = 128
 MAXIMUM_BURST_BYTES: Final = 2**32 - 1
 """P4Runtime's server of BMv2 refuses more."""
 MAXIMUM_RATE_BYTES_PER_SECOND: Final = 2**40
-"""8.8 Tbit/s. Far above, the conversion below is no longer exact to the byte."""
-_BYTES_PER_SECOND: Final = 10**6
-"""In BMv2's unit, a byte per microsecond."""
+"""8.8 Tbit/s. Far above, BMv2's conversion is no longer exact to the byte."""
 _ARROW: Final = "=>"
 
 _NUMBER: Final = re.compile(r"[0-9]{1,39}|0x[0-9a-fA-F]{1,32}")
@@ -121,7 +119,10 @@ def parse_line(line: str, schema: Schema, *, where: str = "") -> Change:
 def format_change(change: Change) -> str:
     """The line of a change: `parse_line` of it is the same change."""
     if isinstance(change, MeterChange):
-        rates = (f"{_rate_text(rate)}:{rate.burst_bytes}" for rate in (change.committed, change.peak))
+        rates = (
+            f"{rate_text(rate.bytes_per_second)}:{rate.burst_bytes}"
+            for rate in (change.committed, change.peak)
+        )
         return " ".join((METER_VERB, change.meter.name, str(change.index), *rates))
     key = [_match_text(match, field) for match, field in zip(change.key, change.table.fields, strict=True)]
     if change.action is None:
@@ -258,7 +259,7 @@ def _parse_rate(text: str) -> Rate:
     found = _RATE.fullmatch(text)
     if found is None:
         raise _LineError(f"rate and burst are {text!r}", "bytes per microsecond (6 decimals):bytes")
-    rate = Rate(int(Decimal(found["rate"]) * _BYTES_PER_SECOND), int(found["burst"]))
+    rate = Rate(rate_in(found["rate"]), int(found["burst"]))
     if rate.bytes_per_second > MAXIMUM_RATE_BYTES_PER_SECOND or rate.burst_bytes > MAXIMUM_BURST_BYTES:
         raise _LineError(
             f"rate and burst are {text!r}",
@@ -286,8 +287,3 @@ def _match_text(match: Match, field: MatchField) -> str:
 
 def _value_text(value: int, bits: int) -> str:
     return value.to_bytes(6, "big").hex(":") if bits == MAC_BITS else str(value)
-
-
-def _rate_text(rate: Rate) -> str:
-    whole, millionths = divmod(rate.bytes_per_second, _BYTES_PER_SECOND)
-    return f"{whole}.{millionths:06}".rstrip("0").rstrip(".")

@@ -185,7 +185,7 @@ def test_a_refused_line_ends_the_push(server: Server, rack: Inventory) -> None:
     [failed] = push(bmv2_plan(), rack).devices
     assert failed.status is Status.FAILED
     assert failed.error.startswith("leaf1 (127.0.0.1:9559): refuses step ")
-    assert "unknown command refuse" in failed.error
+    assert "unknown command 'refuse'" in failed.error
     assert not [line for line in server.written if "neighbours" in line or "routes" in line]
     server.refusing = ""
     assert push(bmv2_plan(), rack).exit_code == 0

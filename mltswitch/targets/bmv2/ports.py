@@ -36,12 +36,11 @@ def port_name(number: int) -> str:
 
 def numbered(names: Iterable[str]) -> dict[str, int]:
     """Name → number; raises UnsupportedPlanError where two ports would be one."""
-    numbers: dict[str, int] = {}
     owners: dict[int, str] = {}
     for name in names:
-        number = numbers[name] = port_number(name)
-        if name in owners.values() or owners.setdefault(number, name) != name:
+        if (number := port_number(name)) in owners:
             raise UnsupportedPlanError(
                 f"is port {number} of BMv2, as {owners[number]} is", where=f"port {name}"
             )
-    return numbers
+        owners[number] = name
+    return {name: number for number, name in owners.items()}
