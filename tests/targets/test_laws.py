@@ -60,6 +60,22 @@ def test_a_switch_without_ports_reads_back(platform: str) -> None:
 @pytest.mark.parametrize("platform", targets())
 @settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
+def test_a_cap_or_a_share_is_configured_or_said_to_be_missing(platform: str, data: st.DataObject) -> None:
+    target = target_for(platform)
+    plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
+    quantised = target.quantise(plan, data.draw(switch_names(plan)))
+    told = " ".join(quantised.shortfalls)
+    for port in quantised.state.ports:
+        queues = {queue.queue: queue for queue in port.queues}
+        control, background = (queues[quantised.class_queues[name]] for name in ("control", "background"))
+        assert (control.maximum is None) == ("control is not held to" in told)
+        has_share = plan.classes[-1].guaranteed_share is not None
+        assert (background.minimum is None and has_share) == ("background is not guaranteed" in told)
+
+
+@pytest.mark.parametrize("platform", targets())
+@settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
 def test_no_packet_leaves_with_a_class_that_its_port_may_not_have(platform: str, data: st.DataObject) -> None:
     """What a port rewrites, read back from what is rendered; where nothing is, push names the port."""
     target = target_for(platform)

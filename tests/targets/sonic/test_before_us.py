@@ -12,8 +12,8 @@ from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import Database, split
 from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, list_ports, read
-from tests.targets.sonic.test_laws import foreign
 from tests.targets.sonic.test_sonic import CAPABILITIES, STATE
+from tests.targets.sonic.under_test import foreign
 
 LISTED = ("Ethernet0", "Ethernet4", "Ethernet12", "Ethernet16")
 """Two ports of the plan, and two others."""
