@@ -146,12 +146,13 @@ def test_nothing_of_another_plan_is_left(platform: str, data: st.DataObject) -> 
     switch = drawn(data, platform)
     plan = switch.state_of(data)
     switch.push(plan)
-    pushed = switch.configuration()
+    pushed, objects = switch.configuration(), switch.objects()
     other = data.draw(st.sampled_from([on_ports_of(switch.state_of(data), plan), varied(plan)]), "other")
     routes = on_ports_of(plan, other).routes
     switch.push(replace(other, routes=routes, segment_routing=plan.segment_routing))
     switch.push(plan)
     assert switch.read(plan).state == plan
+    assert switch.objects() == objects
     if settings_of(other) <= settings_of(plan):
         assert switch.configuration() == pushed
 

@@ -132,6 +132,9 @@ class SwitchUnderTest:
         """Whether what runs survives a reboot, and nothing else waits."""
         raise NotImplementedError
 
+    def objects(self) -> object:
+        """What ports refer to by a name; whatever it was, an old plan leaves none of it."""
+
     def others(self, wanted: SwitchState) -> object:
         """All that runs and that a push of a plan may not touch."""
         raise NotImplementedError

@@ -67,6 +67,9 @@ class CumulusUnderTest(SwitchUnderTest):
     def is_saved(self) -> bool:
         return self.device.saved == self.device.applied and self.device.revisions.pending is None
 
+    def objects(self) -> object:
+        return {path: value for path, value in leaves(self.device.applied) if path[0] in {"acl", "qos"}}
+
     def others(self, wanted: SwitchState) -> object:
         return {path: value for path, value in leaves(self.device.applied) if not _is_owned(path, wanted)}
 

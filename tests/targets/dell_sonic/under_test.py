@@ -52,6 +52,10 @@ class DellSonicUnderTest(SwitchUnderTest):
     def is_saved(self) -> bool:
         return bool(self.device.saved == self.device.configuration)
 
+    def objects(self) -> object:
+        blocks = self.device.configuration.blocks
+        return {head: block for head, block in blocks.items() if not head.startswith("interface ")}
+
     def others(self, wanted: SwitchState) -> object:
         running: DellSonicConfiguration = self.device.configuration
         ports = {f"interface {port.name}" for port in wanted.ports}

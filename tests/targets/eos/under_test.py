@@ -59,6 +59,9 @@ class EosUnderTest(SwitchUnderTest):
     def is_saved(self) -> bool:
         return bool(self.device.startup == self.device.configuration)
 
+    def objects(self) -> object:
+        return [(modes, text) for modes, text in self.configuration() if "mltswitch" in (*modes, text)[0]]
+
     def others(self, wanted: SwitchState) -> object:
         ports = {f"interface {port.name}" for port in wanted.ports}
         found = set()

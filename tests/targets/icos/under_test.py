@@ -52,6 +52,9 @@ class IcosUnderTest(SwitchUnderTest):
     def is_saved(self) -> bool:
         return bool(self.device.saved == self.device.configuration)
 
+    def objects(self) -> object:
+        return comparable({("", "diffserv"): self.device.fact("", "diffserv")})
+
     def others(self, wanted: SwitchState) -> object:
         names = {port.name for port in wanted.ports}
         diffserv: DiffServ = self.device.fact("", "diffserv")
