@@ -34,6 +34,7 @@ class Bmv2UnderTest(SwitchUnderTest):
         "table_add groups forward 7 => 300 301",
         "table_add neighbours set_neighbour 300 => 02:00:00:00:00:02 02:00:00:00:00:01",
     )
+    restores_after_others = False
     spared_on_the_way_back = 0
     device: Switch
 

@@ -197,7 +197,7 @@ def test_the_way_back_leads_to_what_ran(platform: str, data: st.DataObject) -> N
     before, at_start = switch.read(wanted), switch.configuration()
     assert switch.way_back(before, wanted).is_empty
     pushed = [wanted]
-    if data.draw(st.booleans(), "another plan over it"):
+    if switch.restores_after_others and data.draw(st.booleans(), "another plan over it"):
         pushed.append(retold(switch.state_of(data), wanted))
     for state in pushed:
         change = switch.change(state)

@@ -40,6 +40,8 @@ class SwitchUnderTest:
     """Lines of somebody else, of other ports, prefixes or names than any plan's."""
     is_atomic: ClassVar[bool] = False
     """Whether steps of ours take effect together, so that nothing between two plans can be seen."""
+    restores_after_others: ClassVar[bool] = True
+    """Whether a way back restores all that its plan owns, also where only a later push changed it."""
     spares_from_anything: ClassVar[bool] = False
     """Whether the order of our lines spares packets also where anybody's settings are in the plan's place."""
     spared_on_the_way_back: ClassVar[int | None] = None

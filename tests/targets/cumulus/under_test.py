@@ -41,6 +41,7 @@ class CumulusUnderTest(SwitchUnderTest):
         "nv config apply -y",
     )
     is_atomic = True
+    restores_after_others = False
 
     def ask(self, query: str) -> str:
         result = self.device.execute("cumulus", query)

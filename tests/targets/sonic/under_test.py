@@ -30,6 +30,7 @@ class SonicUnderTest(SwitchUnderTest):
     ports = 6
     """Of the largest leaf that `plans` draws: three hosts, three spines."""
     is_atomic = True
+    restores_after_others = False
 
     def ask(self, query: str) -> str:
         result = self.device.execute("admin", query)
