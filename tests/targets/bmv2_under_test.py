@@ -88,3 +88,13 @@ class Bmv2UnderTest(SwitchUnderTest):
         for line in FOREIGN:
             with suppress(RefusedError):  # a plan has such an entry already
                 self.configure(line)
+
+    def disorder(self, data: st.DataObject, wanted: SwitchState) -> None:
+        """Classes as somebody else might leave them."""
+        for port in wanted.ports:
+            number, address = port_number(port.name), port.hardware_address
+            for dscp in data.draw(st.lists(st.integers(0, 63), max_size=4, unique=True)):
+                queue = data.draw(st.integers(0, 7))
+                key = (number, int(address.replace(":", ""), 16), dscp)
+                text = f"table_add classes set_queue {number} {address} {dscp} => {queue}"
+                self.device.tables["classes"][key] = "set_queue", (queue,), text

@@ -324,20 +324,24 @@ def test_no_step_serves_late_what_neither_end_does(platform: str, start: str, da
 
     A lossless class is served as the operator wants, which no order of our lines can foresee.
     """
+    if start == "anything" and platform not in that_have("disorder"):
+        pytest.skip("nobody disorders it")
     switch = drawn(data, platform)
     wanted = switch.state_of(data, has_lossless=False)
-    switch.start(data)
+    if start == "as delivered":
+        switch.start(data)
     for _ in range({"as delivered": 0, "a plan": 1, "anything": 2}[start]):
         switch.push(on_ports_of(switch.state_of(data, has_lossless=False), wanted))
-    if start == "anything" and platform in that_have("disorder"):
+    if start == "anything":
         switch.disorder(data, wanted)
     names = sorted(data.draw(st.permutations([port.name for port in wanted.ports]), "ports")[:3])
     change = switch.change(wanted)
     views = seen(switch, change, lambda: switch.levels(names))
     assert switch.change(wanted).is_empty
-    assert inversions(views) == 0
-    if start == "a plan":
-        assert blurs(views) == 0
     if start == "as delivered" and platform == "onyx":
         exits = range(len(names))
         assert promotions([[list(chain(*view[n :: len(names)])) for n in exits] for view in views]) == 0
+    else:
+        assert inversions(views) == 0
+    if start == "a plan":
+        assert blurs(views) == 0
