@@ -42,7 +42,7 @@ from tests.deploy.doubles import FileTarget, ScriptedSwitches, inventory
 from tests.deploy.doubles import small_plan as doubled_plan
 from tests.deploy.emulated import plan_of
 from tests.deploy.sshd import make_key
-from tests.targets.eos.test_restore import configured
+from tests.targets.eos.under_test import configured
 
 BOTH: Final = [*deploy.Question]
 ACCEPT: Final = ("--accept",)

@@ -22,6 +22,17 @@ def is_blurred(first: Levels, last: Levels, between: Levels) -> bool:
     return any(a[0] > b[0] and a[1] > b[1] and a[2] <= b[2] for a in found for b in found)
 
 
+def is_promoted(first: Levels, last: Levels, between: Levels) -> bool:
+    """Whether code points are served before others that no end serves after them."""
+    found = set(zip(first, last, between, strict=True))
+    return any(a[2] > b[2] and a[0] <= b[0] and a[1] <= b[1] for a in found for b in found)
+
+
+def promotions(steps: Sequence[Ways]) -> int:
+    """Ways, summed over the steps between the first and the last, in which some are served too soon."""
+    return sum(is_promoted(*way) for way in _ways(steps))
+
+
 def inversions(steps: Sequence[Ways]) -> int:
     """Ways, summed over the steps between the first and the last, in which code points are served late."""
     return sum(is_inverted(*way) for way in _ways(steps))

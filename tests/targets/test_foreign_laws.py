@@ -509,9 +509,6 @@ class Untouched(Typed):
 
     def __init__(self, platform: str, name: str, text: str = "") -> None:
         super().__init__(KINDS[platform](name))
-        self._is_dell = platform == "dell-sonic"
-        if self._is_dell:
-            self._session.enter("sonic-cli")
         query = CONFIGURATION[platform]
         self._answers = {query: with_foreign(platform, text)[query]} if text else {}
 
@@ -522,7 +519,7 @@ class Untouched(Typed):
             self.ask(step.command)
 
     def ask(self, command: str) -> str:
-        shown = self._session.enter(command).text if self._is_dell else super().ask(command)
+        shown = super().ask(command)
         return self._answers.get(command, shown)
 
 

@@ -1,5 +1,6 @@
 """What must hold for every plan on every hardware of every switch OS."""
 
+import json
 from ipaddress import IPv4Address
 
 import pytest
@@ -8,12 +9,15 @@ from hypothesis import strategies as st
 
 from benchmarks import twins
 from benchmarks.twins import snapshot
+from mltswitch.errors import UserInputError
 from mltswitch.plan import ClassKind, Plan, Route
 from mltswitch.targets import SwitchState, target_for, targets
 from switchsim import KINDS
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 COMMENTS = ("!", "#")
+PREAMBLE = "no cli default prefix-modes enable"
+"""A line that says nothing of a switch's state."""
 
 
 @pytest.mark.parametrize("platform", targets())
@@ -36,6 +40,44 @@ def says_something(line: str) -> bool:
     return not line.isspace() and not line.strip().startswith(COMMENTS)
 
 
+@pytest.mark.parametrize("platform", targets())
+@settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_a_changed_file_is_refused_or_means_what_it_says(platform: str, data: st.DataObject) -> None:
+    """A line too many or too few, or another word: what is read has every line that stands there."""
+    target = target_for(platform)
+    plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
+    quantised = target.quantise(plan, data.draw(switch_names(plan)))
+    files = target.render(quantised.state, quantised.capabilities)
+    name = data.draw(st.sampled_from(sorted(files)))
+    lines = files[name].splitlines(True)
+    numbers = st.integers(0, len(lines) - 1)
+    number = data.draw(numbers)
+    words = lines[number].split(" ")
+    words[data.draw(st.integers(0, len(words) - 1))] = data.draw(
+        st.sampled_from(lines[data.draw(numbers)].split(" ")) | st.text(max_size=5)
+    )
+    lines[number : number + 1] = data.draw(
+        st.sampled_from([[], [" ".join(words)], [lines[number], lines[data.draw(numbers)]]])
+    )
+    changed = files | {name: "".join(lines)}
+    try:
+        state = target.parse(changed, quantised.capabilities)
+    except UserInputError as error:
+        assert str(error).isprintable()
+        assert any(each in str(error) for each in files)
+        return
+    again = target.render(state, quantised.capabilities)
+    assert said(again[name]) == said(changed[name])
+
+
+def said(text: str) -> object:
+    """A document, or the lines of a command line, which may stand in any order."""
+    if text.startswith("{"):
+        return json.loads(text)
+    return {line.strip() for line in text.splitlines() if says_something(f"{line}\n")} - {PREAMBLE}
+
+
 @pytest.mark.parametrize("platform", sorted({*KINDS} - {"eos"}))
 def test_what_already_runs_is_saved_again(platform: str) -> None:
     """EOS saves with the commit that its lines wait for."""
@@ -55,6 +97,22 @@ def test_a_switch_without_ports_reads_back(platform: str) -> None:
     target = target_for(platform)
     capabilities, nothing = target.hardware(None), SwitchState((), ())
     assert target.parse(target.render(nothing, capabilities), capabilities) == nothing
+
+
+@pytest.mark.parametrize("platform", targets())
+@settings(max_examples=LAW_EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_a_cap_or_a_share_is_configured_or_said_to_be_missing(platform: str, data: st.DataObject) -> None:
+    target = target_for(platform)
+    plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
+    quantised = target.quantise(plan, data.draw(switch_names(plan)))
+    told = " ".join(quantised.shortfalls)
+    for port in quantised.state.ports:
+        queues = {queue.queue: queue for queue in port.queues}
+        control, background = (queues[quantised.class_queues[name]] for name in ("control", "background"))
+        assert (control.maximum is None) == ("control is not held to" in told)
+        has_share = plan.classes[-1].guaranteed_share is not None
+        assert (background.minimum is None and has_share) == ("background is not guaranteed" in told)
 
 
 @pytest.mark.parametrize("platform", targets())

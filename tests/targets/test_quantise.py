@@ -1,3 +1,5 @@
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,7 +19,8 @@ from mltswitch.capabilities import (
     Unlimited,
 )
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan import ClassKind, Plan
+from mltswitch.plan import ClassKind, Plan, QueueSettings
+from mltswitch.targets import PortState, Quantised, QueueState
 from mltswitch.targets.quantise import assign_queues, quantise
 from mltswitch.targets.state import every_dscp_but
 from tests.targets.strategies import plans, switch_names
@@ -53,29 +56,33 @@ SHARING = replace(
     packet_spraying="test",
 )
 REWRITING = replace(SHARING, rewrites_code_points="test")
+Placed = tuple[PortState, QueueState, QueueSettings]
 UNBOUNDED = replace(COARSE, limit=LimitCapability(kind="none", source="test"))
+
+
+def queues_of(plan: Plan, name: str, quantised: Quantised) -> Iterator[Placed]:
+    """Each queue of each port with what the plan says of it."""
+    switch = plan.topology.switch(name)
+    for port, place in zip(quantised.state.ports, switch.ports, strict=True):
+        planned = plan.port_profile(switch, place).queues
+        yield from ((port, *pair) for pair in zip(port.queues, planned, strict=True))
 
 
 @SLOW
 @given(plans(COARSE), st.data())
 def test_values_are_multiples_of_the_steps_and_near_the_plan(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    switch = plan.topology.switch(name)
-    state = quantise(plan, name, COARSE).state
-    for port, place in zip(state.ports, switch.ports, strict=True):
-        wanted = plan.port_profile(plan.topology.switch(name), place).queues
-        for queue, settings_of_queue in zip(port.queues, wanted, strict=True):
-            threshold, planned = queue.ecn_threshold_bytes, settings_of_queue.ecn_threshold_bytes
-            assert (threshold is None) == (planned is None)
-            if threshold is not None and planned is not None:
-                assert threshold % 6144 == 0
-                assert 0 <= threshold - planned < 6144
-            assert isinstance(queue.limit, BytesLimit)
-            assert isinstance(settings_of_queue.limit, BytesLimit)
-            assert queue.limit.size_bytes % 1024 == 0
-            assert queue.limit.size_bytes >= (threshold or 0)
-            assert queue.limit.size_bytes <= max(settings_of_queue.limit.size_bytes, threshold or 0)
-            assert queue.limit.size_bytes <= 2**20
+    for _, queue, wanted in queues_of(plan, name, quantise(plan, name, COARSE)):
+        threshold, planned = queue.ecn_threshold_bytes, wanted.ecn_threshold_bytes
+        assert (threshold is None) == (planned is None)
+        if threshold is not None and planned is not None:
+            assert threshold % 6144 == 0
+            assert 0 <= threshold - planned < 6144
+        assert isinstance(queue.limit, BytesLimit)
+        assert isinstance(wanted.limit, BytesLimit)
+        assert queue.limit.size_bytes % 1024 == 0
+        assert (threshold or 0) <= queue.limit.size_bytes <= max(wanted.limit.size_bytes, threshold or 0)
+        assert queue.limit.size_bytes <= 2**20
 
 
 @SLOW
@@ -92,34 +99,26 @@ def test_what_differs_from_the_plan_is_reported_and_nothing_else(plan: Plan, dat
     quantised = quantise(plan, name, COARSE)
     reported = {(entry.port, entry.queue, entry.field) for entry in quantised.roundings}
     assert len(reported) == len(quantised.roundings)
-    differing = set()
-    for port, place in zip(quantised.state.ports, plan.topology.switch(name).ports, strict=True):
-        for queue, wanted in zip(
-            port.queues, plan.port_profile(plan.topology.switch(name), place).queues, strict=True
-        ):
-            for field in ("ecn_threshold_bytes", "limit"):
-                if getattr(queue, field) != getattr(wanted, field):
-                    differing.add((port.name, queue.queue, field))
-    assert reported == differing
+    assert reported == {
+        (port.name, queue.queue, field)
+        for port, queue, wanted in queues_of(plan, name, quantised)
+        for field in ("ecn_threshold_bytes", "limit")
+        if getattr(queue, field) != getattr(wanted, field)
+    }
 
 
 @SLOW
 @given(plans(SHARED), st.data())
 def test_alpha_is_the_nearest_step_that_rests_above_the_threshold(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    state = quantise(plan, name, SHARED).state
-    steps = [AlphaLimit(exponent) for exponent in SHARED.limit.alpha_exponents]
-    for port, place in zip(state.ports, plan.topology.switch(name).ports, strict=True):
-        wanted = plan.port_profile(plan.topology.switch(name), place).queues
-        for queue, planned in zip(port.queues, wanted, strict=True):
-            assert isinstance(queue.limit, AlphaLimit)
-            assert isinstance(planned.limit, BytesLimit)
-            target = planned.limit.size_bytes
-            threshold = queue.ecn_threshold_bytes or 0
-            error = abs(queue.limit.resting_bytes(POOL_BYTES) - target)
-            above = [step for step in steps if step.resting_bytes(POOL_BYTES) > threshold]
-            assert queue.limit.resting_bytes(POOL_BYTES) > threshold
-            assert error == min(abs(step.resting_bytes(POOL_BYTES) - target) for step in above)
+    steps = [AlphaLimit(exponent).resting_bytes(POOL_BYTES) for exponent in SHARED.limit.alpha_exponents]
+    for _, queue, planned in queues_of(plan, name, quantise(plan, name, SHARED)):
+        assert isinstance(queue.limit, AlphaLimit)
+        assert isinstance(planned.limit, BytesLimit)
+        target, threshold = planned.limit.size_bytes, queue.ecn_threshold_bytes or 0
+        rests = queue.limit.resting_bytes(POOL_BYTES)
+        assert rests > threshold
+        assert abs(rests - target) == min(abs(step - target) for step in steps if step > threshold)
 
 
 FIRST_FOUND = settings(
@@ -173,16 +172,23 @@ def test_a_chip_without_limits_is_reported(plan: Plan) -> None:
     assert {entry.given for entry in quantised.roundings if entry.field == "limit"} == {"none"}
 
 
-def test_alpha_without_a_known_pool_is_refused(plan: Plan) -> None:
-    limit = replace(SHARED.limit, pool_bytes=None)
-    with pytest.raises(UnsupportedPlanError, match="pool size of chip is unknown"):
-        quantise(plan, "leaf1", replace(COARSE, limit=limit))
+LOW_ALPHAS = replace(SHARED.limit, alpha_exponents=(-3, -2), pool_bytes=10_000)
+SMALL_RED = replace(COARSE.threshold, step_bytes=64, maximum_bytes=128)
 
 
-def test_a_threshold_beyond_the_chip_is_refused(plan: Plan) -> None:
-    small = replace(COARSE, threshold=replace(COARSE.threshold, step_bytes=64, maximum_bytes=128))
-    with pytest.raises(UnsupportedPlanError, match="at most 128 B"):
-        quantise(plan, "leaf1", small)
+@pytest.mark.parametrize(
+    ("chip", "said"),
+    [
+        (replace(SHARED, limit=replace(SHARED.limit, pool_bytes=None)), "pool size of chip is unknown"),
+        (replace(COARSE, threshold=SMALL_RED), "at most 128 B"),
+        (replace(COARSE, limit=replace(COARSE.limit, maximum_bytes=2048)), "no limit above the threshold"),
+        (replace(SHARED, limit=LOW_ALPHAS), "no alpha of chip rests above .*below 2000 B, where alpha 2^-2"),
+    ],
+)
+def test_what_a_chip_cannot_hold_is_refused(plan: Plan, chip: Capabilities, said: str) -> None:
+    with pytest.raises(UnsupportedPlanError) as caught:
+        quantise(plan, "leaf1", chip)
+    assert re.search(said.replace("^", r"\^"), str(caught.value))
 
 
 def test_a_chip_that_cannot_shape_is_not_asked_to(plan: Plan) -> None:
@@ -200,19 +206,6 @@ def test_a_code_point_of_two_classes_is_refused(plan: Plan) -> None:
 def test_a_switch_that_the_plan_lacks_is_refused(plan: Plan) -> None:
     with pytest.raises(UserInputError, match="no switch 'leaf99'"):
         quantise(plan, "leaf99", COARSE)
-
-
-def test_a_limit_that_cannot_reach_the_threshold_is_refused(plan: Plan) -> None:
-    small = replace(COARSE, limit=replace(COARSE.limit, maximum_bytes=2048))
-    with pytest.raises(UnsupportedPlanError, match="no limit above the threshold"):
-        quantise(plan, "leaf1", small)
-
-
-def test_an_alpha_that_rests_below_the_threshold_is_refused(plan: Plan) -> None:
-    limit = replace(SHARED.limit, alpha_exponents=(-3, -2), pool_bytes=10_000)
-    with pytest.raises(UnsupportedPlanError, match="no alpha of chip rests above the threshold") as caught:
-        quantise(plan, "leaf1", replace(COARSE, limit=limit))
-    assert caught.value.expected == "below 2000 B, where alpha 2^-2 rests"
 
 
 @SLOW

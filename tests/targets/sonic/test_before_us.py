@@ -14,8 +14,8 @@ from mltswitch.targets.sonic import TARGET
 from mltswitch.targets.sonic.database import split
 from switchsim.sonic import SonicDevice
 from tests.targets.sonic.device import apply, list_ports, read
-from tests.targets.sonic.test_laws import foreign
 from tests.targets.sonic.test_sonic import CAPABILITIES, SONIC, STATE, enter
+from tests.targets.sonic.under_test import foreign
 from tests.targets.stories import Case, play, stories
 
 LISTED = ("Ethernet0", "Ethernet4", "Ethernet12", "Ethernet16")
