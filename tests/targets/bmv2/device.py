@@ -70,7 +70,7 @@ class Switch:
             table[key] = replace(change, verb=Verb.ADD)
 
     def answers(self) -> Mapping[str, str]:
-        """As the conversation answers; nothing of another program."""
+        """As the session answers; nothing of another program."""
         entries = sorted(format_change(entry) for table in self.tables.values() for entry in table.values())
         meters = [format_change(meter) for _, meter in sorted(self.meters.items())]
         if self.program != "mltswitch":

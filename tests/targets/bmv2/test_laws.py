@@ -18,7 +18,6 @@ from mltswitch.targets.bmv2.ports import port_number
 from mltswitch.targets.state import differences
 from tests.p4.schemas import entry_changes
 from tests.targets.bmv2.device import CAPABILITIES, SCHEMA, Switch, apply, diff, push, read, rendered
-from tests.targets.service_order import inversions
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = plans(CAPABILITIES)
@@ -51,16 +50,6 @@ FOREIGN = (
 
 def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
     return TARGET.quantise(plan, data.draw(switch_names(plan))).state
-
-
-def addressed_as(state: SwitchState, other: SwitchState) -> SwitchState:
-    """With the MAC addresses that the ports have there: to others nobody sends."""
-    addresses = {port.name: port.hardware_address for port in other.ports}
-    ports = (
-        replace(port, hardware_address=addresses.get(port.name, port.hardware_address))
-        for port in state.ports
-    )
-    return replace(state, ports=tuple(ports))
 
 
 def watched(switch: Switch, wanted: SwitchState, look: Callable[[], Seen]) -> list[Seen]:
@@ -147,52 +136,6 @@ def test_a_stray_neighbour_is_told_and_removed_on_ports_of_the_plan_only(
     assert change.text == f"# removes: {stray.format(number)}\ntable_delete_match neighbours {number}\n"
     apply(switch, change.steps)
     assert {*switch.answers()["entries"].splitlines()} == clean | foreign
-
-
-@few
-@given(st.data(), PLANS, PLANS, st.booleans())
-def test_no_step_serves_late_what_neither_end_does(
-    data: st.DataObject, first: Plan, second: Plan, is_strange: bool
-) -> None:
-    """Also from classes as somebody else might leave them; the way out does not matter."""
-    start, wanted = state_of(data, first), state_of(data, second)
-    switch = push(Switch(), addressed_as(start, wanted))
-    ports = {port_number(port.name): port.hardware_address for port in wanted.ports}
-    for port, address in ports.items() if is_strange else ():
-        for dscp in data.draw(st.sets(st.integers(0, 63), max_size=4)):
-            there = {key[::2] for key in switch.tables["classes"]}
-            verb = "table_modify_match" if (port, dscp) in there else "table_add"
-            switch.enter(
-                f"{verb} classes set_queue {port} {address} {dscp} => {data.draw(st.integers(0, 7))}"
-            )
-    seen = watched(
-        switch, wanted, lambda: [[switch.queue_of(port, dscp) for dscp in range(64)] for port in ports]
-    )
-    assert inversions(seen) == 0
-
-
-@few
-@given(st.data(), PLANS, PLANS)
-def test_no_step_drops_what_neither_end_drops(data: st.DataObject, first: Plan, second: Plan) -> None:
-    """On each way through the switch, for each code point: S, L, rate and burst."""
-    start, wanted = state_of(data, first), state_of(data, second)
-    start = addressed_as(start, wanted)
-    switch, ports = push(Switch(), start), [port_number(port.name) for port in wanted.ports]
-    queues = [queue for state in (start, wanted) for port in state.ports for queue in port.queues]
-    code_points = sorted({queue.dscps[0] for queue in queues if queue.dscps})
-
-    def taken() -> list[tuple[float, ...]]:
-        return [
-            switch.takes(leaving, switch.queue_of(entrance, dscp))
-            for entrance in ports
-            for leaving in ports
-            for dscp in code_points
-        ]
-
-    seen = watched(switch, wanted, taken)
-    for between in seen[1:-1]:
-        for way in zip(seen[0], between, seen[-1], strict=True):
-            assert all(now >= min(ends) for *ends, now in zip(way[0], way[2], way[1], strict=True))
 
 
 @few

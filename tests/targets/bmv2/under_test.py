@@ -94,7 +94,7 @@ class Bmv2UnderTest(SwitchUnderTest):
         for port in wanted.ports:
             number, address = port_number(port.name), port.hardware_address
             for dscp in data.draw(st.lists(st.integers(0, 63), max_size=4, unique=True)):
+                there = {key[::2] for key in self.device.tables["classes"]}
+                verb = "table_modify_match" if (number, dscp) in there else "table_add"
                 queue = data.draw(st.integers(0, 7))
-                key = (number, int(address.replace(":", ""), 16), dscp)
-                text = f"table_add classes set_queue {number} {address} {dscp} => {queue}"
-                self.device.tables["classes"][key] = "set_queue", (queue,), text
+                self.device.enter(f"{verb} classes set_queue {number} {address} {dscp} => {queue}")
