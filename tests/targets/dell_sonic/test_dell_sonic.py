@@ -20,8 +20,8 @@ from mltswitch.targets.dell_sonic.sheet import (
     wred_of,
 )
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
-from switchsim.dell_sonic import DellSonicDevice
-from tests.targets.dell_sonic.device import apply, read
+from switchsim.dell_sonic import TABLE, DellSonicDevice
+from tests.targets.dell_sonic.device import apply, lines_of, read, routes_of
 
 CAPABILITIES = TARGET.hardware(None)
 
@@ -244,7 +244,7 @@ def test_three_ports_share_what_is_equal() -> None:
     ]
     # to spines, to hosts, and the one that believes nothing
     assert len(configuration.heads("qos map dscp-tc")) == 3
-    lines = configuration.lines("interface Eth1/3")
+    lines = lines_of(configuration, "interface Eth1/3")
     assert any(line.startswith("qos-map dscp-tc mltswitch-untrusted-") for line in lines)
 
 
@@ -428,7 +428,7 @@ def test_somebody_elses_objects_are_replaced_on_our_ports_and_stay() -> None:
     apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
     after = device.configuration
-    assert [line for line in after.lines("interface Eth1/2") if " wred-policy " in line] == [
+    assert [line for line in lines_of(after, "interface Eth1/2") if " wred-policy " in line] == [
         "queue 2 wred-policy mltswitch-wred-120",
         "queue 3 wred-policy ROCE",
         "queue 5 wred-policy mltswitch-wred-60",
@@ -511,7 +511,7 @@ def test_another_route_to_our_prefixes_is_found_and_mended(by_hand: str, text: s
     assert commands(device) == lines
     apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
     assert read(device, STATE).state == STATE
-    assert str(device.configuration.routes[-1 if len(lines) == 1 else 1]) == "ip route 0.0.0.0/0 10.20.0.9"
+    assert TABLE.printed(device.configuration)[-1 if len(lines) == 1 else 1] == "ip route 0.0.0.0/0 10.20.0.9"
 
 
 def test_routes_change_one_by_one_and_the_new_one_comes_first() -> None:
@@ -767,7 +767,7 @@ def test_another_background_is_rewritten_to_and_a_push_that_was_cut_off_goes_on(
     # One that is bound where no plan looks stays.
     assert device.configure(*on_port("Eth1/7", f"service-policy type qos in {names[1]}")) == ""
     apply(device, TARGET.diff(read(device, STATE), STATE, CAPABILITIES))
-    assert device.configuration.blocks.keys() - before.blocks.keys() == {f"policy-map {names[1]} type qos"}
+    assert set(device.configuration.heads("")) - set(before.heads("")) == {f"policy-map {names[1]} type qos"}
     without = replace(STATE, ports=(STATE.ports[0],))
     ports = ("Eth1/1", "Eth1/3", "Eth1/7")
     for port in ports:
@@ -874,12 +874,12 @@ def test_what_is_not_ours_stays() -> None:
     after = device.configuration
     port = "interface Eth1/2"
     of_plan = ("queue 5 wred-policy", "qos-map ")
-    assert [line for line in after.lines(port) if not line.startswith(of_plan)] == [
-        line for line in before.lines(port) if not line.startswith(of_plan)
+    assert [line for line in lines_of(after, port) if not line.startswith(of_plan)] == [
+        line for line in lines_of(before, port) if not line.startswith(of_plan)
     ]
-    theirs_after = (head for head in before.blocks if "mltswitch" not in head and head != port)
+    theirs_after = (head for head in before.blocks if head and "mltswitch" not in head and head != port)
     assert all(after.blocks[head] == before.blocks[head] for head in theirs_after)
-    assert set(after.routes) < set(before.routes)
+    assert routes_of(after) < routes_of(before)
 
 
 def test_a_threshold_is_out_of_the_way_where_neither_spares_what_the_other_does() -> None:

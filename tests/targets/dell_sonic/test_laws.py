@@ -12,10 +12,8 @@ from mltswitch.targets.dell_sonic import TARGET
 from mltswitch.targets.dell_sonic.capabilities import HARDWARE
 from mltswitch.targets.state import differences
 from switchsim.dell_sonic import DellSonicDevice
-from switchsim.dell_sonic_modes import printed
-from switchsim.dell_sonic_settings import DellSonicConfiguration
-from switchsim.settings import Block
-from tests.targets.dell_sonic.device import apply, read, session_of
+from switchsim.settings import Facts
+from tests.targets.dell_sonic.device import apply, lines_of, read, session_of
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 CAPABILITIES = TARGET.hardware(None)
@@ -87,9 +85,9 @@ def test_no_object_of_an_old_plan_is_left(data: st.DataObject, first: Plan, seco
         assert objects(device.configuration) == objects(fresh.configuration)
 
 
-def objects(configuration: DellSonicConfiguration) -> object:
+def objects(configuration: Facts) -> object:
     """Policies and maps."""
-    return {head: block for head, block in configuration.blocks.items() if not head.startswith("interface ")}
+    return {f: value for f, value in configuration.items() if f[0] and not f[0].startswith("interface ")}
 
 
 @st.composite
@@ -135,7 +133,7 @@ UNNAMED, FAIR, WEIGHTED, STRICT = range(4)
 """By a policy that does not name the queue; by no policy; by weight; by priority."""
 
 
-def lots(configuration: DellSonicConfiguration, names: list[str], queues: frozenset[int]) -> list[Lot]:
+def lots(configuration: Facts, names: list[str], queues: frozenset[int]) -> list[Lot]:
     """For every way in and out and every code point; other queues than those that the plan
     configures drop nothing early."""
     ports = [bound(configuration, name) for name in names]
@@ -154,28 +152,27 @@ def lots(configuration: DellSonicConfiguration, names: list[str], queues: frozen
     return found
 
 
-def bound(configuration: DellSonicConfiguration, port: str) -> dict[str, str]:
+def bound(configuration: Facts, port: str) -> dict[str, str]:
     """The words before the name in each line of a port → the name."""
-    lines = (line.rpartition(" ") for line in configuration.lines(f"interface {port}"))
+    lines = (line.rpartition(" ") for line in lines_of(configuration, f"interface {port}"))
     return {words: name for words, _, name in lines}
 
 
-def entries(configuration: DellSonicConfiguration, port: Mapping[str, str], kind: str) -> Mapping[int, int]:
-    block = configuration.blocks.get(f"qos map {kind} {port.get(f'qos-map {kind}')}", Block())
-    return {fact[2]: target for fact, target in block.facts.items()}
+def entries(configuration: Facts, port: Mapping[str, str], kind: str) -> Mapping[int, int]:
+    head = f"qos map {kind} {port.get(f'qos-map {kind}')}"
+    return {fact[2]: target for fact, target in configuration.items() if fact[:2] == (head, "entry")}
 
 
-def reach(configuration: DellSonicConfiguration, head: str) -> tuple[int, int]:
-    lines = [line.split(" ") for line in configuration.lines(head)]
+def reach(configuration: Facts, head: str) -> tuple[int, int]:
+    lines = [line.split(" ") for line in lines_of(configuration, head)]
     least = next((int(line[2]) for line in lines if line[0] == "green"), NEVER)
     return least, NEVER if lines[-1:] in ([["ecn", "green"]], [["ecn", "all"]]) else least
 
 
-def service(configuration: DellSonicConfiguration, policy: str, queue: int) -> tuple[int, int]:
+def service(configuration: Facts, policy: str, queue: int) -> tuple[int, int]:
     if not policy:
         return FAIR, NEVER
-    head, inner = f"qos scheduler-policy {policy}", f"queue {queue}"
-    lines = printed(head, configuration.blocks[head].inner.get(inner, {}), inner)
+    lines = lines_of(configuration, f"qos scheduler-policy {policy}", f"queue {queue}")
     said = dict(line.split(" ") for line in lines)
     rate = int(said.get("pir", NEVER))
     return {"": UNNAMED, "strict": STRICT}.get(said.get("type", ""), WEIGHTED), rate
@@ -236,7 +233,7 @@ def test_no_step_from_objects_of_ours_that_somebody_changed_treats_a_packet_wors
     served = {
         head: line
         for head in heads
-        for line in device.configuration.lines(head)
+        for line in lines_of(device.configuration, head)
         if line.startswith("scheduler-policy ")
     }
     assert device.configure(*lines[: data.draw(st.sampled_from([0, len(lines)]))]) == ""

@@ -17,7 +17,18 @@ from mltswitch.targets.eos.capabilities import HARDWARE
 from mltswitch.targets.eos.read import RUNNING_CONFIG
 from mltswitch.targets.state import differences, every_dscp_but
 from switchsim.eos import EosDevice
-from tests.targets.eos.device import FAMILIES, MODELS, actions, apply, lines_of, policy_of, read, send
+from tests.targets.eos.device import (
+    FAMILIES,
+    MODELS,
+    actions,
+    apply,
+    blocks_of,
+    lines_of,
+    policy_of,
+    read,
+    routes_of,
+    send,
+)
 
 CAPABILITIES = TARGET.hardware(None)
 
@@ -313,7 +324,7 @@ def test_a_change_by_hand_is_found_and_mended_by_one_line(by_hand: tuple[str, ..
     assert commands(device) == []
     assert read(device, STATE).state == STATE
     after = device.configuration
-    assert (after.lines(""), after.routes) == (former.lines(""), former.routes)
+    assert after.blocks[""] == former.blocks[""]
 
 
 def test_another_distance_of_our_route_is_found_and_mended() -> None:
@@ -716,7 +727,7 @@ def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) ->
     )
     apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS, CAPABILITIES))
     assert read(device, WITH_HOSTS).state == WITH_HOSTS
-    assert device.configuration.blocks == before.blocks
+    assert blocks_of(device.configuration) == blocks_of(before)
 
 
 def in_classes(policy: str, line: str) -> tuple[str, ...]:
@@ -778,7 +789,7 @@ def test_what_a_port_rewrites_is_found_and_mended(
     assert commands(device, WITH_HOSTS) == list(lines)
     apply(device, TARGET.diff(read(device, WITH_HOSTS), WITH_HOSTS, CAPABILITIES))
     assert read(device, WITH_HOSTS).state == WITH_HOSTS
-    assert device.configuration.blocks == before.blocks
+    assert blocks_of(device.configuration) == blocks_of(before)
 
 
 @pytest.mark.parametrize("name", ["Ethernet5/1", "Ethernet6/1"])
@@ -866,11 +877,11 @@ def test_a_port_that_is_not_there() -> None:
 
 def test_what_already_runs_is_saved_again() -> None:
     device = pushed()
-    device.startup = EosDevice().configuration
+    device.saved = EosDevice().configuration
     change = TARGET.diff(read(device, STATE), STATE, CAPABILITIES)
     assert (change.steps, change.text) == ((), "")
     apply(device, change)
-    assert device.startup == device.configuration
+    assert device.saved == device.configuration
 
 
 def test_what_is_not_ours_stays() -> None:
@@ -894,9 +905,9 @@ def test_what_is_not_ours_stays() -> None:
     after = device.configuration
     assert read(device, wanted).state == wanted
     head, queue = "interface Ethernet2/1", "uc-tx-queue 5"
-    former = after.blocks[head].with_inner(queue, before.blocks[head].inner[queue])
-    assert after.with_block(head, former).blocks == before.blocks
-    assert set(after.routes) < set(before.routes)
+    place = f"{head}\n{queue}"
+    assert {**blocks_of(after), place: before.blocks[place]} == blocks_of(before)
+    assert routes_of(after) < routes_of(before)
 
 
 @pytest.mark.parametrize("answer", ["", "% Invalid input", "{}", "[1, 2]", '{"sessions": {"x": 1}}'])

@@ -1,5 +1,7 @@
 """What must hold for every plan, on the emulated switch."""
 
+from typing import Any
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -7,8 +9,8 @@ from mltswitch.plan import Plan
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.capabilities import HARDWARE, queue_word
 from mltswitch.targets.state import differences
-from switchsim.eos import EosDevice
-from switchsim.eos_settings import EosConfiguration
+from switchsim.eos import MODES, EosDevice
+from switchsim.settings import Facts
 from tests.targets.eos.device import (
     FAMILIES,
     MODELS,
@@ -65,7 +67,7 @@ def test_a_change_leads_from_any_plan_to_any_other(data: st.DataObject, first: P
         running = read(device, wanted)
         assert differences(wanted, running.state) == ()
         assert TARGET.diff(running, wanted, CAPABILITIES).is_empty
-        assert device.startup == device.configuration
+        assert device.saved == device.configuration
 
 
 @few
@@ -80,21 +82,26 @@ def test_what_is_not_confirmed_is_rolled_back_exactly(data: st.DataObject, first
     send(device, TARGET.diff(read(device, wanted), wanted, CAPABILITIES).steps)
     assert differences(wanted, read(device, wanted).state) == ()
     now[0] += 601.0
-    assert device.configuration == former == device.startup
+    assert device.configuration == former == device.saved
     assert read(device, start).state == start
 
 
-def queue_of(running: EosConfiguration, entrance: str, dscp: int) -> int:
+def fact(running: Facts, what: str, *keys: int) -> Any:
+    """A setting of the whole switch."""
+    return MODES["tx-queue"].fact(running, "", what, *keys)
+
+
+def queue_of(running: Facts, entrance: str, dscp: int) -> int:
     lines = lines_of(running, f"interface {entrance}")
     cos = next((int(line.split()[2]) for line in lines if line.startswith("qos cos ")), 0)
     trusted = "qos trust dscp" in lines or ("no switchport" in lines and "no qos trust" not in lines)
-    traffic_class = running.fact("class-of-dscp", dscp)[0] if trusted else running.fact("class-of-cos", cos)
+    traffic_class = fact(running, "class-of-dscp", dscp)[0] if trusted else fact(running, "class-of-cos", cos)
     done = actions(running, policy_of(running, entrance), "ip", dscp)
-    queue: int = running.fact("queue-of-class", int(done.get("traffic-class", traffic_class)))
+    queue: int = fact(running, "queue-of-class", int(done.get("traffic-class", traffic_class)))
     return queue
 
 
-def early_drop_bytes(running: EosConfiguration, exit_name: str, queue: int) -> int:
+def early_drop_bytes(running: Facts, exit_name: str, queue: int) -> int:
     for line in lines_of(running, f"interface {exit_name}", f"uc-tx-queue {queue}"):
         if line.startswith("random-detect ecn minimum-threshold "):
             return int(line.split()[3])

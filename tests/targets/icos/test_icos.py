@@ -12,8 +12,8 @@ from mltswitch.targets import Lossless, PortState, QueueState, RouteState, Switc
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.state import differences, every_dscp_but
 from switchsim.icos import IcosDevice
-from switchsim.icos_diffserv import FAMILIES
-from tests.targets.icos.device import apply, policy_of, read
+from switchsim.icos_sheet import FAMILIES
+from tests.targets.icos.device import actions, apply, classes_of, policies_of, policy_of, read
 
 CAPABILITIES = TARGET.hardware(None)
 
@@ -502,10 +502,10 @@ def test_what_hosts_may_not_use_is_background_on_their_ports() -> None:
     assert TARGET.parse({FILE: text}, CAPABILITIES) == WITH_HOSTS
     running = serving(WITH_HOSTS)
     policies = [policy_of(running, f"te1/0/{n}") for n in (1, 2, 5, 6)]
-    made_background = {"assign-queue": 0, "mark ip-dscp": 9}
+    made_background = {"assign-queue": 0, "mark-ip-dscp": 9}
     for family in FAMILIES:
         for dscp, hosts in ((48, made_background), (46, {})):
-            found = [running.fact("", "diffserv").actions(policy, family, dscp) for policy in policies]
+            found = [actions(running, policy, family, dscp) for policy in policies]
             assert found == [{}, {}, hosts, made_background]
 
 
@@ -544,8 +544,8 @@ def test_the_policies_go_with_the_last_port_that_needs_them() -> None:
     lent = ("policy-map theirs in", "class mltswitch-48-ipv4", "assign-queue 3")
     assert device.configure(*lent) == ""
     serving(fabric, device)
-    assert list(device.fact("", "diffserv").classes) == ["mltswitch-48-ipv4"]
-    assert list(device.fact("", "diffserv").policies) == ["theirs"]
+    assert classes_of(device) == ["mltswitch-48-ipv4"]
+    assert list(policies_of(device.configuration)) == ["theirs"]
 
 
 def test_other_code_points_change_single_classes() -> None:
@@ -662,17 +662,14 @@ def test_what_no_policy_can_rewrite_is_refused() -> None:
 )
 def test_a_change_of_our_policy_is_found_and_mended(by_hand: tuple[str, ...]) -> None:
     device = serving(WITH_HOSTS)
-    before = device.fact("", "diffserv")
+    before, classes = policies_of(device.configuration), set(classes_of(device))
     assert device.configure(*by_hand) == ""
     found = [str(each) for each in differences(WITH_HOSTS, read(device, WITH_HOSTS).state)]
     fault = "service-policy in mltswitch-host, whose lines are not the plan's"
     assert f"port te1/0/5: configuration expected as planned, found {fault}" in found
     serving(WITH_HOSTS, device)
-    after = device.fact("", "diffserv")
-    assert {name: dict(each) for name, each in after.policies["mltswitch-host"].items()} == {
-        name: dict(each) for name, each in before.policies["mltswitch-host"].items()
-    }
-    assert set(after.classes) - set(before.classes) <= {"theirs"}
+    assert policies_of(device.configuration)["mltswitch-host"] == before["mltswitch-host"]
+    assert set(classes_of(device)) - classes <= {"theirs"}
 
 
 def test_a_class_of_ours_with_which_a_policy_does_more_is_made_anew() -> None:
@@ -719,10 +716,11 @@ def test_what_is_not_ours_stays() -> None:
     after = device.configuration
     changed = {fact for fact in {**before, **after} if before.get(fact) != after.get(fact)}
     routes = {fact for fact in changed if fact[1] == "route"}
-    of_queue = {("te1/0/2", what, 5) for what in ("strict", "random-detect", "curve")}
+    port = "interface te1/0/2"
+    of_queue = {(port, what, 5) for what in ("strict", "random-detect", "curve")}
     assert routes
     assert routes.isdisjoint(after)
-    assert changed - routes <= {("te1/0/2", "trust"), ("te1/0/2", "min-bandwidth"), *of_queue}
+    assert changed - routes <= {(port, "trust"), (port, "min-bandwidth"), *of_queue}
     assert device.fact("", "route", IPv4Address(0), 0, IPv4Address("10.20.0.9")) == 7
 
 

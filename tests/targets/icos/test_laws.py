@@ -12,11 +12,10 @@ from mltswitch.targets import SwitchState
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import UNTRUSTED_POLICY
 from mltswitch.targets.state import differences
-from switchsim.icos import IcosDevice
-from switchsim.icos_diffserv import FAMILIES
-from switchsim.icos_sheet import PORT, SWITCH
-from switchsim.settings import Fact, Facts
-from tests.targets.icos.device import apply, policy_of, read
+from switchsim.icos import MODES, IcosDevice
+from switchsim.icos_sheet import FAMILIES
+from switchsim.settings import NO_FACTS, Fact, Facts
+from tests.targets.icos.device import actions, apply, policy_of, read
 from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import CONTROL_CODE_POINTS, LAW_EXAMPLES, plans, switch_names
 
@@ -43,8 +42,8 @@ def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -
     for port in state.ports:
         policy = policy_of(device, port.name)
         for family in FAMILIES:
-            does = [device.fact("", "diffserv").actions(policy, family, dscp) for dscp in range(64)]
-            marks = [actions.get("mark ip-dscp", dscp) for dscp, actions in enumerate(does)]
+            does = [actions(device, policy, family, dscp) for dscp in range(64)]
+            marks = [each.get("mark-ip-dscp", dscp) for dscp, each in enumerate(does)]
             assert port.rewritten == tuple(dscp for dscp in range(64) if marks[dscp] != dscp)
             assert {marks[dscp] for dscp in port.rewritten} <= {state.background_dscp}
 
@@ -78,8 +77,8 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
 
 
 def queue_of(device: IcosDevice, entrance: str, dscp: int) -> int:
-    diffserv, policy = device.fact("", "diffserv"), policy_of(device, entrance)
-    number: int | None = diffserv.actions(policy, "ipv4", dscp).get("assign-queue")
+    policy = policy_of(device, entrance)
+    number: int | None = actions(device, policy, "ipv4", dscp).get("assign-queue")
     if number is None and device.fact(entrance, "trust") == "ip-dscp":
         number = device.fact("", "queue-of-dscp", dscp)
     elif number is None:
@@ -190,14 +189,14 @@ def strange_port(draw: DrawFn, device: IcosDevice, port: str) -> Facts:
     The policy of ports that are not trusted is only there where nothing is trusted.
     """
     strict = draw(st.none() | st.lists(st.booleans(), min_size=7, max_size=7))
-    changed: dict[Fact, Any] = {}
+    changed, place = Facts(), f"interface {port}"
     if strict is not None:
-        changed |= {(port, "strict", queue): on for queue, on in enumerate(strict)}
-        changed[port, "min-bandwidth"] = (0,) * len(strict)
+        changed |= {(place, "strict", queue): on for queue, on in enumerate(strict)}
+        changed[place, "min-bandwidth"] = (0,) * len(strict)
     trust = draw(st.sampled_from(["ip-dscp", "ip-dscp", "dot1p", "untrusted"]))
     if policy_of(device, port) != UNTRUSTED_POLICY:
-        changed[port, "trust"] = trust
-    return {**changed, (port, "queue-of-priority", 0): draw(st.integers(0, 6))}
+        changed[place, "trust"] = trust
+    return Facts({**changed, (place, "queue-of-priority", 0): draw(st.integers(0, 6))})
 
 
 def with_control_together(queues: list[int]) -> list[int]:
@@ -224,8 +223,9 @@ def test_no_step_serves_late_what_neither_end_does_from_mixed_starts(
     for name in [port.name for port in wanted.ports]:
         kind = data.draw(st.sampled_from(["planned", "delivered", "trusting", "strange"]), name)
         if kind in {"delivered", "trusting"}:
-            facts = {fact: value for fact, value in facts.items() if fact[0] != name}
-            changed |= {(name, "trust"): "ip-dscp"} if kind == "trusting" else {}
+            place = f"interface {name}"
+            facts = facts.without_block(place).with_block(place)
+            changed |= {(place, "trust"): "ip-dscp"} if kind == "trusting" else {}
         elif kind == "strange":
             changed |= data.draw(strange_port(device, name))
     running, delivered = (
@@ -236,7 +236,7 @@ def test_no_step_serves_late_what_neither_end_does_from_mixed_starts(
         | st.lists(st.integers(0, 6), min_size=64, max_size=64).map(with_control_together)
     )
     changed |= {("", "queue-of-dscp", dscp): queue for dscp, queue in enumerate(dscp_map)}
-    for fact, value in changed.items():
-        facts = (PORT if fact[0] else SWITCH).with_fact(facts, fact, value)
-    device.configuration = facts
+    delivered_facts = {fact for fact, value in changed.items() if MODES.fact(NO_FACTS, *fact) == value}
+    facts = Facts({**facts, **changed})
+    device.configuration = Facts({fact: facts[fact] for fact in facts if fact not in delivered_facts})
     assert inversions(levels_of_steps(data, device, wanted)) == 0

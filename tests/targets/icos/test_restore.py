@@ -14,9 +14,8 @@ from mltswitch.targets.base import Step
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import HOST_POLICY, UNTRUSTED_POLICY, policy_of
 from switchsim.icos import IcosDevice
-from switchsim.icos_diffserv import DiffServ
 from switchsim.settings import Facts
-from tests.targets.icos.device import apply, read
+from tests.targets.icos.device import apply, policies_of, read
 from tests.targets.icos.test_icos import STATE, WITH_HOSTS, serving
 from tests.targets.icos.test_laws import CAPABILITIES, PLANS, early_drops, few, planned, state_of
 from tests.targets.strategies import LAW_EXAMPLES
@@ -71,9 +70,9 @@ def foreign_lines(draw: st.DrawFn, wanted: SwitchState) -> list[str]:
 
 def comparable(configuration: Facts) -> tuple[object, ...]:
     """Classes have no order; the classes of a policy do."""
-    diffserv: DiffServ = configuration.get(("", "diffserv"), DiffServ())
-    policies = {name: list(classes.items()) for name, classes in diffserv.policies.items()}
-    return dict(configuration), policies
+    return configuration, {
+        name: list(classes.items()) for name, classes in policies_of(configuration).items()
+    }
 
 
 def apply_some(device: IcosDevice, steps: tuple[Step, ...]) -> None:
@@ -151,7 +150,7 @@ def test_a_class_of_others_behind_ours_comes_back_behind_them() -> None:
     wanted = replace(WITH_HOSTS, ports=(replace(STATE.ports[1], name=WITH_HOSTS.ports[2].name),))
     start, before = device.configuration, read(device, wanted)
     planned(device, wanted)
-    assert HOST_POLICY not in device.fact("", "diffserv").policies
+    assert HOST_POLICY not in policies_of(device.configuration)
     apply(device, TARGET.restore(before.answers, read(device, wanted), wanted, CAPABILITIES))
     assert comparable(device.configuration) == comparable(start)
 

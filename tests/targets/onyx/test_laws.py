@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from mltswitch.targets import SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import differences
 from switchsim.onyx import OnyxDevice
-from switchsim.settings import Facts
+from switchsim.settings import Fact, Facts
 from tests.targets.onyx.device import apply, read
 from tests.targets.service_order import blurs, inversions
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
@@ -69,7 +70,7 @@ def test_the_way_back_restores_what_was(data: st.DataObject, first: Plan, second
     assert of_ports(device.configuration, names, used) == of_ports(pushed, names, used)
 
 
-def of_ports(configuration: Facts, names: set[str], used: set[int]) -> Facts:
+def of_ports(configuration: Facts, names: set[str], used: set[int]) -> dict[Fact, Any]:
     """Traffic classes to which no code point leads keep what a plan in between gave them."""
     return {
         (where, what, *keys): value

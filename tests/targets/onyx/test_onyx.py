@@ -1,7 +1,9 @@
 """Onyx in particular: what it writes, reads, refuses, and in which order it changes a switch."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
+from typing import Any
 
 import pytest
 
@@ -266,9 +268,9 @@ def test_a_route_that_cannot_be_read_is_one_error(line: str) -> None:
         TARGET.read({**answers, CONFIG: answers[CONFIG] + line}, STATE, CAPABILITIES)
 
 
-def by_hand(device: OnyxDevice, changed: Facts) -> None:
+def by_hand(device: OnyxDevice, changed: Mapping[Any, Any]) -> None:
     """What the emulated command line has no command for."""
-    device.configuration = {**device.configuration, **changed}
+    device.configuration = Facts({**device.configuration, **changed})
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The way back from a push to exactly what ran before, on the emulated switch."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from mltswitch.plan import Plan
 from mltswitch.targets import PortState, SwitchState
 from mltswitch.targets.onyx import TARGET
 from switchsim.onyx import OnyxDevice
-from switchsim.settings import Facts
+from switchsim.settings import Fact, Facts
 from tests.targets.onyx.device import apply, read
 from tests.targets.onyx.test_laws import CAPABILITIES, PLANS, TRUSTS, delivered, few, leniency
 from tests.targets.strategies import LAW_EXAMPLES, switch_names
@@ -62,7 +63,7 @@ def foreign_lines(draw: st.DrawFn, wanted: SwitchState) -> list[str]:
     return lines
 
 
-def comparable(configuration: Facts) -> Facts:
+def comparable(configuration: Facts) -> dict[Fact, Any]:
     """Whether prefix modes were on, the switch does not show."""
     return {fact: value for fact, value in configuration.items() if fact != ("", "prefix-modes")}
 
