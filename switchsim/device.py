@@ -143,7 +143,7 @@ def column_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 class NamedDevice:
-    """An emulated switch, whose methods are called from several threads: what all have, unless they say otherwise."""
+    """An emulated switch, whose methods are called from several threads: what all have."""
 
     usual_ports: ClassVar[int] = 32
     lanes_per_port: ClassVar[int] = 1

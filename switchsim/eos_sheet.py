@@ -63,8 +63,8 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         # A threshold's bound holds in whatever unit (schema of aristanetworks/avd).
         "minimum 1-256000000; maximum 1-256000000; unit segments|bytes|kbytes|mbytes|milliseconds;"
         "percent 1-100; weight 0-15; rate 1-400000000; rate-unit unit kbps|percent|pps; channel 1-999999;"
-        "direction receive|send; distance 1-255; classes traffic-class 0-7+; number 1-4294967295; sense permit|deny;"
-        "vlan 1-4094; mtu 68-10178; null interface Null0"
+        "direction receive|send; distance 1-255; classes traffic-class 0-7+; number 1-4294967295;"
+        "vlan 1-4094; mtu 68-10178; sense permit|deny; null interface Null0"
     ),
     "name": form("name", "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", "a name has letters, digits, `_`, `.` and `-`"),
     "interface": form(
