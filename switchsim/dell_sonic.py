@@ -12,7 +12,7 @@ that AMD's "GPU cluster networking" prints of a Z9664F; the other shows follow t
 show_qos_scheduler_policies.j2, show_qos_map_dscp.j2 and show_qos_interface_config.j2.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from switchsim.dell_sonic_sheet import (
@@ -31,7 +31,18 @@ from switchsim.dell_sonic_sheet import (
 )
 from switchsim.device import Answer
 from switchsim.grammar import Values
-from switchsim.modes import Action, Mode, Modes, Session, SheetDevice, goes_to, leaves, saves, shows
+from switchsim.modes import (
+    Action,
+    Mode,
+    Modes,
+    Session,
+    SheetDevice,
+    goes_to,
+    leaves,
+    saves,
+    shows,
+    shows_port,
+)
 from switchsim.settings import Facts
 
 MAX_PORTS: Final = 256
@@ -197,7 +208,12 @@ def _qos_map(kind: str, *titles: str) -> Action:
     return shows(show)
 
 
-def _qos_interface(facts: Facts, port: str) -> str:
+def _interface(device: DellSonicDevice, port: str) -> str:
+    return _text([*_block(device.configuration, f"interface {port}")])
+
+
+def _qos_interface(device: DellSonicDevice, name: str) -> str:
+    facts, port = device.configuration, f"interface {name}"
     scheduler = facts.get((port, "scheduler-policy"))
     lines = [f"    scheduler policy: {scheduler}"] if scheduler else []
     maps = {kind: facts.get((port, kind)) for kind in MAP_KINDS}
@@ -205,15 +221,6 @@ def _qos_interface(facts: Facts, port: str) -> str:
     if lossless := sorted(fact[2] for fact in facts if fact[:2] == (port, "lossless")):
         lines.append(f"    pfc-priority  : {','.join(map(str, lossless))}")
     return _text(lines)
-
-
-def _of_port(show: Callable[[Facts, str], str]) -> Action:
-    def action(session: DellSonicSession, values: Values) -> str:
-        port = f"interface {values.one('interface', str)}"
-        MODES["interface"].check(session.facts, port, values)
-        return show(session.facts, port)
-
-    return action
 
 
 def _open_interface(session: DellSonicSession, values: Values) -> None:
@@ -232,12 +239,12 @@ _EXEC: Final[Mapping[str, Action]] = {
     "write memory": saves(""),
     "show version": shows(_version),
     "show running-configuration": shows(_running_configuration),
-    "show running-configuration interface {interface}": _of_port(lambda *port: _text([*_block(*port)])),
+    "show running-configuration interface {interface}": shows_port(_interface),
     "show qos wred-policy": shows(_wred_policies),
     "show qos scheduler-policy": shows(_scheduler_policies),
     "show qos map dscp-tc": _qos_map("dscp-tc", "DSCP-TC-MAP", "DSCP", "TC"),
     "show qos map tc-queue": _qos_map("tc-queue", "TC-Q-MAP", "TC", "Q"),
-    "show qos interface {interface}": _of_port(_qos_interface),
+    "show qos interface {interface}": shows_port(_qos_interface),
 }
 _CONFIG: Final[Mapping[str, Action]] = {"end": goes_to("exec"), "interface {eth} {number}": _open_interface}
 TABLE: Final = Modes(

@@ -199,11 +199,6 @@ def _check_route(facts: Facts, _: str, values: Values) -> None:
         _there(facts, f"interface {port}", f"'{port}'")
 
 
-def _check_interface(facts: Facts, port: str, _: Values) -> None:
-    if (port, "") not in facts:
-        raise RefusalError("%Error: Interface not found [emulator]")
-
-
 def _check_flow(facts: Facts, flow: str, values: Values) -> None:
     name, policy = values.one("name", str), flow.partition("\n")[0]
     if (policy, "") not in facts:
@@ -342,7 +337,7 @@ MODES: Final[Mapping[str, Mode]] = {
     "interface": _inner(
         *("conf-if-{head}", "config", "interface {interface}", _INTERFACE),
         made_by="nothing",
-        check=_check_interface,
+        absent="%Error: Interface not found [emulator]",
     ),
     "class-map": _mode(
         *("config-class-map", CLASS_MAP),

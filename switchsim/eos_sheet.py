@@ -109,15 +109,10 @@ def _check_entry(facts: Facts, place: str, values: Values) -> Values:
     return Values({**values.raw, "number": [number]})
 
 
-def _check_interface(facts: Facts, place: str, _: Values) -> None:
-    if (place, "") not in facts:
-        raise invalid(f"there is no {place.removeprefix('interface ')}")
-
-
 def _check_route(facts: Facts, _: str, values: Values) -> None:
     port = values.maybe("interface", str) or "Null0"
-    if port != "Null0":
-        _check_interface(facts, f"interface {port}", values)
+    if port != "Null0" and (f"interface {port}", "") not in facts:
+        raise invalid(f"there is no {port}")
 
 
 # --- the rows ----------------------------------------------------------------------------------------------
@@ -278,7 +273,7 @@ _WITH_QUEUES: Final[Mapping[str, Mode]] = {
         *("if", "interface {interface}", (*_PORT, *_QOS)),
         lines=_TAKE_POLICY_OFF,
         made_by="nothing",
-        check=_check_interface,
+        absent=str(invalid("there is no {}")),
     ),
 }
 _OTHERS: Final[Mapping[str, Mode]] = {

@@ -11,7 +11,7 @@ list, in a layout of ours. The header of the running configuration is the one th
 have; that it sorts routes is ours.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar, Final
 
 from switchsim.device import Answer, column_table, mac_address, serial_number
@@ -30,10 +30,21 @@ from switchsim.icos_sheet import (
     ROUTED,
     SWITCH,
     TRUSTS,
-    check_interface,
     open_class,
 )
-from switchsim.modes import Action, Mode, Modes, Session, SheetDevice, ends, goes_to, leaves, saves, shows
+from switchsim.modes import (
+    Action,
+    Mode,
+    Modes,
+    Session,
+    SheetDevice,
+    ends,
+    goes_to,
+    leaves,
+    saves,
+    shows,
+    shows_port,
+)
 from switchsim.settings import Facts
 
 MAX_PORTS: Final = 128
@@ -87,15 +98,6 @@ class IcosDevice(SheetDevice):
 def _ask(session: IcosSession, _: Values) -> str:
     session.go("asking")
     return QUESTION
-
-
-def _of_port(show: Callable[[IcosDevice, str], str]) -> Action:
-    def action(session: IcosSession, values: Values) -> str:
-        port = values.one("interface", str)
-        check_interface(session.facts, f"interface {port}", values)
-        return show(session.device, port)
-
-    return action
 
 
 # --- what is shown -----------------------------------------------------------------------------------------
@@ -258,10 +260,10 @@ _EXEC: Final[Mapping[str, Action]] = {
     "show lldp remote-device all": shows(_neighbours),
     "show running-config": shows(_running_config),
     "show classofservice ip-dscp-mapping": shows(_dscp_map),
-    "show classofservice trust {interface}": _of_port(_trust),
-    "show classofservice dot1p-mapping {interface}": _of_port(_priority_map),
-    "show interfaces cos-queue {interface}": _of_port(_queues),
-    "show interfaces random-detect {interface}": _of_port(_curves),
+    "show classofservice trust {interface}": shows_port(_trust),
+    "show classofservice dot1p-mapping {interface}": shows_port(_priority_map),
+    "show interfaces cos-queue {interface}": shows_port(_queues),
+    "show interfaces random-detect {interface}": shows_port(_curves),
 }
 _OPEN_CLASS: Final = {
     "class-map match-all {name}": open_class,

@@ -20,7 +20,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from typing import Final
 
-from switchsim.grammar import CODE_POINTS, Argument, RefusalError, Values, arguments, invalid
+from switchsim.grammar import CODE_POINTS, Argument, Values, arguments, invalid
 from switchsim.modes import Action, Check, Mode, Session, goes_to, leaves
 from switchsim.settings import NO, Facts, Setting
 
@@ -113,12 +113,6 @@ def _check_curve(_: Facts, __: str, values: Values) -> Values:
     """Dell: a maximum below the minimum becomes the minimum plus one."""
     pairs = zip(values.all("min-thresh", int), values.all("max-thresh", int), strict=True)
     return Values({**values.raw, "max-thresh": [high if high >= low else low + 1 for low, high in pairs]})
-
-
-def check_interface(facts: Facts, place: str, _: Values) -> None:
-    """Raise RefusalError for a port that is not there."""
-    if (place, "") not in facts:
-        raise RefusalError(NO_INTERFACE)
 
 
 def _check_match(what: str) -> Check:
@@ -261,7 +255,7 @@ BLOCKS: Final[Mapping[str, Mode]] = {
         "interface {interface}",
         (*OF_PORT, *EVERYWHERE, *(replace(row, is_fixed=True) for row in BRIDGING), *ROUTED),
         made_by="nothing",
-        check=check_interface,
+        absent=NO_INTERFACE,
     ),
     "bridging": Mode("({device}) (config-if-dcb)#", INSIDE, "interface", rows=BRIDGING),
     "class": Mode(

@@ -37,6 +37,8 @@ class Mode:
     """Rows of ports whose lines concern all ports here."""
     made_by: Literal["head", "lines", "nothing"] = "head"
     """What makes a block that is not there: opening it, or only what is entered in it; or it is refused."""
+    absent: str = ""
+    """The refusal where nothing makes a block; `{}` is its name."""
     check: Check = no_check
     """Asked before the mode is opened, about the block's place."""
     removed_by: str = ""
@@ -147,6 +149,17 @@ def ends(session: "Session", _: Values) -> None:
 def shows(show: Callable[[Any], str]) -> Action:
     """A line that prints something about the switch."""
     return lambda session, _: show(session.device)
+
+
+def shows_port(show: Callable[[Any, str], str]) -> Action:
+    """A line that prints something about the port that it names."""
+
+    def action(session: Session, values: Values) -> str:
+        port = values.one("interface", str)
+        session.block("interface", f"interface {port}")
+        return show(session.device, port)
+
+    return action
 
 
 def saves(text: str) -> Action:
@@ -275,10 +288,18 @@ class Session:
         if self.tries_around == "unknown":
             self.go(name)
 
+    def block(self, name: str, head: str) -> str:
+        """The place of a block in the mode around; raises RefusalError where it would have to be there."""
+        mode = self.modes.table[name]
+        place = f"{self.place(mode.around)}\n{head}".lstrip("\n")
+        if mode.made_by == "nothing" and (place, "") not in self.facts:
+            raise RefusalError(mode.absent.format(head.rpartition(" ")[2]))
+        return place
+
     def open(self, name: str, head: str, values: Values) -> None:
         """Change to the mode of a block."""
         mode = self.modes.table[name]
-        place = f"{self.place(mode.around)}\n{head}".lstrip("\n")
+        place = self.block(name, head)
         mode.check(self.facts, place, values)
         if mode.made_by == "head":
             self.facts = self.facts.with_block(place)

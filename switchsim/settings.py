@@ -58,7 +58,7 @@ _Action = TypeVar("_Action")
 NO: Final = ("no",)
 MAX_SPELLED: Final = 4096
 """Printed lines that a sheet remembers."""
-_HOLE: Final = re.compile(r"\{([^}]*)\}")
+HOLE: Final = re.compile(r"\{([^}]*)\}")
 _OPTION: Final = re.compile(r" \[([^]]*)\]")
 
 
@@ -123,7 +123,7 @@ class Setting:
         return tuple(short) if self.undone_by == NO else self.undone_by
 
     def _without_values(self, line: str) -> str:
-        values = (found.start() for found in _HOLE.finditer(line) if found[1] not in self.keys)
+        values = (found.start() for found in HOLE.finditer(line) if found[1] not in self.keys)
         return line[: next(values, len(line))].strip()
 
     def words_of_lines(self) -> Mapping[str, Any]:
@@ -133,7 +133,7 @@ class Setting:
 
 @cache
 def _holes_in(text: str) -> tuple[str, ...]:
-    return tuple(_HOLE.findall(text))
+    return tuple(HOLE.findall(text))
 
 
 def patterns(text: str, arguments: Mapping[str, Argument]) -> Iterator[tuple[Element, ...]]:
@@ -167,7 +167,7 @@ def filled(text: str, arguments: Mapping[str, Argument], given: Mapping[str, Ite
             return argument.together(values)
         return " ".join(argument.spell(values.pop(0)) for _ in range(len(values) if argument.repeated else 1))
 
-    return _HOLE.sub(fill, text)
+    return HOLE.sub(fill, text)
 
 
 class Sheet:
@@ -245,7 +245,7 @@ class Sheet:
             del parts[:count]
 
         def option(found: re.Match[str]) -> str:
-            values = [given[self._arguments[hole].name] for hole in _HOLE.findall(found[1])]
+            values = [given[self._arguments[hole].name] for hole in HOLE.findall(found[1])]
             return "" if [None] in values or [setting.omitted] in values else f" {found[1]}"
 
         return filled(_OPTION.sub(option, line), self._arguments, given)
@@ -363,7 +363,7 @@ def _check_count(facts: Facts, setting: Setting) -> None:
 def _beginning(setting: Setting) -> str:
     """The first line of a row up to its first key."""
     line = next(iter(setting.words_of_lines()))
-    ends = (found.end() for found in _HOLE.finditer(line) if found[1] in setting.keys)
+    ends = (found.end() for found in HOLE.finditer(line) if found[1] in setting.keys)
     return line[: next(ends, len(line))]
 
 

@@ -22,8 +22,7 @@ from switchsim.dell_sonic import INVALID as KLISH_INVALID
 from switchsim.device import CommandLine
 from switchsim.icos import INCOMPLETE, INVALID, SAVED
 from switchsim.modes import SheetDevice
-from switchsim.settings import _HOLE as HOLE
-from switchsim.settings import Facts
+from switchsim.settings import HOLE, Facts
 from tests.switchsim.conftest import Connect, Serve
 
 
