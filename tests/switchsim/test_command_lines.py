@@ -3,7 +3,8 @@
 The cases of an OS stand in `cases/OS.txt`. One of `[accepted]`, `[refused]` or `[shows]` is a line: what is
 typed in configuration mode, parted by `;`, and behind `=>` what the last answer contains: fragments parted by
 `&&`, of which one with `!` must be missing. One of `[dialogues]` is a paragraph, in a session that has just
-begun: `typed => fragments`, `typed >> prompt`, `2: typed` by somebody else, `@60` for the time in seconds.
+begun: `typed => fragments`, `typed >> prompt` with `·` for a space at its end, `2: typed` by somebody else,
+`@60` for the time in seconds.
 """
 
 from collections.abc import Callable, Mapping
@@ -187,7 +188,9 @@ def test_dialogues(kind: str, text: str) -> None:
         if is_answered:
             check(answer.text, expected)
         if arrow:
-            assert (sessions[who].prompt if not answer.closes else "closed") == prompt.removeprefix(" "), line
+            assert (sessions[who].prompt if not answer.closes else "closed") == prompt.strip(" ").replace(
+                "·", " "
+            ), line
 
 
 def _words(kind: str) -> list[str]:
