@@ -237,11 +237,12 @@ class Session:
         for name in self._tried():
             try:
                 action, values = self.modes.find(name, words)
-                return action(self, values)
             except RefusalError as refusal:
                 refusals.append(refusal)
                 if self.tries_around == "unknown" and not _is_unknown(refusal):
                     break
+            else:
+                return action(self, values)
         raise min(refusals, key=_is_unknown)
 
     def _tried(self) -> Iterator[str]:

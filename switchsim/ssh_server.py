@@ -102,11 +102,6 @@ class EmulatorServer:
             connection.close()
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether nobody can connect, and all connections have ended."""
-        return self._acceptor is None and not self.connection_count
-
-    @property
     def connection_count(self) -> int:
         """Connections open now."""
         with self._lock:

@@ -142,10 +142,16 @@ def opened(device: SheetDevice, *lines: str) -> CommandLine:
 def test_accepted_and_printed_so_that_it_can_be_entered_again(kind: str, lines: list[str], _: str) -> None:
     device, again = KINDS[kind].make(), KINDS[kind].make()
     assert device.configure(*lines) == ""
+    assert kind == "onyx" or device.configuration != again.configuration
     shows = KINDS[kind].show.split("; ")
     printed = device.configure(*shows)
     assert again.configure(*(line.strip() for line in KINDS[kind].typed(printed))) == ""
     assert again.configure(*shows) == printed
+    unshown = ("", "prefix-modes")
+    configurations = (
+        {f: v for f, v in each.configuration.items() if f != unshown} for each in (device, again)
+    )
+    assert next(configurations) == next(configurations)
 
 
 @pytest.mark.parametrize(("kind", "lines", "text"), cases("refused"))
