@@ -14,14 +14,11 @@ from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Change, Session, Step, Target, hardware_capabilities
 from switchsim.device import EmulatedDevice
-from switchsim.eos_show import running_config
+from switchsim.settings import Facts
 from switchsim.sonic_config import CONFIG_FILE
 
 PLAN_PORTS: Final = 3
 """One of them to the spine."""
-UNORDERED: Final = frozenset({".routes"})
-ORDERED: Final = f".{('', 'diffserv')}.policies."
-"""The classes of an ICOS policy."""
 UNSHOWN: Final = ("", "prefix-modes")
 """Which no show of Onyx tells."""
 _CONFIGURE: Final = {
@@ -83,27 +80,21 @@ def snapshot(switch: Any, platform: str) -> tuple[str, str]:
             both = switch.applied, switch.saved
         case "sonic":
             both = switch.config_db, json.loads(switch.files.read(CONFIG_FILE))
-        case "onyx":
-            both = _shown(switch.configuration), _shown(switch.files["initial"])
-        case "eos":
-            both = switch.configuration, switch.startup
         case _:
-            both = switch.configuration, switch.saved
+            both = _shown(switch.configuration), _shown(switch.saved)
     running, saved = (_comparable(each, platform) for each in both)
     return running, saved
 
 
-def _shown(configuration: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    return {fact: value for fact, value in configuration.items() if fact != UNSHOWN}
+def _shown(facts: Facts) -> Facts:
+    """Also without the modes of EOS queues of which nothing is set."""
+    return Facts({f: v for f, v in facts.items() if f != UNSHOWN and (f[1] or "tx-queue" not in f[0])})
 
 
 def _comparable(configuration: Any, platform: str) -> str:
-    if platform != "eos":
-        return "\n".join(sorted(_facts(configuration, "")))
-    block, lines = "", []
-    for line in running_config("", "", configuration).splitlines():
-        block = line if line[:1].strip() else block
-        lines.append(f"{block} / {line}")
+    lines = list(_facts(configuration, ""))
+    if platform == "icos":  # where the classes of a policy have an order
+        lines += (f"{each}: {configuration.heads('', each)}" for each in configuration.heads("policy-map "))
     return "\n".join(sorted(lines))
 
 
@@ -111,12 +102,9 @@ def _facts(value: Any, path: str) -> Iterator[str]:
     """A configuration as lines without an order, one for each value in it."""
     if is_dataclass(value) and not isinstance(value, type):
         value = {each.name: getattr(value, each.name) for each in fields(value)}
-    if path in UNORDERED:
-        yield from (f"{path}: {each}" for each in value)
-    elif isinstance(value, Mapping):
-        is_ordered = path.startswith(ORDERED)
-        for number, (key, entry) in enumerate(value.items()):
-            place = f"{path}.{number} {key}" if is_ordered else f"{path}.{key}"
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            place = f"{path}.{key}"
             yield place
             yield from _facts(entry, place)
     elif isinstance(value, list | tuple):

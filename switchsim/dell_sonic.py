@@ -1,300 +1,258 @@
-"""An emulated Enterprise SONiC switch: a Linux shell, `sonic-cli` in it, modes, prompts, what a line does.
+"""An emulated Enterprise SONiC switch: a Linux shell, `sonic-cli` in it, and what its command line shows.
 
 Stateful and strict: a line that the command tree lacks, or whose values are out of range, changes nothing
 and is answered with klish's own `% Error: ...` or the `%Error: ...` of what checks values, or with a text
 that ends in `[emulator]`. Each line takes effect at once; in each configuration mode the commands of the
 global one and of the EXEC mode are known, too, as klish has it. There is no paging, and no remote command
 (`ssh host command`).
+
+The running configuration has the order and the form of sonic-mgmt-framework's renderer (show_config_data.py,
+show_config_qos.py, show_config_qos_map.py, show_config_static_routes.py, show_config_fbs.py) and of the one
+that AMD's "GPU cluster networking" prints of a Z9664F; the other shows follow the templates show_wred.j2,
+show_qos_scheduler_policies.j2, show_qos_map_dscp.j2 and show_qos_interface_config.j2.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, Final
 
-from switchsim import dell_sonic_show
-from switchsim.dell_sonic_modes import (
+from switchsim.dell_sonic_sheet import (
     ARGUMENTS,
-    INNER,
+    AS_DELIVERED,
     MAP_KINDS,
     MODES,
+    RESOURCE,
+    ROUTES,
     SCHEDULER,
-    kind_of,
-    name_in,
+    WRED,
+    check_colour,
+    check_queue,
+    check_speed,
+    users,
 )
-from switchsim.dell_sonic_settings import (
-    DELETE_QUEUE,
-    GLOBAL,
-    Change,
-    DellSonicConfiguration,
-    check_block,
-    default_configuration,
-    open_flow,
-    open_queue,
+from switchsim.device import Answer
+from switchsim.grammar import Values
+from switchsim.modes import (
+    Action,
+    Mode,
+    Modes,
+    Session,
+    SheetDevice,
+    goes_to,
+    leaves,
+    saves,
+    shows,
+    shows_port,
 )
-from switchsim.device import Answer, NamedDevice
-from switchsim.grammar import Command, RefusalError, Values, match
-from switchsim.settings import HERE, Block, Edit, patterns
+from switchsim.settings import Facts
 
 MAX_PORTS: Final = 256
-PORT_PATTERN: Final = "Eth1/{n}"
-INVALID: Final = '% Error: Invalid input detected at "^" marker.\n'
-INCOMPLETE: Final = "% Error: The command is not completed.\n"
-AMBIGUOUS: Final = "% Error: Ambiguous command.\n"
+BOX: Final = "s5232f"
+INVALID: Final = '% Error: Invalid input detected at "^" marker.'
+INCOMPLETE: Final = "% Error: The command is not completed."
+AMBIGUOUS: Final = "% Error: Ambiguous command."
 
 
-class DellSonicDevice(NamedDevice):
-    """One switch; `configuration` is what runs, `saved` what it would start with.
+class DellSonicSession(Session):
+    """One command line, which begins in the Linux shell."""
 
-    Its ports are Eth1/1 to Eth1/`ports`, as `interface-naming standard` names them.
-    """
-
-    def __init__(self, name: str = "sonic", ports: int = 32) -> None:
-        super().__init__(name, ports, MAX_PORTS)
-        names = tuple(PORT_PATTERN.replace("{n}", str(number)) for number in range(1, ports + 1))
-        self.configuration = default_configuration(names)
-        self.box = dell_sonic_show.BOX
-        self.saved = self.configuration
-
-    def reboot(self) -> None:
-        """Start anew, with what was saved."""
-        with self._lock:
-            self.configuration = self.saved
-
-    def open_session(self, username: str) -> "DellSonicSession":
-        """A session in the Linux shell."""
-        return DellSonicSession(self, username)
-
-    def configure(self, *lines: str) -> str:
-        """Enter lines in configuration mode, without SSH; returns what they print."""
-        session = DellSonicSession(self, "admin")
-        answers = [session.enter(line).text for line in ("sonic-cli", "configure terminal", *lines)]
-        return "".join(answers)
-
-
-Action = Callable[["DellSonicSession", Values], Answer]
-
-
-class DellSonicSession:
-    """One command line, with its mode and what the mode configures."""
-
-    def __init__(self, device: DellSonicDevice, username: str) -> None:
-        self.device = device
-        self.username = username
-        self.is_shell, self.configuring = True, False
-        self.head = self.inner = ""
-        """Of the open modes of the configuration."""
-
-    @property
-    def prompt(self) -> str:
-        """`sonic(conf-if-Eth1/1)# ` and the like."""
-        name = self.device.name
-        if self.is_shell:
-            return f"{self.username}@{name}:~$ "
-        if not self.head:
-            return f"{name}(config)# " if self.configuring else f"{name}# "
-        mode = MODES[kind_of(self.head)]
-        prompt = mode.inner_prompt if self.inner else mode.prompt
-        return f"{name}{prompt.format(name_in(self.head), self.inner.replace(' ', '-'))}# "
+    tries_around = "refused"
+    refusals: ClassVar[Mapping[str, str]] = {
+        "% Unrecognized": INVALID,
+        "% Incomplete": INCOMPLETE,
+        "% Ambiguous": AMBIGUOUS,
+    }
+    gone = f"{RESOURCE} [emulator]"
 
     def enter(self, line: str) -> Answer:
-        """Execute one line."""
+        """Execute one line; the shell has its own."""
         words = line.split()
-        if not words:
-            return Answer()
-        if self.is_shell:
-            return self._enter_shell(words)
-        if words[0].startswith("!"):
-            return Answer()
-        try:
-            with self.device.exclusively():
-                return self._execute(words)
-        except RefusalError as refusal:
-            return Answer(_refused(str(refusal)))
-
-    def _enter_shell(self, words: list[str]) -> Answer:
+        if self.mode != "shell" or not words:
+            return super().enter(line)
         if words == ["sonic-cli"]:
-            self.is_shell = False
+            self.go("exec")
             return Answer()
         if words in (["exit"], ["logout"]):
             return Answer(closes=True)
         return Answer(f"-bash: {words[0]}: command not found\n")
 
-    def _execute(self, words: list[str]) -> Answer:
-        """The mode's own commands first, then those that it inherits."""
-        refusals: list[RefusalError] = []
-        for commands in self._tables():
-            try:
-                found = match(commands, words)
-            except RefusalError as refusal:
-                refusals.append(refusal)
-                continue
-            return found.action(self, Values(found.values))
-        raise max(refusals, key=lambda refusal: not str(refusal).startswith("% Unrecognized"))
+    def refused(self, text: str) -> str:
+        """Those of what checks values stand as they are."""
+        known = super().refused(text)
+        return (
+            f"% Error: {known.removeprefix('% Invalid input: ')}" if "% Invalid input: " in known else known
+        )
 
-    def _tables(self) -> Iterator[tuple[Command[Action], ...]]:
-        if self.inner:
-            yield _INNER["class" if self.inner.startswith("class ") else self.inner.split(" ")[0]]
-        elif self.head:
-            yield _OUTER[kind_of(self.head)]
-        if self.configuring:
-            yield _CONFIG
-        yield _EXEC
-
-    def enter_mode(self, *, configuring: bool, head: str = "", inner: str = "") -> Answer:
-        """Another mode from now on."""
-        self.configuring, self.head, self.inner = configuring, head, inner
-        return Answer()
-
-    def leave(self) -> Answer:
-        """One mode outwards."""
-        if not self.configuring:
-            self.is_shell = True
-        outer = self.head if self.inner else ""
-        return self.enter_mode(configuring=bool(self.head), head=outer)
+    def check_edit(self, facts: Facts, places: Sequence[str]) -> None:
+        """Raise RefusalError where what ports have does not fit them any more."""
+        for place in places:
+            policy, _, inner = place.partition("\n")
+            name = policy.rpartition(" ")[2]
+            if policy.startswith(f"{WRED} ") and users(facts, "wred-policy", name):
+                check_colour(facts, policy)
+            elif policy.startswith(f"{SCHEDULER} ") and inner:
+                check_queue(facts, place)
+                for port in users(facts, "scheduler-policy", name):
+                    check_speed(facts, place, port)
 
 
-def _refused(text: str) -> str:
-    """The shared grammar's texts in klish's words; those of what checks values stand as they are."""
-    if text.startswith("% Unrecognized"):
-        return INVALID
-    if text.startswith("% Incomplete"):
-        return INCOMPLETE
-    if text.startswith("% Ambiguous"):
-        return AMBIGUOUS
-    if text.startswith("% Invalid input: "):
-        return f"% Error: {text.removeprefix('% Invalid input: ')}\n"
-    return f"{text}\n"
+class DellSonicDevice(SheetDevice):
+    """One switch whose ports are Eth1/1 to Eth1/`ports`, as `interface-naming standard` names them."""
+
+    session_class = DellSonicSession
+    opening: ClassVar[Sequence[str]] = ("sonic-cli", "configure terminal")
+
+    def __init__(self, name: str = "sonic", ports: int = 32) -> None:
+        self.box = BOX
+        self.modes = TABLE
+        super().__init__(name, [f"Eth1/{n}" for n in range(1, ports + 1)], MAX_PORTS, "", "")
+
+    def as_delivered(self) -> Facts:
+        """No maps, no policies."""
+        heads = (f"interface {port}" for port in self.ports)
+        return Facts(
+            {(head, what): value for head in heads for what, value in {"": True, **AS_DELIVERED}.items()}
+        )
 
 
-def _edit(edit: Edit) -> Action:
-    """A line of the open mode."""
-
-    def action(session: DellSonicSession, values: Values) -> Answer:
-        old, head, inner = session.device.configuration, session.head, session.inner
-        block = old.blocks.get(head)
-        if block is None or (inner and inner not in block.inner):  # somebody else has removed it
-            raise RefusalError("%Error: Resource not found [emulator]")
-        if inner:
-            changed = block.with_inner(inner, edit(block.inner[inner], values, HERE))
-        else:
-            changed = Block(edit(block.facts, values, HERE), block.inner)
-        check_block(old, head, inner, changed)
-        session.device.configuration = old.with_block(head, changed)
-        return Answer()
-
-    return action
+# --- what is shown -----------------------------------------------------------------------------------------
 
 
-def _apply(change: Change) -> Action:
-    def action(session: DellSonicSession, values: Values) -> Answer:
-        device = session.device
-        device.configuration = change(device.configuration, values, session.head)
-        return Answer()
-
-    return action
-
-
-def _open(kind: str, tail: str = "", *, creates: bool = True) -> Action:
-    """Open the mode of a named object, which comes to exist."""
-
-    def action(session: DellSonicSession, values: Values) -> Answer:
-        head, device = f"{kind} {values.one('name', str)}{tail}", session.device
-        if creates and head not in device.configuration.blocks:
-            device.configuration = device.configuration.with_block(head, Block())
-        return session.enter_mode(configuring=True, head=head)
-
-    return action
-
-
-def _open_queue(session: DellSonicSession, values: Values) -> Answer:
-    queue, device = values.maybe("queue", int), session.device
-    inner = "port" if queue is None else f"queue {queue}"
-    device.configuration = open_queue(device.configuration, inner, session.head)
-    return session.enter_mode(configuring=True, head=session.head, inner=inner)
-
-
-def _open_flow(session: DellSonicSession, values: Values) -> Answer:
-    device = session.device
-    if session.head not in device.configuration.blocks:
-        raise RefusalError("%Error: Resource not found [emulator]")
-    device.configuration, inner = open_flow(device.configuration, values, session.head)
-    return session.enter_mode(configuring=True, head=session.head, inner=inner)
-
-
-def _interface(session: DellSonicSession, values: Values) -> str:
-    head = f"interface Eth{values.one('interface', str)}"
-    if head not in session.device.configuration.blocks:
-        raise RefusalError("%Error: Interface not found [emulator]")
-    return head
-
-
-def _save(session: DellSonicSession, _values: Values) -> Answer:
-    session.device.saved = session.device.configuration
-    return Answer()
-
-
-def _show(show: Callable[[DellSonicConfiguration], str]) -> Action:
-    return lambda session, _: Answer(show(session.device.configuration))
-
-
-def _show_interface(show: Callable[[DellSonicConfiguration, str], str]) -> Action:
-    return lambda session, values: Answer(show(session.device.configuration, _interface(session, values)))
-
-
-def _commands(*rows: tuple[str, Action]) -> tuple[Command[Action], ...]:
-    """A port is `Eth1/1` in one word or in two."""
-    both = (
-        (each, action)
-        for text, action in rows
-        for each in dict.fromkeys((text, text.replace("{interface}", "{eth} {number}")))
+def _version(device: DellSonicDevice) -> str:
+    """`show version`, as far as Dell's user guides print it of every release."""
+    return (
+        "Software Version  : 4.1.0-Enterprise_Premium\n"
+        "Product           : Enterprise SONiC Distribution by Dell Technologies\n"
+        f"Platform          : x86_64-dellemc_{device.box}_c3538-r0\n"
+        f"HwSKU             : DellEMC-{device.box.capitalize()}-C32\n"
+        "ASIC              : broadcom\n"
     )
-    return tuple(Command(pattern, action) for text, action in both for pattern in patterns(text, ARGUMENTS))
 
 
-def _edits(commands: tuple[Command[Edit], ...]) -> tuple[Command[Action], ...]:
-    return tuple(Command(command.pattern, _edit(command.action)) for command in commands)
+def _running_configuration(device: DellSonicDevice) -> str:
+    facts, lines = device.configuration, ["!", "interface-naming standard"]
+    for kind in (kind for kind, mode in MODES.items() if mode.around == "config" and "-map" not in kind):
+        for number, head in enumerate(facts.heads(f"{kind} ")):
+            if kind == "interface" and not number:
+                lines += ["!", "line vty", " service-policy type qos in oob-qos-policy"]
+            lines += _block(facts, head)
+    routes = TABLE.printed(facts, "", ROUTES)
+    lines += ["!", *routes] if routes else []
+    for head in (*sorted(facts.heads("class-map ")), *sorted(facts.heads("policy-map "))):
+        lines += _block(facts, head)
+    return "\n".join((*lines, "!")) + "\n"
 
 
-def _changes(commands: tuple[Command[Change], ...]) -> tuple[Command[Action], ...]:
-    return tuple(Command(command.pattern, _apply(command.action)) for command in commands)
+def _block(facts: Facts, head: str) -> Iterator[str]:
+    yield from ("!", head, *(f" {line}" for line in TABLE.printed(facts, head)))
+    if any(fact[:2] == (head, "lossless") for fact in facts):
+        yield " priority-flow-control watchdog action drop"
+    for inner, shown in _inner(facts, head):
+        yield from (" !", f" {inner}", *shown) if head.startswith(SCHEDULER) else (f" {inner}", *shown, " !")
 
 
-_EXEC: Final = _commands(
-    ("exit", lambda session, _: session.leave()),
-    ("configure terminal", lambda session, _: session.enter_mode(configuring=True)),
-    ("terminal length {length}", lambda _, __: Answer()),
-    ("write memory", _save),
-    ("show version", lambda session, _: Answer(dell_sonic_show.version(session.device.box))),
-    ("show running-configuration", _show(dell_sonic_show.running_configuration)),
-    ("show running-configuration interface {interface}", _show_interface(dell_sonic_show.interface)),
-    ("show qos wred-policy", _show(dell_sonic_show.wred_policies)),
-    ("show qos scheduler-policy", _show(dell_sonic_show.scheduler_policies)),
-    ("show qos map dscp-tc", _show(lambda shown: dell_sonic_show.qos_map(shown, "dscp-tc"))),
-    ("show qos map tc-queue", _show(lambda shown: dell_sonic_show.qos_map(shown, "tc-queue"))),
-    ("show qos interface {interface}", _show_interface(dell_sonic_show.qos_interface)),
-)
-_CONFIG: Final = (
-    *_changes(GLOBAL),
-    *_commands(
-        ("end", lambda session, _: session.enter_mode(configuring=False)),
-        ("qos wred-policy {name}", _open("qos wred-policy")),
-        ("qos scheduler-policy {name}", _open(SCHEDULER, creates=False)),
-        *((f"qos map {kind} {{name}}", _open(f"qos map {kind}")) for kind in MAP_KINDS),
-        (
-            "interface {interface}",
-            lambda session, values: session.enter_mode(configuring=True, head=_interface(session, values)),
-        ),
-        (
-            "class-map {name} match-type fields match-all",
-            _open("class-map", " match-type fields match-all"),
-        ),
-        ("policy-map {name} type qos", _open("policy-map", " type qos")),
-    ),
-)
-_OUTER: Final = {kind: _edits(mode.commands) for kind, mode in MODES.items()} | {
-    SCHEDULER: (
-        *_changes(DELETE_QUEUE),
-        *_commands(("queue {any-queue}", _open_queue), ("port", _open_queue)),
-    ),
-    "policy-map": _commands(("class {name} priority {flow-priority}", _open_flow)),
+def _inner(facts: Facts, head: str) -> Iterator[tuple[str, list[str]]]:
+    """Queues in their order, the port behind them; classes by name."""
+    order = {
+        each: (each == "port", len(each) if "queue" in each else 0, each) for each in facts.heads("", head)
+    }
+    for each in sorted(order, key=order.__getitem__):
+        yield each, [f"  {line}" for line in TABLE.printed(facts, f"{head}\n{each}")]
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _wred_policies(device: DellSonicDevice) -> str:
+    rule, facts = "-" * 51, device.configuration
+    lines: list[str] = []
+    for head in facts.heads(f"{WRED} "):
+        lines += [rule, f"Policy                 : {head.rpartition(' ')[2]}", rule]
+        if (ecn := facts.get((head, "ecn"))) is not None:
+            lines.append(f"ecn                    : ecn_{ecn}")
+        if (green := facts.get((head, "green"))) is not None:
+            lines += [
+                f"green-min-threshold    : {green[0]:<12}KBytes",
+                f"green-max-threshold    : {green[1]:<12}KBytes",
+                f"green-drop-probability : {green[2]:<12}",
+            ]
+    return _text(lines)
+
+
+def _scheduler_policies(device: DellSonicDevice) -> str:
+    lines: list[str] = []
+    for head in device.configuration.heads(f"{SCHEDULER} "):
+        lines.append(f" Scheduler Policy: {head.rpartition(' ')[2]}")
+        for inner, shown in _inner(device.configuration, head):
+            lines.append("   Port: port" if inner == "port" else f"   Queue: {inner.split(' ')[1]}")
+            for word, value in (line.split() for line in shown):
+                unit = {"cir": "Kbps", "pir": "Kbps", "cbs": "Bytes", "pbs": "Bytes"}.get(word)
+                lines.append(f"              {word}: " + (f"{value:<12}{unit}" if unit else value))
+    return _text(lines)
+
+
+def _qos_map(kind: str, *titles: str) -> Action:
+    def show(device: DellSonicDevice) -> str:
+        rule, facts = "-" * 28, device.configuration
+        lines: list[str] = []
+        for head in facts.heads(f"qos map {kind} "):
+            lines += [f"{titles[0]}: {head.rpartition(' ')[2]}", rule]
+            lines += [f"    {titles[1]:<5}{titles[2]:<5}", rule]
+            entries = sorted(
+                (fact[2], target) for fact, target in facts.items() if fact[:2] == (head, "entry")
+            )
+            lines += [f"    {number:<5}{target:<5}" for number, target in entries]
+            lines.append(rule)
+        return _text(lines)
+
+    return shows(show)
+
+
+def _interface(device: DellSonicDevice, port: str) -> str:
+    return _text([*_block(device.configuration, f"interface {port}")])
+
+
+def _qos_interface(device: DellSonicDevice, name: str) -> str:
+    facts, port = device.configuration, f"interface {name}"
+    scheduler = facts.get((port, "scheduler-policy"))
+    lines = [f"    scheduler policy: {scheduler}"] if scheduler else []
+    maps = {kind: facts.get((port, kind)) for kind in MAP_KINDS}
+    lines += [f"    {kind}-map: {name}" for kind, name in maps.items() if name]
+    if lossless := sorted(fact[2] for fact in facts if fact[:2] == (port, "lossless")):
+        lines.append(f"    pfc-priority  : {','.join(map(str, lossless))}")
+    return _text(lines)
+
+
+def _open_interface(session: DellSonicSession, values: Values) -> None:
+    session.open("interface", f"interface {values.one('interface', str)}", values)
+
+
+def _with_ports_in_two_words(lines: Mapping[str, Action]) -> Mapping[str, Action]:
+    """A port is `Eth1/1` in one word or in two."""
+    return {**lines, **{text.replace("{interface}", "{eth} {number}"): each for text, each in lines.items()}}
+
+
+_EXEC: Final[Mapping[str, Action]] = {
+    "exit": leaves,
+    "configure terminal": goes_to("config"),
+    "terminal length {length}": lambda _, __: None,
+    "write memory": saves(""),
+    "show version": shows(_version),
+    "show running-configuration": shows(_running_configuration),
+    "show running-configuration interface {interface}": shows_port(_interface),
+    "show qos wred-policy": shows(_wred_policies),
+    "show qos scheduler-policy": shows(_scheduler_policies),
+    "show qos map dscp-tc": _qos_map("dscp-tc", "DSCP-TC-MAP", "DSCP", "TC"),
+    "show qos map tc-queue": _qos_map("tc-queue", "TC-Q-MAP", "TC", "Q"),
+    "show qos interface {interface}": shows_port(_qos_interface),
 }
-_INNER: Final = {kind: _edits(sheet.commands) for kind, sheet in INNER.items()}
+_CONFIG: Final[Mapping[str, Action]] = {"end": goes_to("exec"), "interface {eth} {number}": _open_interface}
+TABLE: Final = Modes(
+    {
+        "shell": Mode("{user}@{device}:~$ "),
+        "exec": Mode("{device}# ", _with_ports_in_two_words(_EXEC), "shell"),
+        "config": Mode("{device}(config)# ", _CONFIG, "exec", rows=ROUTES),
+        **MODES,
+    },
+    ARGUMENTS,
+)

@@ -40,32 +40,6 @@ class CommandLine(Protocol):
         ...
 
 
-class EmulatedDevice(Protocol):
-    """A switch; its methods are called from several threads."""
-
-    neighbours: "Neighbours"
-    """Port → the switch and port that it hears there by LLDP."""
-    processes: list[str]
-    """Remote commands that have begun and not ended, also those whose connection is gone."""
-
-    @property
-    def name(self) -> str:
-        """Host name, as in the prompt."""
-        ...
-
-    def open_session(self, username: str) -> CommandLine:
-        """Start an interactive session."""
-        ...
-
-    def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
-        """Run `ssh host command`; None where the switch offers no such thing."""
-        ...
-
-    def reboot(self) -> None:
-        """Start anew, with what was saved."""
-        ...
-
-
 class DeviceKind(Protocol):
     """The class of the switches of one OS, made of a host name, a number of ports and what `boxes` says."""
 
@@ -89,7 +63,7 @@ class DeviceKind(Protocol):
         """Whether it may be told to be one of several releases."""
         ...
 
-    def __call__(self, *args: Any, **kwargs: Any) -> EmulatedDevice:
+    def __call__(self, *args: Any, **kwargs: Any) -> "NamedDevice":
         """A switch as delivered; raises ValueError for what no box has."""
         ...
 
@@ -169,14 +143,14 @@ def column_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 class NamedDevice:
-    """What every emulated switch has: a name, a lock, and no remote commands unless it says otherwise."""
+    """An emulated switch, whose methods are called from several threads: what all have."""
 
     usual_ports: ClassVar[int] = 32
     lanes_per_port: ClassVar[int] = 1
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
     has_releases: ClassVar[bool] = False
     session_class: ClassVar[type[Any]]
-    """Made of the switch, a session in user mode."""
+    """Made of the switch and the user's name."""
     opening: ClassVar[Sequence[str]] = ("enable", "configure terminal")
     """How a session comes to configuration mode."""
 
@@ -186,29 +160,37 @@ class NamedDevice:
         self._name = name
         self._lock = threading.RLock()
         self.neighbours: Neighbours = {}
+        """Port → the switch and port that it hears there by LLDP."""
         self.processes: list[str] = []
+        """Remote commands that have begun and not ended, also those whose connection is gone."""
 
     @property
     def name(self) -> str:
-        """Host name."""
+        """Host name, as in the prompt."""
         return self._name
 
     def open_session(self, username: str) -> CommandLine:
-        """A session in user mode, whoever it is."""
-        del username
-        session: CommandLine = self.session_class(self)
+        """A session in the mode in which sessions begin."""
+        session: CommandLine = self.session_class(self, username)
         return session
 
     def configure(self, *lines: str) -> str:
         """Enter lines in configuration mode, without SSH; returns what they print."""
-        session = self.open_session("")
+        session = self.open_session("admin")
         return "".join(session.enter(line).text for line in (*self.opening, *lines))
 
     def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
-        """The switch runs no remote commands."""
+        """Run `ssh host command`; None where the switch offers no such thing."""
         del username, command, read_stdin
         return None
+
+    def reboot(self) -> None:
+        """Start anew, with what was saved."""
+        raise NotImplementedError
 
     def exclusively(self) -> threading.RLock:
         """The lock under which lines are executed."""
         return self._lock
+
+
+EmulatedDevice = NamedDevice

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from switchsim.eos_settings import EosConfiguration
 from switchsim.grammar import invalid
+from switchsim.settings import Facts
 
 MAX_PENDING: Final = 5
 MAX_SESSIONS: Final = 1_000
@@ -30,87 +30,69 @@ class SessionState(StrEnum):
 class ConfigSession:
     """One session; `former` is what its timer restores."""
 
-    configuration: EosConfiguration
+    configuration: Facts
+    former: Facts
     state: SessionState = SessionState.PENDING
-    former: EosConfiguration | None = None
     deadline_seconds: float = 0.0
 
 
 class ConfigSessions:
     """What runs, and the sessions that want to change it; callers hold the device's lock."""
 
-    def __init__(
-        self, configuration: EosConfiguration, clock: Callable[[], float], *, forgets: bool = False
-    ) -> None:
+    def __init__(self, running: Facts, clock: Callable[[], float], *, forgets: bool) -> None:
         self._clock = clock
-        self._running = configuration
+        self._running = running
         self._forgets = forgets
         """Whether a commit that was taken back leaves the list."""
         self.by_name: dict[str, ConfigSession] = {}
 
     @property
-    def running(self) -> EosConfiguration:
-        """What runs now, timers considered."""
-        self.expire()
+    def running(self) -> Facts:
+        """What runs now: a commit whose timer has run out is taken back."""
+        for name, session in list(self.by_name.items()):
+            if session.state is SessionState.WAITING and self._clock() >= session.deadline_seconds:
+                self._restore(name)
         return self._running
 
     @running.setter
-    def running(self, configuration: EosConfiguration) -> None:
+    def running(self, configuration: Facts) -> None:
         self._running = configuration
-
-    def expire(self) -> None:
-        """Restore what ran before a commit whose timer has run out."""
-        for session in list(self.by_name.values()):
-            if session.state is SessionState.WAITING and self._clock() >= session.deadline_seconds:
-                self._restore(session)
 
     def open(self, name: str) -> ConfigSession:
         """Enter a session, a new one where there is none of this name."""
-        running = self.running
-        session = self.by_name.get(name)
-        if session is None:
-            pending = sum(each.state is SessionState.PENDING for each in self.by_name.values())
-            if pending >= MAX_PENDING or len(self.by_name) >= MAX_SESSIONS:
+        running, states = self.running, [each.state for each in self.by_name.values()]
+        if name not in self.by_name:
+            if states.count(SessionState.PENDING) >= MAX_PENDING or len(states) >= MAX_SESSIONS:
                 raise invalid("there are too many config sessions")
-            session = self.by_name[name] = ConfigSession(running)
-        elif session.state is not SessionState.PENDING:
-            raise invalid(f"config session {name} is {session.state}")
-        return session
+            self.by_name[name] = ConfigSession(running, running)
+        return self._find(name, SessionState.PENDING)
 
     def commit(self, name: str, timer_seconds: int | None) -> None:
         """Make a session's configuration run, for a time where there is a timer; or confirm it."""
-        running, session = self.running, self._find(name)
+        running, session = self.running, self._find(name, SessionState.PENDING, SessionState.WAITING)
         if session.state is SessionState.PENDING:
             if any(each.state is SessionState.WAITING for each in self.by_name.values()):
                 raise invalid("another commit waits to be confirmed")
             session.former, self._running = running, session.configuration
-        elif session.state is not SessionState.WAITING:
-            raise invalid(f"config session {name} is {session.state}")
-        if timer_seconds is None:
-            session.state = SessionState.COMPLETED
-        else:
-            session.state = SessionState.WAITING
-            session.deadline_seconds = self._clock() + timer_seconds
+        session.state = SessionState.COMPLETED if timer_seconds is None else SessionState.WAITING
+        session.deadline_seconds = self._clock() + (timer_seconds or 0)
 
     def abort(self, name: str) -> None:
         """Forget a pending session, or restore what ran before a commit that waits."""
-        self.expire()
-        session = self._find(name)
-        if session.state is SessionState.WAITING:
-            self._restore(session)
-        elif session.state is SessionState.PENDING:
-            del self.by_name[name]
+        _ = self.running
+        if self._find(name, SessionState.PENDING, SessionState.WAITING).state is SessionState.WAITING:
+            self._restore(name)
         else:
-            raise invalid(f"config session {name} is {session.state}")
+            del self.by_name[name]
 
-    def _find(self, name: str) -> ConfigSession:
-        if name not in self.by_name:
+    def _find(self, name: str, *states: SessionState) -> ConfigSession:
+        if (session := self.by_name.get(name)) is None:
             raise invalid(f"there is no config session {name}")
-        return self.by_name[name]
+        if session.state not in states:
+            raise invalid(f"config session {name} is {session.state}")
+        return session
 
-    def _restore(self, session: ConfigSession) -> None:
-        session.state = SessionState.ABORTED
-        if session.former is not None:
-            self._running = session.former
+    def _restore(self, name: str) -> None:
+        self._running, self.by_name[name].state = self.by_name[name].former, SessionState.ABORTED
         if self._forgets:
-            self.by_name = {name: each for name, each in self.by_name.items() if each is not session}
+            del self.by_name[name]

@@ -34,6 +34,13 @@ class Argument:
     repeated: bool = False
     spell: Callable[[Any], str] = str
     """How a value is printed."""
+    together: Callable[[Sequence[Any]], str] | None = None
+    """How several values are printed as one word, where one word is parsed as a tuple of several."""
+
+    @property
+    def is_plural(self) -> bool:
+        """Whether one line may have several values of this argument."""
+        return self.repeated or self.together is not None
 
 
 def whole(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> Argument:
@@ -56,6 +63,28 @@ def choice(name: str, *words: str) -> Argument:
         return word
 
     return Argument(name, parse)
+
+
+def arguments(text: str) -> dict[str, Argument]:
+    """Numbers with inclusive bounds, and choices: `mtu 68-9216; trust L2|L3; dscps dscp 0-63+`.
+
+    A word in braces is its argument's name, too, unless another one follows; `+` takes several words.
+    """
+    found = {}
+    for hole, *names, values in (entry.split() for entry in text.split(";")):
+        name, (low, dash, high) = (*names, hole)[0], values.rstrip("+").partition("-")
+        is_number = dash and low.isdigit()
+        number = whole(name, int(low), int(high), repeated=values.endswith("+")) if is_number else None
+        found[hole] = number or choice(name, *values.split("|"))
+    return found
+
+
+CODE_POINTS: Final[Mapping[str, int]] = {
+    **{f"cs{n}": 8 * n for n in range(8)},
+    **{f"af{n}{m}": 8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)},
+    "ef": 46,
+}
+"""Names of DSCPs (RFC 2474, 2597 and 3246)."""
 
 
 def form(
@@ -171,17 +200,8 @@ class _Thread(Generic[_Action]):
             yield _Rank.ARGUMENT, "", _Thread(self.command, position + (not element.repeated), values)
 
 
-@dataclass(frozen=True, slots=True)
-class Match(Generic[_Action]):
-    """A line understood: the command's action, and values by argument name."""
-
-    action: _Action
-    values: Mapping[str, Sequence[object]]
-    """Each name holds all its words, in order."""
-
-
-def match(commands: Sequence[Command[_Action]], words: Sequence[str]) -> Match[_Action]:
-    """Find the one command that fits; raises RefusalError."""
+def match(commands: Sequence[Command[_Action]], words: Sequence[str]) -> tuple[_Action, Values]:
+    """What the one command that fits does, and its values; raises RefusalError."""
     line = " ".join(words)
     threads = [_Thread(command) for command in commands]
     for word in words:
@@ -201,5 +221,5 @@ def match(commands: Sequence[Command[_Action]], words: Sequence[str]) -> Match[_
             values: dict[str, list[object]] = {}
             for name, value in thread.values:
                 values.setdefault(name, []).append(value)
-            return Match(thread.command.action, values)
+            return thread.command.action, Values(values)
     raise RefusalError(f'% Incomplete command "{line}" [emulator]')

@@ -15,12 +15,19 @@ from ipaddress import IPv4Address, IPv4Interface
 from itertools import chain
 from typing import Final
 
-from switchsim.grammar import PREFIX, Argument, Values, choice, form, invalid, whole, with_length
-from switchsim.settings import NO, Facts, Setting, Sheet
+from switchsim.grammar import (
+    PREFIX,
+    Argument,
+    Values,
+    arguments,
+    choice,
+    form,
+    invalid,
+    with_length,
+)
+from switchsim.settings import NO, Facts, Setting
 
 MAX_PORTS: Final = 64
-MAX_THRESHOLD_KB: Final = 13_619
-"""Ours: the largest pool that SONiC gives this chip (13,945,824 B); Onyx names no figure."""
 TRAFFIC_CLASSES: Final = 8
 DSCP_COUNT: Final = 64
 NULL0: Final = IPv4Address(0)
@@ -59,28 +66,22 @@ def _interface(word: str) -> IPv4Interface:
 
 
 ARGUMENTS: Final[Mapping[str, Argument]] = {
+    **arguments(
+        "dscp 0-63+; traffic-class 0-7; switch-priority 0-7; switch-priorities switch-priority 0-7+;"
+        # A threshold's bound is ours: the largest pool that SONiC gives this chip (13,945,824 B).
+        "trust port|L2|L3|both; control red|ecn|both; minimum-kb minimum 1-13619; maximum-kb maximum 1-13619;"
+        "minimum-percent minimum 1-100; maximum-percent maximum 1-100; weight 1-100; mtu 1500-9216;"
+        "type dynamic|static; distance 1-255"
+    ),
     "ports": form("ports", f"{_PORT}(?:-{_PORT})?", "interface ethernet takes 1/N or 1/N-1/M", _ports),
     "port": form("port", f"({_PORT})", "port is 1/N", lambda word, _: word),
-    "dscp": whole("dscp", 0, DSCP_COUNT - 1, repeated=True),
-    "traffic-class": whole("traffic-class", 0, TRAFFIC_CLASSES - 1),
-    "switch-priority": whole("switch-priority", 0, TRAFFIC_CLASSES - 1),
-    "switch-priorities": whole("switch-priority", 0, TRAFFIC_CLASSES - 1, repeated=True),
-    "trust": choice("trust", "port", "L2", "L3", "both"),
-    "control": choice("control", "red", "ecn", "both"),
-    "minimum-kb": whole("minimum", 1, MAX_THRESHOLD_KB),
-    "maximum-kb": whole("maximum", 1, MAX_THRESHOLD_KB),
-    "minimum-percent": whole("minimum", 1, 100),
-    "maximum-percent": whole("maximum", 1, 100),
-    "weight": whole("weight", 1, 100),
     # Mbit/s; with G and a decimal point in public scripts, the bounds are ours.
     "rate": form("rate", f"{_NUMBER % 3}G", "a rate is a number with G", _mbps, lambda n: f"{n / 1000:g}G"),
-    "mtu": whole("mtu", 1500, 9216),
     "alpha": choice("alpha", *_ALPHAS),
     "size": form(
         *("size", f"{_NUMBER % 12}([KM]?)", "a size is bytes, or a number with K or M"),
         lambda number, unit: int(float(number) * _FACTORS[unit]),
     ),
-    "type": choice("type", "dynamic", "static"),
     "name": form("name", "[A-Za-z][A-Za-z0-9_.-]{0,19}", "name is a name of at most 20 characters"),
     "access-list": form("name", r"\S{1,64}", "name is a name of at most 64 characters [emulator]"),
     "buffer": form(
@@ -92,7 +93,6 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
         lambda word: NULL0 if word == "null0" else IPv4Address(word),
         spell=lambda hop: "null0" if hop == NULL0 else str(hop),
     ),
-    "distance": whole("distance", 1, 255),
     "address": Argument("address", _interface),
 }
 
@@ -217,4 +217,4 @@ _UNPRINTED: Final = (
     Setting("class-shaper-mbps", {}),
     Setting("class-guaranteed-mbps", {}, default=0),
 )
-SHEET: Final = Sheet((*chain(*SECTIONS.values()), *_UNPRINTED), ARGUMENTS, "ports")
+ROWS: Final = (*chain(*SECTIONS.values()), *_UNPRINTED)

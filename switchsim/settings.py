@@ -6,27 +6,59 @@ fact: `{word}` in it is a value, and what stands in brackets may be left out.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import groupby, product
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import Any, Final, TypeVar
 
-from switchsim.device import NamedDevice
 from switchsim.grammar import Argument, Command, Element, RefusalError, Values, invalid
 
 Fact = tuple[Any, ...]
-"""Where (a port, a mode; empty: the whole switch), what, and the keys that tell facts of one row apart."""
-Facts = Mapping[Fact, Any]
-NO_FACTS: Final[Facts] = MappingProxyType({})
+"""Where (a port, a block; empty: the whole switch), what, and the keys that tell facts of one row apart."""
+
+
+class Facts(dict[Fact, Any]):
+    """A configuration. An edit makes another one: nobody changes these facts where they are.
+
+    A block is there while it has the fact `(place, "")`; its place is its head, below the place of the block
+    around it, on a line of its own.
+    """
+
+    @property
+    def blocks(self) -> dict[str, "Facts"]:
+        """Place → the facts there."""
+        found: dict[str, Facts] = {}
+        for fact, value in self.items():
+            found.setdefault(fact[0], Facts())[fact] = value
+        return found
+
+    def heads(self, kind: str, around: str = "") -> list[str]:
+        """Heads of the blocks that begin with these words, as they were made, in the block around them."""
+        places = (fact[0].rpartition("\n") for fact in self if fact[1:] == ("",))
+        return [head for outer, _, head in places if outer == around and f"{head} ".startswith(kind)]
+
+    def with_block(self, place: str) -> "Facts":
+        """The same with a block, and with those around it."""
+        if (place, "") in self:
+            return self
+        outer = self.with_block(around) if (around := place.rpartition("\n")[0]) else self
+        return Facts({**outer, (place, ""): True})
+
+    def without_block(self, place: str) -> "Facts":
+        """The same without a block, and without those inside it."""
+        return Facts({f: v for f, v in self.items() if f[0] != place and not f[0].startswith(f"{place}\n")})
+
+
+NO_FACTS: Final = Facts()
 Edit = Callable[[Facts, Values, Sequence[str]], Facts]
 """What a line does to the facts of the places that it concerns; raises RefusalError."""
+_Action = TypeVar("_Action")
 
 NO: Final = ("no",)
 MAX_SPELLED: Final = 4096
 """Printed lines that a sheet remembers."""
-_HOLE: Final = re.compile(r"\{([^}]*)\}")
+HOLE: Final = re.compile(r"\{([^}]*)\}")
 _OPTION: Final = re.compile(r" \[([^]]*)\]")
 
 
@@ -50,8 +82,11 @@ class Setting:
     """
     default: Any = None
     """The value as delivered, or a function that finds it from the keys."""
-    check: Callable[[Facts, str, Values], None] | None = None
-    """Raises RefusalError for a line that does not fit the facts; the word is the place."""
+    check: Callable[[Facts, str, Values], Values | None] | None = None
+    """Raises RefusalError for a line that does not fit the facts; the word is the place.
+
+    It may return what the switch makes of the line's values.
+    """
     absent: str = ""
     """Refusal where there is nothing to take back; empty: that is none."""
     omitted: Any = None
@@ -60,6 +95,14 @@ class Setting:
     """How many facts of the row there may be."""
     joined: bool = True
     """Whether a line that takes several keys is printed with all that have one value, or once for each."""
+    as_entered: bool = False
+    """Whether facts are printed in the order in which they were set, not in that of their keys."""
+    as_rest: bool = False
+    """Whether lines work as PATCH and DELETE do: options that a line leaves out stay as they are, what is
+    taken back has exactly the keys that a line names, and is checked, too.
+    """
+    is_fixed: bool = False
+    """Whether the fact is printed, but no line changes it."""
     forgets: tuple[str, ...] = ()
     """Facts of the same place, or of all if it is the whole switch, that are taken back with this one."""
 
@@ -80,7 +123,7 @@ class Setting:
         return tuple(short) if self.undone_by == NO else self.undone_by
 
     def _without_values(self, line: str) -> str:
-        values = (found.start() for found in _HOLE.finditer(line) if found[1] not in self.keys)
+        values = (found.start() for found in HOLE.finditer(line) if found[1] not in self.keys)
         return line[: next(values, len(line))].strip()
 
     def words_of_lines(self) -> Mapping[str, Any]:
@@ -90,7 +133,7 @@ class Setting:
 
 @cache
 def _holes_in(text: str) -> tuple[str, ...]:
-    return tuple(_HOLE.findall(text))
+    return tuple(HOLE.findall(text))
 
 
 def patterns(text: str, arguments: Mapping[str, Argument]) -> Iterator[tuple[Element, ...]]:
@@ -102,6 +145,29 @@ def patterns(text: str, arguments: Mapping[str, Argument]) -> Iterator[tuple[Ele
             yield from patterns(before + chosen + after, arguments)
     else:
         yield tuple(arguments[word[1:-1]] if word[0] == "{" else word for word in text.split())
+
+
+def commands(rows: Mapping[str, _Action], arguments: Mapping[str, Argument]) -> tuple[Command[_Action], ...]:
+    """Lines with what they do, as commands."""
+    return tuple(
+        Command(pattern, action) for text, action in rows.items() for pattern in patterns(text, arguments)
+    )
+
+
+def filled(text: str, arguments: Mapping[str, Argument], given: Mapping[str, Iterable[Any]]) -> str:
+    """The text with its values, by argument name; a word in braces that has none, a place, stays."""
+    left = {name: list(values) for name, values in given.items()}
+
+    def fill(found: re.Match[str]) -> str:
+        argument = arguments[found[1]]
+        if argument.name not in left:
+            return found[0]
+        values = left[argument.name]
+        if argument.together is not None:
+            return argument.together(values)
+        return " ".join(argument.spell(values.pop(0)) for _ in range(len(values) if argument.repeated else 1))
+
+    return HOLE.sub(fill, text)
 
 
 class Sheet:
@@ -126,11 +192,6 @@ class Sheet:
         default = self._defaults.get(what)
         return default(*keys) if callable(default) else default
 
-    def with_fact(self, facts: Facts, fact: Fact, value: Any) -> Facts:
-        """The facts with another value, of which nothing is kept if it is that of a switch as delivered."""
-        others = {each: facts[each] for each in facts if each != fact}
-        return MappingProxyType(others if value == self.fact(NO_FACTS, *fact) else {**others, fact: value})
-
     def printed(self, facts: Facts, where: str, settings: Sequence[Setting] = ()) -> list[str]:
         """The lines that set the facts of a place, or only those of some rows, in the order of the sheet.
 
@@ -144,13 +205,18 @@ class Sheet:
         lines: list[str] = []
         set_here = [row for row in settings or self._settings.values() if row.name in here and row.lines]
         for _, rows in groupby(set_here, key=_beginning):
-            found = [entry for row in rows for entry in self._printed_row(row, here[row.name])]
-            lines += [line for _, line in sorted(found, key=lambda entry: entry[0])]
+            neighbours = list(rows)
+            found = [entry for row in neighbours for entry in self._printed_row(row, here[row.name])]
+            if not neighbours[0].as_entered:
+                found.sort(key=lambda entry: entry[0])
+            lines += [line for _, line in found]
         return lines
 
-    def _printed_row(self, setting: Setting, values: Facts) -> Iterator[tuple[tuple[Any, ...], str]]:
+    def _printed_row(
+        self, setting: Setting, values: Mapping[Fact, Any]
+    ) -> Iterator[tuple[tuple[Any, ...], str]]:
         """Each line with what tells its place among those of its neighbours."""
-        if setting.joined and len(setting.keys) == 1 and self._arguments[setting.keys[0]].repeated:
+        if setting.joined and len(setting.keys) == 1 and self._arguments[setting.keys[0]].is_plural:
             joined: dict[Any, list[Any]] = {}
             for (key,), value in sorted(values.items()):
                 joined.setdefault(value, []).append(key)
@@ -163,34 +229,33 @@ class Sheet:
     def _spelled(self, name: str, value: Any, *keys: tuple[Any, ...]) -> str:
         """The line that sets a value for keys, each of them several where they are joined."""
         setting = self._settings[name]
-        given = {hole: list(words) for hole, words in zip(setting.keys, keys, strict=True)}
-        line = next(line for line in setting.words_of_lines() if _has_set(setting, line, value))
+        given: dict[str, list[Any]] = {}
+        for hole, words in zip(setting.keys, keys, strict=True):
+            given.setdefault(self._arguments[hole].name, []).extend(words)
+        named = {word for word, values in given.items() if values != [None]}
+        line = next(
+            line
+            for line in setting.words_of_lines()
+            if _has_set(setting, line, value) and self._names(line, named, given.keys())
+        )
         parts = list(_parts(value))[setting.words_of_lines()[line] is not None :]
-        for hole in self._holes(setting, line):
-            count = len(parts) if self._arguments[hole].repeated else 1
-            given.setdefault(hole, []).extend(parts[:count])
+        for argument in (self._arguments[hole] for hole in self._holes(setting, line)):
+            count = len(parts) if argument.is_plural else 1
+            given.setdefault(argument.name, []).extend(parts[:count])
             del parts[:count]
 
         def option(found: re.Match[str]) -> str:
-            is_omitted = any(given[hole] == [setting.omitted] for hole in _HOLE.findall(found[1]))
-            return "" if is_omitted else f" {found[1]}"
+            values = [given[self._arguments[hole].name] for hole in HOLE.findall(found[1])]
+            return "" if [None] in values or [setting.omitted] in values else f" {found[1]}"
 
-        return self._filled(_OPTION.sub(option, line), given)
+        return filled(_OPTION.sub(option, line), self._arguments, given)
 
-    def _filled(self, text: str, given: Mapping[str, Sequence[Any]]) -> str:
-        """The text with its values; a word in braces that has none, a place, stays."""
-        left = {hole: list(values) for hole, values in given.items()}
-
-        def fill(found: re.Match[str]) -> str:
-            values = left.get(found[1])
-            if values is None:
-                return found[0]
-            argument = self._arguments[found[1]]
-            return " ".join(
-                argument.spell(values.pop(0)) for _ in range(len(values) if argument.repeated else 1)
-            )
-
-        return _HOLE.sub(fill, text)
+    def _names(self, line: str, named: set[str], names: Iterable[str]) -> bool:
+        """Whether a line has all keys that are named, and needs no other."""
+        needed, had = (
+            {self._arguments[hole].name for hole in _holes_in(text)} for text in (_OPTION.sub("", line), line)
+        )
+        return needed.intersection(names) <= named <= had
 
     def _default(self, setting: Setting) -> Any:
         is_flag = any(
@@ -202,9 +267,10 @@ class Sheet:
         """The words in braces that make the value."""
         return [hole for hole in _holes_in(line) if hole not in (*setting.keys, self._place)]
 
-    def _keys(self, setting: Setting, values: Values) -> list[Sequence[Any]]:
+    def _keys(self, setting: Setting, values: Values) -> list[list[Any]]:
         """What a line names of each key."""
-        return [values.raw.get(self._arguments[key].name, ()) for key in setting.keys]
+        given = (values.raw.get(self._arguments[key].name, ()) for key in setting.keys)
+        return [[part for word in words for part in _parts(word)] for words in given]
 
     def _value(self, setting: Setting, line: str, values: Values) -> Any:
         word = setting.words_of_lines()[line]
@@ -218,110 +284,75 @@ class Sheet:
         return (tuple(parts) if len(parts) > 1 else parts[0]) if parts else True
 
     def _commands(self, setting: Setting) -> Iterator[Command[Edit]]:
+        if setting.is_fixed:
+            return
         lines = tuple(setting.words_of_lines())
-        for line in lines:
-            for pattern in patterns(line, self._arguments):
-                yield Command(pattern, self._sets(setting, line))
+        yield from commands({line: self._sets(setting, line) for line in lines}, self._arguments)
         for undoing in setting.undoing_lines():
             meant = tuple(line for line in lines if line.startswith(undoing.removeprefix("no ")))
-            for pattern in patterns(undoing, self._arguments):
-                yield Command(pattern, self._takes_back(setting, meant or lines))
+            yield from commands(
+                {undoing: self._takes_back(setting, undoing, meant or lines)}, self._arguments
+            )
 
     def _sets(self, setting: Setting, line: str) -> Edit:
         def edit(facts: Facts, values: Values, places: Sequence[str]) -> Facts:
-            changed, value = dict(facts), self._value(setting, line, values)
+            changed = Facts(facts)
             for where in places:
-                if setting.check is not None:
-                    setting.check(facts, where, values)
-                for keys in product(*self._keys(setting, values)):
-                    fact = (where, setting.name, *keys)
+                taken = (setting.check and setting.check(facts, where, values)) or values
+                for keys in product(*(named or [None] for named in self._keys(setting, taken))):
+                    fact, value = (where, setting.name, *keys), self._value(setting, line, taken)
                     if fact not in facts:
                         _check_count(facts, setting)
+                    before = changed.get(fact)
+                    if setting.as_rest and before is not None:
+                        pairs = zip(before, value, strict=True)
+                        value = tuple(old if new == setting.omitted else new for old, new in pairs)
+                    if setting.as_entered and before != value:
+                        changed.pop(fact, None)
                     changed[fact] = value
                     if value == self.fact(NO_FACTS, *fact):
                         del changed[fact]
-            return MappingProxyType(changed)
+            return changed
 
         return edit
 
-    def _takes_back(self, setting: Setting, lines: tuple[str, ...]) -> Edit:
+    def _takes_back(self, setting: Setting, undoing: str, lines: tuple[str, ...]) -> Edit:
+        holes = [self._arguments[hole].name for hole in self._holes(setting, undoing)]
+
         def edit(facts: Facts, values: Values, places: Sequence[str]) -> Facts:
             named = self._keys(setting, values)
+            if setting.as_rest and setting.check is not None:
+                for where in places:
+                    setting.check(facts, where, values)
+            said = [value for hole in holes for value in values.raw.get(hole, ())]
 
             def is_meant(where: str, what: str, *keys: Any) -> bool:
                 return (
                     (where, what) in meant
-                    and all(not given or key in given for given, key in zip(named, keys, strict=True))
+                    and all(
+                        key in given or not (given or (setting.as_rest and key is not None))
+                        for given, key in zip(named, keys, strict=True)
+                    )
                     and any(_has_set(setting, line, facts[where, what, *keys]) for line in lines)
+                    and set(said) <= set(_parts(facts[where, what, *keys]))
                 )
 
             meant = {(where, setting.name) for where in places}
             gone = {fact for fact in facts if is_meant(*fact)}
-            if setting.absent and not gone:
-                given = {key: found for key, found in zip(setting.keys, named, strict=True) if found}
-                raise RefusalError(self._filled(setting.absent, given))
+            if setting.absent and not _are_there(named, gone):
+                raise RefusalError(filled(setting.absent, self._arguments, values.raw))
             gone |= {
                 fact for fact in facts if fact[1] in setting.forgets and not {fact[0], ""}.isdisjoint(places)
             }
-            return MappingProxyType({fact: value for fact, value in facts.items() if fact not in gone})
+            return Facts({fact: value for fact, value in facts.items() if fact not in gone})
 
         return edit
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What stands below one head, where modes lie in each other: its facts, and those of the modes inside it.
-
-    The place of these facts is empty.
-    """
-
-    facts: Facts = field(default_factory=lambda: NO_FACTS)
-    inner: Mapping[str, Facts] = field(default_factory=lambda: MappingProxyType({}))
-    """Head of an inner mode → its facts."""
-
-    def with_inner(self, head: str, facts: Facts) -> "Block":
-        """The same with the facts of one inner mode replaced."""
-        return Block(self.facts, MappingProxyType({**self.inner, head: facts}))
-
-
-HERE: Final = ("",)
-"""The places that a line in a block concerns."""
-
-
-class SheetDevice(NamedDevice):
-    """A switch whose configuration is the facts of a sheet: `configuration` runs, `files` are saved."""
-
-    sheet: ClassVar[Sheet]
-    active_file: ClassVar[str] = "startup-config"
-    """The file with which the switch starts."""
-
-    def __init__(self, name: str, ports: Sequence[str], most_ports: int, model: str, release: str) -> None:
-        super().__init__(name, len(ports), most_ports)
-        self.ports, self.model, self.release = tuple(ports), model, release
-        self.configuration: Facts = NO_FACTS
-        self.files: dict[str, Facts] = {self.active_file: NO_FACTS}
-
-    @property
-    def saved(self) -> Facts:
-        """What the switch would start with."""
-        return self.files[self.active_file]
-
-    def fact(self, where: str, what: str, *keys: Any) -> Any:
-        """What runs: `fact("1/1", "trust")`, `fact("1/1", "switch-priority", 48)`, `fact("", "pfc")`."""
-        return self.sheet.fact(self.configuration, where, what, *keys)
-
-    def reboot(self) -> None:
-        """Start anew, with what was saved."""
-        with self._lock:
-            self.configuration = self.saved
-
-
-def by_place(facts: Facts) -> Mapping[str, Facts]:
-    """Place → the facts there."""
-    found: dict[str, dict[Fact, Any]] = {}
-    for fact, value in facts.items():
-        found.setdefault(fact[0], {})[fact] = value
-    return found
+def _are_there(named: Sequence[Sequence[Any]], facts: Iterable[Fact]) -> bool:
+    """Whether there is a fact for all keys that a line names; of a key that it does not name, any."""
+    keys = {tuple(key for key, names in zip(fact[2:], named, strict=True) if names) for fact in facts}
+    return bool(keys) and keys >= set(product(*filter(None, named)))
 
 
 def _check_count(facts: Facts, setting: Setting) -> None:
@@ -332,7 +363,7 @@ def _check_count(facts: Facts, setting: Setting) -> None:
 def _beginning(setting: Setting) -> str:
     """The first line of a row up to its first key."""
     line = next(iter(setting.words_of_lines()))
-    ends = (found.end() for found in _HOLE.finditer(line) if found[1] in setting.keys)
+    ends = (found.end() for found in HOLE.finditer(line) if found[1] in setting.keys)
     return line[: next(ends, len(line))]
 
 

@@ -116,5 +116,5 @@ def test_a_change_from_push_to_rollback(tmp_path: Path, plan: Plan) -> None:
         for command in ("resume", "confirm"):
             assert run(command).splitlines()[-2:] == ["nothing to do", f"change {name}: 1 confirmed"]
         assert "1 rolled-back" in run("rollback", name)
-        assert switch.configuration == switch.startup != pushed
+        assert switch.configuration == switch.saved != pushed
         assert "runs-what-ran-before" in run("status", "--json")

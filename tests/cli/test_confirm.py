@@ -63,8 +63,8 @@ RUNS: Final[dict[str, Callable[[Any], object]]] = {
 }
 """What the emulated switch runs."""
 SAVED: Final[dict[str, Callable[[Any], object]]] = {
-    "eos": lambda switch: switch.startup,
-    "eos-4.35": lambda switch: switch.startup,
+    "eos": lambda switch: switch.saved,
+    "eos-4.35": lambda switch: switch.saved,
     "cumulus": lambda switch: switch.saved,
     "sonic": lambda switch: switch.files.read("/etc/sonic/config_db.json"),
 }
@@ -168,7 +168,7 @@ def test_a_second_operator_keeps_the_same_plan_and_may_not_push_another(
             assert "a push waits to be confirmed, in config session mltswitch-1" in other
             switch.configure("interface Ethernet1/1", "qos trust dscp")
             assert "1 ok" in run("push", *words, *ACCEPT)
-            assert switch.startup == switch.configuration
+            assert switch.saved == switch.configuration
             assert "1 ok" in run("verify", *words)
         assert "1 confirmed" in run("confirm")
 
@@ -180,11 +180,11 @@ def test_a_commit_of_somebody_else_that_may_be_taken_back(platform: str, tmp_pat
         session = switch.open_session("other")
         for line in ("enable", "configure session vlans", "ip routing", "commit timer 00:10:00"):
             assert session.enter(line).text == ""
-        saved = switch.startup
+        saved = switch.saved
         expected = "config session vlans, which is not ours, waits for its commit timer"
         assert expected in run("verify", *words, code=5)
         assert expected in run("push", *words, *ACCEPT, code=4)
-        assert switch.startup == saved
+        assert switch.saved == saved
         assert session.enter("configure session vlans abort").text == ""
         assert "1 ok" in run("verify", *words)
 

@@ -24,6 +24,7 @@ from switchsim import (
     SonicDevice,
 )
 from tests.deploy.emulated import plan_of, served
+from tests.targets.dell_sonic.device import lines_of
 
 
 def by_nvue(switch: Any, *lines: str) -> None:
@@ -38,7 +39,7 @@ def on_cumulus(switch: Any) -> None:
 
 
 def on_dell_sonic(switch: Any) -> None:
-    lines = switch.configuration.lines("interface Eth1/2")
+    lines = lines_of(switch.configuration, "interface Eth1/2")
     [bound] = [line for line in lines if line.startswith("queue 5 wred-policy ")]
     curve = "green minimum-threshold 12000 maximum-threshold 12000 drop-probability 100"
     assert switch.configure(f"qos {bound.removeprefix('queue 5 ')}", curve) == ""

@@ -34,7 +34,7 @@ def test_push_is_idempotent_and_verify_finds_a_change_by_hand(tmp_path: Path, pl
         [first] = push(plan, rack).devices
         assert (first.status, first.error) == (Status.CHANGED, "")
         assert "   interface Ethernet2/1\n      uc-tx-queue" in first.change
-        assert switch.startup == switch.configuration
+        assert switch.saved == switch.configuration
         clock[0] += 3600
         [second] = push(plan, rack).devices
         assert (second.status, second.change, second.error) == (Status.OK, "", "")
@@ -65,11 +65,11 @@ def test_a_rollback_stays_after_the_timer(tmp_path: Path, plan: Plan) -> None:
     with eos(tmp_path) as (switch, rack, clock):
         report = push(plan, rack)
         pushed = switch.configuration
-        assert pushed == switch.startup
+        assert pushed == switch.saved
         [gone_back] = rollback(change(report.change), rack).devices
         assert (gone_back.status, gone_back.error) == (Status.ROLLED_BACK, "")
         clock[0] += 601
-        assert switch.configuration == switch.startup != pushed
+        assert switch.configuration == switch.saved != pushed
         assert diff(plan, rack).devices[0].differences == report.devices[0].differences
 
 
@@ -83,7 +83,7 @@ def test_a_refused_line_changes_nothing_and_leaves_no_session(tmp_path: Path, pl
         assert "refuses step " in failed.error
         assert "% Refused by a fault" in failed.error
         assert report.exit_code == DeviceError.exit_code
-        assert switch.configuration == before == switch.startup
+        assert switch.configuration == before == switch.saved
         assert not switch.sessions.by_name
         faults.pattern = "never"
         [again] = push(plan, rack).devices
@@ -98,7 +98,7 @@ def test_a_connection_lost_before_the_confirmation(tmp_path: Path, plan: Plan) -
         [failed] = push(plan, rack).devices
         assert failed.status is Status.FAILED
         assert switch.configuration != before
-        assert switch.startup == before
+        assert switch.saved == before
         [waiting] = verify(plan, rack).devices
         assert waiting.status is Status.DIFFERS
         [difference] = waiting.differences
@@ -114,5 +114,5 @@ def test_a_connection_lost_before_the_confirmation(tmp_path: Path, plan: Plan) -
         [confirmed] = push(plan, rack).devices
         assert (confirmed.status, confirmed.change, confirmed.error) == (Status.OK, "", "")
         clock[0] += 601
-        assert switch.startup == switch.configuration
+        assert switch.saved == switch.configuration
         assert verify(plan, rack).devices[0].status is Status.OK

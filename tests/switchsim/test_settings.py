@@ -2,15 +2,10 @@
 
 import pytest
 
-from switchsim.grammar import RefusalError, Values, choice, match, whole
+from switchsim.grammar import RefusalError, arguments, match
 from switchsim.settings import NO, NO_FACTS, Setting, Sheet
 
-ARGUMENTS = {
-    "dscp": whole("dscp", 0, 63, repeated=True),
-    "queue": whole("queue", 0, 7),
-    "weight": whole("weight", 1, 100),
-    "word": choice("word", "a", "b"),
-}
+ARGUMENTS = arguments("dscp 0-63+; queue 0-7; weight 1-100; word a|b")
 SHEET = Sheet(
     (
         Setting("on", "lights on", NO),
@@ -48,8 +43,8 @@ SHEET = Sheet(
 def test_lines_set_facts_and_facts_are_printed(lines: tuple[str, ...], printed: list[str]) -> None:
     facts = NO_FACTS
     for line in (*lines, *printed):
-        found = match(SHEET.commands, line.split())
-        facts = found.action(facts, Values(found.values), ("here",))
+        action, values = match(SHEET.commands, line.split())
+        facts = action(facts, values, ("here",))
     assert SHEET.printed(facts, "here") == printed
     assert SHEET.printed(facts, "there") == []
 
@@ -67,11 +62,11 @@ def test_lines_set_facts_and_facts_are_printed(lines: tuple[str, ...], printed: 
 def test_what_does_not_fit_is_refused(lines: tuple[str, ...], text: str) -> None:
     facts = NO_FACTS
     for line in lines[:-1]:
-        found = match(SHEET.commands, line.split())
-        facts = found.action(facts, Values(found.values), ("",))
-    found = match(SHEET.commands, lines[-1].split())
+        action, values = match(SHEET.commands, line.split())
+        facts = action(facts, values, ("",))
+    action, values = match(SHEET.commands, lines[-1].split())
     with pytest.raises(RefusalError, match=text.replace("{", r"\{")):
-        found.action(facts, Values(found.values), ("",))
+        action(facts, values, ("",))
 
 
 def test_what_is_not_set_is_as_delivered() -> None:

@@ -3,12 +3,14 @@
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets import Change, RunningState, SwitchState
 from mltswitch.targets.dell_sonic import TARGET
-from switchsim.dell_sonic import DellSonicDevice, DellSonicSession
+from switchsim.dell_sonic import TABLE, DellSonicDevice
+from switchsim.device import CommandLine
+from switchsim.settings import Fact, Facts
 
 CAPABILITIES = TARGET.hardware(None)
 
 
-def session_of(device: DellSonicDevice, *lines: str) -> DellSonicSession:
+def session_of(device: DellSonicDevice, *lines: str) -> CommandLine:
     session = device.open_session("admin")
     for line in ("sonic-cli", *lines):
         assert session.enter(line).text == "", line
@@ -29,3 +31,12 @@ def apply(device: DellSonicDevice, change: Change) -> None:
         answer = session.enter(step.command).text
         assert answer == "", f"{step.command}: {answer}"
     assert session.prompt == f"{device.name}(config)# "
+
+
+def lines_of(configuration: Facts, head: str, inner: str = "") -> list[str]:
+    return TABLE.printed(configuration, f"{head}\n{inner}".rstrip())
+
+
+def routes_of(configuration: Facts) -> set[Fact]:
+    """Static routes."""
+    return {fact for fact in configuration if fact[1] == "route"}

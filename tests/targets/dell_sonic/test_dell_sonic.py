@@ -22,7 +22,7 @@ from mltswitch.targets.dell_sonic.sheet import (
 )
 from mltswitch.targets.state import SegmentRouting, differences, every_dscp_but
 from switchsim.dell_sonic import DellSonicDevice
-from tests.targets.dell_sonic.device import apply, read
+from tests.targets.dell_sonic.device import apply, lines_of, read
 from tests.targets.stories import Actor, Case, check_plan, play, stories
 
 CAPABILITIES = TARGET.hardware(None)
@@ -204,7 +204,7 @@ def test_ports_share_what_is_equal() -> None:
         ("qos map dscp-tc", [WORDS[name] for name in ("MAP", "HOST_MAP", "UNTRUSTED_MAP")]),
     ]:
         assert configuration.heads(kind) == [f"{kind} {name}" for name in names]
-    assert f"qos-map dscp-tc {WORDS['UNTRUSTED_MAP']}" in configuration.lines("interface Eth1/3")
+    assert f"qos-map dscp-tc {WORDS['UNTRUSTED_MAP']}" in lines_of(configuration, "interface Eth1/3")
 
 
 def test_an_old_object_of_ours_goes_when_no_port_uses_it_any_more() -> None:

@@ -1,7 +1,6 @@
 """Enterprise SONiC as the laws see it: every line takes effect at once, on objects that ports share."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import product
 
 from hypothesis import strategies as st
@@ -10,9 +9,8 @@ from mltswitch.targets import SwitchState
 from mltswitch.targets.dell_sonic import TARGET
 from mltswitch.targets.dell_sonic.capabilities import BOX_CHIPS
 from switchsim.dell_sonic import DellSonicDevice
-from switchsim.dell_sonic_modes import printed
-from switchsim.dell_sonic_settings import DellSonicConfiguration
-from switchsim.settings import Block
+from switchsim.settings import Facts
+from tests.targets.dell_sonic.device import lines_of, routes_of
 from tests.targets.under_test import NEVER, Lot, SwitchUnderTest
 
 UNNAMED, FAIR, WEIGHTED, STRICT = range(4)
@@ -45,31 +43,29 @@ class DellSonicUnderTest(SwitchUnderTest):
         return device
 
     def configuration(self) -> object:
-        """Routes have no order."""
-        running: DellSonicConfiguration = self.device.configuration
-        return replace(running, routes=()), frozenset(running.routes)
+        return self.device.configuration
 
     def is_saved(self) -> bool:
         return bool(self.device.saved == self.device.configuration)
 
     def objects(self) -> object:
-        blocks = self.device.configuration.blocks
-        return {head: block for head, block in blocks.items() if not head.startswith("interface ")}
+        facts = self.device.configuration.items()
+        return {f: value for f, value in facts if f[0] and not f[0].startswith("interface ")}
 
     def others(self, wanted: SwitchState) -> object:
-        running: DellSonicConfiguration = self.device.configuration
+        running: Facts = self.device.configuration
         ports = {f"interface {port.name}" for port in wanted.ports}
         blocks = {
-            head: [line for line in running.lines(head) if head not in ports or not line.startswith(OURS)]
+            head: [line for line in lines_of(running, head) if head not in ports or not line.startswith(OURS)]
             for head in running.blocks
-            if "mltswitch" not in head
+            if head and "mltswitch" not in head and "\n" not in head
         }
-        return blocks, {route for route in running.routes if not str(route.prefix).startswith("10.")}
+        return blocks, {route for route in routes_of(running) if not str(route[2]).startswith("10.")}
 
     def lots(self, names: list[str], queues: frozenset[int]) -> list[Lot]:
         """Kilobytes above which a packet is dropped if it is not ECN-capable, and if it is; how its queue is
         served; and the rate at which, in kbit/s."""
-        running: DellSonicConfiguration = self.device.configuration
+        running: Facts = self.device.configuration
         ports = [_bound(running, name) for name in names]
         reaches = {head: _reach(running, head) for head in running.heads("qos wred-policy")}
         queue_of = {
@@ -148,27 +144,26 @@ def foreign_lines(draw: st.DrawFn) -> list[str]:
     return lines
 
 
-def _bound(running: DellSonicConfiguration, port: str) -> dict[str, str]:
+def _bound(running: Facts, port: str) -> dict[str, str]:
     """The words before the name in each line of a port → the name."""
-    lines = (line.rpartition(" ") for line in running.lines(f"interface {port}"))
+    lines = (line.rpartition(" ") for line in lines_of(running, f"interface {port}"))
     return {words: name for words, _, name in lines}
 
 
-def _entries(running: DellSonicConfiguration, port: Mapping[str, str], kind: str) -> Mapping[int, int]:
-    block = running.blocks.get(f"qos map {kind} {port.get(f'qos-map {kind}')}", Block())
-    return {fact[2]: target for fact, target in block.facts.items()}
+def _entries(running: Facts, port: Mapping[str, str], kind: str) -> Mapping[int, int]:
+    head = f"qos map {kind} {port.get(f'qos-map {kind}')}"
+    return {fact[2]: target for fact, target in running.items() if fact[:2] == (head, "entry")}
 
 
-def _reach(running: DellSonicConfiguration, head: str) -> tuple[int, int]:
-    lines = [line.split(" ") for line in running.lines(head)]
+def _reach(running: Facts, head: str) -> tuple[int, int]:
+    lines = [line.split(" ") for line in lines_of(running, head)]
     least = next((int(line[2]) for line in lines if line[0] == "green"), NEVER)
     return least, NEVER if lines[-1:] in ([["ecn", "green"]], [["ecn", "all"]]) else least
 
 
-def _service(running: DellSonicConfiguration, policy: str, queue: int) -> tuple[int, int]:
+def _service(running: Facts, policy: str, queue: int) -> tuple[int, int]:
     if not policy:
         return FAIR, NEVER
-    head, inner = f"qos scheduler-policy {policy}", f"queue {queue}"
-    lines = printed(head, running.blocks[head].inner.get(inner, {}), inner)
+    lines = lines_of(running, f"qos scheduler-policy {policy}", f"queue {queue}")
     said = dict(line.split(" ") for line in lines)
     return {"": UNNAMED, "strict": STRICT}.get(said.get("type", ""), WEIGHTED), int(said.get("pir", NEVER))

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from mltswitch.capabilities import Capabilities
 from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.eos import TARGET
-from switchsim.eos import EosDevice
-from switchsim.eos_settings import EosConfiguration
-from switchsim.settings import Block
+from switchsim.eos import MODES, EosDevice
+from switchsim.eos_sheet import QUEUE_WORDS
+from switchsim.settings import Fact, Facts
 
 CAPABILITIES = TARGET.hardware(None)
 
@@ -47,20 +47,31 @@ def apply(device: EosDevice, change: Change) -> None:
 FAMILIES = ("ip", "ipv6")
 
 
-def lines_of(running: EosConfiguration, head: str, inner: str = "") -> list[str]:
-    return running.lines(head, inner)
+def lines_of(running: Facts, head: str, inner: str = "") -> list[str]:
+    word = QUEUE_WORDS[inner.startswith(QUEUE_WORDS[1])]
+    return MODES[word].printed(running, f"{head}\n{inner}".rstrip())
 
 
-def policy_of(running: EosConfiguration, port: str) -> str:
+def blocks_of(running: Facts) -> dict[str, Facts]:
+    """What stands in modes; maps and routes do not."""
+    return {place: facts for place, facts in running.blocks.items() if place}
+
+
+def routes_of(running: Facts) -> set[Fact]:
+    """Static routes."""
+    return {fact for fact in running if fact[1] == "route"}
+
+
+def policy_of(running: Facts, port: str) -> str:
     words = "service-policy type qos input "
     found = [line for line in lines_of(running, f"interface {port}") if line.startswith(words)]
     return found[0].removeprefix(words) if found else ""
 
 
-def actions(running: EosConfiguration, policy: str, family: str, dscp: int) -> Mapping[str, str]:
+def actions(running: Facts, policy: str, family: str, dscp: int) -> Mapping[str, str]:
     """What a policy map sets for a packet of this family; class-default is for other packets."""
     head = f"policy-map type quality-of-service {policy}"
-    for inner in running.blocks.get(head, Block()).inner:
+    for inner in running.heads("", head):
         name = inner.removeprefix("class ")
         for line in lines_of(running, f"class-map type qos match-any {name}"):
             listed = lines_of(running, f"{family} access-list {line.rpartition(' ')[2]}")

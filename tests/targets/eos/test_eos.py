@@ -268,11 +268,11 @@ def test_what_is_not_saved_is_a_note() -> None:
 
 def test_what_already_runs_is_saved_again() -> None:
     device = EOS.pushed(STATE)
-    device.startup = EosDevice().configuration
+    device.saved = EosDevice().configuration
     change = EOS.change(device, STATE)
     assert (change.steps, change.text) == ((), "")
     apply(device, change)
-    assert device.startup == device.configuration
+    assert device.saved == device.configuration
 
 
 def test_a_port_that_is_not_there() -> None:

@@ -21,5 +21,5 @@ def test_what_is_not_confirmed_is_rolled_back_exactly(data: st.DataObject) -> No
     switch.send(switch.change(wanted).steps)
     assert differences(wanted, switch.read(wanted).state) == ()
     now[0] += 601.0
-    assert device.configuration == former == device.startup
+    assert device.configuration == former == device.saved
     assert switch.read(start).state == start

@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from hypothesis import strategies as st
 
 from mltswitch.targets import Change, Step, SwitchState
 from mltswitch.targets.eos import TARGET
 from mltswitch.targets.eos.read import RUNNING_CONFIG, placed_lines
-from switchsim.eos import EosDevice
-from switchsim.eos_settings import EosConfiguration
+from switchsim.eos import MODES, EosDevice
+from switchsim.settings import Facts
 from tests.targets.eos.device import FAMILIES, actions, lines_of, policy_of, spelled
 from tests.targets.under_test import NEVER, Lot, SwitchUnderTest
 
@@ -57,7 +58,7 @@ class EosUnderTest(SwitchUnderTest):
         return configured(self.device)
 
     def is_saved(self) -> bool:
-        return bool(self.device.startup == self.device.configuration)
+        return bool(self.device.saved == self.device.configuration)
 
     def objects(self) -> object:
         return [(modes, text) for modes, text in self.configuration() if "mltswitch" in (*modes, text)[0]]
@@ -133,12 +134,17 @@ def configured(device: EosDevice) -> list[tuple[tuple[str, ...], str]]:
     return sorted(placed_lines(session.enter(RUNNING_CONFIG).text))
 
 
-def queues_behind(running: EosConfiguration, entrance: str) -> Iterator[int]:
+def queues_behind(running: Facts, entrance: str) -> Iterator[int]:
     """The queue of each code point of packets that arrive at a port."""
     lines, policy = lines_of(running, f"interface {entrance}"), policy_of(running, entrance)
     cos = next((int(line.split()[2]) for line in lines if line.startswith("qos cos ")), 0)
     trusted = "qos trust dscp" in lines or ("no switchport" in lines and "no qos trust" not in lines)
     for dscp in range(64):
-        number = running.fact("class-of-dscp", dscp)[0] if trusted else running.fact("class-of-cos", cos)
+        number = _fact(running, "class-of-dscp", dscp)[0] if trusted else _fact(running, "class-of-cos", cos)
         done = actions(running, policy, "ip", dscp) if policy else {}
-        yield running.fact("queue-of-class", int(done.get("traffic-class", number)))
+        yield _fact(running, "queue-of-class", int(done.get("traffic-class", number)))
+
+
+def _fact(running: Facts, what: str, *keys: int) -> Any:
+    """A setting of the whole switch."""
+    return MODES["tx-queue"].fact(running, "", what, *keys)

@@ -13,8 +13,8 @@ from mltswitch.targets import Lossless, PortState, QueueState, RouteState, Switc
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.state import every_dscp_but
 from switchsim.icos import IcosDevice
-from switchsim.icos_diffserv import FAMILIES
-from tests.targets.icos.device import apply, policy_of, read
+from switchsim.icos_sheet import FAMILIES
+from tests.targets.icos.device import actions, apply, policy_of, read
 from tests.targets.stories import Actor, Case, check_plan, play, stories
 
 CAPABILITIES = TARGET.hardware(None)
@@ -208,10 +208,10 @@ def test_flow_control_on_a_priority_of_no_class_is_told(by_hand: str, lossless: 
 def test_what_the_policies_do_with_packets() -> None:
     running = ICOS.pushed(WITH_HOSTS)
     policies = [policy_of(running, f"te1/0/{n}") for n in (1, 2, 5, 6)]
-    made_background = {"assign-queue": 0, "mark ip-dscp": 9}
+    made_background = {"assign-queue": 0, "mark-ip-dscp": 9}
     for family in FAMILIES:
         for dscp, hosts in ((48, made_background), (46, {})):
-            found = [running.fact("", "diffserv").actions(policy, family, dscp) for policy in policies]
+            found = [actions(running, policy, family, dscp) for policy in policies]
             assert found == [{}, {}, hosts, made_background]
 
 

@@ -9,7 +9,7 @@ from mltswitch.errors import DeviceError
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import HOST_POLICY, policy_of
 from switchsim.icos import IcosDevice
-from tests.targets.icos.device import CAPABILITIES, read
+from tests.targets.icos.device import CAPABILITIES, policies_of, read
 from tests.targets.icos.test_icos import STATE, WITH_HOSTS
 from tests.targets.icos.under_test import IcosUnderTest
 
@@ -22,7 +22,7 @@ def test_a_class_of_others_behind_ours_comes_back_behind_them() -> None:
     wanted = replace(WITH_HOSTS, ports=(replace(STATE.ports[1], name=WITH_HOSTS.ports[2].name),))
     at_start, before = switch.configuration(), switch.read(wanted)
     switch.push(wanted)
-    assert HOST_POLICY not in switch.device.fact("", "diffserv").policies
+    assert HOST_POLICY not in policies_of(switch.device.configuration)
     switch.apply(switch.way_back(before, wanted))
     assert switch.configuration() == at_start
 

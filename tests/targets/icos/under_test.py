@@ -2,17 +2,16 @@
 
 import re
 from itertools import product
-from typing import Any
 
 from hypothesis import strategies as st
 
 from mltswitch.targets import SwitchState
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import HOST_POLICY, UNTRUSTED_POLICY, policy_of
-from switchsim.icos import SAVED, IcosDevice
-from switchsim.icos_diffserv import FAMILIES, DiffServ
-from switchsim.icos_sheet import PORT, SWITCH
-from switchsim.settings import Fact, Facts
+from switchsim.icos import MODES, SAVED, IcosDevice
+from switchsim.icos_sheet import FAMILIES
+from switchsim.settings import NO_FACTS, Facts
+from tests.targets.icos.device import actions
 from tests.targets.icos.device import policy_of as running_policy
 from tests.targets.strategies import CONTROL_CODE_POINTS
 from tests.targets.under_test import NEVER, Lot, SwitchUnderTest
@@ -53,31 +52,30 @@ class IcosUnderTest(SwitchUnderTest):
         return bool(self.device.saved == self.device.configuration)
 
     def objects(self) -> object:
-        return comparable({("", "diffserv"): self.device.fact("", "diffserv")})
+        facts = self.device.configuration.items()
+        return comparable(Facts({f: v for f, v in facts if f[0].startswith(("class-map ", "policy-map "))}))
 
     def others(self, wanted: SwitchState) -> object:
-        names = {port.name for port in wanted.ports}
-        diffserv: DiffServ = self.device.fact("", "diffserv")
-        objects = (*diffserv.classes.items(), *diffserv.policies.items())
-        facts = {
+        ports = {f"interface {port.name}" for port in wanted.ports}
+        return {
             fact: value
             for fact, value in self.device.configuration.items()
-            if (fact[0] not in names or fact[1] not in OURS)
-            and fact[:2] not in {("", "diffserv"), ("", "queue-of-dscp")}
+            if (fact[0] not in ports or fact[1] not in OURS)
+            and fact[:2] != ("", "queue-of-dscp")
+            and not fact[0].startswith(("class-map match-all mltswitch", "policy-map mltswitch"))
             and not (fact[1] == "route" and str(fact[2]).startswith("10."))
         }
-        return facts, [(name, entry) for name, entry in objects if not name.startswith("mltswitch")]
 
     def leaving(self, port: str) -> list[list[int]]:
-        policy, diffserv = running_policy(self.device, port), self.device.fact("", "diffserv")
+        policy = running_policy(self.device, port)
         return [
-            [diffserv.actions(policy, family, dscp).get("mark ip-dscp", dscp) for dscp in range(64)]
+            [actions(self.device, policy, family, dscp).get("mark-ip-dscp", dscp) for dscp in range(64)]
             for family in FAMILIES
         ]
 
     def _queue_of(self, entrance: str, dscp: int) -> int:
         fact = self.device.fact
-        done = fact("", "diffserv").actions(running_policy(self.device, entrance), "ipv4", dscp)
+        done = actions(self.device, running_policy(self.device, entrance), "ipv4", dscp)
         number: int | None = done.get("assign-queue")
         if number is not None:
             return number
@@ -158,13 +156,13 @@ class IcosUnderTest(SwitchUnderTest):
         What hosts may not use lies in one queue. It moves by one line, the policy's, so from two queues it
         cannot keep its place among what moves from between them.
         """
-        facts = self.device.configuration
-        changed: dict[Fact, Any] = {}
+        facts, changed = self.device.configuration, Facts()
         for name in [port.name for port in wanted.ports]:
             kind = data.draw(st.sampled_from(["planned", "delivered", "trusting", "strange"]), name)
             if kind in {"delivered", "trusting"}:
-                facts = {fact: value for fact, value in facts.items() if fact[0] != name}
-                changed |= {(name, "trust"): "ip-dscp"} if kind == "trusting" else {}
+                place = f"interface {name}"
+                facts = facts.without_block(place).with_block(place)
+                changed |= {(place, "trust"): "ip-dscp"} if kind == "trusting" else {}
             elif kind == "strange":
                 changed |= self._strange_port(data, name)
         running, delivered = (
@@ -174,9 +172,11 @@ class IcosUnderTest(SwitchUnderTest):
         anything = st.lists(QUEUES, min_size=64, max_size=64).map(with_control_together)
         dscp_map = data.draw(st.sampled_from([running, delivered]) | anything)
         changed |= {("", "queue-of-dscp", dscp): queue for dscp, queue in enumerate(dscp_map)}
-        for fact, value in changed.items():
-            facts = (PORT if fact[0] else SWITCH).with_fact(facts, fact, value)
-        self.device.configuration = facts
+        delivered_facts = {fact for fact, value in changed.items() if MODES.fact(NO_FACTS, *fact) == value}
+        facts = Facts({**facts, **changed})
+        self.device.configuration = Facts(
+            {fact: facts[fact] for fact in facts if fact not in delivered_facts}
+        )
 
     def _strange_port(self, data: st.DataObject, port: str) -> Facts:
         """Any trust, any default queue, and strict service in any queues, or in those that it has.
@@ -184,21 +184,20 @@ class IcosUnderTest(SwitchUnderTest):
         The policy of ports that are not trusted is only there where nothing is trusted.
         """
         strict = data.draw(st.none() | st.lists(st.booleans(), min_size=7, max_size=7))
-        changed: dict[Fact, Any] = {}
+        changed, place = Facts(), f"interface {port}"
         if strict is not None:
-            changed |= {(port, "strict", queue): on for queue, on in enumerate(strict)}
-            changed[port, "min-bandwidth"] = (0,) * len(strict)
+            changed |= {(place, "strict", queue): on for queue, on in enumerate(strict)}
+            changed[place, "min-bandwidth"] = (0,) * len(strict)
         trust = data.draw(st.sampled_from(["ip-dscp", "ip-dscp", "dot1p", "untrusted"]))
         if running_policy(self.device, port) != UNTRUSTED_POLICY:
-            changed[port, "trust"] = trust
-        return {**changed, (port, "queue-of-priority", 0): data.draw(QUEUES)}
+            changed[place, "trust"] = trust
+        return Facts({**changed, (place, "queue-of-priority", 0): data.draw(QUEUES)})
 
 
 def comparable(configuration: Facts) -> tuple[object, ...]:
     """All of a configuration; classes have no order, and the classes of a policy do."""
-    diffserv: DiffServ = configuration.get(("", "diffserv"), DiffServ())
-    policies = {name: list(classes.items()) for name, classes in diffserv.policies.items()}
-    return dict(configuration), policies
+    heads = configuration.heads("policy-map ")
+    return dict(configuration), {head: configuration.heads("", head) for head in heads}
 
 
 def with_control_together(queues: list[int]) -> list[int]:

@@ -14,6 +14,7 @@ from mltswitch.targets import PortState, QueueState, RouteState, SwitchState
 from mltswitch.targets.onyx import TARGET
 from mltswitch.targets.state import SegmentRouting, differences
 from switchsim.onyx import OnyxDevice
+from switchsim.settings import Facts
 from tests.targets.onyx.device import apply, read
 from tests.targets.stories import Actor, Case, check_plan, play, stories
 
@@ -138,7 +139,7 @@ def test_a_setting_without_a_known_command_is_found_and_left(
     by_hand: Mapping[tuple[Any, ...], int], found: list[str]
 ) -> None:
     device = ONYX.pushed(STATE)
-    device.configuration = {**device.configuration, **by_hand}
+    device.configuration = Facts({**device.configuration, **by_hand})
     words = " configuration expected as planned, found "
     expected = [f"port {each}".replace(" … ", words) for each in found]
     assert [str(each) for each in differences(STATE, read(device, STATE).state)] == expected

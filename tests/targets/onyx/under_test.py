@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mltswitch.targets import SwitchState
 from mltswitch.targets.onyx import TARGET
-from switchsim.settings import Facts
+from switchsim.settings import Fact, Facts
 from tests.targets.under_test import NEVER, Lot, SwitchUnderTest
 
 NUMBERS = st.integers(0, 7)
@@ -31,7 +31,7 @@ class OnyxUnderTest(SwitchUnderTest):
         lines = files[name].splitlines()
         self.configure(*(line for line in lines if line and not line.startswith("##")))
 
-    def configuration(self) -> Facts:
+    def configuration(self) -> dict[Fact, Any]:
         """Whether prefix modes were on, the switch does not show."""
         return _shown(self.device.configuration)
 
