@@ -88,12 +88,12 @@ def _prepare(folder: Path, devices: int) -> tuple[dict[str, str], float]:
 
 def _template_values(member: Member) -> dict[str, Any]:
     """What the template of EOS needs of a device's state."""
-    quantised = target_for(PLATFORM).quantise(member.plan, member.device.switch)
-    state, own = quantised.state, rewriting_map(quantised.state, "EOS")
+    fitted = target_for(PLATFORM).fit_to_hardware(member.plan, member.device.switch)
+    state, own = fitted.state, rewriting_map(fitted.state, "EOS")
     background = state.ports[0].queues[-1].queue
     used = {policy_of(port) for port in state.ports}
     return {
-        "queue_word": "tx-queue" if quantised.capabilities.hardware == "trident2" else "uc-tx-queue",
+        "queue_word": "tx-queue" if fitted.capabilities.hardware == "trident2" else "uc-tx-queue",
         "ports": [
             {
                 "name": port.name,

@@ -259,7 +259,7 @@ class Run:
             if start is not None:
                 configured(each, target, start)
         change = configured(twin, target, plan)
-        state, capabilities = (wanted := target.quantise(plan, leaf.name)).state, wanted.capabilities
+        state, capabilities = (wanted := target.fit_to_hardware(plan, leaf.name)).state, wanted.capabilities
         before, after_it = (
             {query: ask(each, target, query) for query in target.queries(state)} for each in (switch, twin)
         )
@@ -375,7 +375,7 @@ class Run:
             lines = self._random.randint(1, 3 * len(self.boxes))
             threading.Thread(target=self._kill_after_journal, args=(lines,), daemon=True).start()
         else:
-            self._trouble(kind, box, is_way_back=words[0] == "rollback")
+            self._trouble(kind, box, is_rollback=words[0] == "rollback")
         try:
             return self._command(*words)
         finally:
@@ -389,9 +389,9 @@ class Run:
                 each.trouble.at = 0
                 self._silent(each)
 
-    def _trouble(self, kind: str, box: Box, *, is_way_back: bool) -> None:
+    def _trouble(self, kind: str, box: Box, *, is_rollback: bool) -> None:
         trouble, random = box.trouble, self._random
-        change = box.back if is_way_back else box.change
+        change = box.back if is_rollback else box.change
         lines = box.save if kind == "space" else change if kind == "deaf" else (*change, *box.save)
         trouble.lines, trouble.count, trouble.victim = frozenset(lines), 0, None
         trouble.at = 1 if kind == "space" else random.randint(1, max(1, len(lines)))

@@ -155,13 +155,13 @@ def _play() -> dict[str, object]:
 def _commands(plan: Plan, leaf: Device) -> dict[str, str]:
     """What a push sends to such a switch, as a shell takes it at once; the save apart."""
     target = target_for(leaf.platform)
-    quantised = target.quantise(plan, leaf.switch)
+    fitted = target.fit_to_hardware(plan, leaf.switch)
     switch = {"cumulus": CumulusDevice, "sonic": SonicDevice}[leaf.platform](leaf.name, PORTS)
     answers = {
-        query: switch.execute("admin", query).stdout.decode() for query in target.queries(quantised.state)
+        query: switch.execute("admin", query).stdout.decode() for query in target.queries(fitted.state)
     }
-    running = target.read(answers, quantised.state, quantised.capabilities)
-    change = target.diff(running, quantised.state, quantised.capabilities)
+    running = target.read(answers, fitted.state, fitted.capabilities)
+    change = target.diff(running, fitted.state, fitted.capabilities)
     return {"change": _joined(change.steps), "save": _joined(change.save)}
 
 

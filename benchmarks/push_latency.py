@@ -36,7 +36,7 @@ from netmiko import ConnectHandler
 from benchmarks.figures import print_figures
 from mltswitch.deploy import Fleet, Question, Status, push
 from mltswitch.deploy.connector import connect
-from mltswitch.deploy.conversation import Conversation
+from mltswitch.deploy.session import Session
 from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Inventory
@@ -44,7 +44,7 @@ from mltswitch.lab.keys import create_key
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
-from mltswitch.targets import Session, Step, Target, hardware_capabilities, target_for
+from mltswitch.targets import SessionKind, Step, Target, hardware_capabilities, target_for
 from switchsim import (
     CumulusDevice,
     EmulatorServer,
@@ -141,7 +141,7 @@ class Relay:
 class Timed:
     """A session that keeps the lines sent through it, and how long they took."""
 
-    session: Conversation
+    session: Session
     lines: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -246,7 +246,7 @@ def measure(platform: str, plan: Plan, round_trip_ms: int, folder: Path) -> dict
         "apply_seconds": apply_seconds,
     }
     target = target_for(platform)
-    if target.session is Session.CLI:
+    if target.session is SessionKind.CLI:
         with reached(platform, round_trip_ms / 1000, folder) as (device, _):
             found["netmiko_seconds"] = netmiko_seconds(device, target, without_marks(target, lines))
         found["ratio_to_netmiko"] = found["netmiko_seconds"] / apply_seconds

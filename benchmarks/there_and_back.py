@@ -23,7 +23,7 @@ import click
 import mltswitch.targets
 from benchmarks.figures import print_figures
 from benchmarks.fleet import Member, fleet
-from mltswitch.targets import Session, Step, SwitchState, Target, target_for, targets
+from mltswitch.targets import SessionKind, Step, SwitchState, Target, target_for, targets
 from mltswitch.targets.state import differences
 from switchsim import KINDS
 from switchsim.device import EmulatedDevice
@@ -62,7 +62,7 @@ class Passed:
 
 def _answers(device: EmulatedDevice, target: Target, wanted: SwitchState) -> dict[str, str]:
     queries = target.queries(wanted)
-    if target.session is Session.SHELL:
+    if target.session is SessionKind.SHELL:
         return {query: _run(device, query, "") for query in queries}
     line = device.open_session("admin")
     line.enter(_privileged(target))
@@ -70,7 +70,7 @@ def _answers(device: EmulatedDevice, target: Target, wanted: SwitchState) -> dic
 
 
 def _enter(device: EmulatedDevice, target: Target, steps: Iterable[Step]) -> None:
-    if target.session is Session.SHELL:
+    if target.session is SessionKind.SHELL:
         for step in steps:
             _run(device, step.command, step.stdin)
         return
@@ -92,8 +92,8 @@ def _run(device: EmulatedDevice, command: str, stdin: str) -> str:
 def measure(member: Member) -> Mapping[str, int]:
     """The figures of one platform; raises RuntimeError where the switch does not run the plan afterwards."""
     target = target_for(member.device.platform)
-    quantised = target.quantise(member.plan, member.device.switch)
-    wanted, capabilities = quantised.state, quantised.capabilities
+    fitted = target.fit_to_hardware(member.plan, member.device.switch)
+    wanted, capabilities = fitted.state, fitted.capabilities
     device = KINDS[target.platform](member.device.name, KINDS[target.platform].usual_ports)
     with Passed() as passed:
         target.render(wanted, capabilities)

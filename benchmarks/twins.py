@@ -12,7 +12,7 @@ from mltswitch.inventory import Device
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
-from mltswitch.targets import Change, Session, Step, Target, hardware_capabilities
+from mltswitch.targets import Change, SessionKind, Step, Target, hardware_capabilities
 from switchsim.device import EmulatedDevice
 from switchsim.settings import Facts
 from switchsim.sonic_config import CONFIG_FILE
@@ -32,7 +32,7 @@ _CONFIGURE: Final = {
 
 def ask(switch: EmulatedDevice, target: Target, query: str) -> str:
     """What a switch answers, without SSH."""
-    if target.session is Session.SHELL:
+    if target.session is SessionKind.SHELL:
         result = switch.execute("admin", query, lambda: b"")
         assert result is not None  # noqa: S101  (a shell)
         return result.stdout.decode()
@@ -43,7 +43,7 @@ def ask(switch: EmulatedDevice, target: Target, query: str) -> str:
 
 def send(switch: EmulatedDevice, target: Target, steps: tuple[Step, ...]) -> None:
     """Enter lines, without SSH; raises RuntimeError where one is refused."""
-    session = None if target.session is Session.SHELL else switch.open_session("admin")
+    session = None if target.session is SessionKind.SHELL else switch.open_session("admin")
     for line in _CONFIGURE.get(target.platform, ()):
         assert session is not None  # noqa: S101  (no shell)
         session.enter(line)
@@ -59,7 +59,7 @@ def send(switch: EmulatedDevice, target: Target, steps: tuple[Step, ...]) -> Non
 
 def planned(switch: EmulatedDevice, target: Target, plan: Plan) -> Change:
     """What a push of a plan would send."""
-    wanted = target.quantise(plan, switch.name)
+    wanted = target.fit_to_hardware(plan, switch.name)
     answers = {query: ask(switch, target, query) for query in target.queries(wanted.state)}
     running = target.read(answers, wanted.state, wanted.capabilities)
     return target.diff(running, wanted.state, wanted.capabilities)

@@ -132,7 +132,7 @@ class DeviceError(MltswitchError):
     exit_code: ClassVar[int] = 4
 
 
-class HazardError(DeviceError):
+class PreflightError(DeviceError):
     """Somebody has set on a switch what breaks the plan's promises: push refuses, and verify says so."""
 
 

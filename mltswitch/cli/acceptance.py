@@ -186,11 +186,11 @@ def _counters(device: Device) -> Iterator[DeviceCounters]:
         return
     with ExitStack() as stack:
         try:
-            conversation = stack.enter_context(connect(device, target))
+            session = stack.enter_context(connect(device, target))
         except MltswitchError as error:
             counters = DeviceCounters(None, str(error))
         else:
-            counters = DeviceCounters(conversation, target=target)
+            counters = DeviceCounters(session, target=target)
         yield counters
 
 

@@ -20,7 +20,7 @@ from mltswitch.cli.render import (
     opened,
     print_doubts,
     print_roundings,
-    print_shortfalls,
+    print_unsupported,
     unverified,
 )
 from mltswitch.cli.verbose import shortened
@@ -405,7 +405,7 @@ def print_report(
         return report.exit_code
     for warning in report.warnings:
         click.echo(f"warning: {warning}", err=True)
-    print_shortfalls({device.device: device.shortfalls for device in report.devices})
+    print_unsupported({device.device: device.shortfalls for device in report.devices})
     for device in report.devices:
         kind = f"{device.platform}, {device.hardware}" if device.hardware else device.platform
         click.echo(f"{_wave(device)}{device.device} ({kind}): {device.status}, {device.seconds:.1f} s")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from mltswitch.cli.output import json_option, print_json, progress
-from mltswitch.cli.render import inventory_options, opened, print_doubts, print_shortfalls, render_device
+from mltswitch.cli.render import inventory_options, opened, print_doubts, print_unsupported, render_device
 from mltswitch.errors import UserInputError
 from mltswitch.export import ansible_files
 from mltswitch.outputs import write_together
@@ -44,8 +44,8 @@ def ansible(
     devices = inventory.select(limit, plan.topology.by_name)
     for line in inventory.left_out(limit):
         progress(f"note: {line}")
-    fitted = {device.name: render_device(plan, device) for device in devices}
-    folder = ansible_files(devices, plan, {name: files for name, (_, files) in fitted.items()})
+    all_fitted = {device.name: render_device(plan, device) for device in devices}
+    folder = ansible_files(devices, plan, {name: files for name, (_, files) in all_fitted.items()})
     if folder.left_out:
         names = ", ".join(folder.left_out)
         progress(f"warning: not written, Ansible speaks neither P4Runtime nor gNMI: {names}")
@@ -54,16 +54,16 @@ def ansible(
     paths = sorted(output / name for name in folder.files)
     write_together(((output / name, text) for name, text in folder.files.items()), within=output)
     print_doubts(plan)
-    shortfalls = {name: quantised.shortfalls for name, (quantised, _) in fitted.items()}
+    unsupported = {name: fitted.unsupported for name, (fitted, _) in all_fitted.items()}
     if as_json:
         print_json(
             {
                 "files": [str(path) for path in paths],
                 "left_out": folder.left_out,
-                "shortfalls": {name: texts for name, texts in shortfalls.items() if texts},
+                "shortfalls": {name: texts for name, texts in unsupported.items() if texts},
             }
         )
         return
-    print_shortfalls(shortfalls)
+    print_unsupported(unsupported)
     for path in paths:
         click.echo(path)

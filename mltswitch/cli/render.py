@@ -13,7 +13,7 @@ from mltswitch.errors import UserInputError, some
 from mltswitch.inventory import Device, Inventory, load_inventory
 from mltswitch.outputs import write_together
 from mltswitch.plan import Plan, load_plan
-from mltswitch.targets import Quantised, Rounding, target_for
+from mltswitch.targets import FittedState, Rounding, target_for
 from mltswitch.targets.state import FIELD_WORDS
 from mltswitch.units import format_bytes
 
@@ -73,12 +73,12 @@ def render(
     if absent:
         progress(f"warning: in the plan, not in the inventory: {', '.join(sorted(absent))}")
     paths: list[Path] = []
-    fitted: dict[str, Quantised] = {}
+    all_fitted: dict[str, FittedState] = {}
 
     def texts() -> Iterator[tuple[Path, str]]:
         for device in devices:
-            advance("configurations", len(fitted), len(devices))
-            fitted[device.name], files = render_device(plan, device)
+            advance("configurations", len(all_fitted), len(devices))
+            all_fitted[device.name], files = render_device(plan, device)
             for name, text in files.items():
                 paths.append(output / device.name / name)
                 yield paths[-1], text
@@ -89,7 +89,7 @@ def render(
     old = [
         str(path)
         for path in sorted({*output.glob("*/*")}.difference(paths))
-        if path.parent.name in fitted or (limit is None and path.name in names)
+        if path.parent.name in all_fitted or (limit is None and path.name in names)
     ]
     if old:
         progress(f"warning: not of this plan, and left where it is: {some(old)}")
@@ -99,20 +99,22 @@ def render(
         print_json(
             {
                 "files": sorted(str(path) for path in paths),
-                "roundings": {name: entry.roundings for name, entry in fitted.items()},
-                "shortfalls": {name: entry.shortfalls for name, entry in fitted.items() if entry.shortfalls},
+                "roundings": {name: entry.roundings for name, entry in all_fitted.items()},
+                "shortfalls": {
+                    name: entry.unsupported for name, entry in all_fitted.items() if entry.unsupported
+                },
                 "unverified": untested,
             }
         )
         return
-    print_shortfalls({name: entry.shortfalls for name, entry in fitted.items()})
+    print_unsupported({name: entry.unsupported for name, entry in all_fitted.items()})
     print_roundings(
         {
             name: (entry.capabilities.platform, entry.capabilities.hardware, entry.roundings)
-            for name, entry in fitted.items()
+            for name, entry in all_fitted.items()
         }
     )
-    _print_configurations(fitted)
+    _print_configurations(all_fitted)
     if untested:
         counts = ", ".join(f"{hardware} {len(items)}" for hardware, items in untested.items())
         click.echo(f"unverified on real hardware (`mltswitch targets --unverified` lists them): {counts}")
@@ -128,7 +130,7 @@ def print_doubts(plan: Plan) -> None:
         click.echo(f"warning: the plan does not hold at its load: {text}", err=True)
 
 
-def render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]]:
+def render_device(plan: Plan, device: Device) -> tuple[FittedState, dict[str, str]]:
     """The plan as one device can express it, and its files: name → text.
 
     Raises:
@@ -142,8 +144,8 @@ def render_device(plan: Plan, device: Device) -> tuple[Quantised, dict[str, str]
             where=device.name,
         )
     target = target_for(device.platform, where=device.name)
-    quantised = target.quantise(plan, device.switch)
-    return quantised, target.render(quantised.state, quantised.capabilities)
+    fitted = target.fit_to_hardware(plan, device.switch)
+    return fitted, target.render(fitted.state, fitted.capabilities)
 
 
 def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[Unverified, ...]]:
@@ -158,10 +160,10 @@ def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[Unverif
     return dict(sorted(found.items()))
 
 
-def print_shortfalls(shortfalls: Mapping[str, Iterable[str]]) -> None:
+def print_unsupported(unsupported: Mapping[str, Iterable[str]]) -> None:
     """One line for each thing that the plan asks for and devices cannot do, and which."""
     devices: dict[str, list[str]] = {}
-    for device, sentences in shortfalls.items():
+    for device, sentences in unsupported.items():
         for sentence in sentences:
             devices.setdefault(sentence, []).append(device)
     for sentence, names in devices.items():
@@ -201,19 +203,19 @@ def _in_words(roundings: Iterable[Rounding]) -> str:
     )
 
 
-def _print_configurations(fitted: Mapping[str, Quantised]) -> None:
+def _print_configurations(all_fitted: Mapping[str, FittedState]) -> None:
     """One row for all ports, of all devices, whose queues are configured alike."""
     rows: dict[tuple[str, ...], dict[str, int]] = {}
-    for device, quantised in fitted.items():
-        class_of = {queue: name for name, queue in quantised.class_queues.items()}
-        for port in quantised.state.ports:
+    for device, fitted in all_fitted.items():
+        class_of = {queue: name for name, queue in fitted.class_queues.items()}
+        for port in fitted.state.ports:
             thresholds = ", ".join(
                 f"{class_of.get(queue.queue, queue.queue)} {format_bytes(queue.ecn_threshold_bytes)}"
                 for queue in port.queues
                 if queue.ecn_threshold_bytes is not None
             )
             limits = ", ".join(dict.fromkeys(str(queue.limit) for queue in port.queues))
-            can = quantised.capabilities
+            can = fitted.capabilities
             trust = "yes" if port.trusted else "no"
             ports = rows.setdefault((can.platform, can.hardware, thresholds, limits, trust), {})
             ports[device] = ports.get(device, 0) + 1

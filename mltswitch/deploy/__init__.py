@@ -2,18 +2,17 @@
 
 from mltswitch.deploy.comparison import lost_words
 from mltswitch.deploy.connector import connect
-from mltswitch.deploy.conversation import Connector, Conversation
 from mltswitch.deploy.journal import OPEN, Journal, State, change, changes
 from mltswitch.deploy.operations import diff, leaks, push, verify
 from mltswitch.deploy.recovery import abandon, confirm, remove, resume, rollback, status
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Question, Status
 from mltswitch.deploy.rollout import Fleet, Rollout
+from mltswitch.deploy.session import Connector, Session
 from mltswitch.deploy.ssh import unlock_keys
 
 __all__ = [
     "OPEN",
     "Connector",
-    "Conversation",
     "DeviceDifference",
     "DeviceReport",
     "Fleet",
@@ -21,6 +20,7 @@ __all__ = [
     "Journal",
     "Question",
     "Rollout",
+    "Session",
     "State",
     "Status",
     "abandon",

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from mltswitch.deploy.conversation import quoted
 from mltswitch.deploy.identity import label
+from mltswitch.deploy.session import quoted
 from mltswitch.errors import printable
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan

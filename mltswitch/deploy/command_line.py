@@ -1,4 +1,4 @@
-"""A conversation with a vendor's command line: a terminal over SSH, which is opened with proof.
+"""A session with a vendor's command line: a terminal over SSH, which is opened with proof.
 
 A session counts as open when the prompt was seen twice and paging is off. What changes in a prompt (a clock,
 a counter, a mode, a name that is cut) is told by `terminal.py`; a device that waits at a pager or a question
@@ -14,7 +14,7 @@ from typing import Final
 
 from paramiko import Channel, Transport
 
-from mltswitch.deploy.conversation import LINE_SECONDS, place, quoted, refusal, too_late
+from mltswitch.deploy.session import LINE_SECONDS, place, quoted, refusal, too_late
 from mltswitch.deploy.ssh import bounded, logged_in, route, translated
 from mltswitch.deploy.terminal import (
     Prompt,
@@ -85,8 +85,8 @@ _WORDS: Final[Mapping[str, _Words]] = {
 """By netmiko's names for them, from whose drivers the words are."""
 
 
-class CommandLineConversation:
-    """Shows and configuration lines over a terminal; see `Conversation`.
+class CommandLineSession:
+    """Shows and configuration lines over a terminal; see `Session`.
 
     One line a round trip: the next one leaves only after the prompt behind the last one's answer has come, so
     nothing is on its way when a line is refused.
@@ -322,7 +322,7 @@ def _echo_end(line: str, text: str) -> int:
 
 
 @contextmanager
-def open_command_line(device: Device, dialect: str) -> Iterator[CommandLineConversation]:
+def open_command_line(device: Device, dialect: str) -> Iterator[CommandLineSession]:
     """Connect, check the host key, authenticate, enter privileged mode; disconnects afterwards."""
     with route(device) as through, logged_in(device, through) as transport:
         late = DeviceError(f"has not opened a session after {OPEN_SECONDS:g} s", where=place(device))
@@ -330,5 +330,5 @@ def open_command_line(device: Device, dialect: str) -> Iterator[CommandLineConve
             channel = transport.open_session(timeout=OPEN_SECONDS)
             channel.get_pty(*_TERMINAL)
             channel.invoke_shell()
-            conversation = CommandLineConversation(device, channel, dialect)
-        yield conversation
+            session = CommandLineSession(device, channel, dialect)
+        yield session

@@ -8,11 +8,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mltswitch.deploy.conversation import Connector, Conversation, answers_of, place, quoted
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import CABLING, PUSH, DeviceDifference, DeviceReport, Status
-from mltswitch.errors import DeviceError, HazardError, UnreachableError, UserInputError
+from mltswitch.deploy.session import Connector, Session, answers_of, place, quoted
+from mltswitch.errors import DeviceError, PreflightError, UnreachableError, UserInputError
 from mltswitch.targets import Change, Lossless, RunningState
 from mltswitch.targets.common import known_form
 from mltswitch.targets.state import Difference, differences
@@ -25,7 +25,7 @@ _SHOWN_LINES: Final = 3
 
 
 @contextmanager
-def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
+def reached(connector: Connector, job: Job) -> Iterator[Session]:
     """A session with the device, which has said that it is the one of the inventory; raises DeviceError.
 
     A connection that the network breaks while it is opened is tried again, after a random wait, so that a
@@ -41,19 +41,19 @@ def reached(connector: Connector, job: Job) -> Iterator[Conversation]:
                     raise
                 share = random.uniform(0.5, 1.0)  # noqa: S311 (no secret)
                 time.sleep(share * RETRY_SECONDS * 2 ** (attempt - 1))
-        check_identity(job.device, job.target, session, job.quantised.capabilities.hardware)
+        check_identity(job.device, job.target, session, job.fitted.capabilities.hardware)
         yield session
 
 
-def read(session: Conversation, job: Job) -> RunningState:
+def read(session: Session, job: Job) -> RunningState:
     """What the device runs of what the plan concerns; raises DeviceError."""
-    wanted = job.quantised.state
+    wanted = job.fitted.state
     answers = session.ask_all(job.target.queries(wanted))
     with answers_of(job.device):
-        return job.target.read(answers, wanted, job.quantised.capabilities)
+        return job.target.read(answers, wanted, job.fitted.capabilities)
 
 
-def going_back(session: Conversation, job: Job) -> list[str]:
+def going_back(session: Session, job: Job) -> list[str]:
     """Names of the changes from which the device goes back by itself, in time or now; raises DeviceError."""
     if job.target.timer is None or not job.target.timer.armed:
         return []
@@ -65,23 +65,23 @@ def going_back(session: Conversation, job: Job) -> list[str]:
 def remaining(job: Job, running: RunningState) -> Change:
     """What a push would send; raises DeviceError where it would be refused."""
     with answers_of(job.device):
-        return job.target.diff(running, job.quantised.state, job.quantised.capabilities)
+        return job.target.diff(running, job.fitted.state, job.fitted.capabilities)
 
 
-def tried(session: Conversation, change: Change) -> tuple[str, ...]:
+def tried(session: Session, change: Change) -> tuple[str, ...]:
     """What the operator has to know of a change that the device would take; raises DeviceError."""
     return () if change.trial is None else change.trial.judge(session.ask(change.trial.command))
 
 
-def way_back(job: Job, answers: Mapping[str, str], running: RunningState) -> Change:
+def rollback_change(job: Job, answers: Mapping[str, str], running: RunningState) -> Change:
     """What takes the device back to what it answered before; raises UserInputError where not all is there."""
-    missing = [query for query in job.target.queries(job.quantised.state) if query not in answers]
+    missing = [query for query in job.target.queries(job.fitted.state) if query not in answers]
     if missing:
         raise UserInputError(
             f"another version of mltswitch has recorded what it ran before, without {missing[0]!r}",
             where=place(job.device),
         )
-    return job.target.restore(answers, running, job.quantised.state, job.quantised.capabilities)
+    return job.target.restore(answers, running, job.fitted.state, job.fitted.capabilities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +120,14 @@ class Diff:
         started = time.monotonic()
         try:
             return self(job)
-        except HazardError as error:
+        except PreflightError as error:
             refusal = replace(_refusal(job, error), cannot=True)
             return replace(report(job, Status.CANNOT, started), differences=(refusal,))
 
 
 def _all_ports(job: Job, left: Iterable[DeviceDifference]) -> tuple[str, ...]:
     """What earlier changes put there goes from all of them first."""
-    names = (*(port.name for port in job.quantised.state.ports), *(each.port for each in left))
+    names = (*(port.name for port in job.fitted.state.ports), *(each.port for each in left))
     return tuple(dict.fromkeys(names))
 
 
@@ -145,7 +145,7 @@ class Verify:
             cables, not_told = cabling_differences(job, session)
             try:
                 running = read(session, job)
-            except HazardError as error:
+            except PreflightError as error:
                 found = (*cables, _refusal(job, error))
                 return replace(report(job, Status.DIFFERS, started), differences=found, notes=not_told)
             refused, told = _tried(session, job, running)
@@ -162,7 +162,7 @@ class Verify:
 
 
 def _tried(
-    session: Conversation, job: Job, running: RunningState
+    session: Session, job: Job, running: RunningState
 ) -> tuple[tuple[DeviceDifference, ...], tuple[str, ...]]:
     """(the refusal with which a push would end after its trial, what its trial tells otherwise)."""
     try:
@@ -181,7 +181,7 @@ def losses(job: Job, running: RunningState) -> tuple[Lossless, ...]:
         port.name: {
             dscp for queue in port.queues if queue.is_lossless and port.trusted for dscp in queue.dscps
         }
-        for port in job.quantised.state.ports
+        for port in job.fitted.state.ports
     }
     lost = (
         each._replace(dscps=tuple(dscp for dscp in each.dscps if dscp not in kept.get(each.port, ())))
@@ -210,7 +210,7 @@ def value_differences(
     job: Job, running: RunningState, stays: tuple[Difference, ...] = ()
 ) -> tuple[DeviceDifference, ...]:
     """Values that are not the plan's, and of them those that no push changes (`stays`)."""
-    class_of = {queue: name for name, queue in job.quantised.class_queues.items()}
+    class_of = {queue: name for name, queue in job.fitted.class_queues.items()}
     return tuple(
         DeviceDifference(
             job.device.name,
@@ -222,7 +222,7 @@ def value_differences(
             found.found,
             found in stays,
         )
-        for found in dict.fromkeys((*differences(job.quantised.state, running.state), *stays))
+        for found in dict.fromkeys((*differences(job.fitted.state, running.state), *stays))
     )
 
 
@@ -265,15 +265,15 @@ def report(job: Job, status: Status, started: float) -> DeviceReport:
     return DeviceReport(
         device=job.device.name,
         platform=job.device.platform,
-        hardware=job.quantised.capabilities.hardware,
+        hardware=job.fitted.capabilities.hardware,
         status=status,
         seconds=time.monotonic() - started,
-        roundings=job.quantised.roundings,
-        shortfalls=job.quantised.shortfalls,
+        roundings=job.fitted.roundings,
+        shortfalls=job.fitted.unsupported,
     )
 
 
-def cabling_differences(job: Job, session: Conversation) -> tuple[list[DeviceDifference], tuple[str, ...]]:
+def cabling_differences(job: Job, session: Session) -> tuple[list[DeviceDifference], tuple[str, ...]]:
     """(ports that lead elsewhere than the plan says, a note where the device does not tell)."""
     if job.target.neighbours is None:
         return [], ()
@@ -290,7 +290,7 @@ def cabling_differences(job: Job, session: Conversation) -> tuple[list[DeviceDif
     ], ()
 
 
-def check_cabling(job: Job, session: Conversation) -> tuple[str, ...]:
+def check_cabling(job: Job, session: Session) -> tuple[str, ...]:
     """A note where the device does not tell; raises DeviceError where a port leads elsewhere."""
     found, not_told = cabling_differences(job, session)
     if found:

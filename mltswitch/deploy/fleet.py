@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Final
 
 from mltswitch.deploy.comparison import report
-from mltswitch.deploy.conversation import explained
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport, Status
+from mltswitch.deploy.session import explained
 from mltswitch.errors import UserInputError
 
 DEFAULT_CONCURRENCY: Final = 20

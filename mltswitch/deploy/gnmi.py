@@ -1,4 +1,4 @@
-"""A conversation with a switch by gNMI (specification 0.8): Get asks for paths, one Set is a whole change."""
+"""A session with a switch by gNMI (specification 0.8): Get asks for paths, one Set is a whole change."""
 
 import json
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
-from mltswitch.deploy.conversation import LINE_SECONDS, place, quoted, refusal, too_late
+from mltswitch.deploy.session import LINE_SECONDS, place, quoted, refusal, too_late
 from mltswitch.errors import DeviceError, MachineError, UnreachableError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step
@@ -28,7 +28,7 @@ _UNANSWERED: Final = {"CANCELLED", "UNKNOWN", "INTERNAL", "DATA_LOSS"}
 
 
 @contextmanager
-def open_gnmi(device: Device) -> Iterator["GnmiConversation"]:
+def open_gnmi(device: Device) -> Iterator["GnmiSession"]:
     """Connect, and ask what the device can do.
 
     Its certificate has to name its address, and be issued by the inventory's authority, or by a public one.
@@ -49,11 +49,11 @@ def open_gnmi(device: Device) -> Iterator["GnmiConversation"]:
     opened = grpc.insecure_channel if device.plaintext else grpc.secure_channel
     secured = () if device.plaintext else (grpc.ssl_channel_credentials(authority),)
     with opened(device.endpoint, *secured, options=_CHANNEL_OPTIONS) as channel:
-        yield GnmiConversation(device, channel, grpc.RpcError, *protocol)
+        yield GnmiSession(device, channel, grpc.RpcError, *protocol)
 
 
-class GnmiConversation:
-    """Words of targets/openconfig/model.py over gNMI; see `Conversation`."""
+class GnmiSession:
+    """Words of targets/openconfig/model.py over gNMI; see `Session`."""
 
     def __init__(self, device: Device, channel: Any, error: Any, messages: Any, services: Any) -> None:
         self._device, self._channel, self._rpc_error, self._messages = device, channel, error, messages

@@ -1,14 +1,12 @@
 """Whether the box that answers is the one that the inventory means."""
 
-from mltswitch.deploy.conversation import Conversation, answers_of, place, quoted
+from mltswitch.deploy.session import Session, answers_of, place, quoted
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Identity, Target
 
 
-def check_identity(
-    device: Device, target: Target, conversation: Conversation, hardware: str = ""
-) -> Identity | None:
+def check_identity(device: Device, target: Target, session: Session, hardware: str = "") -> Identity | None:
     """Ask the device who it is, and return that; None where its target has no words for it.
 
     Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, is
@@ -17,7 +15,7 @@ def check_identity(
     """
     if target.identify is None:
         return None
-    answers = conversation.ask_all(target.identity_queries)
+    answers = session.ask_all(target.identity_queries)
     with answers_of(device):
         identity = target.identify(answers)
     _check_hostname(device, identity)

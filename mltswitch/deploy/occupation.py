@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mltswitch.deploy.comparison import going_back, read, value_differences
-from mltswitch.deploy.conversation import Conversation, place, quoted
 from mltswitch.deploy.journal import Journal
 from mltswitch.deploy.prepare import Job
+from mltswitch.deploy.session import Session, place, quoted
 from mltswitch.deploy.state_directory import named_errors, operator, subfolder
 from mltswitch.errors import DeviceError, OccupiedError, RefusedError, UncertainError, UserInputError
 from mltswitch.inventory import Device
-from mltswitch.targets import Claim, Guard, RunningState, Session, Step
+from mltswitch.targets import Claim, Guard, RunningState, SessionKind, Step
 from mltswitch.targets.state import differences
 
 STALE_SECONDS: Final = 3600
@@ -66,7 +66,7 @@ def owner(device: Device) -> str:
     return hashlib.sha256(f"{text} {device.endpoint}".encode()).hexdigest()[:8]
 
 
-def occupy(session: Conversation, job: Job, *, begins: bool = False) -> tuple[str, ...]:
+def occupy(session: Session, job: Job, *, begins: bool = False) -> tuple[str, ...]:
     """Have the device to oneself, or raise OccupiedError; what was begun there by this state directory and
     never took effect is dropped. Returns notes: a mark that was too old, and whose it was.
 
@@ -114,7 +114,7 @@ def _step_back() -> None:
     time.sleep(_STEP_BACK_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 (no secret)
 
 
-def check_kept(session: Conversation, job: Job, journal: Journal) -> None:
+def check_kept(session: Session, job: Job, journal: Journal) -> None:
     """Raise OccupiedError where the mark of a broken-off change is gone, and somebody else may have changed
     the device since: it was too old, or what runs is neither that change's nor from before it."""
     lock, name = guard_of(job).lock, job.device.name
@@ -125,7 +125,7 @@ def check_kept(session: Conversation, job: Job, journal: Journal) -> None:
         return
     old = journal.begun(name).timestamp() + STALE_SECONDS
     if time.time() < old:
-        pushed = replace(job, quantised=job.target.quantise(journal.plan(), job.device.switch))
+        pushed = replace(job, fitted=job.target.fit_to_hardware(journal.plan(), job.device.switch))
         check_foreign(pushed, journal.backup(name).answers, read(session, pushed))
         return
     has_it = f"and {_named(claims[0], now)} has it now" if claims else "or the switch has restarted"
@@ -138,7 +138,7 @@ def check_kept(session: Conversation, job: Job, journal: Journal) -> None:
     )
 
 
-def _take_away(session: Conversation, steps: tuple[Step, ...], claim: Claim) -> None:
+def _take_away(session: Session, steps: tuple[Step, ...], claim: Claim) -> None:
     """Remove a mark that is too old; raises DeviceError, which says how, where this account may not."""
     try:
         session.apply(steps)
@@ -150,7 +150,7 @@ def _take_away(session: Conversation, steps: tuple[Step, ...], claim: Claim) -> 
         raise
 
 
-def check_occupied(session: Conversation, job: Job) -> None:
+def check_occupied(session: Session, job: Job) -> None:
     """Raise OccupiedError where the mark is not there any more, or another one is, too."""
     if not is_configured(job) and not _has(session, job, owner(job.device)):
         raise OccupiedError(
@@ -160,18 +160,18 @@ def check_occupied(session: Conversation, job: Job) -> None:
         )
 
 
-def _has(session: Conversation, job: Job, own: str) -> bool:
+def _has(session: Session, job: Job, own: str) -> bool:
     lock = guard_of(job).lock
     return lock is None or [each.owner for each in lock.read(session.ask(lock.query))[1]] == [own]
 
 
-def vacate(session: Conversation, job: Job) -> None:
+def vacate(session: Session, job: Job) -> None:
     """Take the mark of this state directory away, where it is there."""
     if (lock := guard_of(job).lock) is not None:
         session.apply(lock.release(session.ask(lock.query), owner(job.device)))
 
 
-def occupant(session: Conversation, job: Job) -> str:
+def occupant(session: Session, job: Job) -> str:
     """Who else works on the device, or what still works there; empty: nobody and nothing."""
     guard = guard_of(job)
     if guard.lock is not None:
@@ -183,7 +183,7 @@ def occupant(session: Conversation, job: Job) -> str:
     return f"it still works: {busy}" if busy else ""
 
 
-def await_idle(session: Conversation, job: Job, seconds: float | None) -> None:
+def await_idle(session: Session, job: Job, seconds: float | None) -> None:
     """Return when nothing that was sent before can still take effect; raises UncertainError.
 
     A device that tells what it works on is asked. Another one is looked at twice, so many seconds apart: the
@@ -196,7 +196,11 @@ def await_idle(session: Conversation, job: Job, seconds: float | None) -> None:
             if time.monotonic() > deadline:
                 raise UncertainError(f"still works after {IDLE_SECONDS:g} s: {busy}", where=place(job.device))
             time.sleep(_POLL_SECONDS)
-    elif seconds is not None and not _aborts(guard) and job.target.session in {Session.CLI, Session.GNMI}:
+    elif (
+        seconds is not None
+        and not _aborts(guard)
+        and job.target.session in {SessionKind.CLI, SessionKind.GNMI}
+    ):
         for _ in range(_LOOKS):
             before = read(session, job).state
             time.sleep(seconds)
@@ -233,7 +237,7 @@ def _clock(since: int) -> str:
     return f"{datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def check_base(session: Conversation, job: Job, base: RunningState) -> None:
+def check_base(session: Session, job: Job, base: RunningState) -> None:
     """Raise OccupiedError where the device does not run any more what a change was made for."""
     guard = guard_of(job)
     if not guard.compares:
@@ -258,8 +262,8 @@ def _settings(guard: Guard, text: str) -> tuple[str, ...]:
 
 def check_foreign(job: Job, before: Mapping[str, str], running: RunningState) -> None:
     """Raise OccupiedError for a value that is neither the plan's nor what ran before it: it is not ours."""
-    was = job.target.read(before, job.quantised.state, job.quantised.capabilities).state
-    old = {(each.port, each.queue, each.field, each.found) for each in differences(job.quantised.state, was)}
+    was = job.target.read(before, job.fitted.state, job.fitted.capabilities).state
+    old = {(each.port, each.queue, each.field, each.found) for each in differences(job.fitted.state, was)}
     for each in value_differences(job, running):
         if (each.port, each.queue, each.field, each.found) not in old:
             raise OccupiedError(
@@ -270,7 +274,7 @@ def check_foreign(job: Job, before: Mapping[str, str], running: RunningState) ->
             )
 
 
-def check_timers(session: Conversation, job: Job, known: Iterable[Journal]) -> None:
+def check_timers(session: Session, job: Job, known: Iterable[Journal]) -> None:
     """Raise DeviceError where the device would undo a change with one that is not among those on record."""
     own = {each.identifier for each in known}
     others = [each for each in going_back(session, job) if each not in own]
@@ -287,7 +291,7 @@ def timer_name(journal: Journal, job: Job) -> str:
     return f"{journal.identifier}-{job.device.name}"
 
 
-def stop_timer(session: Conversation, journal: Journal, job: Job) -> bool:
+def stop_timer(session: Session, journal: Journal, job: Job) -> bool:
     """What follows must not be undone: whether the device was told so, and has to be read again.
 
     It may have gone back before. Raises DeviceError where it is on its way.
@@ -309,6 +313,6 @@ def stop_timer(session: Conversation, journal: Journal, job: Job) -> bool:
     return bool(steps)
 
 
-def _runs(session: Conversation, journal: Journal, job: Job) -> bool:
-    pushed = replace(job, quantised=job.target.quantise(journal.plan(), job.device.switch))
+def _runs(session: Session, journal: Journal, job: Job) -> bool:
+    pushed = replace(job, fitted=job.target.fit_to_hardware(journal.plan(), job.device.switch))
     return not value_differences(pushed, read(session, pushed))

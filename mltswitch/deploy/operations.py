@@ -53,7 +53,7 @@ def leaks(plan: Plan, inventory: Inventory, *, limit: str | None = None) -> dict
     Raises what `prepare` raises.
     """
     jobs, _ = prepare(plan, inventory, limit)
-    return {job.device.name: job.quantised.leak for job in jobs if job.quantised.leak}
+    return {job.device.name: job.fitted.leak for job in jobs if job.fitted.leak}
 
 
 def push(
@@ -151,9 +151,9 @@ def _drop(journal: Journal, reports: Iterable[DeviceReport]) -> None:
 
 def _check_leaks(jobs: Iterable[Job]) -> None:
     for job in jobs:
-        if job.quantised.leak:
+        if job.fitted.leak:
             raise UnsupportedPlanError(
-                job.quantised.leak,
+                job.fitted.leak,
                 where=job.device.name,
                 hint="`--accept-leak` pushes all the same; `mltswitch plan` lists all such ports",
             )

@@ -79,7 +79,7 @@ def strays(
     for name, undoing in left_behind(plan, devices, inventory).items():
         own = _ports(plan, undoing[0][1].device.switch)
         changes = {
-            port.name: journal.identifier for journal, job in undoing for port in job.quantised.state.ports
+            port.name: journal.identifier for journal, job in undoing for port in job.fitted.state.ports
         }
         found[name] = tuple(
             DeviceDifference(name, port, None, None, PUSH, "nothing of ours", f"that of change {change}")

@@ -1,4 +1,4 @@
-"""A conversation with a BMv2 switch: P4Runtime, and thrift for the depth of queues."""
+"""A session with a BMv2 switch: P4Runtime, and thrift for the depth of queues."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from mltswitch.deploy.conversation import place, quoted, refusal
+from mltswitch.deploy.session import place, quoted, refusal
 from mltswitch.errors import DeviceError, MltswitchError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.p4.program import shipped_program
@@ -36,14 +36,14 @@ def check_p4runtime() -> None:
 
 
 @contextmanager
-def open_p4runtime(device: Device) -> Iterator["P4RuntimeConversation"]:
+def open_p4runtime(device: Device) -> Iterator["P4RuntimeSession"]:
     """Connect to read; who is primary is asked when there is something to write."""
     with ExitStack() as stack:
-        yield P4RuntimeConversation(device, stack)
+        yield P4RuntimeSession(device, stack)
 
 
-class P4RuntimeConversation:
-    """Words of targets/p4runtime.py over gRPC; see `Conversation`."""
+class P4RuntimeSession:
+    """Words of targets/p4runtime.py over gRPC; see `Session`."""
 
     def __init__(self, device: Device, stack: ExitStack) -> None:
         self._device = device

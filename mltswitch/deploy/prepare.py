@@ -10,7 +10,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.inventory.device import UNIX_SOCKET
 from mltswitch.plan import Plan
-from mltswitch.targets import Quantised, Session, Target, target_for
+from mltswitch.targets import FittedState, SessionKind, Target, target_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Job:
 
     device: Device
     target: Target
-    quantised: Quantised
+    fitted: FittedState
     cabling: Cabling
     """Where each port of the fabric leads, for what the device hears by LLDP."""
 
@@ -103,7 +103,7 @@ def _way_to(device: Device) -> tuple[object, ...]:
 
 def _is_p4runtime(device: Device) -> bool:
     """Whether nobody logs in there: no key, no password, no host key."""
-    return target_for(device.platform, where=device.name).session is Session.P4RUNTIME
+    return target_for(device.platform, where=device.name).session is SessionKind.P4RUNTIME
 
 
 def _check_known_hosts(devices: Iterable[Device]) -> None:
@@ -123,9 +123,9 @@ def _check_known_hosts(devices: Iterable[Device]) -> None:
 
 def _job(plan: Plan, device: Device, cabling: Cabling) -> Job:
     target = target_for(device.platform, where=device.name)
-    quantised = target.quantise(plan, device.switch)
-    target.render(quantised.state, quantised.capabilities)  # raises where the text would say anything else
-    return Job(device, target, quantised, cabling)
+    fitted = target.fit_to_hardware(plan, device.switch)
+    target.render(fitted.state, fitted.capabilities)  # raises where the text would say anything else
+    return Job(device, target, fitted, cabling)
 
 
 def _uncovered(plan: Plan, inventory: Inventory) -> tuple[str, ...]:

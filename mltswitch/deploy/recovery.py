@@ -7,14 +7,14 @@ from functools import partial
 from typing import Final
 
 from mltswitch.deploy import journal as journals
-from mltswitch.deploy.comparison import all_differences, reached, read, report, way_back
-from mltswitch.deploy.conversation import Connector
+from mltswitch.deploy.comparison import all_differences, reached, read, report, rollback_change
 from mltswitch.deploy.journal import GOES_BACK, GOES_FORWARD, OPEN, UNDOABLE, Journal, State, counted
 from mltswitch.deploy.occupation import occupant
 from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.deploy.rollout import Fleet, Rollout, all_go_back, in_waves, taken_back
+from mltswitch.deploy.session import Connector
 from mltswitch.deploy.state_directory import state_directory, working
 from mltswitch.deploy.transaction import Transaction, undo
 from mltswitch.errors import DeviceError, UserInputError
@@ -58,7 +58,7 @@ def _where_it_stands(
     is_old = state in {State.PLANNED, State.DROPPED} and bool(left)
     if (left or state is State.ROLLED_BACK) and not is_old and journal.has_backup(name):
         try:
-            is_old = way_back(job, journal.backup(name).answers, running).is_empty
+            is_old = rollback_change(job, journal.backup(name).answers, running).is_empty
         except DeviceError as error:
             notes = (*notes, str(error))
     status = Status.RUNS_NEW if not left else Status.RUNS_OLD if is_old else Status.DIFFERS

@@ -24,7 +24,7 @@ class Question(StrEnum):
     """What a push does only where the operator has agreed, each by itself; `--accept` names them."""
 
     LEAK = "leak"
-    """Packets pass with code points that their port may not use: see `Quantised.leak`."""
+    """Packets pass with code points that their port may not use: see `FittedState.leak`."""
     LOSSLESS = "lossless"
     """Running lossless classes lose packets: see `DeviceReport.loses`."""
 
@@ -139,7 +139,7 @@ class DeviceReport:
     notes: tuple[str, ...] = ()
     """What the operator has to know beside: that nothing survives a reboot, for instance. A sentence each."""
     shortfalls: tuple[str, ...] = ()
-    """What the plan asks for and the device cannot do, a sentence each."""
+    """What the plan asks for and the device cannot do, a sentence each; by its name in the JSON (docs/json.md)."""
     way_back: str = ""
     """After a change: what to enter on the device itself to undo it; empty: it keeps no state for that."""
     takes_down: tuple[str, ...] = ()

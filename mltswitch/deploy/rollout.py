@@ -10,11 +10,11 @@ from typing import Final
 
 from mltswitch.deploy.comparison import report
 from mltswitch.deploy.connector import connect
-from mltswitch.deploy.conversation import Connector, Conversation, place
 from mltswitch.deploy.fleet import DEFAULT_CONCURRENCY, Progress, Work, run_fleet
 from mltswitch.deploy.journal import OPEN, UNDOABLE, Journal, State
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport, Status
+from mltswitch.deploy.session import Connector, Session, place
 from mltswitch.deploy.ssh import bounded
 from mltswitch.deploy.transaction import Transaction
 from mltswitch.errors import DeviceError, MachineError, UserInputError
@@ -66,7 +66,7 @@ class Fleet:
         return begin
 
     @contextmanager
-    def session(self, device: Device, target: Target) -> Iterator[Conversation]:
+    def session(self, device: Device, target: Target) -> Iterator[Session]:
         """A session that ends in time; raises DeviceError."""
         with self.connector(device, target) as session:
             if self.device_seconds is None:

@@ -1,4 +1,4 @@
-"""A conversation with a POSIX shell: one SSH exec channel per command."""
+"""A session with a POSIX shell: one SSH exec channel per command."""
 
 import secrets
 import select
@@ -11,7 +11,7 @@ from typing import Final
 
 import paramiko
 
-from mltswitch.deploy.conversation import place, quoted, refusal, too_late
+from mltswitch.deploy.session import place, quoted, refusal, too_late
 from mltswitch.deploy.ssh import bounded, logged_in, route, translated
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
@@ -48,8 +48,8 @@ class Outcome:
         return f"{quoted(text) or 'no message'} (exit status {self.status})"
 
 
-class ShellConversation:
-    """Commands over an authenticated SSH connection; see `Conversation`."""
+class ShellSession:
+    """Commands over an authenticated SSH connection; see `Session`."""
 
     def __init__(self, device: Device, transport: paramiko.Transport) -> None:
         self._device = device
@@ -191,7 +191,7 @@ class _Exchange:
 
 
 @contextmanager
-def open_shell(device: Device) -> Iterator[ShellConversation]:
+def open_shell(device: Device) -> Iterator[ShellSession]:
     """Connect, check the host key, authenticate; closes the connection afterwards."""
     with route(device) as channel, logged_in(device, channel) as transport:
-        yield ShellConversation(device, transport)
+        yield ShellSession(device, transport)

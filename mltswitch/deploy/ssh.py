@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mltswitch.deploy.conversation import place, quoted
+from mltswitch.deploy.session import place, quoted
 from mltswitch.errors import DeviceError, MachineError, UnreachableError, UserInputError
 from mltswitch.inventory import Device
 

@@ -20,11 +20,10 @@ from mltswitch.deploy.comparison import (
     read,
     remaining,
     report,
+    rollback_change,
     tried,
     value_differences,
-    way_back,
 )
-from mltswitch.deploy.conversation import LINE_SECONDS, Connector, Conversation, check_steps, explained, place
 from mltswitch.deploy.journal import OPEN, Journal, State
 from mltswitch.deploy.occupation import (
     await_idle,
@@ -42,6 +41,7 @@ from mltswitch.deploy.occupation import (
 )
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, Status
+from mltswitch.deploy.session import LINE_SECONDS, Connector, Session, check_steps, explained, place
 from mltswitch.errors import DeviceError, OccupiedError, RefusedError, UncertainError
 from mltswitch.targets import Change, Lossless, RunningState, Step
 from mltswitch.targets.common import NOT_SAVED
@@ -107,7 +107,7 @@ class Transaction:
             change=progress.cleared + change.text,
             differences=progress.before,
             notes=self._notes(progress),
-            way_back="" if change.is_empty else change.way_back,
+            way_back="" if change.is_empty else change.rollback_hint,
         )
 
     def check(self, job: Job) -> DeviceReport:
@@ -140,7 +140,7 @@ class Transaction:
     def _check_undoing(self, job: Job, undoing: "Undoing") -> None:
         """What would be refused after earlier changes are taken back is refused before."""
         if self.may_go_down is not None and job.target.takes_down:
-            ports = [port.name for _, undone in undoing for port in undone.quantised.state.ports]
+            ports = [port.name for _, undone in undoing for port in undone.fitted.state.ports]
             self._check_ports(job, dict.fromkeys(ports))
         with reached(self.connector, job) as session:
             check_cabling(job, session)
@@ -168,7 +168,7 @@ class Transaction:
             )
         progress.accepted = (lost_words(lost),)
 
-    def _compare(self, session: Conversation, job: Job, progress: "_Progress") -> tuple[RunningState, Change]:
+    def _compare(self, session: Session, job: Job, progress: "_Progress") -> tuple[RunningState, Change]:
         """What runs, and what is to be sent, which may be sent."""
         running = read(session, job)
         progress.notes = running.notes
@@ -189,7 +189,7 @@ class Transaction:
         self._check_losses(job, running, progress)
         return running, change
 
-    def _change(self, session: Conversation, job: Job, progress: "_Progress") -> None:
+    def _change(self, session: Session, job: Job, progress: "_Progress") -> None:
         name = job.device.name
         self._await_idle(session, job)
         for each in self.abandoned.get(name, ()):
@@ -222,7 +222,7 @@ class Transaction:
             raise DeviceError("runs something else than the plan", where=place(job.device))
         self._save(session, job, change)
 
-    def _timed(self, session: Conversation, job: Job, answers: Mapping[str, str], change: Change) -> Change:
+    def _timed(self, session: Session, job: Job, answers: Mapping[str, str], change: Change) -> Change:
         """The change, undone by the device itself where the journal says so."""
         name, timer = job.device.name, job.target.timer
         if self.journal.header.confirm_seconds is None or timer is None:
@@ -231,15 +231,15 @@ class Transaction:
             answers = self.journal.backup(name).answers
             stop_timer(session, self.journal, job)
         seconds = self.journal.header.confirm_seconds
-        return timer.arm(change, answers, job.quantised.state, timer_name(self.journal, job), seconds)
+        return timer.arm(change, answers, job.fitted.state, timer_name(self.journal, job), seconds)
 
-    def _await_idle(self, session: Conversation, job: Job) -> None:
+    def _await_idle(self, session: Session, job: Job) -> None:
         seconds = self.unanswered.get(job.device.name)
         await_idle(session, job, seconds)
         self.unanswered.pop(job.device.name, None)
 
     def _send(
-        self, session: Conversation, job: Job, change: Change, base: RunningState, progress: "_Progress"
+        self, session: Session, job: Job, change: Change, base: RunningState, progress: "_Progress"
     ) -> None:
         """Send the lines; raises OccupiedError before the first one that takes effect where the device is not
         ours any more, or does not run any more what they were made for."""
@@ -256,19 +256,19 @@ class Transaction:
         self.untouched.discard(job.device.name)
         self._apply(session, job, steps[begin:])
 
-    def _store(self, session: Conversation, job: Job, save: Sequence[Step]) -> None:
+    def _store(self, session: Session, job: Job, save: Sequence[Step]) -> None:
         """Save what runs, without our mark where that is a part of it."""
         if save and is_configured(job):
             vacate(session, job)
         self._apply(session, job, save)
 
-    def _let_be(self, session: Conversation, job: Job, why: str) -> None:
+    def _let_be(self, session: Session, job: Job, why: str) -> None:
         """Drop lines that wait to take effect; where none has, leave what others have changed as it is."""
         session.apply(guard_of(job).discard)
         if job.device.name in self.untouched:
             self.journal.record(job.device.name, State.DROPPED, why)
 
-    def _apply(self, session: Conversation, job: Job, steps: Sequence[Step]) -> None:
+    def _apply(self, session: Session, job: Job, steps: Sequence[Step]) -> None:
         """Send steps; until each was answered, the device may be working on one of them."""
         seconds = max((step.seconds or LINE_SECONDS for step in steps), default=0.0)
         self.unanswered[job.device.name] = seconds
@@ -297,7 +297,7 @@ class Transaction:
         return replace(report(job, Status.CHANGED, started), notes=(*notes, *progress.taken))
 
     @contextmanager
-    def _had(self, session: Conversation, job: Job, progress: "_Progress") -> Iterator[None]:
+    def _had(self, session: Session, job: Job, progress: "_Progress") -> Iterator[None]:
         """Keep others away from the device; while the change is unfinished also afterwards, unless the device
         itself tells them that it will go back."""
         name = job.device.name
@@ -313,10 +313,10 @@ class Transaction:
                     vacate(session, job)
                     progress.has_it = False
 
-    def _gone(self, session: Conversation, job: Job, running: RunningState) -> str:
+    def _gone(self, session: Session, job: Job, running: RunningState) -> str:
         name = job.device.name
         answers = self.journal.backup(name).answers
-        if not self.journal.header.confirm_seconds or not way_back(job, answers, running).is_empty:
+        if not self.journal.header.confirm_seconds or not rollback_change(job, answers, running).is_empty:
             return "runs something else than the plan by now"
         why = "was not confirmed in time, and went back by itself to what it ran before"
         self.journal.record(name, State.ROLLING_BACK, why)
@@ -345,7 +345,7 @@ class Transaction:
                 self.journal.record(name, State.ROLLING_BACK)  # without its timer, nothing else takes it back
                 stop_timer(session, self.journal, job)
             running = read(session, job)
-            change = way_back(job, backup.answers, running)
+            change = rollback_change(job, backup.answers, running)
             ours = {step.command for step in guard_of(job).discard}
             if name in self.untouched and any(step.command not in ours for step in change.steps):
                 moved = "nothing of it took effect, and somebody has changed it meanwhile"
@@ -359,7 +359,7 @@ class Transaction:
                 sent += change.text
                 self._send(session, job, change, running, progress)
                 running = read(session, job)
-                change = way_back(job, backup.answers, running)
+                change = rollback_change(job, backup.answers, running)
             if not change.is_empty:
                 raise DeviceError(
                     f"does not run what it ran before: still to be sent are {len(change.steps)} lines, "
@@ -371,7 +371,7 @@ class Transaction:
             self.journal.record(name, State.ROLLED_BACK)
         return replace(report(job, Status.ROLLED_BACK, started), change=sent, notes=progress.taken)
 
-    def _save(self, session: Conversation, job: Job, change: Change) -> None:
+    def _save(self, session: Session, job: Job, change: Change) -> None:
         name = job.device.name
         if change.is_empty and self.journal.state(name) is State.PLANNED:
             self._store(session, job, change.save)  # the change before may not have been saved
@@ -384,7 +384,7 @@ class Transaction:
         elif self.journal.header.confirm_seconds and self.journal.state(name) is State.APPLIED:
             self.journal.record(name, State.VERIFIED)
 
-    def _confirm(self, session: Conversation, job: Job, change: Change) -> None:
+    def _confirm(self, session: Session, job: Job, change: Change) -> None:
         name = job.device.name
         if self.journal.state(name) is State.APPLIED:
             self.journal.record(name, State.VERIFIED)
@@ -504,7 +504,7 @@ def _inherited(earlier: Journal, job: Job) -> dict[str, str]:
     It must concern all that the earlier one did: else a part of that would stay half in effect for ever.
     """
     answers = earlier.backup(job.device.name).answers
-    old, new = job.target.quantise(earlier.plan(), job.device.switch).state, job.quantised.state
+    old, new = job.target.fit_to_hardware(earlier.plan(), job.device.switch).state, job.fitted.state
     is_covered = (
         answers.keys() >= set(job.target.queries(new))
         and {port.name for port in old.ports} <= {port.name for port in new.ports}

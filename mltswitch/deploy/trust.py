@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mltswitch.deploy.connector import connect
-from mltswitch.deploy.conversation import Connector
 from mltswitch.deploy.identity import check_identity
+from mltswitch.deploy.session import Connector
 from mltswitch.deploy.ssh import BANNER_SECONDS, agreeing, require_packages, route, translated
 from mltswitch.documents import read_text
 from mltswitch.errors import UserInputError

@@ -17,7 +17,7 @@ import yaml
 from mltswitch.inventory import Device, Secret
 from mltswitch.inventory.ansible import VAULT
 from mltswitch.plan import Plan
-from mltswitch.targets import Session, Target, target_for
+from mltswitch.targets import SessionKind, Target, target_for
 
 _PLAYS: Final = files("mltswitch.export").joinpath("plays")
 _RULES: Final = """\
@@ -69,7 +69,7 @@ def ansible_files(devices: Iterable[Device], plan: Plan, rendered: Mapping[str, 
         by_platform.setdefault(device.platform, []).append(device)
         own = dict(rendered[device.name])
         if target.saved_files is not None:
-            saved = target.saved_files(target.quantise(plan, device.switch).state)
+            saved = target.saved_files(target.fit_to_hardware(plan, device.switch).state)
             own |= {path.rpartition("/")[2]: text for path, text in saved.items()}
         texts |= {f"files/{device.name}/{name}": text for name, text in own.items()}
     if by_platform:
@@ -122,7 +122,7 @@ def _inventory(by_platform: Mapping[str, Iterable[Device]]) -> str:
 
 
 def _platform_variables(target: Target) -> dict[str, object]:
-    if target.session is Session.SHELL:
+    if target.session is SessionKind.SHELL:
         # Over a terminal, programs colour what they print, and every line ends in two characters.
         return {"ansible_connection": "ansible.builtin.ssh", "ansible_ssh_use_tty": False}
     variables: dict[str, object] = {
@@ -150,7 +150,7 @@ def _variables(device: Device) -> dict[str, object]:
         variables["ansible_ssh_private_key_file"] = str(device.key_file)
     if device.password is not None:
         variables["ansible_password"] = _reference(device.password)
-    if device.become and target_for(device.platform).session is Session.SHELL:
+    if device.become and target_for(device.platform).session is SessionKind.SHELL:
         variables["ansible_become"] = True
     if device.become_password is not None:
         variables["ansible_become_password"] = _reference(device.become_password)

@@ -15,10 +15,10 @@ from mltswitch.errors import UserInputError, did_you_mean
 from mltswitch.inventory.ansible import VAULT
 from mltswitch.inventory.device import UNIX_SOCKET, Device, JumpHost, Secret
 from mltswitch.inventory.listing import Listed, Variables, shown
-from mltswitch.targets import Session, targets
+from mltswitch.targets import SessionKind, targets
 
 SSH_PORT: Final = 22
-GRPC_PORTS: Final = {Session.P4RUNTIME: 9559, Session.GNMI: 9339}
+GRPC_PORTS: Final = {SessionKind.P4RUNTIME: 9559, SessionKind.GNMI: 9339}
 """IANA, p4runtime and gnmi-gnoi."""
 THRIFT_PORT: Final = 9090
 """BMv2's default."""
@@ -170,7 +170,7 @@ def device_from(host: str, listed: Listed, where: str, folder: Path | None) -> D
     platform = _platform(where, used)
     session = targets()[platform].session
     address = used.ansible_host or host
-    logs_in = session is not Session.P4RUNTIME
+    logs_in = session is not SessionKind.P4RUNTIME
     if not logs_in:
         _check_plaintext(address, used, where)
     elif not session.is_grpc:
@@ -294,7 +294,7 @@ def _platform(where: str, used: Used) -> str:
     return name
 
 
-def _check_ssh(address: str, platform: str, session: Session, used: Used, where: str) -> None:
+def _check_ssh(address: str, platform: str, session: SessionKind, used: Used, where: str) -> None:
     if used.ansible_user is None:
         hint = "say in the inventory as whom to log in, in group_vars for example"
         raise UserInputError("is missing", where=f"{where}: ansible_user", hint=hint)
@@ -302,7 +302,7 @@ def _check_ssh(address: str, platform: str, session: Session, used: Used, where:
         raise UserInputError(
             f"is a Unix socket, and platform {platform} is reached by SSH", where=f"{where}: ansible_host"
         )
-    method = "sudo" if session is Session.SHELL else "enable"
+    method = "sudo" if session is SessionKind.SHELL else "enable"
     if used.ansible_become and used.ansible_become_method.rpartition(".")[2] != method:
         raise UserInputError(
             f"is {used.ansible_become_method} on platform {platform}",

@@ -171,7 +171,7 @@ def _expected(
                 if dscp in forbidden and capabilities.rewrites_code_points:
                     dscp = background_dscp(plan.classes)
                 if name in jobs:
-                    ports = zip(switch.ports, jobs[name].quantised.state.ports, strict=True)
+                    ports = zip(switch.ports, jobs[name].fitted.state.ports, strict=True)
                     state = next(state for port, state in ports if port.name == goes)
                     for queue in state.queues:
                         expected[name, state.name, queue.queue] += PACKETS * (dscp in queue.dscps)
@@ -187,7 +187,7 @@ def _differences(
     pairs: Iterable[_Pair],
 ) -> Iterator[DeviceDifference]:
     before = _senders_to(switch, pairs)
-    class_of = {queue: name for name, queue in job.quantised.class_queues.items()}
+    class_of = {queue: name for name, queue in job.fitted.class_queues.items()}
     for (name, port, queue), packets in expected.items():
         counted = risen.get((name, port, queue), 0)
         if name == switch and (counted < packets or (not packets and counted > NOISE_PACKETS)):

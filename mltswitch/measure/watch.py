@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mltswitch.deploy.comparison import reached
-from mltswitch.deploy.conversation import Conversation, explained, place
 from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.rollout import Fleet
+from mltswitch.deploy.session import Session, explained, place
 from mltswitch.errors import DeviceError, MltswitchError, UnsupportedPlanError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
@@ -71,7 +71,7 @@ class _Watched:
         self._job = job
         self._fleet = fleet
         self._stack = ExitStack()
-        self._session: Conversation | None = None
+        self._session: Session | None = None
         self._before: tuple[float, QueueCounters] | None = None
         self._thread = threading.Thread()
         self._is_late = False
@@ -113,7 +113,7 @@ class _Watched:
             return
         now, before = time.monotonic(), self._before
         self._before = now, counted
-        names = {queue: name for name, queue in job.quantised.class_queues.items()}
+        names = {queue: name for name, queue in job.fitted.class_queues.items()}
         self._latest = DeviceReading(
             job.device.name,
             queues=tuple(
@@ -129,11 +129,11 @@ class _Watched:
         )
 
 
-def read_counters(session: Conversation, job: Job) -> QueueCounters:
+def read_counters(session: Session, job: Job) -> QueueCounters:
     """The counters of a device's planned ports; raises DeviceError."""
     if not tells_traffic(job.target):
         raise DeviceError(silence(job.target), where=job.device.name)
-    ports = job.quantised.state.ports
+    ports = job.fitted.state.ports
     return ask_counters(
         job.target, session.ask, [(port.name, each.queue) for port in ports for each in port.queues]
     )

@@ -74,7 +74,7 @@ class Connection(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         if isinstance(answer, grpc.RpcError):
             raise self._arbitration_error(answer)
         if answer is None:
-            raise self._error("ended the conversation at its beginning")
+            raise self._error("ended the session at its beginning")
         if answer.status.code != code_pb2.OK:
             raise self._other_primary(_election_id(answer.election_id))
 

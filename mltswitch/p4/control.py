@@ -62,7 +62,7 @@ DECISIONS: Final = len(fields(QueueCounters))
 
 
 class Switch:
-    """An open conversation with one switch; every method raises DeviceError naming its address."""
+    """An open session with one switch; every method raises DeviceError naming its address."""
 
     def __init__(self, connection: "Connection", address: str) -> None:
         self._connection = connection

@@ -10,7 +10,7 @@ from mltswitch.capabilities import Capabilities
 from mltswitch.targets.state import Difference, SwitchState
 
 
-class Session(StrEnum):
+class SessionKind(StrEnum):
     """How one talks to the device: over SSH, but for those by gRPC."""
 
     CLI = "cli"
@@ -25,7 +25,7 @@ class Session(StrEnum):
     @property
     def is_grpc(self) -> bool:
         """Whether there is no SSH: no key and no host key."""
-        return self in {Session.P4RUNTIME, Session.GNMI}
+        return self in {SessionKind.P4RUNTIME, SessionKind.GNMI}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Change:
     """
     text: str = ""
     """The change as the operator sees it, in the device's own language."""
-    way_back: str = ""
+    rollback_hint: str = ""
     """What the operator enters on the device to return to the state before; empty: it keeps none."""
     takes_down: tuple[str, ...] = ()
     """Ports that stop forwarding for a while."""
@@ -255,7 +255,7 @@ class Rounding(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Quantised:
+class FittedState:
     """The plan for one switch as the device can express it, and how that differs from the plan."""
 
     state: SwitchState
@@ -264,10 +264,10 @@ class Quantised:
     """Traffic class → hardware queue."""
     capabilities: Capabilities
     """What the state was rounded to."""
-    shortfalls: tuple[str, ...] = ()
+    unsupported: tuple[str, ...] = ()
     """What the plan asks for and the device cannot do, a sentence each; the rest is rendered without it."""
     leak: str = ""
-    """That of the shortfalls which harms other switches: a push has to be told to accept it."""
+    """The sentence of `unsupported` that harms other switches: a push has to be told to accept it."""
 
 
 class LineError(Exception):

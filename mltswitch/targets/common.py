@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from mltswitch.errors import DeviceError
 from mltswitch.plan import Plan, Switch
-from mltswitch.targets.base import Claim, FileError, LineError, Lock, Quantised, Step
+from mltswitch.targets.base import Claim, FileError, FittedState, LineError, Lock, Step
 from mltswitch.targets.state import RouteState
 
 _Value = TypeVar("_Value")
@@ -200,10 +200,10 @@ def unknown_box(model: str, planned: str) -> str:
     return f"whether {box} is the hardware {planned}, for which the plan was made, is not known"
 
 
-def without_route_ports(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quantised:
+def without_route_ports(fitted: FittedState, _plan: Plan, _switch: Switch) -> FittedState:
     """The same for a device whose routes name the next hop alone."""
-    routes = tuple(RouteState(route.prefix, route.next_hop, "") for route in quantised.state.routes)
-    return replace(quantised, state=replace(quantised.state, routes=routes))
+    routes = tuple(RouteState(route.prefix, route.next_hop, "") for route in fitted.state.routes)
+    return replace(fitted, state=replace(fitted.state, routes=routes))
 
 
 LINK: Final = "/run/lock/mltswitch"

@@ -12,23 +12,23 @@ from mltswitch.targets.base import (
     Change,
     CounterSource,
     FileError,
+    FittedState,
     Guard,
     Identity,
     LineError,
     Neighbour,
-    Quantised,
     Release,
     RunningState,
-    Session,
+    SessionKind,
     Timer,
 )
 from mltswitch.targets.expressible import check_state
-from mltswitch.targets.quantise import quantise
+from mltswitch.targets.fit_to_hardware import fit_to_hardware
 from mltswitch.targets.state import SwitchState
 
 
-def _adapt_nothing(quantised: Quantised, _plan: Plan, _switch: Switch) -> Quantised:
-    return quantised
+def _adapt_nothing(fitted: FittedState, _plan: Plan, _switch: Switch) -> FittedState:
+    return fitted
 
 
 def _check_nothing(_state: SwitchState) -> None:
@@ -44,7 +44,7 @@ class Target:
     """One switch OS: data and pure functions; the same plan always gives the same text."""
 
     platform: str
-    session: Session
+    session: SessionKind
     dialect: str = ""
     """Whose command line it is, by netmiko's name; empty where the session is none."""
     models: Mapping[str, Capabilities]
@@ -57,7 +57,7 @@ class Target:
     port_examples: str
     route_port_name: re.Pattern[str] | None = None
     """Port names in routes, where they are others; where routes name the next hop alone, none."""
-    adapt: Callable[[Quantised, Plan, Switch], Quantised] = _adapt_nothing
+    adapt: Callable[[FittedState, Plan, Switch], FittedState] = _adapt_nothing
     """Takes from the state what the device cannot hold, and adds what it needs beside."""
     check: Callable[[SwitchState], object] = _check_nothing
     """Refuses what the device's language cannot say, beside what its capabilities tell; raises
@@ -128,17 +128,17 @@ class Target:
         """Why nothing is rendered for a refused hardware model."""
         return f"hardware {name!r} cannot be planned for: {self.refused[name]}"
 
-    def quantise(self, plan: Plan, switch: str) -> Quantised:
+    def fit_to_hardware(self, plan: Plan, switch: str) -> FittedState:
         """The plan for one switch in the device's units; raises UnsupportedPlanError naming the switch."""
         entry = plan.topology.switch(switch)
-        quantised = quantise(plan, switch, self.hardware(entry.hardware))
+        fitted = fit_to_hardware(plan, switch, self.hardware(entry.hardware))
         try:
-            quantised = self.adapt(quantised, plan, entry)
-            self._check(quantised.state, quantised.capabilities)
+            fitted = self.adapt(fitted, plan, entry)
+            self._check(fitted.state, fitted.capabilities)
         except UnsupportedPlanError as error:
             error.where = f"{switch}: {error.where}" if error.where else switch
             raise
-        return quantised
+        return fitted
 
     def render(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
         """File name → text, parsed again before it leaves; raises UnsupportedPlanError."""

@@ -38,8 +38,8 @@ def test_one_plan_has_every_platform_and_renders() -> None:
     plan, leaves = one_plan(len(targets()))
     assert [leaf.platform for leaf in leaves] == list(targets())
     for leaf in leaves:
-        quantised, files = render_device(plan, leaf)
-        assert len(quantised.state.ports) >= 16
+        fitted, files = render_device(plan, leaf)
+        assert len(fitted.state.ports) >= 16
         assert files
 
 

@@ -16,7 +16,7 @@ import yaml
 
 from mltswitch import deploy
 from mltswitch.cli import cli
-from mltswitch.deploy import Conversation, Fleet, Rollout
+from mltswitch.deploy import Fleet, Rollout, Session
 from mltswitch.deploy.state_directory import STATE_VARIABLE
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import DeviceError, UnsupportedPlanError, UserInputError
@@ -398,9 +398,9 @@ def test_an_old_change_is_not_resumed_over_a_later_one(scripted: ScriptedSwitche
 
 def test_who_has_saved_is_not_said_to_have_got_nothing(scripted: ScriptedSwitches) -> None:
     @contextmanager
-    def breaking(device: Device, target: Target) -> Iterator[Conversation]:
-        with scripted.connect(device, target) as conversation:
-            yield conversation
+    def breaking(device: Device, target: Target) -> Iterator[Session]:
+        with scripted.connect(device, target) as session:
+            yield session
         raise DeviceError("hangs up", where=device.name)
 
     report = deploy.push(doubled_plan(), RACK, fleet=Fleet(connector=breaking))

@@ -1,4 +1,4 @@
-"""A small plan, a target whose switches keep their configuration in a file, and scripted conversations."""
+"""A small plan, a target whose switches keep their configuration in a file, and scripted sessions."""
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,12 +15,12 @@ from mltswitch.plan.document import PortProfile
 from mltswitch.plan.topology_document import PortRole
 from mltswitch.targets import (
     Change,
+    FittedState,
     PortState,
-    Quantised,
     QueueState,
     Rounding,
     RunningState,
-    Session,
+    SessionKind,
     Step,
     SwitchState,
     Target,
@@ -112,9 +112,9 @@ class FileTarget:
     folder: Path
     unable: frozenset[str] = frozenset()
     """Switches that cannot express any plan."""
-    quantised: list[str] = field(default_factory=list)
+    fitted: list[str] = field(default_factory=list)
     platform = "file"
-    session = Session.SHELL
+    session = SessionKind.SHELL
     dialect = ""
     identity_queries = ()
     identify = None
@@ -134,13 +134,13 @@ class FileTarget:
         """Nobody asks."""
         raise AssertionError("no operation looks the hardware up")
 
-    def quantise(self, plan: Plan, switch: str) -> Quantised:
+    def fit_to_hardware(self, plan: Plan, switch: str) -> FittedState:
         """The port is named after the switch."""
-        self.quantised.append(switch)
+        self.fitted.append(switch)
         if switch in self.unable:
             raise UnsupportedPlanError("no such queue", where=switch)
         state = state_of(switch, PLANNED_LIMIT_BYTES)
-        return Quantised(state, (ROUNDING,), {"background": 0}, CAPABILITIES)
+        return FittedState(state, (ROUNDING,), {"background": 0}, CAPABILITIES)
 
     def render(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
         """One file, one number."""
@@ -216,13 +216,13 @@ class ScriptedSwitches:
     log: list[tuple[str, str]] = field(default_factory=list)
 
     @contextmanager
-    def connect(self, device: Device, target: Target) -> Iterator["_ScriptedConversation"]:
+    def connect(self, device: Device, target: Target) -> Iterator["_ScriptedSession"]:
         """A `Connector`."""
         if device.name not in self.limits or device.name in self.vanishing & self.changed():
             raise DeviceError("cannot be reached", where=device.name)
         self.log.append((device.name, "connected"))
         try:
-            yield _ScriptedConversation(self, device.name, lambda said: self.log.append((device.name, said)))
+            yield _ScriptedSession(self, device.name, lambda said: self.log.append((device.name, said)))
         finally:
             self.log.append((device.name, "closed"))
 
@@ -242,7 +242,7 @@ class ScriptedSwitches:
 
 
 @dataclass
-class _ScriptedConversation:
+class _ScriptedSession:
     switches: ScriptedSwitches
     name: str
     note: Callable[[str], None]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mltswitch.deploy import Status, change, diff, push, verify
-from mltswitch.deploy.p4runtime import P4RuntimeConversation
+from mltswitch.deploy.p4runtime import P4RuntimeSession
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Inventory, load_inventory
 from mltswitch.p4.control import open_switch
@@ -105,8 +105,8 @@ def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path
         assert entries(fresh) == before
         assert verify(plan, rack).exit_code == 0
         # What is read is what was rendered, but for comments, the names of ports and the queues' depth.
-        quantised = TARGET.quantise(plan, "leaf1")
-        rendered = TARGET.render(quantised.state, quantised.capabilities)["mltswitch.txt"].splitlines()
+        fitted = TARGET.fit_to_hardware(plan, "leaf1")
+        rendered = TARGET.render(fitted.state, fitted.capabilities)["mltswitch.txt"].splitlines()
         assert set(before) == {line for line in rendered if line.startswith(("table_add", "meter_set_rates"))}
 
 
@@ -147,7 +147,7 @@ def test_an_mtu_below_the_plans_is_noted(switch: RunningSwitch, rack: Inventory)
 
 def own_addresses(plan: Plan) -> dict[int, str]:
     """Port → its MAC address."""
-    state = TARGET.quantise(plan, "leaf1").state
+    state = TARGET.fit_to_hardware(plan, "leaf1").state
     return {port_number(port.name): port.hardware_address for port in state.ports}
 
 
@@ -240,16 +240,16 @@ def test_a_push_that_ends_midway_is_finished_by_the_next(
     switch: RunningSwitch, rack: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emptied(switch)
-    plan, carry_out = bmv2_plan(), P4RuntimeConversation._carry_out
+    plan, carry_out = bmv2_plan(), P4RuntimeSession._carry_out
     sent: list[str] = []
 
-    def failing(self: P4RuntimeConversation, writer: object, command: str) -> None:
+    def failing(self: P4RuntimeSession, writer: object, command: str) -> None:
         if len(sent) == 12:
             raise DeviceError("is gone")
         sent.append(command)
         carry_out(self, writer, command)  # type: ignore[arg-type]  # a Switch, which is imported with grpc
 
-    monkeypatch.setattr(P4RuntimeConversation, "_carry_out", failing)
+    monkeypatch.setattr(P4RuntimeSession, "_carry_out", failing)
     report = push(plan, rack)
     [failed] = report.devices
     assert failed.status is Status.FAILED
@@ -355,8 +355,8 @@ def test_a_question_that_p4runtime_does_not_answer_is_an_error(
 ) -> None:
     from mltswitch.deploy import connect
 
-    with connect(rack.devices[0], TARGET) as conversation:
+    with connect(rack.devices[0], TARGET) as session:
         with pytest.raises(DeviceError, match="has no answer to 'show version'"):
-            conversation.ask("show version")
+            session.ask("show version")
         with pytest.raises(DeviceError, match="refuses step 1 of 1, 'no such line'"):
-            conversation.apply([Step("no such line")])
+            session.apply([Step("no such line")])

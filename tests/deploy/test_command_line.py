@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.deploy import command_line
-from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
+from mltswitch.deploy.command_line import CommandLineSession, open_command_line
 from mltswitch.deploy.connector import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
-from mltswitch.targets import Session, Step
+from mltswitch.targets import SessionKind, Step
 from switchsim.faults import DropBeforeLine, Fault, Faults, RefuseLine
 from switchsim.onyx import OnyxDevice
 from tests.deploy.doubles import FileTarget, as_target
@@ -48,7 +48,7 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[OnyxDevic
 
 
 @pytest.fixture
-def conversation(switch: tuple[OnyxDevice, Device]) -> Iterator[CommandLineConversation]:
+def session(switch: tuple[OnyxDevice, Device]) -> Iterator[CommandLineSession]:
     with open_command_line(switch[1], NETMIKO_TYPE) as made:
         yield made
 
@@ -58,52 +58,52 @@ def trust(port: int, mode: str = "L3") -> Step:
 
 
 def test_answers_are_exact_between_changes(
-    switch: tuple[OnyxDevice, Device], conversation: CommandLineConversation
+    switch: tuple[OnyxDevice, Device], session: CommandLineSession
 ) -> None:
     show = "show qos interface ethernet 1/1 | json-print"
-    before = json.loads(conversation.ask(show))
-    conversation.apply((ONE_LINE_MODE, trust(1)))
-    after = json.loads(conversation.ask(show))
+    before = json.loads(session.ask(show))
+    session.apply((ONE_LINE_MODE, trust(1)))
+    after = json.loads(session.ask(show))
     assert before != after
     assert switch[0].fact("1/1", "trust") == "L3"
-    conversation.apply((trust(1, "L2"), Step("configuration write")))
-    assert json.loads(conversation.ask(show)) == before
-    assert "Unsaved changes : no" in conversation.ask("show configuration files")
+    session.apply((trust(1, "L2"), Step("configuration write")))
+    assert json.loads(session.ask(show)) == before
+    assert "Unsaved changes : no" in session.ask("show configuration files")
 
 
 def test_no_line_is_sent_after_a_refused_one(
-    switch: tuple[OnyxDevice, Device], conversation: CommandLineConversation
+    switch: tuple[OnyxDevice, Device], session: CommandLineSession
 ) -> None:
     steps = (ONE_LINE_MODE, trust(2), Step("interface ethernet 1/2 traffic-class 9 dcb ets strict"), trust(3))
     with pytest.raises(DeviceError) as caught:
-        conversation.apply(steps)
+        session.apply(steps)
     text = str(caught.value)
     assert text.startswith(f"onyx1 ({switch[1].endpoint}): refuses step 3 of 4, '{steps[2].command}': %")
     assert "standalone" not in text
     assert "\n" not in text
     assert switch[0].fact("1/2", "trust") == "L3"
     assert switch[0].fact("1/3", "trust") == "L2"
-    assert conversation.ask("show version")
+    assert session.ask("show version")
 
 
-def test_a_refused_question_names_it(conversation: CommandLineConversation) -> None:
+def test_a_refused_question_names_it(session: CommandLineSession) -> None:
     with pytest.raises(DeviceError, match=r"refuses 'show nonsense': % Unrecognized command"):
-        conversation.ask("show nonsense")
-    assert conversation.ask("show version")
+        session.ask("show nonsense")
+    assert session.ask("show version")
 
 
-def test_a_refusal_text_inside_an_answer_is_no_refusal(conversation: CommandLineConversation) -> None:
-    assert "Running database" in conversation.ask("show running-config")
+def test_a_refusal_text_inside_an_answer_is_no_refusal(session: CommandLineSession) -> None:
+    assert "Running database" in session.ask("show running-config")
 
 
 @pytest.mark.parametrize("text", ["% Buffer is full", "Error: out of memory", "error while committing"])
 def test_every_way_of_refusing_is_noticed(tmp_path: Path, text: str) -> None:
     with (
         onyx(tmp_path, RefuseLine("1/2 qos trust", f"{text}\n")) as (switch, reached),
-        open_command_line(reached, NETMIKO_TYPE) as conversation,
+        open_command_line(reached, NETMIKO_TYPE) as session,
     ):
         with pytest.raises(DeviceError) as caught:
-            conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
+            session.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
         assert str(caught.value).endswith(text)
         assert [switch.fact(f"1/{port}", "trust") == "L3" for port in (1, 2, 3)] == [True, False, False]
 
@@ -111,17 +111,17 @@ def test_every_way_of_refusing_is_noticed(tmp_path: Path, text: str) -> None:
 def test_a_lost_connection_is_a_device_error_at_once(tmp_path: Path) -> None:
     with (
         onyx(tmp_path, DropBeforeLine(pattern="1/2 qos trust")) as (switch, reached),
-        open_command_line(reached, NETMIKO_TYPE) as conversation,
+        open_command_line(reached, NETMIKO_TYPE) as session,
     ):
         with pytest.raises(DeviceError, match=r"^onyx1 \(.*\): it closed the connection$"):
-            conversation.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
+            session.apply((ONE_LINE_MODE, trust(1), trust(2), trust(3)))
         assert switch.fact("1/1", "trust") == "L3"
         assert switch.fact("1/3", "trust") == "L2"
 
 
 def refused(reached: Device, target: FileTarget) -> str:
     """The one line with which a connection fails."""
-    target.session, target.dialect = Session.CLI, NETMIKO_TYPE
+    target.session, target.dialect = SessionKind.CLI, NETMIKO_TYPE
     with pytest.raises(DeviceError) as caught, connect(reached, as_target(target)):
         pass
     text = str(caught.value)
@@ -184,12 +184,12 @@ def test_a_line_has_the_time_that_its_step_says(
     monkeypatch.setattr(command_line, "LINE_SECONDS", 1.0)
     with (
         onyx(tmp_path, Slow("1/2 qos trust", 1.5)) as (switch, reached),
-        open_command_line(reached, NETMIKO_TYPE) as conversation,
+        open_command_line(reached, NETMIKO_TYPE) as session,
     ):
-        conversation.apply((ONE_LINE_MODE, trust(1), dataclasses.replace(trust(2, "both"), seconds=5.0)))
+        session.apply((ONE_LINE_MODE, trust(1), dataclasses.replace(trust(2, "both"), seconds=5.0)))
         assert switch.fact("1/2", "trust") == "both"
         with pytest.raises(DeviceError, match=f"after {own or 1.0:g} s; it may still be running$"):
-            conversation.apply((dataclasses.replace(trust(2), seconds=own), trust(3)))
+            session.apply((dataclasses.replace(trust(2), seconds=own), trust(3)))
         assert switch.fact("1/3", "trust") == "L2"
 
 
@@ -211,13 +211,13 @@ def test_each_answer_stays_with_its_line(tmp_path: Path, text: str) -> None:
     """Whatever is printed between, the next refusal is that of the line that is refused."""
     with (
         onyx(tmp_path, RefuseLine("1/2 qos trust", text)) as (switch, reached),
-        open_command_line(reached, NETMIKO_TYPE) as conversation,
+        open_command_line(reached, NETMIKO_TYPE) as session,
     ):
         steps = (ONE_LINE_MODE, trust(2), trust(1), trust(2), Step("nonsense"), trust(3))
         with pytest.raises(DeviceError, match=r"refuses step 5 of 6, 'nonsense': % Unrecognized command"):
-            conversation.apply(steps)
+            session.apply(steps)
         assert [switch.fact(f"1/{port}", "trust") for port in (1, 2, 3)] == ["L3", "L2", "L2"]
-        assert "Unsaved changes : yes" in conversation.ask("show configuration files")
+        assert "Unsaved changes : yes" in session.ask("show configuration files")
 
 
 @given(
@@ -263,9 +263,9 @@ def test_a_password_comes_from_the_environment_and_is_never_shown(
     with onyx(tmp_path, password=PASSWORD) as (_, with_key), caplog.at_level(logging.DEBUG):
         reached = changed(with_key, key_file=None, password=Secret("mltswitch_password_env", "RACK_SECRET"))
         if correct:
-            target.session, target.dialect = Session.CLI, NETMIKO_TYPE
-            with connect(reached, as_target(target)) as conversation:
-                text = conversation.ask("show version")
+            target.session, target.dialect = SessionKind.CLI, NETMIKO_TYPE
+            with connect(reached, as_target(target)) as session:
+                text = session.ask("show version")
         else:
             text = refused(reached, target)
             assert "refuses user admin with a password" in text

@@ -10,7 +10,7 @@ import paramiko
 import pytest
 
 from mltswitch.deploy import command_line, terminal
-from mltswitch.deploy.command_line import CommandLineConversation, open_command_line
+from mltswitch.deploy.command_line import CommandLineSession, open_command_line
 from mltswitch.deploy.connector import connect
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device, Secret
@@ -81,10 +81,10 @@ def hostile(
 
 
 @contextmanager
-def opened(reached: Device) -> Iterator[CommandLineConversation]:
+def opened(reached: Device) -> Iterator[CommandLineSession]:
     """By the words of its platform."""
-    with open_command_line(reached, target_for(reached.platform).dialect) as conversation:
-        yield conversation
+    with open_command_line(reached, target_for(reached.platform).dialect) as session:
+        yield session
 
 
 def cut(prompt: str, characters: int) -> str:
@@ -123,13 +123,13 @@ def test_a_prompt_that_changes_is_known_again(
         "icos": ("interface te1/0/1", "classofservice dot1p-mapping 5 1", "exit", "interface te1/0/2"),
         "onyx": ("interface ethernet 1/1 qos trust L3", "interface ethernet 1/2 qos trust L3"),
     }[kind]
-    with hostile(tmp_path, kind, prompt_of=prompt_of) as reached, opened(reached) as conversation:
+    with hostile(tmp_path, kind, prompt_of=prompt_of) as reached, opened(reached) as session:
         began = time.monotonic()
-        before = conversation.ask(SHOW)
-        conversation.apply(tuple(map(Step, lines)))
-        assert conversation.ask(SHOW) != before
+        before = session.ask(SHOW)
+        session.apply(tuple(map(Step, lines)))
+        assert session.ask(SHOW) != before
         with pytest.raises(DeviceError, match="refuses step 1 of 2, 'nonsense'"):
-            conversation.apply((Step("nonsense"), Step("nonsense")))
+            session.apply((Step("nonsense"), Step("nonsense")))
         assert time.monotonic() - began < FAST_SECONDS
 
 
@@ -146,8 +146,8 @@ GREETINGS: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("greeting", GREETINGS.values(), ids=GREETINGS)
 def test_what_a_login_prints_is_no_prompt(tmp_path: Path, greeting: tuple[str, ...]) -> None:
-    with hostile(tmp_path, greeting=greeting) as reached, opened(reached) as conversation:
-        assert conversation.ask(SHOW).rstrip().endswith("end")
+    with hostile(tmp_path, greeting=greeting) as reached, opened(reached) as session:
+        assert session.ask(SHOW).rstrip().endswith("end")
 
 
 MORE = {
@@ -167,8 +167,8 @@ REFUSES = {"terminal length 0": "% Authorization denied for command\n"}
 def test_a_device_that_waits_at_a_pager_is_told_at_once(tmp_path: Path, marker: str) -> None:
     with hostile(tmp_path, answers={SHOW: f"line 1\nline 2\n@{marker}"}) as reached:
         began = time.monotonic()
-        with opened(reached) as conversation, pytest.raises(DeviceError) as caught:
-            conversation.ask(SHOW)
+        with opened(reached) as session, pytest.raises(DeviceError) as caught:
+            session.ask(SHOW)
         assert "waits at a pager" in str(caught.value)
         assert "terminal length 0" in str(caught.value)
         assert time.monotonic() - began < FAST_SECONDS
@@ -191,10 +191,10 @@ def test_a_device_that_waits_at_a_pager_is_told_at_once(tmp_path: Path, marker: 
 def test_an_answer_in_which_a_pager_stopped_is_not_read(tmp_path: Path, marker: str) -> None:
     with (
         hostile(tmp_path, answers={SHOW: f"line 1\n{marker}line 2\n"}) as reached,
-        opened(reached) as conversation,
+        opened(reached) as session,
         pytest.raises(DeviceError, match="has paged its answer to 'show running-config'"),
     ):
-        conversation.ask(SHOW)
+        session.ask(SHOW)
 
 
 @pytest.mark.parametrize(
@@ -257,11 +257,11 @@ def test_a_session_that_does_not_open_is_one_line(tmp_path: Path, never: Never) 
 def test_a_line_that_is_answered_by_a_question(tmp_path: Path, tail: str) -> None:
     with (
         hostile(tmp_path, answers={"qos rewrite dscp": f"@{tail}"}) as reached,
-        opened(reached) as conversation,
+        opened(reached) as session,
     ):
         began = time.monotonic()
         with pytest.raises(DeviceError, match=r"waits at '.*' after 'qos rewrite dscp', where its prompt"):
-            conversation.apply((Step("qos rewrite dscp"), Step("ip routing")))
+            session.apply((Step("qos rewrite dscp"), Step("ip routing")))
         assert time.monotonic() - began < FAST_SECONDS
 
 

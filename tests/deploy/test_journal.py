@@ -16,7 +16,7 @@ from mltswitch.deploy.transaction import Transaction
 from mltswitch.errors import DeviceError, MachineError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
-from mltswitch.targets import Quantised
+from mltswitch.targets import FittedState
 from tests.deploy.doubles import (
     PLANNED_LIMIT_BYTES,
     SWITCHES,
@@ -181,15 +181,15 @@ def test_a_smaller_plan_does_not_take_over(target: FileTarget, monkeypatch: pyte
     rack, fleet = inventory("leaf1"), fleet_of(switches)
     first = push(PLAN, rack, fleet=fleet).change
     switches.vanishing, switches.deaf = set(), frozenset()
-    quantise, seen = target.quantise, []
+    fit_to_hardware, seen = target.fit_to_hardware, []
 
-    def other_ports(plan: Plan, switch: str) -> Quantised:
+    def other_ports(plan: Plan, switch: str) -> FittedState:
         """The plan of the second push names another port; that on record, the first one."""
         seen.append(switch)
         name = "other" if len(seen) == 1 else switch
-        return replace(quantise(plan, switch), state=state_of(name, PLANNED_LIMIT_BYTES))
+        return replace(fit_to_hardware(plan, switch), state=state_of(name, PLANNED_LIMIT_BYTES))
 
-    monkeypatch.setattr(target, "quantise", other_ports)
+    monkeypatch.setattr(target, "fit_to_hardware", other_ports)
     [refused] = push(PLAN, rack, fleet=fleet).devices
     assert f"change {first} is unfinished on it" in refused.error
     assert refused.error.endswith("Nothing was sent")

@@ -15,11 +15,11 @@ import pytest
 
 from mltswitch.capabilities import Capabilities
 from mltswitch.deploy import (
-    Conversation,
     DeviceDifference,
     DeviceReport,
     Fleet,
     FleetReport,
+    Session,
     Status,
     diff,
     push,
@@ -254,11 +254,11 @@ def test_a_push_that_would_send_something_again_is_not_saved(
 def test_what_the_device_cannot_do_is_in_every_report(
     target: FileTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quantise = target.quantise
+    fit_to_hardware = target.fit_to_hardware
     monkeypatch.setattr(
         target,
-        "quantise",
-        lambda plan, switch: dataclasses.replace(quantise(plan, switch), shortfalls=("no cap",)),
+        "fit_to_hardware",
+        lambda plan, switch: dataclasses.replace(fit_to_hardware(plan, switch), unsupported=("no cap",)),
     )
     switches = ScriptedSwitches({"leaf1": 1})
     for operation in (diff, push, verify):
@@ -277,7 +277,7 @@ def test_the_way_back_is_told_after_a_change_alone(
         target,
         "diff",
         lambda running, wanted, can: dataclasses.replace(
-            change(running, wanted, can), way_back="rollback \x1b"
+            change(running, wanted, can), rollback_hint="rollback \x1b"
         ),
     )
     switches = ScriptedSwitches({"leaf1": 1})
@@ -387,12 +387,12 @@ def test_no_more_connections_at_once_than_asked_for(target: FileTarget, concurre
     waited = iter(range(concurrency))
 
     @contextmanager
-    def connector(device: Device, target: Target) -> Iterator[Conversation]:
+    def connector(device: Device, target: Target) -> Iterator[Session]:
         assert gate.acquire(blocking=False)
         if next(waited, None) is not None:
             together.wait()
-        with switches.connect(device, target) as conversation:
-            yield conversation
+        with switches.connect(device, target) as session:
+            yield session
         gate.release()
 
     report = diff(PLAN, inventory(*SWITCHES), fleet=Fleet(concurrency=concurrency, connector=connector))

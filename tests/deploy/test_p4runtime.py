@@ -1,4 +1,4 @@
-"""The conversation with a BMv2 switch, on a model of its tables: what is asked, sent, and said."""
+"""The session with a BMv2 switch, on a model of its tables: what is asked, sent, and said."""
 
 import dataclasses
 import socket
@@ -131,7 +131,7 @@ def test_a_switch_with_fewer_queues_than_the_plan_is_refused(
 
 
 def test_as_many_queues_as_the_plan_uses_are_enough() -> None:
-    state = TARGET.quantise(bmv2_plan(), "leaf1").state
+    state = TARGET.fit_to_hardware(bmv2_plan(), "leaf1").state
     ports = tuple(
         dataclasses.replace(
             port,
@@ -202,13 +202,13 @@ def test_another_primary_is_one_line(server: Server, rack: Inventory) -> None:
 
 def test_questions_and_lines_that_it_does_not_know(server: Server, rack: Inventory) -> None:
     server.load(PROGRAM)
-    with connect(rack.devices[0], TARGET) as conversation:
-        conversation.apply(())
+    with connect(rack.devices[0], TARGET) as session:
+        session.apply(())
         assert server.opened == [False]
         with pytest.raises(DeviceError, match="has no answer to 'show version'"):
-            conversation.ask("show version")
+            session.ask("show version")
         with pytest.raises(DeviceError, match="refuses step 2 of 2, 'table_delete_match groups 1'"):
-            conversation.apply((Step("set_queue_depth 5"), Step("table_delete_match groups 1")))
+            session.apply((Step("set_queue_depth 5"), Step("table_delete_match groups 1")))
 
 
 def test_without_the_depth_of_queues_no_program_is_loaded(

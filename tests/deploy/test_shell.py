@@ -29,8 +29,8 @@ def line(device: Device, target: FileTarget) -> str:
 
 def test_output_error_output_status_and_input_are_exact(sshd: Sshd) -> None:
     data = bytes(range(256)) * 4 + b"\r\n\x00\xff"
-    with open_shell(sshd.device()) as conversation:
-        outcome = conversation.run("cat; printf 'to stderr\\n' >&2; exit 3", data)
+    with open_shell(sshd.device()) as session:
+        outcome = session.run("cat; printf 'to stderr\\n' >&2; exit 3", data)
     assert outcome.stdout == data
     assert outcome.stderr == b"to stderr\n"
     assert outcome.status == 3
@@ -39,34 +39,34 @@ def test_output_error_output_status_and_input_are_exact(sshd: Sshd) -> None:
 @pytest.mark.parametrize("size", [0, 1, 65_536, 1_000_000, 5_000_000])
 def test_large_input_and_output_at_once_do_not_deadlock(sshd: Sshd, size: int) -> None:
     data = b"0123456789abcdef" * (size // 16) + b"x" * (size % 16)
-    with open_shell(sshd.device()) as conversation:
-        outcome = conversation.run("cat", data)
+    with open_shell(sshd.device()) as session:
+        outcome = session.run("cat", data)
     assert outcome.stdout == data
 
 
 def test_large_outputs_on_both_channels(sshd: Sshd) -> None:
     command = "head -c 3000000 /dev/zero >&2; head -c 3000000 /dev/zero"
-    with open_shell(sshd.device()) as conversation:
-        outcome = conversation.run(command)
+    with open_shell(sshd.device()) as session:
+        outcome = session.run(command)
     assert (len(outcome.stdout), len(outcome.stderr)) == (3_000_000, 3_000_000)
 
 
 def test_a_command_that_does_not_read_its_input_decides_by_its_status(sshd: Sshd) -> None:
-    with open_shell(sshd.device()) as conversation:
-        assert conversation.run("true", b"x" * 4_000_000).status == 0
-        assert conversation.run("false", b"x" * 4_000_000).status == 1
+    with open_shell(sshd.device()) as session:
+        assert session.run("true", b"x" * 4_000_000).status == 0
+        assert session.run("false", b"x" * 4_000_000).status == 1
 
 
 def test_many_commands_share_one_connection(sshd: Sshd) -> None:
-    with open_shell(sshd.device()) as conversation:
-        answers = [conversation.ask(f"echo {number}") for number in range(25)]
+    with open_shell(sshd.device()) as session:
+        answers = [session.ask(f"echo {number}") for number in range(25)]
     assert answers == [f"{number}\n" for number in range(25)]
 
 
 def test_a_failed_question_names_device_command_and_complaint(sshd: Sshd) -> None:
     device = sshd.device()
-    with open_shell(device) as conversation, pytest.raises(DeviceError) as caught:
-        conversation.ask("echo 'Cannot find device\n \"eth9\"' >&2; exit 2")
+    with open_shell(device) as session, pytest.raises(DeviceError) as caught:
+        session.ask("echo 'Cannot find device\n \"eth9\"' >&2; exit 2")
     text = str(caught.value)
     assert text.startswith(f"leaf1 (127.0.0.1:{sshd.port}): refuses ")
     assert text.endswith('Cannot find device "eth9" (exit status 2)')
@@ -79,62 +79,62 @@ def test_no_step_is_sent_after_a_refused_one(sshd: Sshd, tmp_path: Path) -> None
         Step(f"touch {tmp_path}/three"),
     )
     with (
-        open_shell(sshd.device()) as conversation,
+        open_shell(sshd.device()) as session,
         pytest.raises(DeviceError, match=r"step 2 of 3.*: no \(exit"),
     ):
-        conversation.apply(steps)
+        session.apply(steps)
     assert (tmp_path / "one").read_text() == "1"
     assert not (tmp_path / "three").exists()
 
 
 def test_a_command_ended_by_a_signal_is_refused(sshd: Sshd) -> None:
-    with open_shell(sshd.device()) as conversation, pytest.raises(DeviceError, match="exit status -1"):
-        conversation.ask("kill -9 $$")
+    with open_shell(sshd.device()) as session, pytest.raises(DeviceError, match="exit status -1"):
+        session.ask("kill -9 $$")
 
 
 def test_a_command_that_never_ends_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
     with (
-        open_shell(sshd.device()) as conversation,
+        open_shell(sshd.device()) as session,
         pytest.raises(DeviceError, match=r"not finished 'sleep 60'"),
     ):
-        conversation.ask("sleep 60")
+        session.ask("sleep 60")
 
 
 def test_a_step_may_take_longer_than_others(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
-    with open_shell(sshd.device()) as conversation:
-        conversation.apply((Step("sleep 1", seconds=20.0),))
+    with open_shell(sshd.device()) as session:
+        session.apply((Step("sleep 1", seconds=20.0),))
         with pytest.raises(DeviceError, match=r"'sleep 30' after 0.2 s; it may still be running"):
-            conversation.apply((Step("sleep 30", seconds=0.2),))
+            session.apply((Step("sleep 30", seconds=0.2),))
 
 
 def test_a_server_that_never_answers_a_request_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "COMMAND_SECONDS", 0.5)
-    with silent_server(tmp_path) as reached, open_shell(reached) as conversation:
+    with silent_server(tmp_path) as reached, open_shell(reached) as session:
         with pytest.raises(DeviceError, match=r"not finished 'true' after 0.5 s"):
-            conversation.ask("true")
+            session.ask("true")
         with pytest.raises(DeviceError, match=r"leaf1 \("):
-            conversation.ask("true")
+            session.ask("true")
 
 
 def test_an_answer_without_end_is_given_up(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shell, "MAXIMUM_ANSWER_BYTES", 100_000)
     with (
-        open_shell(sshd.device()) as conversation,
+        open_shell(sshd.device()) as session,
         pytest.raises(DeviceError, match="more than 100000 bytes"),
     ):
-        conversation.ask("yes")
+        session.ask("yes")
 
 
 def test_a_connection_that_breaks_is_a_device_error(sshd: Sshd) -> None:
-    with open_shell(sshd.device()) as conversation:
+    with open_shell(sshd.device()) as session:
         with pytest.raises(DeviceError, match="leaf1"):
-            conversation.ask("kill $PPID; sleep 5")
+            session.ask("kill $PPID; sleep 5")
         with pytest.raises(DeviceError, match="leaf1"):
-            conversation.ask("true")
+            session.ask("true")
 
 
 def test_a_wrong_host_key_is_refused_with_both_fingerprints(

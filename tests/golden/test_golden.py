@@ -28,8 +28,8 @@ def rendered(plan: Plan, inventory: Path) -> dict[str, str]:
     files = {"plan.yaml": dump_yaml(plan)}
     for device in load_inventory(inventory).devices:
         target = target_for(device.platform)
-        quantised = target.quantise(plan, device.switch)
-        texts = target.render(quantised.state, quantised.capabilities)
+        fitted = target.fit_to_hardware(plan, device.switch)
+        texts = target.render(fitted.state, fitted.capabilities)
         files |= {f"{device.name}/{name}": text for name, text in texts.items()}
     return files
 

@@ -46,8 +46,8 @@ class Pushed:
 
     def change(self, *edits: Callable[[str], str]) -> None:
         """Build the port under test anew, and what all ports rewrite, with changes by hand."""
-        quantised = target_for("linux").quantise(self.plan, SWITCH)
-        text = target_for("linux").render(quantised.state, quantised.capabilities)["qdiscs.tc"]
+        fitted = target_for("linux").fit_to_hardware(self.plan, SWITCH)
+        text = target_for("linux").render(fitted.state, fitted.capabilities)["qdiscs.tc"]
         ours = re.compile(rf".* dev ({PORT} .*|\S+ (clsact|ingress)( .*)?)")
         text = "".join(f"{line}\n" for line in text.splitlines() if ours.fullmatch(line))
         for edit in edits:
@@ -70,10 +70,10 @@ class Pushed:
         ]
         device = next(entry for entry in self.inventory.devices if entry.name == SWITCH)
         with (
-            deploy.connect(device, target_for("linux")) as conversation,
+            deploy.connect(device, target_for("linux")) as session,
             open_hosts(host(place.receiver), senders, payload_bytes(place)) as hosts,
         ):
-            return accept(place, hosts, DeviceCounters(conversation), lambda _: None)
+            return accept(place, hosts, DeviceCounters(session), lambda _: None)
 
 
 def with_thresholds(plan: Plan) -> Plan:
@@ -124,8 +124,8 @@ def pushed(session_lab: SessionLab, lab_plan: Plan) -> Iterator[Pushed]:
     linux = target_for("linux")
     for device in devices:
         if device.name != SWITCH:
-            quantised = linux.quantise(found.plan, device.name)
-            routes = linux.render(quantised.state, quantised.capabilities)["routes.ip"]
+            fitted = linux.fit_to_hardware(found.plan, device.name)
+            routes = linux.render(fitted.state, fitted.capabilities)["routes.ip"]
             done = lab.ssh(device.name, "ip -batch -", text=routes)
             assert done.returncode == 0, done.stderr
     yield found

@@ -57,10 +57,10 @@ def test_a_port_between_switches(lab_plan: Plan) -> None:
 
 
 def test_expected_is_what_the_device_can_express(lab_plan: Plan) -> None:
-    quantised = target_for("sonic").quantise(lab_plan, "sonic1")
+    fitted = target_for("sonic").fit_to_hardware(lab_plan, "sonic1")
     hosts = "host1,host3,host6"
     found = place(lab_plan, "sonic1", hosts)
-    queues = {queue.queue: queue for queue in quantised.state.ports[0].queues}
+    queues = {queue.queue: queue for queue in fitted.state.ports[0].queues}
     assert [entry.traffic_class for entry in found.gradients] == ["gradient-0", "gradient-1", "gradient-2"]
     for entry in found.gradients:
         assert entry.ecn_threshold_bytes == queues[entry.queue].ecn_threshold_bytes

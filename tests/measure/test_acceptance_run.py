@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.capabilities import BytesLimit
-from mltswitch.deploy.conversation import Conversation
+from mltswitch.deploy.session import Session
 from mltswitch.errors import MachineError
 from mltswitch.measure.acceptance import (
     AcceptanceResult,
@@ -185,8 +185,8 @@ def test_what_the_device_counts_is_asked_before_and_after(
         asked.append(query)
         return answered
 
-    conversation = SimpleNamespace(ask=ask)
-    counters = DeviceCounters(cast("Conversation", conversation), target=target_for("eos"))
+    session = SimpleNamespace(ask=ask)
+    counters = DeviceCounters(cast("Session", session), target=target_for("eos"))
     result = accept(PLACE, cast("Hosts", Scripted([QUIET])), counters, lambda _: None)
     (check,) = (check for check in result.checks if check.question is Question.COUNTERS)
     assert len(asked) >= 2 * check.measured

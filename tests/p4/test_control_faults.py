@@ -56,7 +56,7 @@ def test_a_server_that_hangs_up_during_arbitration(tmp_path: Path) -> None:
     server.end.set()
     with (
         serving(server, tmp_path) as address,
-        pytest.raises(DeviceError, match="ended the conversation at its beginning"),
+        pytest.raises(DeviceError, match="ended the session at its beginning"),
         open_switch(address, device_id=1, timeout_seconds=30),
     ):
         pass

@@ -1,4 +1,4 @@
-"""What stops a push: cables that lead elsewhere than the plan says, by LLDP, and hazards set by hand."""
+"""What stops a push: cables that lead elsewhere than the plan says, by LLDP, and dangers set by hand."""
 
 import dataclasses
 from contextlib import AbstractContextManager, nullcontext
@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from mltswitch.deploy import Status, diff, push, verify
 from mltswitch.deploy.cabling import Cabling
 from mltswitch.deploy.comparison import Diff, Verify, cabling_differences, check_cabling
-from mltswitch.deploy.conversation import Conversation
 from mltswitch.deploy.prepare import Job
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.deploy.session import Session
+from mltswitch.errors import DeviceError, PreflightError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Fabric, Plan, resolve_fabric
 from mltswitch.plan.topology import Topology
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
-from mltswitch.targets import Quantised, Target, hardware_capabilities, target_for, targets
+from mltswitch.targets import FittedState, Target, hardware_capabilities, target_for, targets
 from switchsim import KINDS, EosDevice
 from tests.plan.examples import SMALL
 from tests.targets.test_identity_laws import Queries, Typed, meant, reached
@@ -43,7 +43,7 @@ def job_of(platform: str, called: str = "") -> Job:
     return Job(
         meant(platform),
         target_for(platform),
-        cast(Quantised, None),
+        cast(FittedState, None),
         Cabling(topology, MappingProxyType(names)),
     )
 
@@ -184,9 +184,9 @@ def test_a_hazard_set_by_hand_is_a_difference_and_stops_a_push(
     plan = build_plan(resolve_profile("resnet50"), fabric(platform), hardware_capabilities, "paper")
     leaf, target, typed = meant(platform), target_for(platform), Typed(KINDS[platform]("leaf1"))
     cabling = Cabling.of(plan, Inventory((leaf,), tmp_path))
-    job = Job(leaf, target, target.quantise(plan, "leaf1"), cabling)
+    job = Job(leaf, target, target.fit_to_hardware(plan, "leaf1"), cabling)
 
-    def connected(_device: Device, _target: Target) -> AbstractContextManager[Conversation]:
+    def connected(_device: Device, _target: Target) -> AbstractContextManager[Session]:
         return nullcontext(typed)
 
     for line in by_hand:
@@ -195,7 +195,7 @@ def test_a_hazard_set_by_hand_is_a_difference_and_stops_a_push(
     assert report.status is Status.DIFFERS
     [difference] = report.differences
     assert "a refusal: " in difference.found
-    with pytest.raises(HazardError):
+    with pytest.raises(PreflightError):
         Diff(connected, {})(job)
 
 

@@ -22,7 +22,7 @@ def test_nothing_is_rendered_for_it(mixed_plan: Plan) -> None:
     plan = with_mode(mixed_plan, "entropy")
     for switch in plan.topology.switches:
         target = target_for(switch.platform)
-        assert target.quantise(plan, switch.name) == target.quantise(mixed_plan, switch.name)
+        assert target.fit_to_hardware(plan, switch.name) == target.fit_to_hardware(mixed_plan, switch.name)
 
 
 def test_a_plan_document_may_say_it(lab_plan: Plan) -> None:

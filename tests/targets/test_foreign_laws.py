@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from mltswitch import deploy
-from mltswitch.deploy import Conversation, Fleet, Rollout, Status
+from mltswitch.deploy import Fleet, Rollout, Session, Status
 from mltswitch.deploy.cabling import Cabling
 from mltswitch.deploy.prepare import Job
-from mltswitch.errors import DeviceError, HazardError, UnsupportedPlanError
+from mltswitch.errors import DeviceError, PreflightError, UnsupportedPlanError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Change, RunningState, Step, Target, target_for
@@ -329,16 +329,16 @@ def plan(platform: str) -> Plan:
 def job(platform: str) -> Job:
     target = target_for(platform)
     cabling = Cabling.of(plan(platform), Inventory((meant(platform),), Path("inventory")))
-    return Job(meant(platform), target, target.quantise(plan(platform), "leaf1"), cabling)
+    return Job(meant(platform), target, target.fit_to_hardware(plan(platform), "leaf1"), cabling)
 
 
 @cache
 def fresh_answers(platform: str) -> Mapping[str, str]:
-    return Untouched(platform, "leaf1").ask_all(job(platform).target.queries(job(platform).quantised.state))
+    return Untouched(platform, "leaf1").ask_all(job(platform).target.queries(job(platform).fitted.state))
 
 
 def on_ports(platform: str, text: str) -> str:
-    for number, port in enumerate(job(platform).quantised.state.ports, start=1):
+    for number, port in enumerate(job(platform).fitted.state.ports, start=1):
         text = text.replace(f"P{number}", port.name)
     return text
 
@@ -368,9 +368,9 @@ def merge(into: dict[str, Any], more: Mapping[str, Any]) -> None:
 
 
 def looked(platform: str, answers: Mapping[str, str]) -> tuple[RunningState, Change]:
-    quantised, target = job(platform).quantised, job(platform).target
-    running = target.read(answers, quantised.state, quantised.capabilities)
-    return running, target.diff(running, quantised.state, quantised.capabilities)
+    fitted, target = job(platform).fitted, job(platform).target
+    running = target.read(answers, fitted.state, fitted.capabilities)
+    return running, target.diff(running, fitted.state, fitted.capabilities)
 
 
 @pytest.mark.parametrize(("platform", "text", "expected"), FOREIGN)
@@ -482,11 +482,11 @@ def test_on_linux_what_stands_beside_the_qdiscs_of_a_port_counts(
     ]
     texts = {LINK_QUERY: json.dumps(links), QDISC_QUERY: json.dumps(shown), RULES_QUERY: rules}
     answers = {query: on_ports("linux", text) for query, text in texts.items()}
-    state, expected = job("linux").quantised.state, on_ports("linux", expected)
+    state, expected = job("linux").fitted.state, on_ports("linux", expected)
     read = target_for("linux").queries(state)
     assert texts.keys() <= {*read}
     if expected == "refused":
-        with pytest.raises(HazardError, match="is a member of bond0"):
+        with pytest.raises(PreflightError, match="is a member of bond0"):
             list(elsewhere(answers, state))
         return
     found = list(elsewhere(answers, state))
@@ -505,7 +505,7 @@ MARK = re.compile(r"end|configure session mltswitch-1-\S+(?: abort)?|.* /run/loc
 
 
 class Untouched(Typed):
-    """A conversation with a switch whose configuration has more, and to which nothing may be sent."""
+    """A session with a switch whose configuration has more, and to which nothing may be sent."""
 
     def __init__(self, platform: str, name: str, text: str = "") -> None:
         super().__init__(KINDS[platform](name))
@@ -530,7 +530,7 @@ def rack(platform: str, texts: Mapping[str, str]) -> tuple[Inventory, Fleet]:
         for number, name in enumerate(texts, start=1)
     )
 
-    def connected(device: Device, _target: Target) -> AbstractContextManager[Conversation]:
+    def connected(device: Device, _target: Target) -> AbstractContextManager[Session]:
         return nullcontext(Untouched(platform, device.name, texts[device.name]))
 
     return Inventory(devices, Path("inventory")), Fleet(connector=connected)
@@ -624,7 +624,7 @@ def test_what_a_running_lossless_class_would_lose_is_a_question(
     inventory, fleet = rack(platform, {"leaf1": text})
     [shown] = deploy.diff(plan(platform), inventory, fleet=fleet).devices
     assert len({each.port for each in shown.loses}) == 1
-    if job(platform).quantised.leak:  # which has to be accepted, too
+    if job(platform).fitted.leak:  # which has to be accepted, too
         with pytest.raises(UnsupportedPlanError, match="--accept-leak"):
             deploy.push(plan(platform), inventory, accept=[deploy.Question.LOSSLESS], fleet=fleet)
     accept = [deploy.Question.LEAK]

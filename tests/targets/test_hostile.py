@@ -170,8 +170,8 @@ def rendered(plan: Plan) -> dict[str, dict[str, str]]:
     files: dict[str, dict[str, str]] = {}
     for switch in plan.topology.switches:
         target = target_for(switch.platform)
-        quantised = target.quantise(plan, switch.name)
-        files[switch.name] = target.render(quantised.state, quantised.capabilities)
+        fitted = target.fit_to_hardware(plan, switch.name)
+        files[switch.name] = target.render(fitted.state, fitted.capabilities)
     return files
 
 
@@ -298,15 +298,15 @@ def test_a_state_that_no_document_made(mixed_plan: Plan, platform: str) -> None:
     """A renderer trusts nobody above it: each text of a state is checked again where it becomes a line."""
     switch = next(entry for entry in mixed_plan.topology.switches if entry.platform == platform)
     target = target_for(platform)
-    quantised = target.quantise(mixed_plan, switch.name)
-    state: SwitchState = quantised.state
+    fitted = target.fit_to_hardware(mixed_plan, switch.name)
+    state: SwitchState = fitted.state
     places = list(strings_of(state))
     assert ("ports", 0, "name") in places
     assert ("routes", 0, "port") in places
     for place in places:
         for attack, value in HOSTILE.items():
             with pytest.raises(MltswitchError) as caught:
-                target.render(with_string(state, place, value), quantised.capabilities)
+                target.render(with_string(state, place, value), fitted.capabilities)
             assert str(caught.value).isprintable(), attack
 
 

@@ -120,7 +120,7 @@ def test_each_switch_is_accepted_as_itself_and_refused_as_another(tmp_path: Path
 
 
 class Queries(Protocol):
-    """A conversation in which nothing may change a device."""
+    """A session in which nothing may change a device."""
 
     def ask(self, command: str) -> str:
         """What the command prints."""
@@ -139,7 +139,7 @@ class Queries(Protocol):
 
 
 class Typed(Queries):
-    """A conversation with an emulated switch by its own command line, without SSH."""
+    """A session with an emulated switch by its own command line, without SSH."""
 
     def __init__(self, emulated: EmulatedDevice) -> None:
         self._emulated = emulated
@@ -272,7 +272,7 @@ def test_a_box_that_nobody_knows_is_told_by_a_note(platform: str, port: str) -> 
 
 
 class ThisMachine(Queries):
-    """A conversation with the machine on which the tests run."""
+    """A session with the machine on which the tests run."""
 
     def ask(self, command: str) -> str:
         """What the command prints."""

@@ -26,8 +26,8 @@ PREAMBLE = "no cli default prefix-modes enable"
 def test_what_is_rendered_reads_back_with_and_without_comments(platform: str, data: st.DataObject) -> None:
     target = target_for(platform)
     plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
-    quantised = target.quantise(plan, data.draw(switch_names(plan)))
-    state, capabilities = quantised.state, quantised.capabilities
+    fitted = target.fit_to_hardware(plan, data.draw(switch_names(plan)))
+    state, capabilities = fitted.state, fitted.capabilities
     files = target.render(state, capabilities)
     assert target.parse(files, capabilities) == state
     bare = {name: "".join(filter(says_something, text.splitlines(True))) for name, text in files.items()}
@@ -47,8 +47,8 @@ def test_a_changed_file_is_refused_or_means_what_it_says(platform: str, data: st
     """A line too many or too few, or another word: what is read has every line that stands there."""
     target = target_for(platform)
     plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
-    quantised = target.quantise(plan, data.draw(switch_names(plan)))
-    files = target.render(quantised.state, quantised.capabilities)
+    fitted = target.fit_to_hardware(plan, data.draw(switch_names(plan)))
+    files = target.render(fitted.state, fitted.capabilities)
     name = data.draw(st.sampled_from(sorted(files)))
     lines = files[name].splitlines(True)
     numbers = st.integers(0, len(lines) - 1)
@@ -62,12 +62,12 @@ def test_a_changed_file_is_refused_or_means_what_it_says(platform: str, data: st
     )
     changed = files | {name: "".join(lines)}
     try:
-        state = target.parse(changed, quantised.capabilities)
+        state = target.parse(changed, fitted.capabilities)
     except UserInputError as error:
         assert str(error).isprintable()
         assert any(each in str(error) for each in files)
         return
-    again = target.render(state, quantised.capabilities)
+    again = target.render(state, fitted.capabilities)
     assert said(again[name]) == said(changed[name])
 
 
@@ -105,11 +105,11 @@ def test_a_switch_without_ports_reads_back(platform: str) -> None:
 def test_a_cap_or_a_share_is_configured_or_said_to_be_missing(platform: str, data: st.DataObject) -> None:
     target = target_for(platform)
     plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
-    quantised = target.quantise(plan, data.draw(switch_names(plan)))
-    told = " ".join(quantised.shortfalls)
-    for port in quantised.state.ports:
+    fitted = target.fit_to_hardware(plan, data.draw(switch_names(plan)))
+    told = " ".join(fitted.unsupported)
+    for port in fitted.state.ports:
         queues = {queue.queue: queue for queue in port.queues}
-        control, background = (queues[quantised.class_queues[name]] for name in ("control", "background"))
+        control, background = (queues[fitted.class_queues[name]] for name in ("control", "background"))
         assert (control.maximum is None) == ("control is not held to" in told)
         has_share = plan.classes[-1].guaranteed_share is not None
         assert (background.minimum is None and has_share) == ("background is not guaranteed" in told)
@@ -123,8 +123,8 @@ def test_no_packet_leaves_with_a_class_that_its_port_may_not_have(platform: str,
     target = target_for(platform)
     plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
     switch = plan.topology.switch(data.draw(switch_names(plan)))
-    quantised = target.quantise(plan, switch.name)
-    state = target.parse(target.render(quantised.state, quantised.capabilities), quantised.capabilities)
+    fitted = target.fit_to_hardware(plan, switch.name)
+    state = target.parse(target.render(fitted.state, fitted.capabilities), fitted.capabilities)
     class_of = {dscp: entry.kind for entry in plan.classes for dscp in entry.dscp}
     for port, planned in zip(state.ports, switch.ports, strict=True):
         leaving = {dscp: state.background_dscp if dscp in port.rewritten else dscp for dscp in range(64)}
@@ -136,17 +136,17 @@ def test_no_packet_leaves_with_a_class_that_its_port_may_not_have(platform: str,
             or (planned.peer_is_host and kind is ClassKind.NETWORK_CONTROL)
         }
         if forged and any(not entry.peer_is_host for entry in switch.ports):
-            assert planned.name in quantised.leak or " to " in quantised.leak
-            assert quantised.leak in quantised.shortfalls
+            assert planned.name in fitted.leak or " to " in fitted.leak
+            assert fitted.leak in fitted.unsupported
         honest = set(range(64)) if planned.trusted else set()
         assert all(
             leaving[dscp] == dscp
             for dscp in honest
             if not (planned.peer_is_host and class_of.get(dscp) is ClassKind.NETWORK_CONTROL)
         )
-        if quantised.capabilities.rewrites_code_points:
+        if fitted.capabilities.rewrites_code_points:
             assert not forged
-            assert not quantised.leak
+            assert not fitted.leak
 
 
 @pytest.mark.parametrize("platform", targets())
@@ -161,9 +161,9 @@ def test_no_address_goes_round_in_circles(platform: str, data: st.DataObject) ->
     plan = data.draw(st.sampled_from(list(target.models.values())).flatmap(plans))
     routes: dict[str, tuple[Route, ...]] = {}
     for switch in plan.topology.switches:
-        quantised = target.quantise(plan, switch.name)
-        files = target.render(quantised.state, quantised.capabilities)
-        routes[switch.name] = target.parse(files, quantised.capabilities).routes
+        fitted = target.fit_to_hardware(plan, switch.name)
+        files = target.render(fitted.state, fitted.capabilities)
+        routes[switch.name] = target.parse(files, fitted.capabilities).routes
     prefixes = {route.prefix for table in routes.values() for route in table}
     ends = {int(prefix[0]) for prefix in prefixes} | {int(prefix[-1]) + 1 for prefix in prefixes}
     for address in map(IPv4Address, sorted(ends)):

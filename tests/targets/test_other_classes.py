@@ -111,13 +111,13 @@ def test_order_of_service_is_checked_in_plans() -> None:
 @pytest.mark.parametrize("platform", targets())
 def test_classes_read_back_and_guarantees_are_set_or_reported(platform: str) -> None:
     made, target = plan(platform, STORAGE, TELEMETRY), targets()[platform]
-    quantised = target.quantise(made, "leaf1")
-    files = target.render(quantised.state, quantised.capabilities)
-    assert target.parse(files, quantised.capabilities) == quantised.state
-    number = quantised.class_queues["storage"]
-    (queue,) = [queue for queue in quantised.state.ports[0].queues if queue.queue == number]
+    fitted = target.fit_to_hardware(made, "leaf1")
+    files = target.render(fitted.state, fitted.capabilities)
+    assert target.parse(files, fitted.capabilities) == fitted.state
+    number = fitted.class_queues["storage"]
+    (queue,) = [queue for queue in fitted.state.ports[0].queues if queue.queue == number]
     assert queue.dscps == (18,)
-    said = any(text.startswith("storage is not guaranteed its 30 %") for text in quantised.shortfalls)
+    said = any(text.startswith("storage is not guaranteed its 30 %") for text in fitted.unsupported)
     assert (queue.minimum is None) == said
 
 
@@ -129,13 +129,13 @@ def test_a_lossless_class_keeps_its_queue_or_is_refused_by_name(platform: str) -
         assert refusal.value.where == "spine1: classes.others"
         return
     made, target = plan(platform, ROCE), targets()[platform]
-    quantised = target.quantise(made, "leaf1")
-    files = target.render(quantised.state, quantised.capabilities)
-    assert target.parse(files, quantised.capabilities) == quantised.state
-    for port in quantised.state.ports:
+    fitted = target.fit_to_hardware(made, "leaf1")
+    files = target.render(fitted.state, fitted.capabilities)
+    assert target.parse(files, fitted.capabilities) == fitted.state
+    for port in fitted.state.ports:
         (queue,) = [queue for queue in port.queues if queue.is_lossless]
         assert (queue.queue, queue.dscps, queue.ecn_threshold_bytes) == (3, (26,), None)
-    assert any(sentence.startswith("roce keeps the scheduling") for sentence in quantised.shortfalls)
+    assert any(sentence.startswith("roce keeps the scheduling") for sentence in fitted.unsupported)
     (text,) = files.values()
     for line in ('"Ethernet0|3"', "\n queue 3\n", "uc-tx-queue 3", "class 3 dcb", "class 3 congestion"):
         assert line not in text

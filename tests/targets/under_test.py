@@ -96,7 +96,7 @@ class SwitchUnderTest:
     def state_of(self, data: st.DataObject, *, has_lossless: bool = True) -> SwitchState:
         """A random plan for a random switch of this hardware."""
         plan: Plan = data.draw(plans(self.capabilities, has_lossless=has_lossless))
-        return self.target.quantise(plan, data.draw(switch_names(plan))).state
+        return self.target.fit_to_hardware(plan, data.draw(switch_names(plan))).state
 
     def read(self, wanted: SwitchState) -> RunningState:
         """What runs, as far as a wanted state asks for it."""

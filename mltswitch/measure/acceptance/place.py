@@ -27,7 +27,7 @@ from mltswitch.measure.acceptance.checks import (
 )
 from mltswitch.measure.acceptance.schedule import HOLD_LOAD
 from mltswitch.plan import ClassKind, Host, Plan, Port, Switch, SwitchRole
-from mltswitch.targets import Quantised, QueueState, target_for
+from mltswitch.targets import FittedState, QueueState, target_for
 
 UNBOUNDED_PACKETS: Final = 20
 """Beyond twice S: how far a queue without a limit in bytes is filled."""
@@ -84,15 +84,15 @@ def find_place(
     capabilities = target_os.hardware(switch.hardware)
     profile = plan.port_profile(switch, tested)
     _require_overload(senders, near, destinations, shaped=profile.shaped)
-    quantised = target_os.quantise(plan, switch.name)
-    state = quantised.state.ports[switch.ports.index(tested)]
+    fitted = target_os.fit_to_hardware(plan, switch.name)
+    state = fitted.state.ports[switch.ports.index(tested)]
     queues = {queue.queue: queue for queue in state.queues}
     gradients = tuple(
         _expected(
             entry.name,
             index,
             entry.dscp[0],
-            queues[quantised.class_queues[entry.name]],
+            queues[fitted.class_queues[entry.name]],
             capabilities,
             profile.packet_bytes,
         )
@@ -118,8 +118,8 @@ def find_place(
                 entry.name,
                 index,
                 entry.dscp[0],
-                _bps(queues[quantised.class_queues[entry.name]].maximum, profile.rate_bps),
-                _length(queues[quantised.class_queues[entry.name]].limit),
+                _bps(queues[fitted.class_queues[entry.name]].maximum, profile.rate_bps),
+                _length(queues[fitted.class_queues[entry.name]].limit),
             )
             for index, entry in enumerate(plan.classes)
             if entry.kind is ClassKind.CONTROL
@@ -128,10 +128,10 @@ def find_place(
             last.name,
             len(plan.classes) - 1,
             last.dscp[0],
-            _bps(queues[quantised.class_queues[last.name]].minimum, profile.rate_bps),
-            _length(queues[quantised.class_queues[last.name]].limit),
+            _bps(queues[fitted.class_queues[last.name]].minimum, profile.rate_bps),
+            _length(queues[fitted.class_queues[last.name]].limit),
         ),
-        host_control=_host_control(plan, switch, quantised, senders, near),
+        host_control=_host_control(plan, switch, fitted, senders, near),
         unverified=capabilities.unverified,
     )
 
@@ -254,7 +254,7 @@ def _expected(
 
 
 def _host_control(
-    plan: Plan, switch: Switch, quantised: Quantised, senders: Sequence[Host], near: Sequence[int]
+    plan: Plan, switch: Switch, fitted: FittedState, senders: Sequence[Host], near: Sequence[int]
 ) -> HostControl | None:
     """Who can send network control that the device should take for background."""
     found = [(i, entry) for i, entry in enumerate(plan.classes) if entry.kind is ClassKind.NETWORK_CONTROL]
@@ -262,12 +262,12 @@ def _host_control(
         return None
     index, entry = found[0]
     dscp = entry.dscp[0]
-    background = quantised.class_queues[plan.classes[-1].name]
+    background = fitted.class_queues[plan.classes[-1].name]
     leads_to = {
         port.name: background
         if dscp in state.rewritten
         else next(queue.queue for queue in state.queues if dscp in queue.dscps)
-        for port, state in zip(switch.ports, quantised.state.ports, strict=True)
+        for port, state in zip(switch.ports, fitted.state.ports, strict=True)
     }
     remapped = tuple(number for number in near if leads_to[senders[number].leaf_port] == background)
     why_not = ""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mltswitch.deploy import Conversation
+from mltswitch.deploy import Session
 from mltswitch.errors import DeviceError
 from mltswitch.measure.acceptance.checks import Check, ControlClass, ExpectedQueue, Question
 from mltswitch.measure.acceptance.competition import (
@@ -52,7 +52,7 @@ Progress = Callable[[str], None]
 class DeviceCounters:
     """Where the device's counters come from."""
 
-    conversation: Conversation | None
+    session: Session | None
     why_not: str = ""
     """Why nobody can be asked."""
     target: Target | None = None
@@ -124,13 +124,13 @@ class _Acceptance:
 
     def _count(self, queue: ExpectedQueue) -> EgressCounters | str:
         """The queue's counters, or why there are none."""
-        conversation, target = self._counters.conversation, self._counters.target
-        if conversation is None or target is None or target.counters is None:
+        session, target = self._counters.session, self._counters.target
+        if session is None or target is None or target.counters is None:
             return self._counters.why_not
         time.sleep(target.counters.poll_seconds)
         spot = self._place.port, queue.queue
         try:
-            counters = ask_counters(target, conversation.ask, [spot]).get(spot, EgressCounters())
+            counters = ask_counters(target, session.ask, [spot]).get(spot, EgressCounters())
         except DeviceError as error:
             return str(error)
         if all(getattr(counters, field) is None for field in COUNTED):

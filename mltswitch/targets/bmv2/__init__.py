@@ -5,7 +5,7 @@ prefixes; `spraying`; every DSCP map and group that no other entry refers to. Th
 what these tables say, so a state also holds the routes that other switches learn by themselves.
 """
 
-from mltswitch.targets.base import Guard, Session, Step
+from mltswitch.targets.base import Guard, SessionKind, Step
 from mltswitch.targets.bmv2 import change, mapping, read
 from mltswitch.targets.bmv2.adapt import as_programmed
 from mltswitch.targets.bmv2.capabilities import HARDWARE, PLATFORM
@@ -15,7 +15,7 @@ from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform=PLATFORM,
-    session=Session.P4RUNTIME,
+    session=SessionKind.P4RUNTIME,
     models=HARDWARE,
     files=(mapping.FILE,),
     port_name=STATE_NAME,

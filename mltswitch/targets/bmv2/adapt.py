@@ -5,7 +5,7 @@ from dataclasses import replace
 from mltswitch.capabilities import BitRate
 from mltswitch.capabilities.meter_rate import rate_kept
 from mltswitch.plan import Plan, Switch, attached_hosts, owned_blocks, underlay
-from mltswitch.targets.base import Quantised
+from mltswitch.targets.base import FittedState
 from mltswitch.targets.bmv2.capabilities import BACKGROUND_QUEUE
 from mltswitch.targets.bmv2.ports import numbered, port_name
 from mltswitch.targets.state import QueueState, RouteState, every_dscp_but
@@ -14,11 +14,11 @@ from mltswitch.wire.hardware_address import hardware_address
 from mltswitch.wire.tos import DSCP_COUNT
 
 
-def as_programmed(quantised: Quantised, plan: Plan, switch: Switch) -> Quantised:
+def as_programmed(fitted: FittedState, plan: Plan, switch: Switch) -> FittedState:
     """The state with the routes to hosts and neighbours, and with what BMv2 does not do left out."""
     names = {name: port_name(number) for name, number in numbered(p.name for p in switch.ports).items()}
     addresses = {port.name: hardware_address(port.address) for port in switch.ports}
-    former, addressing = quantised.state, plan.fabric.addressing
+    former, addressing = fitted.state, plan.fabric.addressing
     routes = tuple(
         RouteState(route.prefix, route.next_hop, "" if route.discards else names[route.port])
         for route in (
@@ -47,14 +47,14 @@ def as_programmed(quantised: Quantised, plan: Plan, switch: Switch) -> Quantised
         packet_spraying=former.packet_spraying and len({route.prefix for route in routes}) < len(routes),
         background_dscp=former.background_dscp if any(port.rewritten for port in ports) else 0,
     )
-    shortfalls = quantised.shortfalls
+    unsupported = fitted.unsupported
     if plan.fabric.ports.shaped:
-        shortfalls += (
+        unsupported += (
             f"BMv2 shapes no port: whoever makes its links holds them to "
             f"{format_bps(plan.fabric.ports.rate_bps)}, so that packets wait in BMv2",
         )
-    roundings = tuple(entry._replace(port=names[entry.port]) for entry in quantised.roundings)
-    return replace(quantised, state=state, roundings=roundings, shortfalls=shortfalls)
+    roundings = tuple(entry._replace(port=names[entry.port]) for entry in fitted.roundings)
+    return replace(fitted, state=state, roundings=roundings, unsupported=unsupported)
 
 
 def _queue(queue: QueueState, trusted: bool) -> QueueState:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.errors import DeviceError, PreflightError
 from mltswitch.targets.base import Change, RunningState, Step, Trial
 from mltswitch.targets.bmv2 import sheet
 from mltswitch.targets.bmv2.capabilities import (
@@ -99,7 +99,7 @@ def _trial(planned: Entries) -> Trial:
                 f"unseen what is for one that it lacks: {answer}",
             )
         if int(queues) < needed:
-            raise HazardError(
+            raise PreflightError(
                 f"has {queues} priority queue{'' if queues == '1' else 's'} a port, and drops unseen what is "
                 f"for another one: the plan uses {needed}",
                 hint=f"start it again with `-- --priority-queues {QUEUE_COUNT}` behind its own options",

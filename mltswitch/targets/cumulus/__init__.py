@@ -7,7 +7,7 @@ and all other profiles and access lists stay as they are.
 
 import re
 
-from mltswitch.targets.base import Release, Session
+from mltswitch.targets.base import Release, SessionKind
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.cumulus import change, files, read
 from mltswitch.targets.cumulus.capabilities import HARDWARE
@@ -17,7 +17,7 @@ from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform="cumulus",
-    session=Session.SHELL,
+    session=SessionKind.SHELL,
     models=HARDWARE,
     files=(files.COMMANDS, files.YAML),
     port_name=PORT_NAME,

@@ -36,7 +36,7 @@ _APPLY_SECONDS: Final = 600.0
 _SAVE: Final = (Step("nv config save"),)
 _DETACH: Final = "nv config detach"
 """Drops the pending revision; the one that runs stays as it is."""
-_WAY_BACK: Final = (
+_ROLLBACK_HINT: Final = (
     "nv config apply REVISION && nv config save (REVISION: the one before, in nv config history)"
 )
 _SHALLOWEST: Final = {"acl": 2, "interface": 2, "qos": 3, "vrf": 5}
@@ -56,7 +56,7 @@ def diff(running: RunningState, wanted: SwitchState, capabilities: Capabilities)
         commands.insert(0, _DETACH)
     text = [*commands, "# back to the state before:"]
     text += [f"#   {printable(back)}" for back in _between(then, now)]
-    return Change(_steps(commands), _SAVE, "".join(f"{line}\n" for line in text), _WAY_BACK, stays=stays)
+    return Change(_steps(commands), _SAVE, "".join(f"{line}\n" for line in text), _ROLLBACK_HINT, stays=stays)
 
 
 def restore(

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from mltswitch.capabilities import BitRate, Capabilities, Unlimited
-from mltswitch.errors import HazardError
+from mltswitch.errors import PreflightError
 from mltswitch.targets import base, common
 from mltswitch.targets.addresses import ipv4_address, ipv4_network
 from mltswitch.targets.base import EgressCounters, Identity, Lossless, RunningState
@@ -373,7 +373,7 @@ def _led_to(config: Tree, port: str, priority: int) -> tuple[tuple[int, ...], st
 
 
 def _lossless(config: Tree, wanted: SwitchState) -> Iterator[Lossless]:
-    """Priorities with PFC that the plan leaves alone; raises HazardError for others."""
+    """Priorities with PFC that the plan leaves alone; raises PreflightError for others."""
     for port in wanted.ports:
         queues = {queue.queue for queue in port.queues}
         _, profile = _profile(config, port.name, "pfc")
@@ -389,7 +389,7 @@ def _lossless(config: Tree, wanted: SwitchState) -> Iterator[Lossless]:
             else:
                 yield Lossless(port.name, priority, *_led_to(config, port.name, priority))
                 continue
-            raise HazardError(
+            raise PreflightError(
                 f"PFC is on for switch priority {priority}, {use}: RED on a lossless queue drops "
                 "packets that are not ECN-capable",
                 where=f"port {port.name}",
@@ -402,7 +402,7 @@ def _check_ports(config: Tree, wanted: SwitchState) -> None:
         # Somebody's deny rule behind our rule for every packet would no longer act.
         for name, direction in _foreign_acls(config, port.name):
             if port.rewritten and direction == INBOUND:
-                raise HazardError(
+                raise PreflightError(
                     f"has the access list {name} inbound, as the plan's own has to be: of the rules of both, "
                     "only the first acts that matches a packet",
                     where=f"port {port.name}",
@@ -410,7 +410,7 @@ def _check_ports(config: Tree, wanted: SwitchState) -> None:
                 )
         for name, interface in at(config, "interface").items():
             if port.name in at(interface, "bond", "member"):
-                raise HazardError(
+                raise PreflightError(
                     f"is a member of {name}: nobody has told whose queues and maps count then",
                     where=f"port {port.name}",
                     hint=f"take it out first, with nv unset interface {name} bond member {port.name}",

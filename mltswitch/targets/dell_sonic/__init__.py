@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.targets.base import Change, Guard, RunningState, Session, Step
+from mltswitch.targets.base import Change, Guard, RunningState, SessionKind, Step
 from mltswitch.targets.configuration_lock import configuration_lock
 from mltswitch.targets.dell_sonic import read, sheet, state
 from mltswitch.targets.dell_sonic.capabilities import HARDWARE, PLATFORM, REFUSED
-from mltswitch.targets.dell_sonic.passage import check_way_back, facts_after, order_between
+from mltswitch.targets.dell_sonic.passage import check_rollback, facts_after, order_between
 from mltswitch.targets.engine.target import LineTarget
 from mltswitch.targets.state import SwitchState
 from mltswitch.targets.target import Target
@@ -40,13 +40,13 @@ def _restore(
     before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
 ) -> Change:
     former, now = (read.running_facts(each, wanted, capabilities) for each in (before, running.answers))
-    check_way_back(former, now)
+    check_rollback(former, now)
     return _LINES.restore(before, running, wanted, capabilities)
 
 
 TARGET = Target(
     platform=PLATFORM,
-    session=Session.CLI,
+    session=SessionKind.CLI,
     dialect="dell_sonic",
     models=HARDWARE,
     refused=REFUSED,

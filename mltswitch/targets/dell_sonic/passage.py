@@ -101,7 +101,7 @@ def _objects_after(now: PortFacts, then: PortFacts, used: Set[str]) -> PortFacts
     return {fact: value for fact, value in now.items() if is_kept(fact)} | ours
 
 
-def check_way_back(former: Facts, now: Facts) -> None:
+def check_rollback(former: Facts, now: Facts) -> None:
     """Raises DeviceError where no command is known that brings back what ran before."""
     present = {fact[1] for fact in now[SWITCH] if fact[0] in sheet.OBJECTS}
     for what, *place in former[SWITCH]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.errors import DeviceError, PreflightError
 from mltswitch.targets.base import Lossless, RunningState
 from mltswitch.targets.common import Key, unknown_box
 from mltswitch.targets.dell_sonic import sheet
@@ -87,13 +87,13 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
             lossless += _check_flow_control(objects, own, port.name, used)
             for name in policies_of(own):
                 if port.rewritten and not name.startswith(sheet.PREFIX):
-                    raise HazardError(
+                    raise PreflightError(
                         f"it has the policy-map {name} where the plan needs its own: a port takes one",
                         where=f"port {port.name}",
                         hint="take it off first: `no service-policy type qos in`",
                     )
             if (sheet.MEMBER,) in own:
-                raise HazardError(
+                raise PreflightError(
                     f"is a member of a LAG (channel-group {own[sheet.MEMBER,]}): queues and maps are those "
                     "of the PortChannel, which the plan cannot name",
                     where=f"port {port.name}",
@@ -120,7 +120,7 @@ def _check_box(answer: str, hardware: str) -> Iterator[str]:
 
 
 def _check_flow_control(objects: Tree, own: PortFacts, name: str, used: set[int]) -> Iterator[Lossless]:
-    """Priorities with flow control that the plan leaves alone; raises HazardError for others."""
+    """Priorities with flow control that the plan leaves alone; raises PreflightError for others."""
 
     def mapped(kind: str, priority: int) -> int:
         entries: Mapping[int, int] = objects[kind].get(own.get((sheet.OTHER_MAP, kind)), {})
@@ -128,7 +128,7 @@ def _check_flow_control(objects: Tree, own: PortFacts, name: str, used: set[int]
 
     for priority in range(QUEUE_COUNT) if (sheet.ASYMMETRIC,) in own else ():
         if (queue := mapped(sheet.PAUSE_QUEUE_MAP, priority)) in used:
-            raise HazardError(
+            raise PreflightError(
                 f"asymmetric flow control heeds pause frames of every priority, and that of priority "
                 f"{priority} pauses queue {queue} of the plan",
                 where=f"port {name}",
@@ -141,7 +141,7 @@ def _check_flow_control(objects: Tree, own: PortFacts, name: str, used: set[int]
         senders = {traffic_class for traffic_class in groups if groups[traffic_class] == group}
         for what, numbers in (("queue", {queue}), ("traffic class", senders)):
             if shared := used & numbers:
-                raise HazardError(
+                raise PreflightError(
                     f"flow control is on for priority {priority}, which pauses {what} "
                     f"{min(shared)} of the plan: a wred-policy drops packets of a lossless queue",
                     where=f"port {name}",

@@ -11,7 +11,7 @@ that ran before, in a session of their own.
 import re
 from typing import Final
 
-from mltswitch.targets.base import Guard, Release, Session
+from mltswitch.targets.base import Guard, Release, SessionKind
 from mltswitch.targets.eos import mapping, read, sessions, sheet
 from mltswitch.targets.eos.capabilities import HARDWARE, REFUSED
 from mltswitch.targets.eos.counters import COUNTER_SOURCE
@@ -30,7 +30,7 @@ _LINES: Final = sessions.SessionTarget(
 )
 TARGET = Target(
     platform="eos",
-    session=Session.CLI,
+    session=SessionKind.CLI,
     dialect="arista_eos",
     models=HARDWARE,
     refused=REFUSED,

@@ -27,8 +27,8 @@ from mltswitch.targets.engine.facts import (
 from mltswitch.targets.engine.parse import running_line
 from mltswitch.targets.engine.sheet import Sheet
 from mltswitch.targets.eos.capabilities import BOX_CHIPS, R_SERIES, TRAFFIC_CLASSES, queue_word
-from mltswitch.targets.eos.hazards import check_hazards
 from mltswitch.targets.eos.mapping import MAPS_AS_DELIVERED, USED_ELSEWHERE, running_state
+from mltswitch.targets.eos.preflight import check_preflight
 from mltswitch.targets.eos.sessions import SESSIONS, read_sessions, waiting_sessions
 from mltswitch.targets.eos.sheet import (
     CLASSES,
@@ -70,8 +70,8 @@ _KNOWN: Final = re.compile(
     r"mc-tx-queue [0-7]|priority-flow-control (?:(?:mode )?on|priority [0-7] (?:no-)?drop|pause watchdog.*)"
     r"|flowcontrol (?:receive|send) off|dcbx mode .*"
 )
-"""Of a port: queues for packets to several receivers, flow control that `hazards` reads, its watchdog (AVD's
-tested qos.cfg), what DCBX tells."""
+"""Of a port: queues for packets to several receivers, flow control that `preflight` reads, its watchdog
+(AVD's tested qos.cfg), what DCBX tells."""
 _KNOWN_GLOBAL: Final = re.compile(
     r"qos map .*|qos profile .*|qos rewrite cos|(?:policy|class)-map .*|traffic-policies|queue-monitor .*"
     r"|priority-flow-control (?:all off|pause watchdog .*)|interface .*|(?:ip|ipv6|mac) access-list .*"
@@ -135,7 +135,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         )
     waiting = waiting_sessions(read_sessions(answers[SESSIONS]))
     facts = running_facts(answers, wanted, capabilities)
-    lossless = tuple(check_hazards(lines, wanted, facts))
+    lossless = tuple(check_preflight(lines, wanted, facts))
     state = running_state(facts, wanted, capabilities)
     return RunningState(state, answers, tuple(notes), tuple(map(_unconfirmed, waiting)), lossless)
 

@@ -10,7 +10,7 @@ values that the switch showed before, and takes away policies and classes that w
 import re
 from typing import Final
 
-from mltswitch.targets.base import Guard, Release, Session, Step
+from mltswitch.targets.base import Guard, Release, SessionKind, Step
 from mltswitch.targets.common import NO_PORT, without_route_ports
 from mltswitch.targets.configuration_lock import configuration_lock
 from mltswitch.targets.engine.facts import SERVICE
@@ -36,7 +36,7 @@ _LINES: Final = LineTarget(
 )
 TARGET = Target(
     platform=PLATFORM,
-    session=Session.CLI,
+    session=SessionKind.CLI,
     dialect="broadcom_icos",
     models=HARDWARE,
     refused=REFUSED,

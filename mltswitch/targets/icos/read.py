@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.errors import DeviceError, PreflightError
 from mltswitch.targets.base import Identity, Lossless, RunningState
 from mltswitch.targets.common import Key, indices_of, is_on, known_form, numbers_in
 from mltswitch.targets.engine.facts import (
@@ -155,7 +155,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     facts = running_facts(answers, wanted, capabilities)
     sections = _sections(_lines(answers))
     if any(map(policy_of, wanted.ports)) and any("no diffserv" in lines for lines in sections.values()):
-        raise HazardError(
+        raise PreflightError(
             "DiffServ is off for the whole switch, so no policy holds",
             hint="switch it on first: `diffserv`; policies of others then hold, too",
         )
@@ -163,7 +163,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
     for port in wanted.ports:
         own, block = facts[port.name], sections[port.name]
         if member := next(filter(_MEMBER.fullmatch, block), ""):
-            raise HazardError(
+            raise PreflightError(
                 f"is a member of a LAG ({member}): queues and maps are those of the port channel, which the "
                 "plan cannot name",
                 where=f"port {port.name}",
@@ -173,7 +173,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         lossless += _check_flow_control(block, port.name, own, queues, facts[SWITCH])
         foreign = next((match[1] for match in map(_ATTACHED.fullmatch, block) if match), "")
         if policy_of(port) and foreign not in {"", *POLICIES}:
-            raise HazardError(
+            raise PreflightError(
                 f"it has the policy {foreign} where the plan needs its own: a port takes one",
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy in {foreign}`",
@@ -385,12 +385,12 @@ def _flow_control(block: Iterable[str]) -> list[int]:
 def _check_flow_control(
     block: Iterable[str], name: str, facts: PortFacts, queues: Iterable[int], switch: PortFacts
 ) -> Iterator[Lossless]:
-    """Priorities with PFC that lead to no queue of the plan; raises HazardError for others."""
+    """Priorities with PFC that lead to no queue of the plan; raises PreflightError for others."""
     default = facts[BIND, facts.get((DEFAULT_PRIORITY,), 0)]
     for priority in _flow_control(block):
         queue, trust = facts[BIND, priority], facts[TRUST,]
         if queue in queues:
-            raise HazardError(
+            raise PreflightError(
                 f"PFC is on for 802.1p priority {priority}, which leads to queue {queue} of the plan: RED on "
                 "a lossless queue drops packets that are not ECN-capable",
                 where=f"port {name}",

@@ -6,14 +6,14 @@ these ports and routes of others within a prefix of the plan are reported, never
 than systemd runs, nothing survives a reboot, and verify and push say so.
 """
 
-from mltswitch.targets.base import Session
+from mltswitch.targets.base import SessionKind
 from mltswitch.targets.linux import capabilities, change, files, lines, ports, read, save
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform=capabilities.PLATFORM,
-    session=Session.SHELL,
+    session=SessionKind.SHELL,
     models=capabilities.HARDWARE,
     files=(files.QDISC_FILE, files.ROUTE_FILE),
     port_name=lines.PORT_NAME,

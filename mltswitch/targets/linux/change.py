@@ -161,8 +161,8 @@ def restoring_change(
     present = former_routes(running.answers) if running.answers else unseen
     for prefix, text in former.items():
         if not text and present.get(prefix) != text:
-            raise _no_way_back(f"route {prefix}", "a kind that no plan asks for", ROUTE_QUERY)
-    routes = route_lines(present, former, is_way_back=True)
+            raise _no_rollback(f"route {prefix}", "a kind that no plan asks for", ROUTE_QUERY)
+    routes = route_lines(present, former, is_rollback=True)
     forwarding = _former_forwarding(before, running, wanted)
     form = "{} -batch -" if running.answers else "{} -force -batch - || true"
     steps = (*_batches("ip", routes, form), *map(Step, forwarding), *_batches("tc", queues, form))
@@ -190,7 +190,7 @@ def _former_queues(was: PortAnswers, now: PortAnswers | None) -> Iterable[str]:
         return _foreign_queues(was)
     then, fault = goal
     if fault:
-        raise _no_way_back(was.name, fault, QDISC_QUERY)
+        raise _no_rollback(was.name, fault, QDISC_QUERY)
     present = _own_queues(now) if now else None
     single = _single_lines(present[0], then) if present and not present[1] else None
     return lines_of(then if single is None else single, was.name)
@@ -213,11 +213,11 @@ def _foreign_queues(was: PortAnswers) -> Iterator[str]:
     for entry in was.standing:
         words = words_of(entry)
         if words is None:
-            raise _no_way_back(was.name, str(entry), QDISC_QUERY)
+            raise _no_rollback(was.name, str(entry), QDISC_QUERY)
         yield f"qdisc replace dev {was.name} {entry.above} {words}"
 
 
-def _no_way_back(place: str, what: str, query: str) -> DeviceError:
+def _no_rollback(place: str, what: str, query: str) -> DeviceError:
     return DeviceError(f"{place} had {what}, which no command brings back exactly", where=query)
 
 

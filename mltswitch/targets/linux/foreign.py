@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from mltswitch.errors import HazardError
+from mltswitch.errors import PreflightError
 from mltswitch.targets.linux.answers import LINK_QUERY, LINKS, NO_HANDLE, QDISC_QUERY, QDISCS, Qdisc, load
 from mltswitch.targets.state import SwitchState
 
@@ -35,12 +35,12 @@ _INTERFACES: Final = re.compile(
 
 
 def elsewhere(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[str]:
-    """What touches packets of the wanted ports beside their own qdiscs; raises HazardError for a bond."""
+    """What touches packets of the wanted ports beside their own qdiscs; raises PreflightError for a bond."""
     ports = {port.name for port in wanted.ports}
     links = load(LINKS, answers, LINK_QUERY) if LINK_QUERY in answers else []
     for link in links:
         if link.ifname in ports and link.linkinfo.get("info_slave_kind") in {"bond", "team"}:
-            raise HazardError(
+            raise PreflightError(
                 f"is a member of {link.master}, which has the queues that packets meet first",
                 where=f"port {link.ifname}",
                 hint=f"take it out first: ip link set {link.ifname} nomaster",

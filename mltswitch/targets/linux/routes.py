@@ -57,7 +57,7 @@ def routes_of(state: SwitchState, wanted: SwitchState) -> dict[str, str]:
     return found
 
 
-def route_lines(now: Routes, then: Routes, *, is_way_back: bool = False) -> list[str]:
+def route_lines(now: Routes, then: Routes, *, is_rollback: bool = False) -> list[str]:
     """Lines for `ip -batch`; what is to go goes last, so that no prefix is without a route.
 
     A new prefix is added, never put in place of somebody else's route. On the way to a plan, a segment of
@@ -66,13 +66,13 @@ def route_lines(now: Routes, then: Routes, *, is_way_back: bool = False) -> list
     """
     changed = [prefix for prefix, text in then.items() if text and now.get(prefix) != text]
     replaced = {prefix for prefix in changed if prefix in now}
-    if not is_way_back:
+    if not is_rollback:
         changed.sort(key=lambda prefix: (":" in prefix, is_segment(then[prefix]), prefix not in now))
         replaced |= {prefix for prefix in changed if is_segment(then[prefix])}
     lines = [f"{REPLACE if prefix in replaced else 'route add '}{then[prefix]}" for prefix in changed]
     for prefix, text in now.items():
         if prefix not in then:
-            is_known = not is_way_back and not is_segment(text)
+            is_known = not is_rollback and not is_segment(text)
             lines.append(f"route del {text if is_known else f'{prefix} proto {ROUTE_PROTOCOL}'}")
     return lines
 

@@ -10,7 +10,7 @@ switch showed before; only prefix modes stay off, for no show command tells whet
 import re
 from typing import Final
 
-from mltswitch.targets.base import Guard, Release, Session, Step
+from mltswitch.targets.base import Guard, Release, SessionKind, Step
 from mltswitch.targets.common import NO_PORT, spectrum_hardware, without_route_ports
 from mltswitch.targets.configuration_lock import configuration_lock
 from mltswitch.targets.engine.target import LineTarget
@@ -34,7 +34,7 @@ _LINES: Final = LineTarget(
 )
 TARGET = Target(
     platform="onyx",
-    session=Session.CLI,
+    session=SessionKind.CLI,
     dialect="mellanox_mlnxos",
     models=HARDWARE,
     files=(_LINES.file,),

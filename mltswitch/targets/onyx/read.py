@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.errors import DeviceError, PreflightError
 from mltswitch.targets.base import Identity, Lossless, RunningState
 from mltswitch.targets.common import (
     NOT_SAVED,
@@ -258,7 +258,7 @@ def _check_members(lines: Iterable[_Interface], wanted: SwitchState) -> None:
     for port in wanted.ports:
         for line, words in _port_lines(lines, port.name):
             if match := _MEMBER.fullmatch(words):
-                raise HazardError(
+                raise PreflightError(
                     f"is a member of a LAG, {match[1]}: queues and maps are those of the port-channel, which "
                     "the plan cannot name",
                     where=f"port {port.name}",
@@ -267,7 +267,7 @@ def _check_members(lines: Iterable[_Interface], wanted: SwitchState) -> None:
 
 
 def _check_flow_control(answers: Mapping[str, str], wanted: SwitchState, facts: Facts) -> Iterator[Lossless]:
-    """Priorities with PFC that the plan leaves alone; raises HazardError for others."""
+    """Priorities with PFC that the plan leaves alone; raises PreflightError for others."""
     with known_form(_FLOW_CONTROL):
         shown = {key: value for part in json_in(answers[_FLOW_CONTROL]) for key, value in part.items()}
         if not is_on(shown["PFC"], "PFC", _FLOW_CONTROL):
@@ -292,7 +292,7 @@ def _check_flow_control(answers: Mapping[str, str], wanted: SwitchState, facts: 
                 otherwise = "" if is_left or trust == TRUSTED else f"qos trust {trust}"
                 yield Lossless(port.name, priority, dscps, otherwise)
                 continue
-            raise HazardError(
+            raise PreflightError(
                 f"PFC is on for switch-priority {priority}, {use}: RED on a lossless queue drops "
                 "packets that are not ECN-capable",
                 where=f"port {port.name}",

@@ -13,7 +13,7 @@ from typing import Final
 
 from mltswitch.capabilities import Capabilities, LimitCapability, PortNumbering, unverified
 from mltswitch.capabilities.hardware import chip, threshold_capability
-from mltswitch.targets.base import Guard, Session
+from mltswitch.targets.base import Guard, SessionKind
 from mltswitch.targets.common import NO_PORT
 from mltswitch.targets.openconfig.model import (
     CHASSIS,
@@ -74,7 +74,7 @@ TRIDENT3: Final = Capabilities(
 _IXR_D3: Final = re.compile("7220.IXR-D3")
 TARGET = Target(
     platform="openconfig",
-    session=Session.GNMI,
+    session=SessionKind.GNMI,
     models={TRIDENT3.hardware: TRIDENT3},
     refused={
         "7220-ixr-d3": "no public source names its chip, so nothing is known of its cells, thresholds and "

@@ -18,10 +18,10 @@ from ipaddress import IPv4Network
 from typing import Any, Final
 
 from mltswitch.capabilities import Capabilities, Unlimited
-from mltswitch.errors import DeviceError, HazardError, printable
+from mltswitch.errors import DeviceError, PreflightError, printable
 from mltswitch.plan import Plan, Switch
 from mltswitch.targets.addresses import address_text, ipv4_address, ipv4_network, network_text
-from mltswitch.targets.base import Change, FileError, Identity, LineError, Quantised, RunningState, Step
+from mltswitch.targets.base import Change, FileError, FittedState, Identity, LineError, RunningState, Step
 from mltswitch.targets.common import NO_NEXT_HOP, json_in, known_form, without_route_ports
 from mltswitch.targets.routes import OwnPrefixes, in_order_of
 from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchState, differences
@@ -167,9 +167,9 @@ def nest(leaves: Mapping[str, Any], root: str = "") -> dict[str, Any]:
     return tree
 
 
-def adapt(quantised: Quantised, plan: Plan, switch: Switch) -> Quantised:
+def adapt(fitted: FittedState, plan: Plan, switch: Switch) -> FittedState:
     """Routes name next hops alone, and a port that is not trusted leads every code point to background."""
-    state = without_route_ports(quantised, plan, switch).state
+    state = without_route_ports(fitted, plan, switch).state
     ports = list(state.ports)
     for place, port in enumerate(ports):
         if not port.trusted:
@@ -179,8 +179,8 @@ def adapt(quantised: Quantised, plan: Plan, switch: Switch) -> Quantised:
         "each queue may grow as far as the device lets it: no source says what a limit of its own "
         "(buffer-allocation-profile) may be on this chip"
     )
-    shortfalls = (*quantised.shortfalls, no_limit)
-    return replace(quantised, state=replace(state, ports=tuple(ports)), shortfalls=shortfalls)
+    unsupported = (*fitted.unsupported, no_limit)
+    return replace(fitted, state=replace(state, ports=tuple(ports)), unsupported=unsupported)
 
 
 def _written(what: str, **values: Any) -> Leaves:
@@ -349,7 +349,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
         groups = {KEY.findall(path)[0][1]: value for path, value in json_in(answers[MEMBERS]).items()}
     for port in wanted.ports:
         if port.name in groups:
-            raise HazardError(
+            raise PreflightError(
                 f"is a member of {groups[port.name]}: nobody has told whose queues and classifiers count",
                 where=f"port {port.name}",
                 hint="take it out first, or leave it out of the fabric",

@@ -7,7 +7,7 @@ run those before, never after.
 
 import re
 
-from mltswitch.targets.base import Session
+from mltswitch.targets.base import SessionKind
 from mltswitch.targets.lldp import lldpd_neighbours
 from mltswitch.targets.sonic import change, objects, read
 from mltswitch.targets.sonic.capabilities import HARDWARE
@@ -15,7 +15,7 @@ from mltswitch.targets.target import Target
 
 TARGET = Target(
     platform="sonic",
-    session=Session.SHELL,
+    session=SessionKind.SHELL,
     models=HARDWARE,
     files=(objects.FILE,),
     port_name=re.compile(r"Ethernet(0|[1-9][0-9]{0,3})"),

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.errors import DeviceError, PreflightError
 from mltswitch.targets.base import Change, Guard, RunningState, Step, Timer, Trial
 from mltswitch.targets.common import shell_lock
 from mltswitch.targets.sonic import merge, objects, read, releases
@@ -197,7 +197,7 @@ def _trial(before: Database) -> Trial:
         said = answer[begin.start() :].strip()
         named = [f"{table}|{key}" for table, key in _accused(said, before)]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        raise HazardError(
+        raise PreflightError(
             "what it runs already, before this change, breaks SONiC's YANG models, so its updater refuses "
             f"every change: {', '.join(named[:_MOST_NAMED]) or 'nobody knows where'}{more} "
             f"({said.splitlines()[-1][-_MOST_QUOTED:]})",

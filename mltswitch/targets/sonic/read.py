@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from mltswitch.capabilities import Capabilities
-from mltswitch.errors import DeviceError, HazardError
+from mltswitch.errors import DeviceError, PreflightError
 from mltswitch.targets import base, common
 from mltswitch.targets.sonic.capabilities import MODELS, POOL, TRAFFIC_CLASSES, model_of
 from mltswitch.targets.sonic.database import Database, Entry, load, number, queues_in, split, text_of
@@ -116,8 +116,9 @@ def state_of(database: Database, wanted: SwitchState) -> SwitchState:
 
 
 def _check_hardware(database: Database, hardware: str) -> Iterator[str]:
-    """Raise HazardError for a switch whose queues have other keys than a single chip's, or that has another
-    pool than the one for which the predicted losses hold; the dynamic buffer model leaves its size out.
+    """Raise PreflightError for a switch whose queues have other keys than a single chip's, or that has
+    another pool than the one for which the predicted losses hold. The dynamic buffer model leaves the
+    pool's size out.
 
     Of a box that nobody knows, a note says so.
     """
@@ -127,14 +128,14 @@ def _check_hardware(database: Database, hardware: str) -> Iterator[str]:
     }
     for field, known in (("switch_type", ("", "npu")), ("sub_role", ("",)), ("asic_name", ("",))):
         if metadata.get(field, "") not in known:
-            raise HazardError(
+            raise PreflightError(
                 f"{field} is {metadata[field]}: its ports have other queues than those that a plan can name",
                 where="DEVICE_METADATA|localhost",
                 expected="a switch with one chip and queues of its own ports",
             )
     pool = database.get("BUFFER_POOL", {}).get(POOL, {})
     if pool.get("mode") != "dynamic":
-        raise HazardError(
+        raise PreflightError(
             f"buffer pool {POOL} is {pool.get('mode', 'missing')}",
             expected="dynamic",
             hint="load the vendor's buffers with `config qos reload`, before mltswitch",
@@ -152,7 +153,7 @@ def _check_hardware(database: Database, hardware: str) -> Iterator[str]:
             hint=f"give the device hardware {model.hardware} in the fabric file",
         )
     if "size" in pool and pool["size"] != str(planned.pool_size_bytes):
-        raise HazardError(
+        raise PreflightError(
             f"buffer pool {POOL} has {pool['size']} B, so the plan's limits and predicted losses do not hold",
             expected=f"{planned.pool_size_bytes} B",
             hint="load the buffers of a top-of-rack switch, before mltswitch",
@@ -160,7 +161,7 @@ def _check_hardware(database: Database, hardware: str) -> Iterator[str]:
 
 
 def _check_flow_control(database: Database, wanted: SwitchState) -> Iterator[base.Lossless]:
-    """Queues with PFC that the plan leaves alone; raises HazardError for others."""
+    """Queues with PFC that the plan leaves alone; raises PreflightError for others."""
     maps = database.get("PORT_QOS_MAP", {})
     for port in wanted.ports:
         asymmetry = database.get("PORT", {}).get(port.name, {}).get("pfc_asym", "off")
@@ -175,13 +176,13 @@ def _check_flow_control(database: Database, wanted: SwitchState) -> Iterator[bas
             yield base.Lossless(port.name, queue, common.indices_of(leads_to, str(queue)))
         for queue in filter(lossless.__contains__, planned):
             if is_asymmetric:
-                raise HazardError(
+                raise PreflightError(
                     f"asymmetric PFC heeds pause frames of every priority, for queue {queue}, too, "
                     "which the plan uses: whoever sends them stops it",
                     where=f"port {port.name}",
                     hint=f"switch it off first: `sudo pfc config asymmetric off {port.name}`",
                 )
-            raise HazardError(
+            raise PreflightError(
                 f"PFC is on for queue {queue}, which the plan uses: WRED on a lossless queue drops packets "
                 "that are not ECN-capable",
                 where=f"port {port.name}",

@@ -391,18 +391,20 @@ def plan_of(**changes: object) -> Plan:
 
 
 def test_whoever_makes_the_links_shapes_them() -> None:
-    shaped = TARGET.quantise(plan_of(ports={"rate": "100Mbps", "buffer": "400kB", "shaped": True}), "leaf1")
+    shaped = TARGET.fit_to_hardware(
+        plan_of(ports={"rate": "100Mbps", "buffer": "400kB", "shaped": True}), "leaf1"
+    )
     assert {port.shaped_bps for port in shaped.state.ports} == {None}
-    assert [text for text in shaped.shortfalls if "shapes no port" in text and "100 Mbit/s" in text]
-    plain = TARGET.quantise(plan_of(), "leaf1")
+    assert [text for text in shaped.unsupported if "shapes no port" in text and "100 Mbit/s" in text]
+    plain = TARGET.fit_to_hardware(plan_of(), "leaf1")
     assert plain.state == shaped.state
-    assert not [text for text in plain.shortfalls if "shapes" in text]
-    assert [text for text in plain.shortfalls if "background is not guaranteed its" in text]
+    assert not [text for text in plain.unsupported if "shapes" in text]
+    assert [text for text in plain.unsupported if "background is not guaranteed its" in text]
 
 
 def test_a_leaf_reaches_every_host_and_a_spine_every_leaf() -> None:
     plan = plan_of()
-    leaf, spine = (TARGET.quantise(plan, name).state for name in ("leaf1", "spine1"))
+    leaf, spine = (TARGET.fit_to_hardware(plan, name).state for name in ("leaf1", "spine1"))
     hosts = plan.fabric.addressing.hosts
     assert [route.port for route in leaf.routes if route.prefix == hosts] == ["eth3", "eth4"]
     own = [host for host in plan.topology.hosts if host.leaf == "leaf1"]
@@ -415,7 +417,7 @@ def test_a_leaf_reaches_every_host_and_a_spine_every_leaf() -> None:
 
 @pytest.mark.parametrize("mode", ["alias", "packet", "p4"])
 def test_spray_modes(mode: str) -> None:
-    state = TARGET.quantise(plan_of(spraying={"mode": mode}), "leaf1").state
+    state = TARGET.fit_to_hardware(plan_of(spraying={"mode": mode}), "leaf1").state
     assert state.packet_spraying == (mode == "packet")
     assert "table_add neighbours set_neighbour 1 => " in text_of(state)
     assert ("share_packets" in text_of(state)) == (mode == "packet")
@@ -424,7 +426,7 @@ def test_spray_modes(mode: str) -> None:
 def test_hosts_may_not_say_what_network_control_says() -> None:
     """Trusted or not, here and behind the next switch."""
     plan = plan_of(trusted_ports=["leaf1:eth1", "leaf1:eth3"])
-    ports = {port.name: port for port in TARGET.quantise(plan, "leaf1").state.ports}
+    ports = {port.name: port for port in TARGET.fit_to_hardware(plan, "leaf1").state.ports}
     assert (ports["eth1"].rewritten, ports["eth3"].rewritten) == ((48, 56), ())
     for name in ("eth2", "eth4"):
         assert not ports[name].trusted

@@ -49,7 +49,7 @@ FOREIGN = (
 
 
 def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
-    return TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    return TARGET.fit_to_hardware(plan, data.draw(switch_names(plan))).state
 
 
 def watched(switch: Switch, wanted: SwitchState, look: Callable[[], Seen]) -> list[Seen]:
@@ -85,12 +85,12 @@ def test_a_line_of_the_program_is_one_of_ours(data: st.DataObject) -> None:
 @few
 @given(st.data(), PLANS)
 def test_the_switch_takes_every_rendered_line(data: st.DataObject, plan: Plan) -> None:
-    quantised = TARGET.quantise(plan, data.draw(switch_names(plan)))
-    assert {rounding.field for rounding in quantised.roundings} <= {"limit", "maximum"}
-    assert [*quantised.class_queues.values()] == [*range(7, 8 - len(plan.classes), -1), 0]
-    switch = rendered(quantised.state)
-    assert read(switch, quantised.state).state == quantised.state
-    assert diff(switch, quantised.state).is_empty
+    fitted = TARGET.fit_to_hardware(plan, data.draw(switch_names(plan)))
+    assert {rounding.field for rounding in fitted.roundings} <= {"limit", "maximum"}
+    assert [*fitted.class_queues.values()] == [*range(7, 8 - len(plan.classes), -1), 0]
+    switch = rendered(fitted.state)
+    assert read(switch, fitted.state).state == fitted.state
+    assert diff(switch, fitted.state).is_empty
 
 
 @few

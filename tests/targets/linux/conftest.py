@@ -75,12 +75,12 @@ def plain_state(small_plan: Plan) -> SwitchState:
     document = small_plan.model_dump(mode="json", by_alias=True)
     for entry in document["classes"]:
         entry |= {"rate_cap_share": None, "guaranteed_share": None}
-    return TARGET.quantise(Plan.model_validate(document), "leaf1").state
+    return TARGET.fit_to_hardware(Plan.model_validate(document), "leaf1").state
 
 
 @pytest.fixture(scope="session")
 def state(small_plan: Plan) -> SwitchState:
-    return TARGET.quantise(small_plan, "leaf1").state
+    return TARGET.fit_to_hardware(small_plan, "leaf1").state
 
 
 @pytest.fixture(scope="module")

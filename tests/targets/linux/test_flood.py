@@ -136,12 +136,12 @@ def alias_of(plan: Plan, name: str) -> IPv4Address:
 def set_up(linux: Machine, plan: Plan, bottleneck: tuple[str, str]) -> None:
     """What the plan renders, with one port that is slower than the others."""
     for name, _ in PATH:
-        quantised = TARGET.quantise(plan, name)
+        fitted = TARGET.fit_to_hardware(plan, name)
         ports = tuple(
             replace(port, shaped_bps=SLOW_BPS if (name, port.name) == bottleneck else FAST_BPS)
-            for port in quantised.state.ports
+            for port in fitted.state.ports
         )
-        files = TARGET.render(replace(quantised.state, ports=ports), quantised.capabilities)
+        files = TARGET.render(replace(fitted.state, ports=ports), fitted.capabilities)
         for program, file in (("tc", "qdiscs.tc"), ("ip", "routes.ip")):
             do(linux, f"ip netns exec {PREFIX}{name} {program} -batch -", files[file])
 

@@ -84,7 +84,7 @@ def running(linux: Machine, small_plan: Plan, state: SwitchState) -> SwitchState
 @given(plans(replace(TARGET.hardware(None), segment_routing=None)))
 def test_random_plans_are_read_back_exactly(linux: Machine, plan: Plan) -> None:
     switch = plan.topology.switches[-1].name
-    state = TARGET.quantise(plan, switch).state
+    state = TARGET.fit_to_hardware(plan, switch).state
     connect(linux, plan, switch)
     load(linux, state)
     found = read(linux, state)

@@ -29,12 +29,12 @@ SLOW = settings(
 @SLOW
 @given(plans(CAPABILITIES), st.data())
 def test_linux_rounds_nothing_but_a_share(plan: Plan, data: st.DataObject) -> None:
-    quantised = TARGET.quantise(plan, data.draw(switch_names(plan)))
-    assert {rounding.field for rounding in quantised.roundings} <= {"minimum"}
-    assert list(quantised.class_queues.values()) == list(range(1, len(plan.classes) + 1))
-    assert quantised.shortfalls == ()
+    fitted = TARGET.fit_to_hardware(plan, data.draw(switch_names(plan)))
+    assert {rounding.field for rounding in fitted.roundings} <= {"minimum"}
+    assert list(fitted.class_queues.values()) == list(range(1, len(plan.classes) + 1))
+    assert fitted.unsupported == ()
     given_share = plan.classes[-1].guaranteed_share
-    for port in quantised.state.ports:
+    for port in fitted.state.ports:
         assert port.queues[1].maximum is not None
         minimum = port.queues[-1].minimum
         if given_share is None:
@@ -47,7 +47,9 @@ def test_linux_rounds_nothing_but_a_share(plan: Plan, data: st.DataObject) -> No
 @SLOW
 @given(plans(CAPABILITIES), plans(CAPABILITIES))
 def test_every_line_of_a_change_is_our_own(before: Plan, after: Plan) -> None:
-    old, new = (TARGET.quantise(plan, plan.topology.switches[-1].name).state for plan in (before, after))
+    old, new = (
+        TARGET.fit_to_hardware(plan, plan.topology.switches[-1].name).state for plan in (before, after)
+    )
     change = TARGET.diff(RunningState(old, {}), new, CAPABILITIES)
     files = TARGET.render(new, CAPABILITIES)
     known = {line for text in files.values() for line in text.splitlines()}
@@ -282,14 +284,14 @@ def test_routes_that_are_no_longer_wanted_are_removed(state: SwitchState) -> Non
 def test_names_that_linux_refuses_are_named(small_plan: Plan) -> None:
     plan = _with_pattern(small_plan, "Ethernet1/1/1/{n}")
     with pytest.raises(UnsupportedPlanError, match="is no name for a port"):
-        TARGET.quantise(plan, "leaf1")
+        TARGET.fit_to_hardware(plan, "leaf1")
 
 
 def test_a_rate_of_broken_bytes_is_refused(small_plan: Plan) -> None:
-    quantised = TARGET.quantise(small_plan, "leaf1")
-    ports = tuple(replace(port, shaped_bps=1_000_001) for port in quantised.state.ports)
+    fitted = TARGET.fit_to_hardware(small_plan, "leaf1")
+    ports = tuple(replace(port, shaped_bps=1_000_001) for port in fitted.state.ports)
     with pytest.raises(UnsupportedPlanError, match="whole bytes per second"):
-        TARGET.render(replace(quantised.state, ports=ports), CAPABILITIES)
+        TARGET.render(replace(fitted.state, ports=ports), CAPABILITIES)
 
 
 @given(st.integers(8, 10**12))

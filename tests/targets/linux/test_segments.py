@@ -52,7 +52,7 @@ class Rack:
 
     def state(self, switch: str) -> SwitchState:
         """Routes of IPv6 alone: this kernel need not have the queues."""
-        return replace(TARGET.quantise(self.plan, switch).state, ports=(), routes=())
+        return replace(TARGET.fit_to_hardware(self.plan, switch).state, ports=(), routes=())
 
     def push(self, switch: str, wanted: SwitchState) -> None:
         machine = self.machines[switch]
@@ -188,7 +188,7 @@ def answered(wanted: SwitchState, changes: Mapping[str, object]) -> RunningState
 
 @pytest.fixture
 def spine(plan: Plan) -> SwitchState:
-    return TARGET.quantise(plan, SPINE).state
+    return TARGET.fit_to_hardware(plan, SPINE).state
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mltswitch.deploy import Question, Status, change, connect, push, resume, rollback, verify
-from mltswitch.deploy.conversation import Conversation
+from mltswitch.deploy.session import Session
 from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.hostagent.security.certificates import issue
 from mltswitch.inventory import Device, Inventory, Secret
@@ -80,23 +80,23 @@ def plan() -> Plan:
 
 
 @contextmanager
-def session(switch: Switch) -> Iterator[Conversation]:
-    with serving(switch) as port, connect(reached_at(port), TARGET) as conversation:
-        yield conversation
+def session(switch: Switch) -> Iterator[Session]:
+    with serving(switch) as port, connect(reached_at(port), TARGET) as session:
+        yield session
 
 
-def read(typed: Conversation, wanted: SwitchState) -> RunningState:
+def read(typed: Session, wanted: SwitchState) -> RunningState:
     return TARGET.read(typed.ask_all(TARGET.queries(wanted)), wanted, CAPABILITIES)
 
 
-def enter(typed: Conversation, wanted: SwitchState) -> Change:
+def enter(typed: Session, wanted: SwitchState) -> Change:
     change = TARGET.diff(read(typed, wanted), wanted, CAPABILITIES)
     typed.apply(change.steps)
     return change
 
 
 def state_of(data: st.DataObject, plan: Plan) -> SwitchState:
-    return TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    return TARGET.fit_to_hardware(plan, data.draw(switch_names(plan))).state
 
 
 @BOTH
@@ -291,13 +291,13 @@ def test_tls_takes_a_certificate_of_the_authority_that_the_inventory_names(tmp_p
     (tmp_path / "ca.pem").write_bytes(authority.pem()[0])
     with serving(Switch(), certificate) as port:
         leaf = reached_at(port, address="localhost", plaintext=False, ca_file=tmp_path / "ca.pem")
-        with connect(leaf, TARGET) as conversation:
-            assert "openconfig-qos" in conversation.ask("capabilities")
+        with connect(leaf, TARGET) as session:
+            assert "openconfig-qos" in session.ask("capabilities")
             with pytest.raises(DeviceError, match="has no answer to 'show version'"):
-                conversation.ask("show version")
-            conversation.hang_up()
+                session.ask("show version")
+            session.hang_up()
             with pytest.raises(DeviceError, match="the session has ended"):
-                conversation.ask("config /qos")
+                session.ask("config /qos")
         for wrong, said in (
             ({"ca_file": None}, "mltswitch_ca_file"),
             ({"plaintext": True}, "cannot be reached"),
@@ -321,7 +321,7 @@ def test_tls_takes_a_certificate_of_the_authority_that_the_inventory_names(tmp_p
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_with_its_place(old: str, new: str, said: str, plan: Plan) -> None:
-    [(name, text)] = TARGET.render(TARGET.quantise(plan, "leaf1").state, CAPABILITIES).items()
+    [(name, text)] = TARGET.render(TARGET.fit_to_hardware(plan, "leaf1").state, CAPABILITIES).items()
     assert old in text
     with pytest.raises(UserInputError) as refused:
         TARGET.parse({name: text.replace(old, new, 1)}, CAPABILITIES)

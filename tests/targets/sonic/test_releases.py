@@ -113,7 +113,7 @@ def test_what_is_sent_is_accepted_and_what_is_not_sent_would_be_refused(
     assert read(device, wanted, capabilities).state == wanted
     assert TARGET.diff(read(device, wanted, capabilities), wanted, capabilities).is_empty
     if change.steps:
-        assert device.execute("admin", change.way_back).status == 0
+        assert device.execute("admin", change.rollback_hint).status == 0
         assert device.config_db == before
 
 
@@ -133,7 +133,7 @@ def push(device: SonicDevice, wanted: SwitchState, capabilities: Capabilities) -
 
 def drawn(data: st.DataObject, capabilities: Capabilities) -> SwitchState:
     plan = data.draw(plans(capabilities))
-    return TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    return TARGET.fit_to_hardware(plan, data.draw(switch_names(plan))).state
 
 
 def tuned(state: SwitchState, capabilities: Capabilities, data: st.DataObject) -> SwitchState:

@@ -37,7 +37,7 @@ SEGMENT = "loc|fd00:6d6c:1::/48"
 @given(BOXES, st.data())
 def test_every_plan_is_valid_on_a_device(capabilities: Capabilities, data: st.DataObject) -> None:
     plan = data.draw(plans(capabilities))
-    state = TARGET.quantise(plan, data.draw(switch_names(plan))).state
+    state = TARGET.fit_to_hardware(plan, data.draw(switch_names(plan))).state
     database = merged(SonicDevice(ports=6, box=capabilities.hardware).config_db, state)
     assert yang.refusal(database) is None
     assert database.keys() - yang.tables() == set()

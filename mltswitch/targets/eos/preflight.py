@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from mltswitch.errors import HazardError
+from mltswitch.errors import PreflightError
 from mltswitch.targets.base import Lossless
 from mltswitch.targets.common import Key, indices_of
 from mltswitch.targets.engine.facts import SWITCH, TRUST, Facts
@@ -39,13 +39,13 @@ def _by_head(lines: Iterable[Key]) -> dict[str, list[str]]:
     return found
 
 
-def check_hazards(lines: Sequence[Key], wanted: SwitchState, facts: Facts) -> Iterator[Lossless]:
-    """Priorities with PFC that the plan leaves alone; raises HazardError for the first one that it cannot."""
+def check_preflight(lines: Sequence[Key], wanted: SwitchState, facts: Facts) -> Iterator[Lossless]:
+    """Priorities with PFC that the plan leaves alone; raises PreflightError for the first other."""
     of_switch = [text for modes, text in lines if not modes]
     for line in of_switch:
         for pattern, meaning in _GLOBAL:
             if pattern.fullmatch(line):
-                raise HazardError(
+                raise PreflightError(
                     f"the whole switch has {line!r}: {meaning}",
                     hint=f"switch it off first, where nothing else needs it: `no {line}`",
                 )
@@ -54,7 +54,7 @@ def check_hazards(lines: Sequence[Key], wanted: SwitchState, facts: Facts) -> It
     for port in wanted.ports:
         policy = policy_on(facts[port.name])
         if policy_of(port) and policy not in {"", *CLASSES}:
-            raise HazardError(
+            raise PreflightError(
                 f"it has the policy map {policy} where the plan needs its own: a port takes one",
                 where=f"port {port.name}",
                 hint=f"take it off first: `no service-policy type qos input {policy}`",
@@ -67,7 +67,7 @@ def check_hazards(lines: Sequence[Key], wanted: SwitchState, facts: Facts) -> It
         used = {queue.queue for queue in port.queues if not queue.is_lossless}
         for priority in _lossless(_lines_of(own_lines, f"interface {port.name}")):
             if priority in used:
-                raise HazardError(
+                raise PreflightError(
                     f"PFC is on for priority {priority}, which the plan uses: RED on a lossless queue drops "
                     "packets that are not ECN-capable",
                     where=f"port {port.name}",
@@ -105,7 +105,7 @@ def _check_members(lines: Mapping[str, list[str]], wanted: SwitchState) -> None:
     for port in wanted.ports:
         for text in lines.get(f"interface {port.name}", ()):
             if text.startswith("channel-group "):
-                raise HazardError(
+                raise PreflightError(
                     f"it is a member of a port channel ({text}), and the port channel's QoS settings "
                     "count, not its own",
                     where=f"port {port.name}",

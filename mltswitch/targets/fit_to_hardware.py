@@ -27,7 +27,7 @@ from mltswitch.plan import (
     check_spray_mode,
 )
 from mltswitch.plan.trust import background_dscp, forbidden_dscps, leak
-from mltswitch.targets.base import Quantised, Rounding
+from mltswitch.targets.base import FittedState, Rounding
 from mltswitch.targets.state import PortState, QueueState, SegmentRouteState, SegmentRouting, SwitchState
 from mltswitch.units import format_bytes, format_ratio
 from mltswitch.wire.tos import DSCP_COUNT
@@ -36,7 +36,7 @@ SMALL_DIFFERENCE: Final = 1e-3
 """Of a bandwidth to the planned one, relative: below it nothing is reported."""
 
 
-def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quantised:
+def fit_to_hardware(plan: Plan, switch_name: str, capabilities: Capabilities) -> FittedState:
     """State of one switch in the device's steps.
 
     Raises:
@@ -70,8 +70,8 @@ def quantise(plan: Plan, switch_name: str, capabilities: Capabilities) -> Quanti
         background_dscp(plan.classes) if any(port.rewritten for port in ports) else 0,
     )
     leaks = leak(plan.classes, switch, capabilities)
-    shortfalls = (*shortfalls_of(plan, switch, capabilities), *([leaks] if leaks else []))
-    return Quantised(state, tuple(roundings), class_queues, capabilities, shortfalls, leaks)
+    unsupported = (*unsupported_by(plan, switch, capabilities), *([leaks] if leaks else []))
+    return FittedState(state, tuple(roundings), class_queues, capabilities, unsupported, leaks)
 
 
 def assign_queues(plan: Plan, switch_name: str, capabilities: Capabilities) -> dict[str, int]:
@@ -307,7 +307,7 @@ def segment_routing(plan: Plan, switch: Switch) -> SegmentRouting | None:
     )
 
 
-def shortfalls_of(plan: Plan, switch: Switch, capabilities: Capabilities) -> Iterator[str]:
+def unsupported_by(plan: Plan, switch: Switch, capabilities: Capabilities) -> Iterator[str]:
     """What nothing of the state can say on this device; who leans on it has to know."""
     for entry in plan.classes:
         is_last = entry.kind is ClassKind.BACKGROUND

@@ -20,8 +20,8 @@ from mltswitch.capabilities import (
 )
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.plan import ClassKind, Plan, QueueSettings
-from mltswitch.targets import PortState, Quantised, QueueState
-from mltswitch.targets.quantise import assign_queues, quantise
+from mltswitch.targets import FittedState, PortState, QueueState
+from mltswitch.targets.fit_to_hardware import assign_queues, fit_to_hardware
 from mltswitch.targets.state import every_dscp_but
 from tests.targets.strategies import plans, switch_names
 
@@ -60,10 +60,10 @@ Placed = tuple[PortState, QueueState, QueueSettings]
 UNBOUNDED = replace(COARSE, limit=LimitCapability(kind="none", source="test"))
 
 
-def queues_of(plan: Plan, name: str, quantised: Quantised) -> Iterator[Placed]:
+def queues_of(plan: Plan, name: str, fitted: FittedState) -> Iterator[Placed]:
     """Each queue of each port with what the plan says of it."""
     switch = plan.topology.switch(name)
-    for port, place in zip(quantised.state.ports, switch.ports, strict=True):
+    for port, place in zip(fitted.state.ports, switch.ports, strict=True):
         planned = plan.port_profile(switch, place).queues
         yield from ((port, *pair) for pair in zip(port.queues, planned, strict=True))
 
@@ -72,7 +72,7 @@ def queues_of(plan: Plan, name: str, quantised: Quantised) -> Iterator[Placed]:
 @given(plans(COARSE), st.data())
 def test_values_are_multiples_of_the_steps_and_near_the_plan(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    for _, queue, wanted in queues_of(plan, name, quantise(plan, name, COARSE)):
+    for _, queue, wanted in queues_of(plan, name, fit_to_hardware(plan, name, COARSE)):
         threshold, planned = queue.ecn_threshold_bytes, wanted.ecn_threshold_bytes
         assert (threshold is None) == (planned is None)
         if threshold is not None and planned is not None:
@@ -88,7 +88,7 @@ def test_values_are_multiples_of_the_steps_and_near_the_plan(plan: Plan, data: s
 @SLOW
 @given(plans(COARSE), st.data())
 def test_every_code_point_has_one_queue(plan: Plan, data: st.DataObject) -> None:
-    for port in quantise(plan, data.draw(switch_names(plan)), COARSE).state.ports:
+    for port in fit_to_hardware(plan, data.draw(switch_names(plan)), COARSE).state.ports:
         assert sorted(dscp for queue in port.queues for dscp in queue.dscps) == list(range(64))
 
 
@@ -96,12 +96,12 @@ def test_every_code_point_has_one_queue(plan: Plan, data: st.DataObject) -> None
 @given(plans(COARSE), st.data())
 def test_what_differs_from_the_plan_is_reported_and_nothing_else(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    quantised = quantise(plan, name, COARSE)
-    reported = {(entry.port, entry.queue, entry.field) for entry in quantised.roundings}
-    assert len(reported) == len(quantised.roundings)
+    fitted = fit_to_hardware(plan, name, COARSE)
+    reported = {(entry.port, entry.queue, entry.field) for entry in fitted.roundings}
+    assert len(reported) == len(fitted.roundings)
     assert reported == {
         (port.name, queue.queue, field)
-        for port, queue, wanted in queues_of(plan, name, quantised)
+        for port, queue, wanted in queues_of(plan, name, fitted)
         for field in ("ecn_threshold_bytes", "limit")
         if getattr(queue, field) != getattr(wanted, field)
     }
@@ -112,7 +112,7 @@ def test_what_differs_from_the_plan_is_reported_and_nothing_else(plan: Plan, dat
 def test_alpha_is_the_nearest_step_that_rests_above_the_threshold(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
     steps = [AlphaLimit(exponent).resting_bytes(POOL_BYTES) for exponent in SHARED.limit.alpha_exponents]
-    for _, queue, planned in queues_of(plan, name, quantise(plan, name, SHARED)):
+    for _, queue, planned in queues_of(plan, name, fit_to_hardware(plan, name, SHARED)):
         assert isinstance(queue.limit, AlphaLimit)
         assert isinstance(planned.limit, BytesLimit)
         target, threshold = planned.limit.size_bytes, queue.ecn_threshold_bytes or 0
@@ -159,7 +159,7 @@ def test_too_few_queues_are_refused_with_a_way_out(plan: Plan) -> None:
     wide = plan.model_copy(update={"classes": (*plan.classes[:3], *plan.classes[2:])})
     few = replace(COARSE, queues=(3, 2, 1, 0), reserved_queues=((3, "lossless"),))
     with pytest.raises(UnsupportedPlanError) as caught:
-        quantise(wide, "leaf1", few)
+        fit_to_hardware(wide, "leaf1", few)
     assert str(caught.value) == (
         "leaf1: classes: the plan has 5 classes, chip has 4 queues that a plan may use; queue 3: lossless. "
         "Set classes.gradients.queues to 1 or fewer"
@@ -167,9 +167,9 @@ def test_too_few_queues_are_refused_with_a_way_out(plan: Plan) -> None:
 
 
 def test_a_chip_without_limits_is_reported(plan: Plan) -> None:
-    quantised = quantise(plan, "leaf1", UNBOUNDED)
-    assert {queue.limit for port in quantised.state.ports for queue in port.queues} == {Unlimited()}
-    assert {entry.given for entry in quantised.roundings if entry.field == "limit"} == {"none"}
+    fitted = fit_to_hardware(plan, "leaf1", UNBOUNDED)
+    assert {queue.limit for port in fitted.state.ports for queue in port.queues} == {Unlimited()}
+    assert {entry.given for entry in fitted.roundings if entry.field == "limit"} == {"none"}
 
 
 LOW_ALPHAS = replace(SHARED.limit, alpha_exponents=(-3, -2), pool_bytes=10_000)
@@ -187,32 +187,32 @@ SMALL_RED = replace(COARSE.threshold, step_bytes=64, maximum_bytes=128)
 )
 def test_what_a_chip_cannot_hold_is_refused(plan: Plan, chip: Capabilities, said: str) -> None:
     with pytest.raises(UnsupportedPlanError) as caught:
-        quantise(plan, "leaf1", chip)
+        fit_to_hardware(plan, "leaf1", chip)
     assert re.search(said.replace("^", r"\^"), str(caught.value))
 
 
 def test_a_chip_that_cannot_shape_is_not_asked_to(plan: Plan) -> None:
     profiles = tuple(entry.model_copy(update={"shaped": True}) for entry in plan.port_profiles)
     with pytest.raises(UnsupportedPlanError, match="cannot hold a port"):
-        quantise(plan.model_copy(update={"port_profiles": profiles}), "leaf1", COARSE)
+        fit_to_hardware(plan.model_copy(update={"port_profiles": profiles}), "leaf1", COARSE)
 
 
 def test_a_code_point_of_two_classes_is_refused(plan: Plan) -> None:
     classes = (plan.classes[0], plan.classes[1].model_copy(update={"dscp": (48,)}), *plan.classes[2:])
     with pytest.raises(UserInputError, match="DSCP 48 is given to network-control and to control"):
-        quantise(plan.model_copy(update={"classes": classes}), "leaf1", COARSE)
+        fit_to_hardware(plan.model_copy(update={"classes": classes}), "leaf1", COARSE)
 
 
 def test_a_switch_that_the_plan_lacks_is_refused(plan: Plan) -> None:
     with pytest.raises(UserInputError, match="no switch 'leaf99'"):
-        quantise(plan, "leaf99", COARSE)
+        fit_to_hardware(plan, "leaf99", COARSE)
 
 
 @SLOW
 @given(plans(REWRITING), st.data())
 def test_background_is_guaranteed_and_control_held_to_its_share(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    result = quantise(plan, name, REWRITING)
+    result = fit_to_hardware(plan, name, REWRITING)
     for port, place in zip(result.state.ports, plan.topology.switch(name).ports, strict=True):
         rate_bps = plan.port_profile(plan.topology.switch(name), place).rate_bps
         for queue, entry in zip(port.queues, plan.classes, strict=True):
@@ -228,14 +228,14 @@ def test_background_is_guaranteed_and_control_held_to_its_share(plan: Plan, data
                 assert -1e-6 < queue.minimum.percent - 100 * entry.guaranteed_share < 1
             else:
                 assert queue.minimum is None
-    assert not result.shortfalls
+    assert not result.unsupported
 
 
 @SLOW
 @given(plans(SHARING), st.data())
 def test_hosts_have_no_business_in_network_control(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    state = quantise(plan, name, SHARING).state
+    state = fit_to_hardware(plan, name, SHARING).state
     taken = set(plan.classes[0].dscp)
     for port, place in zip(state.ports, plan.topology.switch(name).ports, strict=True):
         assert sorted(dscp for queue in port.queues for dscp in queue.dscps) == list(range(64))
@@ -249,7 +249,7 @@ def test_ports_that_are_not_trusted_rewrite_everything_and_have_the_switchs_map(
     plan: Plan, data: st.DataObject
 ) -> None:
     name = data.draw(switch_names(plan))
-    state = quantise(plan, name, REWRITING).state
+    state = fit_to_hardware(plan, name, REWRITING).state
     control, background = plan.classes[0].dscp, min(plan.classes[-1].dscp)
     for port, place in zip(state.ports, plan.topology.switch(name).ports, strict=True):
         remaps = place.peer_is_host and port.trusted
@@ -262,8 +262,8 @@ def test_ports_that_are_not_trusted_rewrite_everything_and_have_the_switchs_map(
 @given(plans(COARSE), st.data())
 def test_what_a_device_cannot_do_is_said(plan: Plan, data: st.DataObject) -> None:
     name = data.draw(switch_names(plan))
-    result = quantise(plan, name, COARSE)
-    told = " ".join(result.shortfalls)
+    result = fit_to_hardware(plan, name, COARSE)
+    told = " ".join(result.unsupported)
     assert "control is not held to" in told
     assert ("background is not guaranteed" in told) == (plan.classes[-1].guaranteed_share is not None)
     hosts = any(port.peer_is_host for port in plan.topology.switch(name).ports)
@@ -274,9 +274,9 @@ def test_what_a_device_cannot_do_is_said(plan: Plan, data: st.DataObject) -> Non
 def test_a_spray_mode_that_a_device_does_not_have_is_refused(mode: str) -> None:
     plan = find(plans(SHARING), lambda plan: plan.paths.mode == mode, settings=FIRST_FOUND)
     with pytest.raises(UnsupportedPlanError, match=f"no configuration for the mode '{mode}'") as caught:
-        quantise(plan, "spine1", COARSE)
+        fit_to_hardware(plan, "spine1", COARSE)
     assert "spine1: spraying.mode" in caught.value.where
-    state = quantise(plan, "spine1", SHARING).state
+    state = fit_to_hardware(plan, "spine1", SHARING).state
     assert state.packet_spraying == (mode == "packet")
     assert (state.segment_routing is not None) == (mode == "srv6")
 
@@ -287,6 +287,8 @@ def test_bandwidth_that_the_device_has_no_step_for_is_reported() -> None:
         lambda plan: (plan.classes[-1].guaranteed_share or 0) * 1000 % 10 == 5,
         settings=FIRST_FOUND,
     )
-    (rounding, *_) = [each for each in quantise(plan, "spine1", SHARING).roundings if each.field == "minimum"]
+    (rounding, *_) = [
+        each for each in fit_to_hardware(plan, "spine1", SHARING).roundings if each.field == "minimum"
+    ]
     assert rounding.given.endswith(" %")
     assert rounding.wanted.endswith("of the port")

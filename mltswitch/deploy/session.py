@@ -13,7 +13,7 @@ LINE_SECONDS: Final = 30.0
 """For one configuration line, where its step says nothing else."""
 
 
-class Conversation(Protocol):
+class Session(Protocol):
     """An open session with one device; every method raises DeviceError naming the device."""
 
     def ask(self, command: str) -> str:
@@ -29,8 +29,8 @@ class Conversation(Protocol):
         """End the session at once, from any thread: whoever waits for the device fails."""
 
 
-Connector = Callable[[Device, Target], AbstractContextManager[Conversation]]
-"""Opens a conversation, and closes it afterwards; raises DeviceError."""
+Connector = Callable[[Device, Target], AbstractContextManager[Session]]
+"""Opens a session, and closes it afterwards; raises DeviceError."""
 
 
 def check_steps(steps: Iterable[Step]) -> None:
