@@ -139,7 +139,7 @@ class DeviceReport:
     notes: tuple[str, ...] = ()
     """What the operator has to know beside: that nothing survives a reboot, for instance. A sentence each."""
     shortfalls: tuple[str, ...] = ()
-    """What the plan asks for and the device cannot do, a sentence each; by its name in the JSON (docs/json.md)."""
+    """What the plan asks for and the device cannot do, a sentence each; JSON has it by this name."""
     way_back: str = ""
     """After a change: what to enter on the device itself to undo it; empty: it keeps no state for that."""
     takes_down: tuple[str, ...] = ()
