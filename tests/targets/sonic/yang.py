@@ -1,4 +1,4 @@
-"""SONiC's own YANG models as a judge: whether a configuration is valid, by `yangson` and the models' files.
+"""SONiC's own YANG models as a judge: whether a configuration is valid.
 
 The models describe CONFIG_DB by a convention (sonic-buildimage, src/sonic-yang-models/doc): module
 sonic-x has a container sonic-x, in it a container for each table, in it a list for each form of key, whose
@@ -6,32 +6,19 @@ keys are the parts of the database's key; a map is a list whose entries hold a l
 follows reads that from the models themselves, so a new table needs no line here.
 """
 
-import json
-import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from yangson import DataModel
-from yangson.enumerations import ContentType
-from yangson.exceptions import YangsonException
 
 from mltswitch.targets.sonic.database import Database, Entry
-
-FOLDER: Final = Path(__file__).parents[2] / "data" / "sonic-yang"
-_NOT_XPATH: Final = re.compile(r'must\s+"[^"]*text\(\)[^"]*"\s*(;|\{[^{}]*\})')
-"""SONiC compares text() of leaves, which only libyang understands so; of no QoS table."""
+from tests.targets.yang import DATA, data_model, refusal_by
 
 
 def refusal(database: Database) -> str | None:
     """Why the models refuse a configuration; None where it is valid. A table without model is not judged."""
-    try:
-        _model().from_raw(_document(database)).validate(ctype=ContentType.config)
-    except YangsonException as error:
-        return f"{type(error).__name__}: {error}"
-    return None
+    return refusal_by(_model(), _document(database))
 
 
 def tables() -> frozenset[str]:
@@ -41,18 +28,7 @@ def tables() -> frozenset[str]:
 
 @cache
 def _model() -> DataModel:
-    modules = []
-    with tempfile.TemporaryDirectory() as folder:
-        for path in sorted(FOLDER.glob("*.yang")):
-            text = _NOT_XPATH.sub("", path.read_text())
-            revision = max(re.findall(r'revision\s+"?(\d{4}-\d\d-\d\d)', text), default="")
-            [namespace] = re.findall(r'^\s*namespace\s+"([^"]+)"', text, re.MULTILINE)
-            (Path(folder) / f"{path.stem}{'@' + revision if revision else ''}.yang").write_text(text)
-            kind = "implement" if path.stem.startswith("sonic-") else "import"
-            module = {"name": path.stem, "namespace": namespace, "revision": revision}
-            modules.append(module | {"conformance-type": kind})
-        library = {"ietf-yang-library:modules-state": {"module-set-id": "sonic", "module": modules}}
-        return DataModel(json.dumps(library), [folder])
+    return data_model((DATA / "sonic-yang").glob("*.yang"), "sonic-")
 
 
 @cache
