@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any, Final
 
+from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.common import Key
 from mltswitch.targets.engine.facts import Fact, Facts, PortFacts
 from mltswitch.targets.engine.line import Line, Use, Word, Written, filled, holes_of, spans_of
@@ -115,7 +116,7 @@ class Sheet:
         return re.compile(parts + re.escape(text[at:]))
 
     def line_for(self, what: str, value: Any) -> Line:
-        """The line that sets such a fact to this value, or has the words for it; raises LookupError."""
+        """The line that sets such a fact to this value, or has the words for it; raises UnsupportedPlanError."""
         return self._line_for(what, value)
 
     @cached_property
@@ -126,7 +127,7 @@ class Sheet:
         for line in self._lines_of[what]:
             if self._says(line, value):
                 return line
-        raise LookupError(f"no line has words for {what} {value!r}")
+        raise UnsupportedPlanError(f"no line has words for {what} {value!r}")
 
     def _says(self, line: Line, value: Any) -> bool:
         if not line.value_names:
