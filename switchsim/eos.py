@@ -112,7 +112,7 @@ class EosDevice(SheetDevice):
             raise ValueError(f"{queue_word!r}, expected one of {', '.join(QUEUE_WORDS)}")
         if (found := re.match(r"([0-9]+)\.([0-9]+)\.", release)) is None:
             raise ValueError(f"{release!r} is no release of EOS, such as 4.35.0F")
-        self.modes = MODES[queue_word]
+        self.queue_word, self.modes = queue_word, MODES[queue_word]
         self.names_timer_at_top = (int(found[1]), int(found[2])) >= (4, 32)
         """Whether `show configuration sessions` has the commit timer at its top, as since 4.32."""
         self._clock = clock
