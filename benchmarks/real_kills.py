@@ -29,7 +29,8 @@ LONG_STEPS: Final = 150
 """Where ranks are started again: they find the others still at work."""
 STEP_SECONDS: Final = 0.02
 DEADLINE_SECONDS: Final = 30.0
-PATIENCE_SECONDS: Final = 40.0
+PATIENCE_SECONDS: Final = 120.0
+"""Long enough for a machine that does much else; a job that hangs is told by it, not a slow one."""
 Told = tuple[int, float, NDArray[Any]]
 """A step, when it has ended, and its result; of a rank that is started again, first the sum of all before."""
 
