@@ -73,7 +73,8 @@ class Pushed:
             deploy.connect(device, target_for("linux")) as session,
             open_hosts(host(place.receiver), senders, payload_bytes(place)) as hosts,
         ):
-            return accept(place, hosts, DeviceCounters(session), lambda _: None)
+            counters = DeviceCounters(session, target=target_for("linux"))
+            return accept(place, hosts, counters, lambda _: None)
 
 
 def with_thresholds(plan: Plan) -> Plan:
