@@ -116,7 +116,7 @@ class Sheet:
         return re.compile(parts + re.escape(text[at:]))
 
     def line_for(self, what: str, value: Any) -> Line:
-        """The line that sets such a fact to this value, or has the words for it; else UnsupportedPlanError."""
+        """The line that sets such a fact to this value, or has words for it; else UnsupportedPlanError."""
         return self._line_for(what, value)
 
     @cached_property
