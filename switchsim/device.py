@@ -63,7 +63,7 @@ class DeviceKind(Protocol):
         """Whether it may be told to be one of several releases."""
         ...
 
-    def __call__(self, *args: Any, **kwargs: Any) -> "NamedDevice":
+    def __call__(self, *args: Any, **kwargs: Any) -> "EmulatedDevice":
         """A switch as delivered; raises ValueError for what no box has."""
         ...
 
@@ -142,7 +142,7 @@ def column_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in padded)
 
 
-class NamedDevice:
+class EmulatedDevice:
     """An emulated switch, whose methods are called from several threads: what all have."""
 
     usual_ports: ClassVar[int] = 32
@@ -191,6 +191,3 @@ class NamedDevice:
     def exclusively(self) -> threading.RLock:
         """The lock under which lines are executed."""
         return self._lock
-
-
-EmulatedDevice = NamedDevice

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from switchsim.bash import ShellSyntaxError, SimpleCommand, parse
-from switchsim.device import Answer, CommandResult, LockFolder, NamedDevice, grep, pgrep
+from switchsim.device import Answer, CommandResult, EmulatedDevice, LockFolder, grep, pgrep
 
 MAX_PORTS: Final = 64
 MAX_TOTAL_BYTES: Final = 64 << 20
@@ -245,7 +245,7 @@ TOOLS: Final[Mapping[str, Program]] = MappingProxyType(
 # --- the switch and its shell ------------------------------------------------------------------------------
 
 
-class LinuxDevice(NamedDevice):
+class LinuxDevice(EmulatedDevice):
     """A switch that one reaches by bash."""
 
     programs: ClassVar[Mapping[str, Program]]

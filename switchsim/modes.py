@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-from switchsim.device import Answer, NamedDevice
+from switchsim.device import Answer, EmulatedDevice
 from switchsim.grammar import Argument, Command, RefusalError, Values, match
 from switchsim.settings import Edit, Facts, Setting, Sheet, commands, filled
 
@@ -325,7 +325,7 @@ class Session:
         """Raise RefusalError where changed blocks do not fit the rest of the configuration."""
 
 
-class SheetDevice(NamedDevice):
+class SheetDevice(EmulatedDevice):
     """A switch whose configuration is facts: `configuration` runs, `saved` is what it would start with."""
 
     modes: Modes

@@ -17,7 +17,7 @@ from typing import Final, Self
 import paramiko
 
 from switchsim.connection import Connection
-from switchsim.device import NamedDevice
+from switchsim.device import EmulatedDevice
 from switchsim.errors import ListenError, UsageError
 from switchsim.faults import Faults
 
@@ -39,7 +39,7 @@ class EmulatorServer:
 
     def __init__(
         self,
-        device: NamedDevice,
+        device: EmulatedDevice,
         address: str = "127.0.0.1",
         port: int = 0,
         *,

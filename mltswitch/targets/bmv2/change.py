@@ -186,7 +186,7 @@ class _Writer:
         self.lead(then, [fact for fact in self.facts if fact[0] == table and fact not in then])
 
     def change(self, save: tuple[Step, ...] = (), trial: Trial | None = None) -> Change:
-        """All that was sent."""
+        """The change that these lines are, in the order in which they were sent."""
         text = "".join(f"{line}\n" for line in self.shown)
         return Change(tuple(map(Step, self.lines)), save, text, trial=trial)
 

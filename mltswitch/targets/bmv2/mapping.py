@@ -179,7 +179,7 @@ def queue_of(leads_to: Any) -> int:
 
 
 def by_port(facts: Entries) -> dict[int, Entries]:
-    """Port → its entries."""
+    """The entries of each port in the tables whose keys begin with one."""
     found: dict[int, Entries] = defaultdict(dict)
     for fact, value in facts.items():
         if fact[0] in sheet.OF_PORTS:

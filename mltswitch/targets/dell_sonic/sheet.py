@@ -166,9 +166,6 @@ _WORDS: Final = {
 }
 
 
-_PhaseOf = Phase | Callable[[Any, Any], Phase]
-
-
 def _line(what: str, text: str, phase: Phase, *modes: str, undo: str = "") -> Line:
     """A line of the switch, and what is taken back by `no` before it."""
     exists, no = Exists.PART if modes else Exists.OBJECT, f"no {undo}" if undo else ""

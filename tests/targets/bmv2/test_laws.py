@@ -18,6 +18,7 @@ from mltswitch.targets.bmv2.ports import port_number
 from mltswitch.targets.state import differences
 from tests.p4.schemas import entry_changes
 from tests.targets.bmv2.device import CAPABILITIES, SCHEMA, Switch, apply, diff, push, read, rendered
+from tests.targets.bmv2.under_test import FOREIGN, Bmv2UnderTest
 from tests.targets.strategies import LAW_EXAMPLES, plans, switch_names
 
 PLANS = plans(CAPABILITIES)
@@ -27,25 +28,7 @@ few = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-ELSEWHERE = (
-    "table_add queues set_limit 300 4 => 1000 0 1514",
-    "table_add ports trust 300 02:00:00:00:00:02 =>",
-    "table_add classes set_queue 300 02:00:00:00:00:02 34 => 4",
-    "table_add ipv4_routes share_flows 192.168.0.0/16 => 7",
-    "table_add groups forward 7 => 300 301",
-    "table_add neighbours set_neighbour 300 => 02:00:00:00:00:02 02:00:00:00:00:01",
-)
-"""Entries for ports and prefixes that no plan has."""
-FOREIGN = (
-    "table_add ipv4_routes share_flows 192.168.0.0/16 => 1",
-    "table_add groups forward 1 => 300 301",
-    "table_add queues set_limit 1 4 => 1000 0 1514",
-    "table_add ports trust 1 02:00:00:00:00:02 =>",
-    "table_add classes set_queue 1 02:00:00:00:00:02 34 => 4",
-    "meter_set_rates policers 12 0.5:2000 0.5:2000",
-    "table_add ipv4_routes forward 10.0.0.0/30 => 2",
-)
-"""Entries of which a push changes some."""
+ELSEWHERE = Bmv2UnderTest.settings_of_others
 
 
 def state_of(data: st.DataObject, plan: Plan) -> SwitchState:

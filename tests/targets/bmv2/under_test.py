@@ -20,6 +20,7 @@ FOREIGN = (
     "meter_set_rates policers 12 0.5:2000 0.5:2000",
     "table_add ipv4_routes forward 10.0.0.0/30 => 2",
 )
+"""Entries of which a push changes some."""
 
 
 class Bmv2UnderTest(SwitchUnderTest):

@@ -52,11 +52,6 @@ def lines_of(running: Facts, head: str, inner: str = "") -> list[str]:
     return MODES[word].printed(running, f"{head}\n{inner}".rstrip())
 
 
-def blocks_of(running: Facts) -> dict[str, Facts]:
-    """What stands in modes; maps and routes do not."""
-    return {place: facts for place, facts in running.blocks.items() if place}
-
-
 def routes_of(running: Facts) -> set[Fact]:
     """Static routes."""
     return {fact for fact in running if fact[1] == "route"}

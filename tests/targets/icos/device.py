@@ -32,11 +32,6 @@ def policy_of(device: IcosDevice, port: str) -> str:
     return next((fact[2] for fact in device.configuration if fact[:2] == (place, "policy")), "")
 
 
-def classes_of(device: IcosDevice) -> list[str]:
-    """Names of the classes of packets."""
-    return [head.split()[-1] for head in device.configuration.heads("class-map ")]
-
-
 def policies_of(facts: Facts) -> dict[str, dict[str, dict[str, int]]]:
     """Policy → class → what is done, by `assign-queue` or `mark-ip-dscp`."""
     heads = {head: facts.heads("", head) for head in facts.heads("policy-map ")}
