@@ -182,13 +182,13 @@ def _counters(device: Device) -> Iterator[DeviceCounters]:
     """One session with the device for all questions; without one the counters stay unchecked."""
     target = target_for(device.platform, where=device.name)
     if target.counters is None:
-        yield DeviceCounters(None, target.no_counters or silence(target))
+        yield DeviceCounters(None, target.no_counters or silence(target), target=None)
         return
     with ExitStack() as stack:
         try:
             session = stack.enter_context(connect(device, target))
         except MltswitchError as error:
-            counters = DeviceCounters(None, str(error))
+            counters = DeviceCounters(None, str(error), target=None)
         else:
             counters = DeviceCounters(session, target=target)
         yield counters

@@ -169,7 +169,9 @@ PACKETS = {"gradient-0": (14, 28), "gradient-1": (18, 36), "gradient-2": (32, 64
 
 
 def accepted_by(found: Place, port: SimulatedPort) -> AcceptanceResult:
-    return accept(found, cast(Hosts, port), DeviceCounters(None, "nobody can be asked"), lambda _: None)
+    return accept(
+        found, cast(Hosts, port), DeviceCounters(None, "nobody can be asked", target=None), lambda _: None
+    )
 
 
 def ported(found: Place, *, share: float | None = 0.07, is_believed: bool = False) -> SimulatedPort:

@@ -88,7 +88,9 @@ def accepted(*ports: SimulatedPort) -> tuple[AcceptanceResult, int, list[str]]:
     """The result, how many runs it took, and what was said meanwhile."""
     said: list[str] = []
     hosts = Scripted(ports)
-    result = accept(PLACE, cast("Hosts", hosts), DeviceCounters(None, "nobody asks"), said.append)
+    result = accept(
+        PLACE, cast("Hosts", hosts), DeviceCounters(None, "nobody asks", target=None), said.append
+    )
     return result, hosts.runs, said
 
 

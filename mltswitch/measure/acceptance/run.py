@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mltswitch.deploy import Session
@@ -55,7 +55,7 @@ class DeviceCounters:
     session: Session | None
     why_not: str = ""
     """Why nobody can be asked."""
-    target: Target | None = None
+    target: Target | None = field(kw_only=True)
     """Whose answers these are; None: nobody can be asked."""
 
 
