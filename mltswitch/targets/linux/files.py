@@ -81,6 +81,18 @@ def on_port(text: str, name: str) -> str:
 def read_files(files: Mapping[str, str], capabilities: Capabilities | None = None) -> SwitchState:
     """Inverse of `write_files`; raises LineError with the first line that is wrong."""
     del capabilities
+    state = state_said_by(files)
+    for port in state.ports:
+        if port.unexpected:
+            raise LineError(0, "", f"port {port.name}: {port.unexpected[0]}")
+    return state
+
+
+def state_said_by(files: Mapping[str, str]) -> SwitchState:
+    """What lines of ours say, also lines of several plans; what no plan says stands in a port's `unexpected`.
+
+    Raises LineError with the first line that is not ours.
+    """
     blocks: dict[str, Port] = {}
     for name, lines in _port_blocks(files[QDISC_FILE]).items():
         text = "\n".join(line for _, line in lines)
@@ -90,9 +102,6 @@ def read_files(files: Mapping[str, str], capabilities: Capabilities | None = Non
             raise LineError(lines[error.number - 1][0], "", on_port(str(error), name)) from None
     ports, background_dscp = ports_of(blocks)
     routes, segments = parse_routes(_lines(files[ROUTE_FILE]), ROUTE_FILE)
-    for port in ports:
-        if port.unexpected:
-            raise LineError(0, "", f"port {port.name}: {port.unexpected[0]}")
     return SwitchState(ports, routes, segments, background_dscp=background_dscp)
 
 
