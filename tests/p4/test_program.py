@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bmv2_tests.model import Refusal
 from mltswitch.errors import MachineError
 from mltswitch.p4.control import Count, QueueCounters
 from mltswitch.p4.messages import pipeline_config, schema_of
-from mltswitch.p4.model import Refusal
 from mltswitch.p4.program import (
     DEVICE_CONFIG_FILE,
     FOLDER,
