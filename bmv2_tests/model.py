@@ -20,8 +20,8 @@ from bmv2_tests.model_packet import (
     network_bytes,
 )
 from bmv2_tests.model_tables import QueueLimits, RouteKind, Tables
+from bmv2_tests.received import WireFormatError
 from mltswitch.queueing.decision import Decision, decide
-from mltswitch.wire.codec import WireFormatError
 from mltswitch.wire.tos import Ecn
 
 PORTS: Final = 512
