@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import exp, log
 from typing import Final
 
-from mltswitch.plan import Plan, Prediction
+from mltswitch.plan import PathPrediction, Plan, Prediction
 from mltswitch.profile import Curve, ModelProfile, queue_curves
 from mltswitch.report.ports import queue_number
 from mltswitch.report.sweep import SIMULATE, Sweep
@@ -25,6 +25,11 @@ class Bound:
     """End-to-end loss ratio up to which no training round is added."""
     port_loss: float
     """The same for one of the equal ports of a path."""
+
+    @property
+    def importance(self) -> str:
+        """`important` or `unimportant`."""
+        return importance(self.is_important)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,8 @@ def importance(is_important: bool) -> str:
     return "important" if is_important else "unimportant"
 
 
-def loss_of(prediction: Prediction, is_important: bool) -> float:
-    """Loss of the important or of the unimportant packets of a queue."""
+def loss_of(prediction: Prediction | PathPrediction, is_important: bool) -> float:
+    """Loss of the important or of the unimportant packets of a queue, or of a class over the whole path."""
     return prediction.loss_important if is_important else prediction.loss_unimportant
 
 
@@ -100,11 +105,8 @@ def headrooms(plan: Plan, sweep: Sweep, model: str, limits: tuple[Bound, ...]) -
             if outcome.predictions
             and loss_of(outcome.predictions[number], bound.is_important) > bound.port_loss
         )
-        made.append(
-            Headroom(
-                bound, sweep.planned, swept, _first_break(losses, bound.port_loss), next(simulated, None)
-            )
-        )
+        breaks_at = _first_break(losses, bound.port_loss)
+        made.append(Headroom(bound, sweep.planned, swept, breaks_at, next(simulated, None)))
     return tuple(made)
 
 

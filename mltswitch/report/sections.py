@@ -18,7 +18,7 @@ from mltswitch.report.margins import headroom_figure, sensitivity_figures
 from mltswitch.report.ports import PortGroup
 from mltswitch.report.sweep import ANALYTIC_MODELS, AXES, SIMULATE, Axis, Sweep, origin
 from mltswitch.report.tables import Table, headroom_table, loss_table, sensitivity_table, threshold_table
-from mltswitch.report.thresholds import order_of_service, threshold_figures
+from mltswitch.report.thresholds import threshold_figures
 from mltswitch.units import format_bps
 
 
@@ -45,6 +45,7 @@ class Section:
 
 def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
     """S and L of every queue."""
+    order = (entry.name for entry in plan.classes)
     blocks = tuple(
         Block(
             f"{group.title}: {_port(group)}",
@@ -56,7 +57,7 @@ def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
     )
     return Section(
         "1 · Thresholds and buffer",
-        f"Waiting bytes at which a queue acts, as planned. Order of service: {order_of_service(plan)}.",
+        f"Waiting bytes at which a queue acts, as planned. Order of service: {' > '.join(order)}.",
         blocks,
         threshold_legend(),
     )

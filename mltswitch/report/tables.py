@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from mltswitch.plan import Plan, Prediction
-from mltswitch.report.headroom import Bound, Headroom, error_of, importance, loss_of
-from mltswitch.report.margins import PERCENT, break_text, end_to_end_loss
+from mltswitch.report.headroom import Bound, Headroom, error_of, loss_of
+from mltswitch.report.margins import PERCENT, break_text
 from mltswitch.report.ports import PortGroup, queue_number
 from mltswitch.report.sweep import SIMULATE, Sweep, origin
 from mltswitch.report.thresholds import free_bytes, limit_bytes
@@ -123,16 +123,9 @@ def sensitivity_table(plan: Plan, bounds: Iterable[Bound]) -> Table:
     predictions = {entry.traffic_class: entry for entry in plan.end_to_end}
     rows = []
     for bound in bounds:
-        loss = end_to_end_loss(predictions[bound.traffic_class], bound.is_important)
-        rows.append(
-            (
-                bound.traffic_class,
-                importance(bound.is_important),
-                figure(bound.tolerance),
-                figure(loss),
-                figure(PERCENT * float(bound.curve(loss))),
-            )
-        )
+        loss = loss_of(predictions[bound.traffic_class], bound.is_important)
+        figures = bound.tolerance, loss, PERCENT * float(bound.curve(loss))
+        rows.append((bound.traffic_class, bound.importance, *map(figure, figures)))
     columns = (
         "class",
         "importance",
@@ -149,7 +142,7 @@ def headroom_table(found: dict[str, tuple[Headroom, ...]], axis: str) -> Table:
     rows = [
         (
             entry.bound.traffic_class,
-            importance(entry.bound.is_important),
+            entry.bound.importance,
             figure(entry.bound.port_loss),
             figure(entry.planned, 4),
             *(break_text(entries[number]) if entries else "-" for entries in found.values()),
