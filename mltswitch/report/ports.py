@@ -8,6 +8,7 @@ from mltswitch.plan import Plan, PortProfile, Prediction
 from mltswitch.planning.evaluate import alike
 from mltswitch.planning.predict import predict_port
 from mltswitch.queueing import SimulationSettings
+from mltswitch.units import format_bps
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,12 @@ class PortGroup:
             f"{platform} {', '.join(profile.role for profile in members)}"
             for platform, members in groupby(self.profiles, key=lambda profile: profile.platform)
         )
+
+    @property
+    def heading(self) -> str:
+        """The title, and what all of these ports have in common."""
+        rate, load, size = format_bps(self.profile.rate_bps), self.profile.load, self.profile.buffer_bytes
+        return f"{self.title}: {rate}, gradient load {load:g}, buffer {size:,} B"
 
     @property
     def burst_packets(self) -> int:

@@ -19,7 +19,6 @@ from mltswitch.report.ports import PortGroup
 from mltswitch.report.sweep import ANALYTIC_MODELS, AXES, SIMULATE, Axis, Sweep, origin
 from mltswitch.report.tables import Table, headroom_table, loss_table, sensitivity_table, threshold_table
 from mltswitch.report.thresholds import threshold_figures
-from mltswitch.units import format_bps
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
     order = (entry.name for entry in plan.classes)
     blocks = tuple(
         Block(
-            f"{group.title}: {_port(group)}",
+            group.heading,
             threshold_figures(group, f"thresholds-{number}"),
             (threshold_table(group),),
             is_wide=True,
@@ -60,13 +59,6 @@ def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
         f"Waiting bytes at which a queue acts, as planned. Order of service: {' > '.join(order)}.",
         blocks,
         threshold_legend(),
-    )
-
-
-def _port(group: PortGroup) -> str:
-    profile = group.profile
-    return (
-        f"{format_bps(profile.rate_bps)}, gradient load {profile.load:g}, buffer {profile.buffer_bytes:,} B"
     )
 
 
@@ -91,7 +83,7 @@ def loss_sections(
         title, text = texts[axis]
         blocks = tuple(
             Block(
-                f"{group.title}: {_port(group)}",
+                group.heading,
                 loss_figures(plan, found[axis], limits, f"{axis.split('_')[0]}-{number}"),
                 (loss_table(plan, found[axis]),),
                 tuple(f"{model}: {reason}" for model, reason in found[axis].reasons().items()),
@@ -157,7 +149,7 @@ def _headroom_block(
             )
         figures.append(headroom_figure(found[own], axis, own, f"{name}-{word}"))
         tables.append(headroom_table(found, word))
-    return Block(f"{group.title}: {_port(group)}", tuple(figures), tuple(tables), tuple(warnings))
+    return Block(group.heading, tuple(figures), tuple(tables), tuple(warnings))
 
 
 def note_section(plan: Plan) -> Section:
