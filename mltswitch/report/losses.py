@@ -19,7 +19,6 @@ from mltswitch.report.figure import (
 )
 from mltswitch.report.headroom import Bound, error_of, importance, loss_of
 from mltswitch.report.palette import model_colour
-from mltswitch.report.ports import queue_number
 from mltswitch.report.sweep import SIMULATE, Sweep
 
 AXIS_TITLES: Final = {
@@ -34,15 +33,14 @@ CLOSE_BOUNDS: Final = 1.6
 
 def loss_figures(plan: Plan, sweep: Sweep, bounds: tuple[Bound, ...], name: str) -> tuple[Figure, ...]:
     """One picture per gradient class."""
-    return tuple(_figure(plan, entry, sweep, bounds, name) for entry in plan.gradient_classes)
+    return tuple(_figure(entry, sweep, bounds, name) for entry in plan.gradient_classes)
 
 
-def _figure(plan: Plan, entry: TrafficClass, sweep: Sweep, bounds: tuple[Bound, ...], name: str) -> Figure:
-    number = queue_number(plan, entry.name)
+def _figure(entry: TrafficClass, sweep: Sweep, bounds: tuple[Bound, ...], name: str) -> Figure:
     traces: list[Part] = []
     for model in sorted(sweep.outcomes, key=lambda name: -LINE_PIXELS.get(name, 0.0)):
         outcomes = sweep.outcomes[model]
-        points = [(at, outcome.predictions[number]) for at, outcome in outcomes if outcome.predictions]
+        points = [(at, outcome.predictions[entry.name]) for at, outcome in outcomes if outcome.predictions]
         if points and model == SIMULATE:
             traces += [_simulated(points, flag) for flag in (False, True)]
         elif points:

@@ -1,6 +1,7 @@
 """Kinds of ports that share their settings, and what each loss model says of one at any load and burst."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from mltswitch.errors import MltswitchError
@@ -13,9 +14,9 @@ from mltswitch.units import format_bps
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a model says of every queue of a port, highest priority first, or why it says nothing."""
+    """What a model says of the queue of every class at a port, or why it says nothing."""
 
-    predictions: tuple[Prediction, ...] = ()
+    predictions: Mapping[str, Prediction] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -65,14 +66,9 @@ class PortGroup:
             )
         except MltswitchError as error:
             return Outcome(reason=str(error))
-        return Outcome(tuple(found[queue.traffic_class] for queue in self.profile.queues))
+        return Outcome(found)
 
 
 def port_groups(plan: Plan, simulation: SimulationSettings) -> tuple[PortGroup, ...]:
     """The plan's kinds of ports, those with equal settings together."""
     return tuple(PortGroup(plan, members, simulation) for members in alike(plan))
-
-
-def queue_number(plan: Plan, traffic_class: str) -> int:
-    """Place of a class in the order of service."""
-    return [entry.name for entry in plan.classes].index(traffic_class)

@@ -138,7 +138,7 @@ def _headroom_block(
     warnings: list[str] = []
     for axis in AXES:
         word = "load" if axis == "load" else "burst"
-        found = {model: headrooms(plan, sweeps[axis], model, limits) for model in models}
+        found = {model: headrooms(sweeps[axis], model, limits) for model in models}
         if not found[own]:
             warnings.append(f"{word}: {own} says nothing of this port")
             continue
