@@ -129,7 +129,7 @@ def key_of(entry: Any, table: Any) -> tuple[tuple[int, int], ...]:
                 raise DeviceError(f"returned an entry without {field.name}")
             key.append((int_of(match.exact.value), field.bitwidth))
         else:  # P4Runtime, 9.1.1: what matches everything is left out
-            key.append((int_of(match.lpm.value), match.lpm.prefix_len) if match else (0, 0))
+            key.append((int_of(match.lpm.value), match.lpm.prefix_len) if match is not None else (0, 0))
     return tuple(key)
 
 
