@@ -50,8 +50,9 @@ from mltswitch.lab.mininet_bmv2 import (
     SwitchDescription,
     bmv2_command,
 )
-from mltswitch.p4.control import Switch, open_switch
+from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import Program, shipped_program
+from mltswitch.p4.switch import Switch
 
 TURNS: Final = 9
 QUICK_TURNS: Final = 3

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
+from bmv2_tests.model import ReferenceSwitch, Verdict
 from bmv2_tests.packets import barrier, barrier_lines, is_barrier, plug
 from bmv2_tests.random_packets import Round, is_for_a_cable, random_frame, random_round
 from bmv2_tests.switch import QUEUE_COUNTERS, AnySwitch, patiently, place, ticket_commands
-from mltswitch.p4.model import ReferenceSwitch, Verdict
 from mltswitch.p4.program import Program
 from mltswitch.queueing.decision import Decision
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from bmv2_tests.model_packet import ipv4_checksum
 from bmv2_tests.packets import FRAME_BYTES, HOST_MAC, SWITCH_MAC, neighbour, own_address, port_lines
-from mltswitch.p4.model_packet import ipv4_checksum
 from mltswitch.wire import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,

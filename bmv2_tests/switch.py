@@ -20,9 +20,10 @@ from bmv2_tests.namespace import CableEnd, End, Namespace, frames_waiting, wait_
 from bmv2_tests.packets import barrier, is_barrier, is_plug, number_of, plug
 from bmv2_tests.runtime_cli import RuntimeCli
 from mltswitch.lab.mininet_bmv2 import takes_notifications
-from mltswitch.p4.control import DECISION_COUNTER, DECISIONS, QueueCounters, Switch, open_switch
+from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import QUEUES_PER_PORT, Program
 from mltswitch.p4.queue_depth import set_queue_depth
+from mltswitch.p4.switch import DECISION_COUNTER, DECISIONS, QueueCounters, Switch
 
 SWITCH: Final = "simple_switch_grpc"
 CLI: Final = "simple_switch_CLI"

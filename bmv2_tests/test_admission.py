@@ -23,7 +23,7 @@ from bmv2_tests.packets import (
     selective_line,
 )
 from bmv2_tests.switch import AnySwitch, patiently, place
-from mltswitch.p4.control import Count
+from mltswitch.p4.switch import Count
 from mltswitch.wire import Ecn
 
 S, L = THRESHOLD_BYTES, LIMIT_BYTES

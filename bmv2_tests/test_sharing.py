@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from bmv2_tests.model import ReferenceSwitch, Verdict
 from bmv2_tests.packets import base_lines, ipv4, ipv6, number_of
 from bmv2_tests.switch import AnySwitch
-from mltswitch.p4.model import ReferenceSwitch, Verdict
 
 GROUPS = ("table_add groups forward 1 => 2 3 4", "table_add groups forward 255 => 2 3")
 FLOWS = (

@@ -53,9 +53,6 @@ PLAIN_WORDS: Final = tuple(
     }.items()
 )
 """What pydantic says in Python's words, in those of who writes the document."""
-MERGE_TAG: Final = "tag:yaml.org,2002:merge"
-
-
 _KIND: Final = re.compile(r"mltswitch/([a-z-]+)/v[0-9]+")
 """Schema of a document: its kind, and which version of it."""
 Document = TypeVar("Document", bound=BaseModel)
@@ -85,7 +82,7 @@ class _StrictLoader(_Loader):  # type: ignore[misc]  # chosen at run time
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[Hashable] = set()
         for key_node, _ in node.value:
-            if key_node.tag == MERGE_TAG:
+            if key_node.tag == "tag:yaml.org,2002:merge":
                 raise _refusal("the merge key << is not read, write the fields out", key_node)
             key = self.construct_object(key_node, deep=True)
             if isinstance(key, Hashable):
@@ -105,14 +102,14 @@ class _StrictLoader(_Loader):  # type: ignore[misc]  # chosen at run time
 _StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_whole_number)
 
 
-def parse_yaml(text: str, *, where: str, is_expanded: bool = False) -> Any:
+def parse_yaml(text: str, *, where: str) -> Any:
     """Plain Python data from YAML (of which JSON is a part); raises UserInputError with line and column.
 
-    With `is_expanded`, an alias counts as what it names, for readers that follow every one: a loop, or
-    aliases that multiply to too many values, are refused.
+    An alias counts as what it names, for readers follow every one: a loop of aliases is refused, and so are
+    aliases that multiply to too many values.
     """
     try:
-        _check_shape(text, is_expanded=is_expanded)
+        _check_shape(text)
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506  (a subclass of the safe loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
@@ -124,7 +121,7 @@ def parse_yaml(text: str, *, where: str, is_expanded: bool = False) -> Any:
         raise UserInputError(f"not valid YAML: {error}", where=where) from None
 
 
-def _check_shape(text: str, *, is_expanded: bool) -> None:
+def _check_shape(text: str) -> None:
     """Refuse depth, size, loops and tags on the flat stream of events, before anything recurses over it."""
     sizes = [0]
     anchors: list[str | None] = [None]
@@ -144,9 +141,9 @@ def _check_shape(text: str, *, is_expanded: bool) -> None:
         elif isinstance(event, yaml.ScalarEvent):
             size, anchor = 1, event.anchor
         elif isinstance(event, yaml.AliasEvent):
-            if is_expanded and event.anchor not in finished:
+            if event.anchor not in finished:
                 raise _refusal("an alias stands before the end of what it names", event)
-            size, anchor = finished[event.anchor] if is_expanded else 1, None
+            size, anchor = finished[event.anchor], None
         else:
             continue
         if anchor is not None:
@@ -187,8 +184,7 @@ def read_text(path: Path) -> str:
 def load_document(path: Path, model: type[Document]) -> Document:
     """One checked document from a YAML or JSON file; raises UserInputError naming file, line and field."""
     text = read_text(path)
-    data = parse_yaml(text, where=str(path), is_expanded=True)
-    return validate(data, model, where=str(path), text=text)
+    return validate(parse_yaml(text, where=str(path)), model, where=str(path), text=text)
 
 
 def validate(data: Any, model: type[Document], *, where: str, text: str | None = None) -> Document:

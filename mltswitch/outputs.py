@@ -1,12 +1,10 @@
 """Writing files: all of them or none, and no output of a command over one of its inputs or through a link."""
 
-import errno
-import hashlib
 import os
 import resource
 import secrets
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -14,10 +12,7 @@ from typing import Final
 from mltswitch.errors import UserInputError
 from mltswitch.inputs import is_input
 
-NO_NAMELESS_FILES: Final = {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL}
-"""What a file system answers that knows no files without names, such as NFS."""
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_NEW: Final = os.O_WRONLY | os.O_CLOEXEC
 INPUT_REPLACED: Final = "would be overwritten, and is an input of this command"
 
 
@@ -68,9 +63,9 @@ def write_atomically(path: Path, text: str) -> None:
 def write_together(files: Iterable[tuple[Path, str]], *, within: Path | None = None) -> None:
     """Write all files or none: every text is on the disk before the first one takes its place.
 
-    Until then a text has no name, where the file system can do that: a killed process leaves nothing. An old
-    file keeps its permissions. A text is asked for when the one before is on the disk, so that no more than
-    one need be held; an error of whoever makes them leaves no file, too.
+    Until then a text lies under a hidden name beside its place, which only a killed process leaves behind.
+    An old file keeps its permissions. A text is asked for when the one before is on the disk, so that no more
+    than one need be held; an error of whoever makes them leaves no file, too.
 
     Args:
         files: Path and text of each file.
@@ -84,7 +79,7 @@ def write_together(files: Iterable[tuple[Path, str]], *, within: Path | None = N
     with ExitStack() as stack:
         stack.enter_context(_many_descriptors())
         folders: dict[Path, int] = {}
-        staged: list[tuple[Path, Callable[[], None]]] = []
+        staged: list[tuple[Path, str, str, int]] = []
         try:
             for path, text in files:
                 with _writing(path):
@@ -93,15 +88,16 @@ def write_together(files: Iterable[tuple[Path, str]], *, within: Path | None = N
                         folders[target.parent] = _open_folder(target.parent, within, made)
                         stack.callback(os.close, folders[target.parent])
                     above = folders[target.parent]
-                    take_place = _stage(path, above, target.name, text, stack, is_output=within is not None)
-                    staged.append((path, take_place))
-            for path, take_place in staged:
+                    mode = _permissions(path, above, target.name, is_output=within is not None)
+                    staged.append((path, _stage(text, mode, above, stack), target.name, above))
+            for path, hidden, name, folder in staged:
                 with _writing(path):
-                    take_place()
+                    os.replace(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
-            for folder in reversed(made):
+            stack.close()
+            for made_folder in reversed(made):
                 with suppress(OSError):  # somebody else's files lie in it by now
-                    folder.rmdir()
+                    made_folder.rmdir()
             raise
 
 
@@ -129,43 +125,18 @@ def _open_folder(folder: Path, within: Path | None, made: list[Path]) -> int:
     return descriptor
 
 
-def _stage(
-    path: Path, folder: int, name: str, text: str, stack: ExitStack, *, is_output: bool
-) -> Callable[[], None]:
-    """Put a text on the disk; returns what gives it its name in the folder."""
-    permissions = _permissions(path, folder, name, is_output=is_output)
-    hidden = f".mltswitch-{hashlib.sha256(os.fsencode(name)).hexdigest()[:16]}"
-    try:
-        descriptor = os.open(".", os.O_TMPFILE | _NEW, 0o666, dir_fd=folder)
-        is_nameless = True
-    except OSError as error:
-        if error.errno not in NO_NAMELESS_FILES:
-            raise
-        hidden += secrets.token_hex(4)  # another process may write the same file
-        descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | _NEW, 0o666, dir_fd=folder)
-        is_nameless = False
-    stack.callback(os.close, descriptor)
+def _stage(text: str, permissions: int | None, folder: int, stack: ExitStack) -> str:
+    """Put a text on the disk; returns its hidden name in the folder, which leaving the stack removes."""
+    hidden = f".mltswitch-{secrets.token_hex(8)}"
+    descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=folder)
     stack.callback(_remove, hidden, folder)
-    with open(descriptor, "w", encoding="utf-8", closefd=False) as stream:
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
         stream.write(text)
-    if permissions is not None:
-        os.fchmod(descriptor, permissions)
-    os.fsync(descriptor)
-
-    def link(name: str) -> None:
-        os.link(f"/proc/self/fd/{descriptor}", name, src_dir_fd=folder, dst_dir_fd=folder)
-
-    def take_place() -> None:
-        if is_nameless:
-            if permissions is None:
-                with suppress(FileExistsError):  # another process has made it meanwhile
-                    link(name)
-                    return
-            _remove(hidden, folder)  # of a process that was killed between the next two lines
-            link(hidden)
-        os.replace(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-
-    return take_place
+        stream.flush()
+        if permissions is not None:
+            os.fchmod(descriptor, permissions)
+        os.fsync(descriptor)
+    return hidden
 
 
 def _remove(name: str, folder: int) -> None:

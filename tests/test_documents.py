@@ -76,7 +76,7 @@ def bomb(levels: int) -> str:
 
 
 def test_aliases_that_multiply(tmp_path: Path) -> None:
-    assert parse_yaml(bomb(2), where="file.yaml", is_expanded=True)["a2"][9][9] == ["x"] * 10
+    assert parse_yaml(bomb(2), where="file.yaml")["a2"][9][9] == ["x"] * 10
     path = tmp_path / "sample.yaml"
     path.write_text(bomb(30))
     with pytest.raises(UserInputError, match=f"more than {MAXIMUM_NODES} values"):
@@ -276,17 +276,14 @@ def test_a_long_list_of_problems_is_cut() -> None:
 def test_no_text_is_kept_when_the_maker_fails(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("old")
-    on_disk: list[list[str]] = []
 
     def texts() -> Iterator[tuple[Path, str]]:
         yield first, "new"
-        on_disk.append([path.read_text() for path in tmp_path.iterdir() if path != first])
         raise UserInputError("no more")
         yield second, "new"
 
     with pytest.raises(UserInputError, match="no more"):
         write_together(texts())
-    assert on_disk == [[]]
     assert [path.name for path in tmp_path.iterdir()] == ["first"]
     assert first.read_text() == "old"
 

@@ -43,7 +43,7 @@ def known_network(network: str) -> tuple[Overlay, bool]:
     if SHIPPED.fullmatch(network):
         return known_wan(network).overlay(), True
     path = Path(network)
-    document = parse_yaml(read_text(path), where=network, is_expanded=True)
+    document = parse_yaml(read_text(path), where=network)
     schema = document.get("schema") if isinstance(document, dict) else None
     if schema == OVERLAY_SCHEMA:
         return load_document(path, Overlay), True

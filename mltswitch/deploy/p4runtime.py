@@ -27,7 +27,7 @@ from mltswitch.targets.p4runtime import (
 )
 
 if TYPE_CHECKING:
-    from mltswitch.p4.control import Switch
+    from mltswitch.p4.switch import Switch
 
 
 def check_p4runtime() -> None:

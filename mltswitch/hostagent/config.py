@@ -165,7 +165,7 @@ class AgentConfig(BaseModel):
         where, text = "command line" if path is None else str(path), "{}"
         if path is not None:
             text = read_text(Path(path))
-        data = parse_yaml(text, where=where, is_expanded=True)
+        data = parse_yaml(text, where=where)
         own: dict[str, Any] = dict(data) if isinstance(data, dict) else {}
         if isinstance(data, dict):
             data |= options or {}

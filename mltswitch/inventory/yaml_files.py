@@ -104,7 +104,7 @@ def _file(path: Path) -> dict[str, Any]:
     if text.startswith("$ANSIBLE_VAULT"):
         raise needs_ansible("is encrypted by Ansible Vault", path)
     try:
-        data = parse_yaml(text, where=str(path), is_expanded=True)
+        data = parse_yaml(text, where=str(path))
     except UserInputError as error:
         if re.search(r"tag '!(vault|unsafe)|merge key", error.what) is None:
             raise

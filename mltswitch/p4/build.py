@@ -63,11 +63,11 @@ def compile_program(compiler: Compiler, folder: Path = FOLDER) -> dict[str, str]
         output = Path(name)
         _run(compiler, folder, output)
         try:
-            device_config = json.loads((output / DEVICE_CONFIG_FILE).read_text(encoding="utf-8"))
+            text = (output / DEVICE_CONFIG_FILE).read_text(encoding="utf-8")
+            device_config = json.loads(text, object_hook=_without_source_places)
             p4info = (output / P4INFO_FILE).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise MachineError(f"wrote nothing that can be read: {error}", where=str(compiler.path)) from None
-    device_config = _without_source_places(device_config)
     device_config["program"] = MAIN_SOURCE
     device_config["__meta__"][BUILD_KEY] = {
         "source_sha256": sha256,
@@ -119,10 +119,6 @@ def _version(path: str) -> str:
     return found[1] or found[2]
 
 
-def _without_source_places(value: Any) -> Any:
+def _without_source_places(value: dict[str, Any]) -> dict[str, Any]:
     """Without `source_info`: file names, lines and fragments of source, which only BMv2's trace prints."""
-    if isinstance(value, dict):
-        return {key: _without_source_places(item) for key, item in value.items() if key != "source_info"}
-    if isinstance(value, list):
-        return [_without_source_places(item) for item in value]
-    return value
+    return {key: item for key, item in value.items() if key != "source_info"}

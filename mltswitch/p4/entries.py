@@ -4,285 +4,345 @@
 CLI's own. It changes and removes entries by a handle that P4Runtime does not tell; here they go by their key,
 in the words of P4-Utils' API: `table_modify_match` (as `table_add`) and `table_delete_match TABLE KEY…`.
 Behind the arrow of a table whose entries are shared by several members stand the parameters of all of them.
+A line is read into the P4Runtime update that carries it out, and written from the entity that a switch tells.
 """
 
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import cycle
-from typing import Final, TypeVar
+from typing import Any, Final
 
-from mltswitch.capabilities.meter_rate import rate_in, rate_text
-from mltswitch.errors import UserInputError
-from mltswitch.p4.schema import Action, CellArray, MatchField, MatchKind, Restriction, Schema, Table
+from p4.config.v1 import p4info_pb2
+from p4.v1 import p4runtime_pb2
 
+from mltswitch.capabilities.meter_rate import rate_in, rate_kept, rate_text
+from mltswitch.errors import DeviceError, UserInputError
+
+VERBS: Final = {
+    "table_add": p4runtime_pb2.Update.INSERT,
+    "table_modify_match": p4runtime_pb2.Update.MODIFY,
+    "table_delete_match": p4runtime_pb2.Update.DELETE,
+}
+METER_VERB: Final = "meter_set_rates"
 MAC_BITS: Final = 48
-IPV4_BITS: Final = 32
-IPV6_BITS: Final = 128
+IP_ADDRESSES: Final = {32: ipaddress.IPv4Address, 128: ipaddress.IPv6Address}
+"""How a prefix of so many bits is written."""
 MAXIMUM_BURST_BYTES: Final = 2**32 - 1
 """P4Runtime's server of BMv2 refuses more."""
 MAXIMUM_RATE_BYTES_PER_SECOND: Final = 2**40
 """8.8 Tbit/s. Far above, BMv2's conversion is no longer exact to the byte."""
 _ARROW: Final = "=>"
-
+_EXACT: Final = p4info_pb2.MatchField.EXACT
+_KINDS: Final = {_EXACT, p4info_pb2.MatchField.LPM}
+_RESTRICTION: Final = re.compile(r'@(?:entry|action)_restriction\("(\w+) (<=|!=) (\w+)"\)')
 _NUMBER: Final = re.compile(r"[0-9]{1,39}|0x[0-9a-fA-F]{1,32}")
 _MAC: Final = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 _RATE: Final = re.compile(r"(?P<rate>[0-9]{1,13}(\.[0-9]{1,6})?):(?P<burst>[0-9]{1,10})")
 
-_Found = TypeVar("_Found")
-
-
-class Verb(StrEnum):
-    """What a line does to an entry."""
-
-    ADD = "table_add"
-    MODIFY = "table_modify_match"
-    DELETE = "table_delete_match"
-
-
-METER_VERB: Final = "meter_set_rates"
+Named = Mapping[str, Any]
+"""Messages of P4Info by their aliases, the shortest names that are unique."""
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """One field of an entry's key."""
+class Schema:
+    """What a program lets its controller set and read."""
 
-    value: int
-    prefix_bits: int
-    """All bits of the field where it is matched exactly."""
+    tables: Named
+    """Those whose keys are compared exactly or by their longest prefix."""
+    meters: Named
+    counters: Named
+    actions: Mapping[int, Any]
+    """By the number that tables and entries refer to them with."""
 
-
-@dataclass(frozen=True, slots=True)
-class EntryChange:
-    """One table entry, and what to do with it."""
-
-    verb: Verb
-    table: Table
-    key: tuple[Match, ...]
-    action: Action | None = None
-    """None: it is deleted."""
-    parameters: tuple[int, ...] = ()
-    """Of one member after the other, where the table is shared."""
+    def actions_of(self, table: Any) -> Named:
+        """The actions that entries of a table may have, without those that are its default only."""
+        allowed = (each for each in table.action_refs if each.scope != p4info_pb2.ActionRef.DEFAULT_ONLY)
+        return _by_name(self.actions[each.id] for each in allowed)
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """One of a meter's two token buckets (RFC 2698)."""
-
-    bytes_per_second: int
-    burst_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class MeterChange:
-    """The rates of one meter cell."""
-
-    meter: CellArray
-    index: int
-    committed: Rate
-    peak: Rate
+def schema_of(p4info: Any) -> Schema:
+    """The schema of a program from its P4Info."""
+    return Schema(
+        _by_name(
+            each for each in p4info.tables if {field.match_type for field in each.match_fields} <= _KINDS
+        ),
+        _by_name(p4info.meters),
+        _by_name(p4info.counters),
+        {action.preamble.id: action for action in p4info.actions},
+    )
 
 
-Change = EntryChange | MeterChange
+def parse_lines(lines: Iterable[str], schema: Schema) -> list[Any]:
+    """The updates that lines say, in order; raises UserInputError naming the first wrong line."""
+    return [parse_line(line, schema, where=f"line {number}") for number, line in enumerate(lines, 1)]
 
 
-class BatchRefusedError(Exception):
-    """A switch refused some changes of a batch."""
-
-    def __init__(self, reasons: Sequence[str | None]) -> None:
-        super().__init__("a batch was refused")
-        self.reasons = tuple(reasons)
-        """One for each change, in order; None: it took effect."""
-
-
-class _LineError(Exception):
-    def __init__(self, problem: str, expected: str = "") -> None:
-        super().__init__(problem)
-        self.problem, self.expected = problem, expected
-
-
-def parse_lines(lines: Iterable[str], schema: Schema) -> tuple[Change, ...]:
-    """The changes that lines say, in order; raises UserInputError naming the first wrong line."""
-    return tuple(parse_line(line, schema, where=f"line {number}") for number, line in enumerate(lines, 1))
-
-
-def parse_line(line: str, schema: Schema, *, where: str = "") -> Change:
-    """The change that one line says; raises UserInputError."""
+def parse_line(line: str, schema: Schema, *, where: str = "") -> Any:
+    """The P4Runtime update that one line says; raises UserInputError."""
     try:
-        return _parse(line.split(), schema)
-    except _LineError as error:
-        raise UserInputError(f"{error.problem}: {line!r}", where=where, expected=error.expected) from None
+        return _update(line.split(), schema)
+    except UserInputError as error:
+        error.what, error.where = f"{error.what}: {line!r}", where
+        raise
 
 
-def format_change(change: Change) -> str:
-    """The line of a change: `parse_line` of it is the same change."""
-    if isinstance(change, MeterChange):
-        rates = (
-            f"{rate_text(rate.bytes_per_second)}:{rate.burst_bytes}"
-            for rate in (change.committed, change.peak)
+def line_of(entity: Any, schema: Schema) -> str:
+    """The line that makes an entry or sets a meter; raises DeviceError for what no line can say."""
+    if entity.HasField("meter_entry"):
+        cell, config = entity.meter_entry, entity.meter_entry.config
+        rates = ((config.cir, config.cburst), (config.pir, config.pburst))
+        meter = _numbered(cell.meter_id, schema.meters, "a cell of the meter").preamble.alias
+        texts = (f"{rate_text(rate)}:{burst}" for rate, burst in rates)
+        return " ".join((METER_VERB, meter, str(cell.index.index), *texts))
+    entry = entity.table_entry
+    table = table_of(entry, schema)
+    fields = zip(key_of(entry, table), table.match_fields, strict=True)
+    action, values = action_of(entry, schema)
+    parameters = zip(values, cycle(action.params), strict=False)
+    return " ".join(
+        (
+            "table_add",
+            table.preamble.alias,
+            action.preamble.alias,
+            *(_match_text(value, prefix_bits, field) for (value, prefix_bits), field in fields),
+            _ARROW,
+            *(_value_text(value, parameter.bitwidth) for value, parameter in parameters),
         )
-        return " ".join((METER_VERB, change.meter.name, str(change.index), *rates))
-    key = [_match_text(match, field) for match, field in zip(change.key, change.table.fields, strict=True)]
-    if change.action is None:
-        return " ".join((change.verb, change.table.name, *key))
-    parameters = [
-        _value_text(value, parameter.bits)
-        for value, parameter in zip(change.parameters, cycle(change.action.parameters), strict=False)
-    ]
-    return " ".join((change.verb, change.table.name, change.action.name, *key, _ARROW, *parameters))
+    )
 
 
-def sort_key(change: EntryChange) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """Orders entries by table and key, numbers as numbers."""
-    return change.table.name, tuple((match.value, match.prefix_bits) for match in change.key)
+def table_of(entry: Any, schema: Schema) -> Any:
+    """The table of an entry; raises DeviceError where the program has none of its number."""
+    return _numbered(entry.table_id, schema.tables, "an entry of the table")
 
 
-def _parse(words: Sequence[str], schema: Schema) -> Change:
+def key_of(entry: Any, table: Any) -> tuple[tuple[int, int], ...]:
+    """The value and the prefix length of each field of an entry's key; raises DeviceError where one lacks."""
+    given = {match.field_id: match for match in entry.match}
+    key = []
+    for field in table.match_fields:
+        match = given.get(field.id)
+        if field.match_type == _EXACT:
+            if match is None:
+                raise DeviceError(f"returned an entry without {field.name}")
+            key.append((int_of(match.exact.value), field.bitwidth))
+        else:  # P4Runtime, 9.1.1: what matches everything is left out
+            key.append((int_of(match.lpm.value), match.lpm.prefix_len) if match is not None else (0, 0))
+    return tuple(key)
+
+
+def action_of(entry: Any, schema: Schema) -> tuple[Any, tuple[int, ...]]:
+    """The action of an entry and its parameters, of one member after the other.
+
+    Raises DeviceError for what no line can say.
+    """
+    table = table_of(entry, schema)
+    returned = f"returned an entry of {table.preamble.alias}"
+    members = [entry.action.action]
+    if table.implementation_id:
+        shares = entry.action.action_profile_action_set.action_profile_actions
+        if not shares:
+            raise DeviceError(f"{returned} that another controller made, with a group of its own")
+        if len({each.action.action_id for each in shares}) > 1 or any(each.weight != 1 for each in shares):
+            raise DeviceError(f"{returned} with weights or several actions")
+        members = [each.action for each in shares]
+    number = members[0].action_id
+    action = next((each for each in schema.actions_of(table).values() if each.preamble.id == number), None)
+    if action is None:
+        raise DeviceError(f"{returned} with the unknown action {number}")
+    values: list[int] = []
+    for member in members:
+        given = {parameter.param_id: int_of(parameter.value) for parameter in member.params}
+        if missing := [each.name for each in action.params if each.id not in given]:
+            raise DeviceError(f"{returned} without parameter {missing[0]}")
+        values += [given[parameter.id] for parameter in action.params]
+    return action, tuple(values)
+
+
+def bytes_of(value: int) -> bytes:
+    """The shortest string of bytes (P4Runtime, 8.4), which every server accepts."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
+
+
+def int_of(value: bytes) -> int:
+    """The number that a string of bytes says."""
+    return int.from_bytes(value, "big")
+
+
+def _by_name(messages: Iterable[Any]) -> Named:
+    return {message.preamble.alias: message for message in messages}
+
+
+def _numbered(number: int, messages: Named, what: str) -> Any:
+    for message in messages.values():
+        if message.preamble.id == number:
+            return message
+    raise DeviceError(f"returned {what} {number}, which its program does not have")
+
+
+def _update(words: Sequence[str], schema: Schema) -> Any:
     if not words:
-        raise _LineError("is empty")
+        raise UserInputError("is empty")
     verb, *arguments = words
     if verb == METER_VERB:
-        return _parse_meter(arguments, schema)
-    if verb not in set(Verb):
-        raise _LineError(f"unknown command {verb!r}", f"one of {', '.join([*Verb, METER_VERB])}")
-    if not arguments:
-        raise _LineError("names no table")
-    table = _named(arguments[0], schema.tables, "table")
-    if verb == Verb.DELETE:
-        return EntryChange(Verb.DELETE, table, _parse_key(arguments[1:], table))
-    return _parse_entry(Verb(verb), table, arguments[1:])
-
-
-def _parse_entry(verb: Verb, table: Table, arguments: Sequence[str]) -> EntryChange:
-    if not arguments:
-        raise _LineError("names no action")
-    action = _named(arguments[0], table.actions, f"action of {table.name}")
-    if arguments.count(_ARROW) != 1:
-        raise _LineError("one => stands between key and parameters")
-    arrow = arguments.index(_ARROW)
-    values = arguments[arrow + 1 :]
-    each = len(action.parameters)
-    is_shared = table.is_shared and each
-    if (not values or len(values) % each) if is_shared else len(values) != each:
-        expected = " ".join(parameter.name for parameter in action.parameters) or "none"
-        raise _LineError(
-            f"{len(values)} parameters for {action.name}", f"{expected}{' …' if table.is_shared else ''}"
+        return _meter_update(arguments, schema)
+    if verb not in VERBS:
+        raise UserInputError(
+            f"unknown command {verb!r}", expected=f"one of {', '.join([*VERBS, METER_VERB])}"
         )
-    found = tuple(
-        _parse_value(text, parameter.bits, parameter.name)
-        for text, parameter in zip(values, cycle(action.parameters), strict=False)
-    )
-    names = [parameter.name for parameter in action.parameters]
-    for first in range(0, len(found), each or 1):
-        _check(action.restrictions, dict(zip(names, found[first : first + each], strict=True)))
-    return EntryChange(verb, table, _parse_key(arguments[1:arrow], table), action, found)
+    if not arguments:
+        raise UserInputError("names no table")
+    table = _named(arguments[0], schema.tables, "table")
+    update = p4runtime_pb2.Update(type=VERBS[verb])
+    entry, key = update.entity.table_entry, arguments[1:]
+    entry.table_id = table.preamble.id
+    if update.type != p4runtime_pb2.Update.DELETE:
+        if not key:
+            raise UserInputError("names no action")
+        action = _named(key[0], schema.actions_of(table), f"action of {table.preamble.alias}")
+        if key.count(_ARROW) != 1:
+            raise UserInputError("one => stands between key and parameters")
+        arrow = key.index(_ARROW)
+        _add_actions(entry, table, action, key[arrow + 1 :])
+        key = key[1:arrow]
+    _add_key(entry, table, key)
+    return update
 
 
-def _check(restrictions: Iterable[Restriction], values: Mapping[str, int]) -> None:
-    for restriction in restrictions:
-        if not restriction.holds(values):
-            shown = ", ".join(
-                f"{name} is {value}" for name, value in values.items() if name in str(restriction)
-            )
-            raise _LineError(shown, str(restriction))
+def _add_actions(entry: Any, table: Any, action: Any, texts: Sequence[str]) -> None:
+    """Have an entry do this: once, or once for each member that shares it."""
+    names, each = [parameter.name for parameter in action.params], len(action.params)
+    is_shared = table.implementation_id != 0
+    if (not texts or len(texts) % each) if is_shared and each else len(texts) != each:
+        raise UserInputError(
+            f"{len(texts)} parameters for {action.preamble.alias}",
+            expected=f"{' '.join(names) or 'none'}{' …' * is_shared}",
+        )
+    parameters = zip(texts, cycle(action.params), strict=False)
+    values = [_value_in(text, parameter.bitwidth, parameter.name) for text, parameter in parameters]
+    for first in range(0, len(values) or 1, each or 1):
+        member = dict(zip(names, values[first : first + each], strict=True))
+        _check(action, member)
+        if is_shared:
+            made = entry.action.action_profile_action_set.action_profile_actions.add(weight=1).action
+        else:
+            made = entry.action.action
+        made.action_id = action.preamble.id
+        for parameter in action.params:
+            made.params.add(param_id=parameter.id, value=bytes_of(member[parameter.name]))
 
 
-def _parse_key(texts: Sequence[str], table: Table) -> tuple[Match, ...]:
-    if len(texts) != len(table.fields):
-        names = " ".join(field.name for field in table.fields)
-        raise _LineError(f"{len(texts)} fields in the key of {table.name}", names)
-    key = tuple(_parse_match(text, field) for text, field in zip(texts, table.fields, strict=True))
-    _check(
-        table.restrictions, {field.name: match.value for match, field in zip(key, table.fields, strict=True)}
-    )
-    return key
+def _add_key(entry: Any, table: Any, texts: Sequence[str]) -> None:
+    fields = table.match_fields
+    if len(texts) != len(fields):
+        raise UserInputError(
+            f"{len(texts)} fields in the key of {table.preamble.alias}",
+            expected=" ".join(field.name for field in fields),
+        )
+    key = [_match_in(text, field) for text, field in zip(texts, fields, strict=True)]
+    _check(table, {field.name: value for (value, _), field in zip(key, fields, strict=True)})
+    for (value, prefix_bits), field in zip(key, fields, strict=True):
+        if field.match_type == _EXACT:
+            entry.match.add(field_id=field.id).exact.value = bytes_of(value)
+        elif prefix_bits > 0:  # P4Runtime, 9.1.1: what matches everything is left out
+            lpm = entry.match.add(field_id=field.id).lpm
+            lpm.value, lpm.prefix_len = bytes_of(value), prefix_bits
 
 
-def _parse_match(text: str, field: MatchField) -> Match:
-    if field.kind is MatchKind.EXACT:
-        return Match(_parse_value(text, field.bits, field.name), field.bits)
+def _check(owner: Any, values: Mapping[str, int]) -> None:
+    """Raise UserInputError where values break a restriction that stands at their table or action."""
+    for found in filter(None, map(_RESTRICTION.fullmatch, owner.preamble.annotations)):
+        left, operator, right = found.groups()
+        low, high = values[left], values[right] if right in values else int(right)
+        if not (low <= high if operator == "<=" else low != high):
+            shown = ", ".join(f"{name} is {values[name]}" for name in (left, right) if name in values)
+            raise UserInputError(shown, expected=f"{left} {operator} {right}")
+
+
+def _match_in(text: str, field: Any) -> tuple[int, int]:
+    """A field's value and its prefix length: all bits of the field where it is matched exactly."""
+    bits, name = field.bitwidth, field.name
+    if field.match_type == _EXACT:
+        return _value_in(text, bits, name), bits
     address, slash, length = text.partition("/")
-    if not slash or not re.fullmatch(r"[0-9]{1,3}", length) or int(length) > field.bits:
-        raise _LineError(f"{field.name} has no prefix length", f"ADDRESS/0 … ADDRESS/{field.bits}")
-    value, prefix_bits = _parse_prefix_value(address, field), int(length)
-    if value & ((1 << (field.bits - prefix_bits)) - 1):
-        raise _LineError(f"{field.name} has bits behind its prefix of {prefix_bits}")
-    return Match(value, prefix_bits)
+    if not slash or not re.fullmatch(r"[0-9]{1,3}", length) or int(length) > bits:
+        raise UserInputError(f"{name} has no prefix length", expected=f"ADDRESS/0 … ADDRESS/{bits}")
+    if bits in IP_ADDRESSES and (bits == 32 or "%" not in address):
+        try:
+            value = int(IP_ADDRESSES[bits](address))
+        except ipaddress.AddressValueError:
+            raise UserInputError(f"{name} is no {IP_ADDRESSES[bits].__name__[:4]} address") from None
+    else:
+        value = _value_in(address, bits, name)
+    if value & ((1 << (bits - int(length))) - 1):
+        raise UserInputError(f"{name} has bits behind its prefix of {length}")
+    return value, int(length)
 
 
-def _parse_prefix_value(text: str, field: MatchField) -> int:
-    try:
-        if field.bits == IPV4_BITS:
-            return int(ipaddress.IPv4Address(text))
-        if field.bits == IPV6_BITS and "%" not in text:
-            return int(ipaddress.IPv6Address(text))
-    except ipaddress.AddressValueError:
-        version = 4 if field.bits == IPV4_BITS else 6
-        raise _LineError(f"{field.name} is no IPv{version} address") from None
-    return _parse_value(text, field.bits, field.name)
-
-
-def _parse_value(text: str, bits: int, name: str) -> int:
+def _value_in(text: str, bits: int, name: str) -> int:
     if bits == MAC_BITS and _MAC.fullmatch(text):
         return int(text.replace(":", ""), 16)
-    value = _parse_number(text)
+    value = _number_in(text)
     if value is None or value >> bits:
         expected = "a MAC address" if bits == MAC_BITS else f"0 … {2**bits - 1}"
-        raise _LineError(f"{name} is {text!r}", expected)
+        raise UserInputError(f"{name} is {text!r}", expected=expected)
     return value
 
 
-def _parse_number(text: str) -> int | None:
-    """None: it is no number."""
-    if not _NUMBER.fullmatch(text):
-        return None
-    return int(text, 16 if text.startswith("0x") else 10)
+def _number_in(text: str) -> int | None:
+    """A decimal or hexadecimal number; None where the text is none."""
+    return int(text, 16 if text.startswith("0x") else 10) if _NUMBER.fullmatch(text) else None
 
 
-def _parse_meter(arguments: Sequence[str], schema: Schema) -> MeterChange:
+def _meter_update(arguments: Sequence[str], schema: Schema) -> Any:
     if len(arguments) != 4:
-        raise _LineError(f"{len(arguments)} arguments", "METER INDEX RATE:BURST RATE:BURST")
+        raise UserInputError(f"{len(arguments)} arguments", expected="METER INDEX RATE:BURST RATE:BURST")
     name, index, committed, peak = arguments
     meter = _named(name, schema.meters, "meter")
-    cell = _parse_number(index)
+    cell = _number_in(index)
     if cell is None or cell >= meter.size:
-        raise _LineError(f"index is {index!r}", f"0 … {meter.size - 1}")
-    rates = _parse_rate(committed), _parse_rate(peak)
-    if rates[0].bytes_per_second > rates[1].bytes_per_second:
-        raise _LineError("the committed rate is above the peak rate")
-    return MeterChange(meter, cell, *rates)
+        raise UserInputError(f"index is {index!r}", expected=f"0 … {meter.size - 1}")
+    (cir, cburst), (pir, pburst) = _rate_in(committed), _rate_in(peak)
+    if cir > pir:
+        raise UserInputError("the committed rate is above the peak rate")
+    update = p4runtime_pb2.Update(type=p4runtime_pb2.Update.MODIFY)
+    entry = update.entity.meter_entry
+    entry.meter_id, entry.index.index = meter.preamble.id, cell
+    entry.config.cir, entry.config.cburst = rate_kept(cir), cburst
+    entry.config.pir, entry.config.pburst = rate_kept(pir), pburst
+    return update
 
 
-def _parse_rate(text: str) -> Rate:
+def _rate_in(text: str) -> tuple[int, int]:
+    """The bytes per second and the burst of one of a meter's two token buckets (RFC 2698)."""
     found = _RATE.fullmatch(text)
     if found is None:
-        raise _LineError(f"rate and burst are {text!r}", "bytes per microsecond (6 decimals):bytes")
-    rate = Rate(rate_in(found["rate"]), int(found["burst"]))
-    if rate.bytes_per_second > MAXIMUM_RATE_BYTES_PER_SECOND or rate.burst_bytes > MAXIMUM_BURST_BYTES:
-        raise _LineError(
-            f"rate and burst are {text!r}",
-            f"at most {MAXIMUM_RATE_BYTES_PER_SECOND} bytes per second and {MAXIMUM_BURST_BYTES} bytes",
+        raise UserInputError(
+            f"rate and burst are {text!r}", expected="bytes per microsecond (6 decimals):bytes"
         )
-    return rate
+    rate, burst = rate_in(found["rate"]), int(found["burst"])
+    if rate > MAXIMUM_RATE_BYTES_PER_SECOND or burst > MAXIMUM_BURST_BYTES:
+        raise UserInputError(
+            f"rate and burst are {text!r}",
+            expected=f"at most {MAXIMUM_RATE_BYTES_PER_SECOND} bytes per second "
+            f"and {MAXIMUM_BURST_BYTES} bytes",
+        )
+    return rate, burst
 
 
-def _named(name: str, found: Mapping[str, _Found], what: str) -> _Found:
-    try:
-        return found[name]
-    except KeyError:
-        raise _LineError(f"unknown {what} {name!r}", f"one of {', '.join(found) or 'none'}") from None
+def _named(name: str, messages: Named, what: str) -> Any:
+    if name not in messages:
+        raise UserInputError(f"unknown {what} {name!r}", expected=f"one of {', '.join(messages) or 'none'}")
+    return messages[name]
 
 
-def _match_text(match: Match, field: MatchField) -> str:
-    if field.kind is MatchKind.EXACT:
-        return _value_text(match.value, field.bits)
-    if field.bits == IPV4_BITS:
-        return f"{ipaddress.IPv4Address(match.value)}/{match.prefix_bits}"
-    if field.bits == IPV6_BITS:
-        return f"{ipaddress.IPv6Address(match.value)}/{match.prefix_bits}"
-    return f"{_value_text(match.value, field.bits)}/{match.prefix_bits}"
+def _match_text(value: int, prefix_bits: int, field: Any) -> str:
+    if field.match_type == _EXACT:
+        return _value_text(value, field.bitwidth)
+    address = IP_ADDRESSES.get(field.bitwidth)
+    return f"{_value_text(value, field.bitwidth) if address is None else address(value)}/{prefix_bits}"
 
 
 def _value_text(value: int, bits: int) -> str:

@@ -3,11 +3,11 @@
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from mltswitch.errors import MachineError
 
@@ -96,31 +96,32 @@ def shipped_program() -> Program:
 
 def read_program(folder: Path) -> Program:
     """What `mltswitch p4 build` wrote into a folder; raises MachineError where it is missing or damaged."""
-    device_config = _read(folder / DEVICE_CONFIG_FILE)
-    build = _build_notes(device_config, folder / DEVICE_CONFIG_FILE)
-    return Program(
-        p4info_text=_read(folder / P4INFO_FILE),
-        device_config=device_config.encode(),
-        source_sha256=build["source_sha256"],
-    )
+    path = folder / DEVICE_CONFIG_FILE
+    text = _read(path)
+    return Program(_read(folder / P4INFO_FILE), text.encode(), _source_hash(text, path))
 
 
 def summary(program: Program) -> ProgramSummary:
-    """What a program holds, read from its JSON."""
+    """What a program holds, read from its JSON, by the short names that operators write."""
     data = json.loads(program.device_config)
-    build = data["__meta__"][BUILD_KEY]
+    tables = [table for pipeline in data["pipelines"] for table in pipeline["tables"]]
     return ProgramSummary(
         source_sha256=program.source_sha256,
-        compiler=build["compiler"],
+        compiler=data["__meta__"][BUILD_KEY]["compiler"],
         tables=tuple(
-            _table_summary(table)
-            for pipeline in data["pipelines"]
-            for table in pipeline["tables"]
-            if not _is_of_the_compiler(table["name"])
+            TableSummary(
+                name=_short(table["name"]),
+                key=tuple(f"{field['name']} ({field['match_type']})" for field in table["key"]),
+                actions=tuple(dict.fromkeys(map(_short, table["actions"]))),
+                size=table["max_size"],
+            )
+            for table in tables
+            if not _short(table["name"]).startswith("tbl_")  # p4c wraps bare statements into such tables
         ),
-        counters=_sizes(data["counter_arrays"]),
-        meters=_sizes(data["meter_arrays"]),
-        registers=_sizes(data["register_arrays"]),
+        **{
+            kind: {_short(array["name"]): array["size"] for array in data[f"{kind[:-1]}_arrays"]}
+            for kind in ("counters", "meters", "registers")
+        },
     )
 
 
@@ -130,27 +131,9 @@ def refusal_reasons(folder: Path = FOLDER) -> Mapping[int, str]:
     return {int(index): name.lower() for name, index in _REFUSAL.findall(text)}
 
 
-def _table_summary(table: Mapping[str, Any]) -> TableSummary:
-    return TableSummary(
-        name=_short(table["name"]),
-        key=tuple(f"{field['name']} ({field['match_type']})" for field in table["key"]),
-        actions=tuple(dict.fromkeys(_short(action) for action in table["actions"])),
-        size=table["max_size"],
-    )
-
-
-def _sizes(arrays: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    return {_short(array["name"]): array["size"] for array in arrays}
-
-
 def _short(name: str) -> str:
-    """Without the controls around it: what operators write."""
+    """A name without the controls around it."""
     return name.rpartition(".")[2]
-
-
-def _is_of_the_compiler(table: str) -> bool:
-    """p4c wraps bare statements into tables without keys, named `tbl_…`."""
-    return _short(table).startswith("tbl_")
 
 
 def _read(path: Path) -> str:
@@ -165,12 +148,12 @@ def _read(path: Path) -> str:
         ) from None
 
 
-def _build_notes(device_config: str, path: Path) -> dict[str, str]:
-    """Who built it, and from what."""
+def _source_hash(device_config: str, path: Path) -> str:
+    """The hash of the sources that a file was compiled from."""
     try:
-        notes = json.loads(device_config)["__meta__"][BUILD_KEY]
-        bytes.fromhex(notes["source_sha256"])
-        return {key: str(notes[key]) for key in ("source_sha256", "compiler")}
+        found = json.loads(device_config)["__meta__"][BUILD_KEY]["source_sha256"]
+        bytes.fromhex(found)
+        return str(found)
     except (ValueError, KeyError, TypeError):
         raise MachineError(
             "is no P4 program that mltswitch compiled", where=str(path), hint="`mltswitch p4 build` makes it"

@@ -8,7 +8,7 @@ rate; how many queues a port has, the switch tells by refusing a depth for one t
 import socket
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from fcntl import ioctl
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -149,19 +149,15 @@ def _begin(kind: int, name: bytes) -> bytes:
 
 @contextmanager
 def _connected(address: str, port: int) -> Iterator[socket.socket]:
+    is_local = address.startswith(UNIX)
     try:
-        with _connection(address, port) as connection:
+        with _beside(address) if is_local else nullcontext():
+            connection = socket.create_connection(("127.0.0.1" if is_local else address, port), SECONDS)
+        with connection:
             yield connection
     except OSError as error:
         reason = error.strerror or str(error)
         raise DeviceError(f"does not answer at thrift port {port}: {reason}", hint=_HINT) from None
-
-
-def _connection(address: str, port: int) -> socket.socket:
-    if not address.startswith(UNIX):
-        return socket.create_connection((address, port), SECONDS)
-    with _beside(address):
-        return socket.create_connection(("127.0.0.1", port), SECONDS)
 
 
 @contextmanager

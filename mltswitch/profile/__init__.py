@@ -2,13 +2,7 @@
 
 from mltswitch.profile.curves import Curve
 from mltswitch.profile.default import default_sensitivity
-from mltswitch.profile.document import (
-    ModelProfile,
-    dump_profile,
-    load_profile,
-    profile_sha256,
-    queue_curves,
-)
+from mltswitch.profile.document import ModelProfile, profile_sha256, queue_curves
 from mltswitch.profile.from_torch import (
     call_with,
     import_torch,
@@ -33,9 +27,7 @@ __all__ = [
     "bundled_profile",
     "call_with",
     "default_sensitivity",
-    "dump_profile",
     "import_torch",
-    "load_profile",
     "made_by",
     "owners_of",
     "profile_from_torch",

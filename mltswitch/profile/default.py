@@ -1,7 +1,6 @@
 """The default loss sensitivity: what the MLT paper (section 3.3) found, carried over to any model."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
@@ -46,7 +45,14 @@ def default_sensitivity(
         model_tolerance: of the model as a whole (table 1 of the paper); None where the paper has no figure.
     """
     total_bytes = sum(layer_sizes_bytes)
-    rule = _Rule(ASSUMED_MODEL_TOLERANCE if model_tolerance is None else model_tolerance)
+    of_the_model = ASSUMED_MODEL_TOLERANCE if model_tolerance is None else model_tolerance
+
+    def points(of_the_gradients: float, share: float) -> tuple[CurvePoint, ...]:
+        """Zero up to the tolerance, then the slope; a tolerance of 1 or more never costs anything."""
+        tolerance = _six_digits(min(of_the_gradients / of_the_model, 1.0))
+        end = (1.0, EXTRA_ROUNDS_PER_LOSS * share * (1.0 - tolerance))
+        return ((0.0, 0.0), end) if tolerance in (0.0, 1.0) else ((0.0, 0.0), (tolerance, 0.0), end)
+
     curves = []
     layers = range(len(layer_sizes_bytes))
     for tolerance, group in groupby(layers, lambda layer: layer_tolerance((layer + 0.5) / len(layers))):
@@ -56,8 +62,8 @@ def default_sensitivity(
             LayerRangeCurve(
                 first_layer=members[0],
                 last_layer=members[-1],
-                unimportant=rule.points(tolerance * UNIMPORTANT_TOLERANCE, byte_share * UNIMPORTANT_SHARE),
-                important=rule.points(tolerance * IMPORTANT_TOLERANCE, byte_share * (1 - UNIMPORTANT_SHARE)),
+                unimportant=points(tolerance * UNIMPORTANT_TOLERANCE, byte_share * UNIMPORTANT_SHARE),
+                important=points(tolerance * IMPORTANT_TOLERANCE, byte_share * (1 - UNIMPORTANT_SHARE)),
             )
         )
     return Sensitivity(
@@ -67,17 +73,6 @@ def default_sensitivity(
         unimportant_share=UNIMPORTANT_SHARE,
         curves=tuple(curves),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    model_tolerance: float
-
-    def points(self, tolerance_product: float, share: float) -> tuple[CurvePoint, ...]:
-        """Zero up to the tolerance, then the slope; a tolerance of 1 or more never costs anything."""
-        tolerance = _six_digits(min(tolerance_product / self.model_tolerance, 1.0))
-        end = (1.0, EXTRA_ROUNDS_PER_LOSS * share * (1.0 - tolerance))
-        return ((0.0, 0.0), end) if tolerance in (0.0, 1.0) else ((0.0, 0.0), (tolerance, 0.0), end)
 
 
 def _six_digits(value: float) -> float:

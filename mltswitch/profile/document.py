@@ -1,12 +1,11 @@
 """The profile document: what a model needs from the network."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mltswitch.documents import dump_yaml, load_document, sha256
+from mltswitch.documents import sha256
 from mltswitch.profile.curves import Curve, weighted_sum
 from mltswitch.profile.layers import MAXIMUM_LAYERS, Identifier, Layer
 from mltswitch.profile.sensitivity import Sensitivity
@@ -58,16 +57,6 @@ def _refuse_twice(kind: str, names: Iterable[str]) -> None:
         if name in seen:
             raise ValueError(f"{kind} {name!r} stands twice in layers")
         seen.add(name)
-
-
-def load_profile(path: Path) -> ModelProfile:
-    """A profile from a YAML or JSON file; raises UserInputError naming file and field."""
-    return load_document(path, ModelProfile)
-
-
-def dump_profile(profile: ModelProfile) -> str:
-    """Canonical YAML that `load_profile` reads back to an equal profile."""
-    return dump_yaml(profile)
 
 
 def profile_sha256(profile: ModelProfile) -> str:

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import pkgutil
 import re
 import sys
 import threading
@@ -35,7 +36,7 @@ ROOT_LAYER: Final = "(root)"
 """Name of the layer whose parameters the outermost module owns itself."""
 LONGEST_PROBLEM: Final = 300
 """Characters of an error in the user's code that are shown."""
-_FACTORY: Final = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):(?P<name>[^\W\d]\w*(\.[^\W\d]\w*)*)")
+_FACTORY: Final = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def profile_from_torch(factory: str) -> ModelProfile:
@@ -77,7 +78,7 @@ def made_by(factory: str) -> Any:
         raise UserInputError(f"{factory!r} names no factory", expected="package.module:factory", hint=hint)
     import_torch()
     with user_code(factory):
-        return _call(match["module"], match["name"])
+        return pkgutil.resolve_name(factory)()
 
 
 def profile_of_module(
@@ -164,13 +165,6 @@ def user_code(factory: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
-
-
-def _call(module: str, name: str) -> Any:
-    target: Any = importlib.import_module(module)
-    for part in name.split("."):
-        target = getattr(target, part)
-    return target()
 
 
 @dataclass(slots=True)

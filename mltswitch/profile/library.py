@@ -1,15 +1,15 @@
 """The bundled profiles, and how a profile is found by name or file."""
 
 import os
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from mltswitch.errors import UserInputError
+from mltswitch.documents import load_document
+from mltswitch.errors import UserInputError, did_you_mean
 from mltswitch.profile.architectures import ARCHITECTURES
 from mltswitch.profile.default import default_sensitivity
-from mltswitch.profile.document import PROFILE_SCHEMA, ModelProfile, load_profile
+from mltswitch.profile.document import PROFILE_SCHEMA, ModelProfile
 
 _BY_NAME: Final = {architecture.name: architecture for architecture in ARCHITECTURES}
 
@@ -27,7 +27,7 @@ def bundled_profile(name: str) -> ModelProfile:
         raise UserInputError(
             f"unknown profile {name!r}",
             expected=f"one of {', '.join(_BY_NAME)}, or a file",
-            hint=_suggestion(name),
+            hint=did_you_mean(name.lower(), _BY_NAME).removeprefix(", "),
         )
     layers = tuple(architecture.derive())
     return ModelProfile(
@@ -50,9 +50,4 @@ def resolve_profile(name_or_path: str) -> ModelProfile:
         return bundled_profile(name_or_path)
     path = Path(name_or_path)
     is_meant_as_file = os.sep in name_or_path or path.suffix in {".yaml", ".yml", ".json"} or path.is_file()
-    return load_profile(path) if is_meant_as_file else bundled_profile(name_or_path)
-
-
-def _suggestion(name: str) -> str:
-    close = get_close_matches(name.lower(), _BY_NAME, n=1)
-    return f"did you mean {close[0]}?" if close else ""
+    return load_document(path, ModelProfile) if is_meant_as_file else bundled_profile(name_or_path)

@@ -1,5 +1,6 @@
 """A picture as plotly takes it, and what all pictures have in common."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,8 +27,6 @@ class Figure:
     axes: dict[str, Part]
     """`xaxis` and `yaxis`."""
     height_pixels: int = 290
-    shapes: tuple[Part, ...] = ()
-    annotations: tuple[Part, ...] = ()
     layout: Part = field(default_factory=dict)
     """What differs from the common layout."""
 
@@ -41,10 +40,21 @@ class Figure:
             "showlegend": False,
             "margin": {"l": 62, "r": 14, "t": 22, "b": 46},
             "height": self.height_pixels,
-            "shapes": list(self.shapes),
-            "annotations": list(self.annotations),
+            "shapes": [],
+            "annotations": [],
         }
         return {"data": list(self.traces), "layout": layout | self.axes | self.layout}
+
+
+def scatter(mode: str, x: Iterable[Any], y: Iterable[Any], **more: object) -> Part:
+    """A trace of lines, markers or texts."""
+    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), **more}
+
+
+def bars(names: Iterable[str], sizes: Iterable[float], colour: str | list[str], **more: object) -> Part:
+    """A trace of horizontal bars."""
+    bar = {"type": "bar", "orientation": "h", "y": list(names), "x": list(sizes)}
+    return {**bar, "marker": {"color": colour}, **more}
 
 
 def axis(title: str, **more: object) -> Part:
@@ -53,18 +63,11 @@ def axis(title: str, **more: object) -> Part:
     return common | {"title": {"text": title, "standoff": 8}} | more
 
 
-def loss_axis() -> Part:
-    """Logarithmic, from the floor to 1."""
-    exponents = range(-7, 1)
-    labels = ["≤ " * (power == min(exponents)) + power_of_ten(power) for power in exponents]
-    return axis(
-        "loss ratio",
-        type="log",
-        range=[min(exponents) - 0.25, 0.15],
-        tickvals=[10.0**power for power in exponents],
-        ticktext=labels,
-        zeroline=False,
-    )
+def power_axis(title: str, first: int, **more: object) -> Part:
+    """A logarithmic axis from a power of ten to 1; what is smaller is drawn at the first."""
+    powers = range(first, 1)
+    labels = ["≤ " * (power == first) + power_of_ten(power) for power in powers]
+    return axis(title, type="log", tickvals=[10.0**power for power in powers], ticktext=labels, **more)
 
 
 def power_of_ten(exponent: int) -> str:
@@ -80,6 +83,11 @@ def drawn_loss(loss: float) -> float:
 def significant(value: float, digits: int = 5) -> float:
     """A figure with as many digits as a picture shows, and the same on every machine."""
     return float(f"{value:.{digits}g}")
+
+
+def with_lines(*lines: tuple[Part, Part]) -> Part:
+    """The layout of a picture with these lines and their labels."""
+    return {"shapes": [line for line, _ in lines], "annotations": [label for _, label in lines]}
 
 
 def vertical_line(at: float, text: str, *, at_log: float | None = None) -> tuple[Part, Part]:

@@ -5,9 +5,8 @@ from itertools import pairwise
 from math import exp, log
 from typing import Final
 
-from mltswitch.plan import Plan, Prediction
+from mltswitch.plan import PathPrediction, Plan, Prediction
 from mltswitch.profile import Curve, ModelProfile, queue_curves
-from mltswitch.report.ports import queue_number
 from mltswitch.report.sweep import SIMULATE, Sweep
 
 LEAST_LOSS: Final = 1e-12
@@ -25,6 +24,11 @@ class Bound:
     """End-to-end loss ratio up to which no training round is added."""
     port_loss: float
     """The same for one of the equal ports of a path."""
+
+    @property
+    def importance(self) -> str:
+        """`important` or `unimportant`."""
+        return importance(self.is_important)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ def importance(is_important: bool) -> str:
     return "important" if is_important else "unimportant"
 
 
-def loss_of(prediction: Prediction, is_important: bool) -> float:
-    """Loss of the important or of the unimportant packets of a queue."""
+def loss_of(prediction: Prediction | PathPrediction, is_important: bool) -> float:
+    """Loss of the important or of the unimportant packets of a queue, or of a class over the whole path."""
     return prediction.loss_important if is_important else prediction.loss_unimportant
 
 
@@ -84,7 +88,7 @@ def _tolerance(curve: Curve) -> float:
     )
 
 
-def headrooms(plan: Plan, sweep: Sweep, model: str, limits: tuple[Bound, ...]) -> tuple[Headroom, ...]:
+def headrooms(sweep: Sweep, model: str, limits: tuple[Bound, ...]) -> tuple[Headroom, ...]:
     """Of every bound, interpolated between the sweep's points; empty where the model says nothing."""
     points = [(point, outcome.predictions) for point, outcome in sweep.outcomes[model] if outcome.predictions]
     if not points:
@@ -92,26 +96,23 @@ def headrooms(plan: Plan, sweep: Sweep, model: str, limits: tuple[Bound, ...]) -
     swept = (points[0][0], points[-1][0])
     made: list[Headroom] = []
     for bound in limits:
-        number = queue_number(plan, bound.traffic_class)
-        losses = [(point, loss_of(found[number], bound.is_important)) for point, found in points]
+        name = bound.traffic_class
+        losses = [(point, loss_of(found[name], bound.is_important)) for point, found in points]
         simulated = (
             point
             for point, outcome in sweep.outcomes.get(SIMULATE, ())
             if outcome.predictions
-            and loss_of(outcome.predictions[number], bound.is_important) > bound.port_loss
+            and loss_of(outcome.predictions[name], bound.is_important) > bound.port_loss
         )
-        made.append(
-            Headroom(
-                bound, sweep.planned, swept, _first_break(losses, bound.port_loss), next(simulated, None)
-            )
-        )
+        breaks_at = _first_break(losses, bound.port_loss)
+        made.append(Headroom(bound, sweep.planned, swept, breaks_at, next(simulated, None)))
     return tuple(made)
 
 
 def sees(sweep: Sweep, model: str) -> bool:
     """Whether the model's losses depend on what is swept at all."""
     said = [outcome.predictions for _, outcome in sweep.outcomes[model] if outcome.predictions]
-    return len({tuple((q.loss_unimportant, q.loss_important) for q in each) for each in said}) > 1
+    return len({tuple((q.loss_unimportant, q.loss_important) for q in each.values()) for each in said}) > 1
 
 
 def _first_break(losses: list[tuple[float, float]], bound: float) -> float | None:

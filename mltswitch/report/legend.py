@@ -1,5 +1,7 @@
 """Legends in HTML, one for all pictures of a section, so that no picture has to make room for one."""
 
+from typing import Final
+
 from markupsafe import Markup
 
 from mltswitch.report.palette import BLUE, GREY, PALE_BLUE, VERMILLION, model_colour
@@ -8,15 +10,22 @@ from mltswitch.report.sweep import SIMULATE, origin
 LegendEntry = tuple[Markup, str]
 
 
+SHAPES: Final = {
+    "circle": '<circle cx="7" cy="7" r="4.6" fill="{}" stroke="{}" stroke-width="1.8"/>',
+    "diamond": '<path d="M7 1.5L12.5 7L7 12.5L1.5 7Z" fill="{}" stroke="{}" stroke-width="1.6"/>',
+    "triangle": '<path d="M1.5 2.5H12.5L7 12Z" fill="{}" stroke="{}" stroke-width="1.6"/>',
+    "cross": '<path d="M2 2L12 12M12 2L2 12" fill="{}" stroke="{}" stroke-width="2.6"/>',
+    "end": '<path d="M7 1V13" fill="{}" stroke="{}" stroke-width="3"/>',
+    "arrow": '<path d="M2 1.5L13 7L2 12.5Z" fill="{}" stroke="{}" stroke-width="1.6"/>',
+}
+"""Markers as SVG, with places for the colours of the area and of the edge."""
+
+
 def line(colour: str, text: str, *, is_dashed: bool = False, width: float = 2.2) -> LegendEntry:
     """A line and what it means; the colour is one of the page or `currentColor`."""
-    dash = Markup(' stroke-dasharray="6 4"') if is_dashed else Markup("")
-    return _svg(
-        34,
-        Markup('<line x1="1" y1="7" x2="33" y2="7" stroke="{}" stroke-width="{}"{}/>').format(
-            colour, width, dash
-        ),
-    ), text
+    dash = Markup(' stroke-dasharray="6 4"') if is_dashed else ""
+    form = Markup('<line x1="1" y1="7" x2="33" y2="7" stroke="{}" stroke-width="{}"{}/>')
+    return _svg(34, form.format(colour, width, dash)), text
 
 
 def square(colour: str, text: str) -> LegendEntry:
@@ -25,16 +34,9 @@ def square(colour: str, text: str) -> LegendEntry:
 
 
 def mark(shape: str, colour: str, text: str, *, is_filled: bool) -> LegendEntry:
-    """A marker: `circle`, `diamond` or `triangle`."""
-    outline = {
-        "circle": '<circle cx="7" cy="7" r="4.6" fill="{}" stroke="{}" stroke-width="1.8"/>',
-        "diamond": '<path d="M7 1.5L12.5 7L7 12.5L1.5 7Z" fill="{}" stroke="{}" stroke-width="1.6"/>',
-        "triangle": '<path d="M1.5 2.5H12.5L7 12Z" fill="{}" stroke="{}" stroke-width="1.6"/>',
-        "cross": '<path d="M2 2L12 12M12 2L2 12" fill="{}" stroke="{}" stroke-width="2.6"/>',
-        "end": '<path d="M7 1V13" fill="{}" stroke="{}" stroke-width="3"/>',
-        "arrow": '<path d="M2 1.5L13 7L2 12.5Z" fill="{}" stroke="{}" stroke-width="1.6"/>',
-    }[shape]
-    return _svg(14, Markup(outline).format(colour if is_filled else "none", colour)), text  # noqa: S704  (our text)
+    """A marker of this shape."""
+    symbol = Markup(SHAPES[shape]).format(colour if is_filled else "none", colour)  # noqa: S704  (our text)
+    return _svg(14, symbol), text
 
 
 def _svg(width: int, body: Markup) -> Markup:

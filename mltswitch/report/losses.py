@@ -11,13 +11,14 @@ from mltswitch.report.figure import (
     axis,
     drawn_loss,
     horizontal_line,
-    loss_axis,
+    power_axis,
+    scatter,
     significant,
     vertical_line,
+    with_lines,
 )
 from mltswitch.report.headroom import Bound, error_of, importance, loss_of
 from mltswitch.report.palette import model_colour
-from mltswitch.report.ports import queue_number
 from mltswitch.report.sweep import SIMULATE, Sweep
 
 AXIS_TITLES: Final = {
@@ -32,49 +33,33 @@ CLOSE_BOUNDS: Final = 1.6
 
 def loss_figures(plan: Plan, sweep: Sweep, bounds: tuple[Bound, ...], name: str) -> tuple[Figure, ...]:
     """One picture per gradient class."""
-    return tuple(
-        _figure(
-            plan,
-            entry,
-            sweep,
-            [bound for bound in bounds if bound.traffic_class == entry.name],
-            name,
-        )
-        for entry in plan.gradient_classes
-    )
+    return tuple(_figure(entry, sweep, bounds, name) for entry in plan.gradient_classes)
 
 
-def _figure(
-    plan: Plan,
-    entry: TrafficClass,
-    sweep: Sweep,
-    bounds: list[Bound],
-    name: str,
-) -> Figure:
-    number = queue_number(plan, entry.name)
+def _figure(entry: TrafficClass, sweep: Sweep, bounds: tuple[Bound, ...], name: str) -> Figure:
     traces: list[Part] = []
     for model in sorted(sweep.outcomes, key=lambda name: -LINE_PIXELS.get(name, 0.0)):
         outcomes = sweep.outcomes[model]
-        points = [(at, outcome.predictions[number]) for at, outcome in outcomes if outcome.predictions]
+        points = [(at, outcome.predictions[entry.name]) for at, outcome in outcomes if outcome.predictions]
         if points and model == SIMULATE:
             traces += [_simulated(points, flag) for flag in (False, True)]
         elif points:
             traces += [_curve(model, points, flag) for flag in (False, True)]
     is_log = sweep.axis == "burst_packets"
-    lines = [
-        vertical_line(sweep.planned, "planned", at_log=log10(sweep.planned) if is_log else None),
-        *_bound_lines(bounds),
-    ]
-    shapes, labels = zip(*lines, strict=True)
+    planned = vertical_line(sweep.planned, "planned", at_log=log10(sweep.planned) if is_log else None)
+    floor = round(log10(LOSS_FLOOR))
+    tolerated = _bound_lines([bound for bound in bounds if bound.traffic_class == entry.name])
     return Figure(
         f"{name}-{entry.name}",
         class_title(entry),
         f"Loss ratio of {entry.name} against {AXIS_TITLES[sweep.axis]}, predicted by each model and "
         "simulated; the numbers stand in the table below.",
         tuple(traces),
-        {"xaxis": _burst_axis(sweep) if is_log else axis(AXIS_TITLES["load"]), "yaxis": loss_axis()},
-        shapes=tuple(shapes),
-        annotations=tuple(labels),
+        {
+            "xaxis": _burst_axis(sweep) if is_log else axis(AXIS_TITLES["load"]),
+            "yaxis": power_axis("loss ratio", floor, range=[floor - 0.25, 0.15], zeroline=False),
+        },
+        layout=with_lines(planned, *tolerated),
     )
 
 
@@ -97,7 +82,7 @@ def _bound_lines(bounds: list[Bound]) -> list[tuple[Part, Part]]:
     if len(shown) == 2 and max(b.port_loss for b in shown) < CLOSE_BOUNDS * min(b.port_loss for b in shown):
         shown = [min(shown, key=lambda bound: bound.port_loss)]
         return [_bound_line(shown[0], "bound")]
-    return [_bound_line(bound, f"bound, {importance(bound.is_important)}") for bound in shown]
+    return [_bound_line(bound, f"bound, {bound.importance}") for bound in shown]
 
 
 def _bound_line(bound: Bound, text: str) -> tuple[Part, Part]:
@@ -105,63 +90,47 @@ def _bound_line(bound: Bound, text: str) -> tuple[Part, Part]:
 
 
 def _curve(model: str, points: list[tuple[float, Prediction]], is_important: bool) -> Part:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{model}, {importance(is_important)}",
-        "x": [at for at, _ in points],
-        "y": [drawn_loss(loss_of(found, is_important)) for _, found in points],
-        "customdata": [significant(loss_of(found, is_important)) for _, found in points],
-        "line": {
-            "color": model_colour(model),
-            "dash": "solid" if is_important else "dash",
-            "width": LINE_PIXELS.get(model, 2.0),
-        },
-        "hovertemplate": f"{model}, {importance(is_important)}<br>"
-        "%{x:.4g}: loss %{customdata:.3g} predicted<extra></extra>",
-    }
+    name = f"{model}, {importance(is_important)}"
+    losses = [loss_of(found, is_important) for _, found in points]
+    dash, width = "solid" if is_important else "dash", LINE_PIXELS.get(model, 2.0)
+    return scatter(
+        "lines",
+        [at for at, _ in points],
+        map(drawn_loss, losses),
+        name=name,
+        customdata=[significant(loss) for loss in losses],
+        line={"color": model_colour(model), "dash": dash, "width": width},
+        hovertemplate=f"{name}<br>%{{x:.4g}}: loss %{{customdata:.3g}} predicted<extra></extra>",
+    )
 
 
 def _simulated(points: list[tuple[float, Prediction]], is_important: bool) -> Part:
     """Points with their intervals; where nothing was lost, the upper end of the interval."""
-    drawn, low, high, symbols, texts = [], [], [], [], []
-    filled = "" if is_important else "-open"
+    rows: list[tuple[float, float, float, str, str]] = []
     for _, found in points:
         loss, error = loss_of(found, is_important), error_of(found, is_important) or 0.0
         if loss == 0:
-            drawn.append(drawn_loss(error))
-            low.append(0.0)
-            high.append(0.0)
-            symbols.append(f"triangle-down{filled}")
-            texts.append(f"none lost; at most {error:.2g} (95 %)")
+            said = f"none lost; at most {error:.2g} (95 %)"
+            rows.append((drawn_loss(error), 0.0, 0.0, "triangle-down", said))
         else:
-            drawn.append(drawn_loss(loss))
-            low.append(significant(min(error, drawn_loss(loss) - LOSS_FLOOR)))
-            high.append(significant(error))
-            symbols.append(f"diamond{filled}")
-            texts.append(f"{loss:.3g} ± {error:.2g}")
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": f"simulated, {importance(is_important)}",
-        "x": [at for at, _ in points],
-        "y": drawn,
-        "error_y": {
-            "type": "data",
-            "symmetric": False,
-            "array": high,
-            "arrayminus": low,
-            "color": model_colour(SIMULATE),
-            "thickness": 1.5,
-            "width": 4,
-        },
-        "marker": {
-            "color": model_colour(SIMULATE),
-            "symbol": symbols,
+            low = significant(min(error, drawn_loss(loss) - LOSS_FLOOR))
+            rows.append((drawn_loss(loss), low, significant(error), "diamond", f"{loss:.3g} ± {error:.2g}"))
+    drawn, lows, highs, symbols, texts = map(list, zip(*rows, strict=True))
+    kind, colour = importance(is_important), model_colour(SIMULATE)
+    interval = {"type": "data", "symmetric": False, "array": highs, "arrayminus": lows}
+    return scatter(
+        "markers",
+        [at for at, _ in points],
+        drawn,
+        name=f"simulated, {kind}",
+        error_y={**interval, "color": colour, "thickness": 1.5, "width": 4},
+        marker={
+            "color": colour,
+            "symbol": [symbol if is_important else f"{symbol}-open" for symbol in symbols],
             "size": 7 if is_important else 11,
             "opacity": 1,
-            "line": {"width": 1.6, "color": model_colour(SIMULATE)},
+            "line": {"width": 1.6, "color": colour},
         },
-        "text": texts,
-        "hovertemplate": f"{importance(is_important)}<br>%{{x:.4g}}: loss %{{text}} simulated<extra></extra>",
-    }
+        text=texts,
+        hovertemplate=f"{kind}<br>%{{x:.4g}}: loss %{{text}} simulated<extra></extra>",
+    )

@@ -5,8 +5,17 @@ from math import log10
 from typing import Final
 
 from mltswitch.plan import PathPrediction, Plan, TrafficClass
-from mltswitch.report.figure import Figure, Part, axis, power_of_ten, significant, vertical_line
-from mltswitch.report.headroom import Bound, Headroom, importance
+from mltswitch.report.figure import (
+    Figure,
+    Part,
+    axis,
+    power_axis,
+    scatter,
+    significant,
+    vertical_line,
+    with_lines,
+)
+from mltswitch.report.headroom import Bound, Headroom, loss_of
 from mltswitch.report.losses import AXIS_TITLES, class_title
 from mltswitch.report.palette import BLUE, INK, VERMILLION, model_colour
 from mltswitch.report.sweep import SIMULATE, Axis, origin
@@ -21,37 +30,26 @@ def sensitivity_figures(plan: Plan, bounds: tuple[Bound, ...]) -> tuple[Figure, 
     """Extra rounds against loss, a picture per gradient class."""
     predictions = {entry.traffic_class: entry for entry in plan.end_to_end}
     return tuple(
-        _sensitivity(
-            plan,
-            entry,
-            [bound for bound in bounds if bound.traffic_class == entry.name],
-            predictions[entry.name],
-        )
-        for entry in plan.gradient_classes
+        _sensitivity(plan, entry, bounds, predictions[entry.name]) for entry in plan.gradient_classes
     )
 
 
-def end_to_end_loss(prediction: PathPrediction, is_important: bool) -> float:
-    """Predicted loss over the whole path."""
-    return prediction.loss_important if is_important else prediction.loss_unimportant
-
-
-def _sensitivity(plan: Plan, entry: TrafficClass, curves: list[Bound], prediction: PathPrediction) -> Figure:
+def _sensitivity(
+    plan: Plan, entry: TrafficClass, bounds: Sequence[Bound], prediction: PathPrediction
+) -> Figure:
+    curves = [
+        (bound, loss_of(prediction, bound.is_important))
+        for bound in bounds
+        if bound.traffic_class == entry.name
+    ]
     interesting = [SENSITIVITY_FLOOR * 10]
-    for bound in curves:
-        interesting += [
-            3 * (bound.tolerance or bound.curve.loss_ratios[1]),
-            1.5 * end_to_end_loss(prediction, bound.is_important),
-        ]
-    end = log10(min(1.0, max(interesting)))
-    start = log10(SENSITIVITY_FLOOR)
+    for bound, loss in curves:
+        interesting += [3 * (bound.tolerance or bound.curve.loss_ratios[1]), 1.5 * loss]
+    start, end = log10(SENSITIVITY_FLOOR), log10(min(1.0, max(interesting)))
     steps = [start + (end - start) * step / (CURVE_POINTS - 1) for step in range(CURVE_POINTS)]
     losses = [significant(10**step) for step in steps]
-    traces = [_line(bound, losses) for bound in curves]
-    traces += [
-        _operating_point(plan, bound, end_to_end_loss(prediction, bound.is_important)) for bound in curves
-    ]
-    powers = range(int(start), 1)
+    traces = [_line(bound, losses) for bound, _ in curves]
+    traces += [_operating_point(plan, bound, loss) for bound, loss in curves]
     return Figure(
         f"sensitivity-{entry.name}",
         class_title(entry),
@@ -59,49 +57,40 @@ def _sensitivity(plan: Plan, entry: TrafficClass, curves: list[Bound], predictio
         f"{prediction.extra_rounds * PERCENT:.3g} % extra rounds, {origin(plan.provenance.queueing_model)}.",
         tuple(traces),
         {
-            "xaxis": axis(
-                "end-to-end loss ratio",
-                type="log",
-                range=[start - 0.1, end],
-                tickvals=[10.0**power for power in powers],
-                ticktext=["≤ " * (power == powers[0]) + power_of_ten(power) for power in powers],
-            ),
+            "xaxis": power_axis("end-to-end loss ratio", int(start), range=[start - 0.1, end]),
             "yaxis": axis("extra rounds [%]", rangemode="tozero"),
         },
     )
 
 
 def _line(bound: Bound, losses: Sequence[float]) -> Part:
-    kind = importance(bound.is_important)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": kind,
-        "x": list(losses),
-        "y": [significant(PERCENT * float(rounds)) for rounds in bound.curve(list(losses))],
-        "line": {"color": INK, "dash": "solid" if bound.is_important else "dash", "width": 2},
-        "hovertemplate": f"{kind}<br>loss %{{x:.3g}}: %{{y:.3g}} % extra rounds<extra></extra>",
-    }
+    return scatter(
+        "lines",
+        losses,
+        [significant(PERCENT * float(rounds)) for rounds in bound.curve(losses)],
+        name=bound.importance,
+        line={"color": INK, "dash": "solid" if bound.is_important else "dash", "width": 2},
+        hovertemplate=f"{bound.importance}<br>loss %{{x:.3g}}: %{{y:.3g}} % extra rounds<extra></extra>",
+    )
 
 
 def _operating_point(plan: Plan, bound: Bound, loss: float) -> Part:
-    kind, how = importance(bound.is_important), origin(plan.provenance.queueing_model)
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": f"operating point, {kind}",
-        "x": [significant(max(loss, SENSITIVITY_FLOOR))],
-        "y": [significant(PERCENT * float(bound.curve(loss)))],
-        "marker": {
-            "color": model_colour(plan.provenance.queueing_model),
+    kind, model = bound.importance, plan.provenance.queueing_model
+    return scatter(
+        "markers",
+        [significant(max(loss, SENSITIVITY_FLOOR))],
+        [significant(PERCENT * float(bound.curve(loss)))],
+        name=f"operating point, {kind}",
+        marker={
+            "color": model_colour(model),
             "symbol": "circle" if bound.is_important else "circle-open",
             "size": 9 if bound.is_important else 13,
             "opacity": 1,
-            "line": {"width": 2.4, "color": model_colour(plan.provenance.queueing_model)},
+            "line": {"width": 2.4, "color": model_colour(model)},
         },
-        "cliponaxis": False,
-        "hovertemplate": f"{kind}, {how}<br>loss {loss:.3g}: %{{y:.3g}} % extra rounds<extra></extra>",
-    }
+        cliponaxis=False,
+        hovertemplate=f"{kind}, {origin(model)}<br>loss {loss:.3g}: %{{y:.3g}} % extra rounds<extra></extra>",
+    )
 
 
 def headroom_figure(found: Sequence[Headroom], axis_kind: Axis, model: str, name: str) -> Figure:
@@ -116,7 +105,7 @@ def headroom_figure(found: Sequence[Headroom], axis_kind: Axis, model: str, name
         else {"range": [first - 0.03, last + 0.04]}
     )
     ticks = {"tickvals": [2**power for power in range(11)]} if is_log else {}
-    line, label = vertical_line(planned, "planned", at_log=log10(planned) if is_log else None)
+    line = vertical_line(planned, "planned", at_log=log10(planned) if is_log else None)
     spoken = "; ".join(f"{row_name(entry)}: {break_text(entry)}" for entry in found)
     return Figure(
         name,
@@ -128,27 +117,25 @@ def headroom_figure(found: Sequence[Headroom], axis_kind: Axis, model: str, name
             "yaxis": axis("", autorange="reversed", type="category"),
         },
         height_pixels=80 + ROW_PIXELS * len(rows),
-        shapes=(line,),
-        annotations=(label,),
+        layout=with_lines(line),
     )
 
 
 def _simulated_breaks(found: Sequence[Headroom]) -> Part:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "simulated",
-        "x": [entry.simulated_break for entry in found],
-        "y": [row_name(entry) for entry in found],
-        "marker": {"color": model_colour(SIMULATE), "symbol": "diamond", "size": 10, "opacity": 1},
-        "cliponaxis": False,
-        "hovertemplate": "%{y}<br>first simulated point above the bound: %{x:.4g}<extra></extra>",
-    }
+    return scatter(
+        "markers",
+        [entry.simulated_break for entry in found],
+        map(row_name, found),
+        name="simulated",
+        marker={"color": model_colour(SIMULATE), "symbol": "diamond", "size": 10, "opacity": 1},
+        cliponaxis=False,
+        hovertemplate="%{y}<br>first simulated point above the bound: %{x:.4g}<extra></extra>",
+    )
 
 
 def row_name(entry: Headroom) -> str:
     """`gradient-0, important`."""
-    return f"{entry.bound.traffic_class}, {importance(entry.bound.is_important)}"
+    return f"{entry.bound.traffic_class}, {entry.bound.importance}"
 
 
 def break_text(entry: Headroom) -> str:
@@ -166,20 +153,14 @@ def _row(entry: Headroom, how: str) -> Part:
     end = entry.swept[1] if entry.breaks_at is None else entry.breaks_at
     colour = BLUE if entry.holds else VERMILLION
     symbol = "arrow-right" if entry.breaks_at is None else "line-ns" if entry.holds else "x-thin"
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": row_name(entry),
-        "x": [significant(entry.planned), significant(end)],
-        "y": [row_name(entry)] * 2,
-        "line": {"color": colour, "width": 7 if entry.bound.is_important else 4},
-        "marker": {
-            "color": colour,
-            "symbol": ["circle", symbol],
-            "size": [1, 13],
-            "opacity": 1,
-            "line": {"color": colour, "width": 3},
-        },
-        "cliponaxis": False,
-        "hovertemplate": f"{row_name(entry)}<br>{break_text(entry)} ({how})<extra></extra>",
-    }
+    marker = {"symbol": ["circle", symbol], "size": [1, 13], "opacity": 1}
+    return scatter(
+        "lines+markers",
+        [significant(entry.planned), significant(end)],
+        [row_name(entry)] * 2,
+        name=row_name(entry),
+        line={"color": colour, "width": 7 if entry.bound.is_important else 4},
+        marker={**marker, "color": colour, "line": {"color": colour, "width": 3}},
+        cliponaxis=False,
+        hovertemplate=f"{row_name(entry)}<br>{break_text(entry)} ({how})<extra></extra>",
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from mltswitch.report.figure import Figure, Part, axis, significant
+from mltswitch.report.figure import Figure, axis, bars, scatter, significant
 from mltswitch.report.legend import mark
 from mltswitch.report.page import render_page
 from mltswitch.report.palette import BLUE, GREY, PALE_BLUE, VERMILLION
@@ -36,21 +36,11 @@ def routes_report(
 
 def _load_section(links: Sequence[tuple[str, float]]) -> Section:
     ordered = sorted(busy for _, busy in links)
-    cdf: Part = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [significant(100 * busy) for busy in ordered],
-        "y": [(number + 1) / len(ordered) for number in range(len(ordered))],
-        "line": {"color": BLUE, "shape": "hv", "width": 2.2},
-    }
+    percents = [significant(100 * busy) for busy in ordered]
+    parts = [(number + 1) / len(ordered) for number in range(len(ordered))]
+    cdf = scatter("lines", percents, parts, line={"color": BLUE, "shape": "hv", "width": 2.2})
     first = links[:BUSIEST]
-    bars: Part = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [name for name, _ in first],
-        "x": [significant(100 * busy) for _, busy in first],
-        "marker": {"color": BLUE},
-    }
+    bar = bars((name for name, _ in first), (significant(100 * busy) for _, busy in first), BLUE)
     shares = Figure(
         "links",
         "How busy links are",
@@ -62,7 +52,7 @@ def _load_section(links: Sequence[tuple[str, float]]) -> Section:
         "busiest",
         "The busiest links",
         "The busiest links and for how much of the exchange they carry something.",
-        (bars,),
+        (bar,),
         {"xaxis": axis("busy [%]", rangemode="tozero"), "yaxis": axis("", autorange="reversed")},
         height_pixels=90 + 20 * len(first),
     )
@@ -89,28 +79,23 @@ def _drawn(number: int, tree: Tree) -> Figure:
     for node, parent in parents.items():
         children.setdefault(parent, []).append(node)
     places = _places(root, children)
-    edges: Part = {"type": "scatter", "mode": "lines", "x": [], "y": [], "hoverinfo": "skip"}
-    edges["line"] = {"color": PALE_BLUE, "width": 1.2}
-    for node, parent in parents.items():
-        for key, at in (("x", 0), ("y", 1)):
-            edges[key] += [places[node][at], places[parent][at], None]
+    ends = [(places[node], places[parent]) for node, parent in parents.items()]
+    across, down = ([each for pair in ends for each in (pair[0][at], pair[1][at], None)] for at in (0, 1))
+    edges = scatter("lines", across, down, hoverinfo="skip", line={"color": PALE_BLUE, "width": 1.2})
     names = list(places)
     rows = [-places[name][1] for name in names]
     widest = max(map(rows.count, {*rows}))
-    nodes: Part = {
-        "type": "scatter",
-        "mode": "markers+text" if widest <= MOST_NAMED else "markers",
-        "x": [places[name][0] for name in names],
-        "y": [places[name][1] for name in names],
-        "text": names,
-        "textposition": "bottom center",
-        "textfont": {"size": 9},
-        "hovertemplate": "%{text}<extra></extra>",
-        "marker": {
-            "size": 9,
-            "color": [VERMILLION if name == root else BLUE if name in children else GREY for name in names],
-        },
-    }
+    colours = [VERMILLION if name == root else BLUE if name in children else GREY for name in names]
+    nodes = scatter(
+        "markers+text" if widest <= MOST_NAMED else "markers",
+        [places[name][0] for name in names],
+        [places[name][1] for name in names],
+        text=names,
+        textposition="bottom center",
+        textfont={"size": 9},
+        hovertemplate="%{text}<extra></extra>",
+        marker={"size": 9, "color": colours},
+    )
     hidden = {"visible": False}
     return Figure(
         f"tree-{number}",

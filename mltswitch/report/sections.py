@@ -18,8 +18,7 @@ from mltswitch.report.margins import headroom_figure, sensitivity_figures
 from mltswitch.report.ports import PortGroup
 from mltswitch.report.sweep import ANALYTIC_MODELS, AXES, SIMULATE, Axis, Sweep, origin
 from mltswitch.report.tables import Table, headroom_table, loss_table, sensitivity_table, threshold_table
-from mltswitch.report.thresholds import order_of_service, threshold_figures
-from mltswitch.units import format_bps
+from mltswitch.report.thresholds import threshold_figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +44,10 @@ class Section:
 
 def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
     """S and L of every queue."""
+    order = (entry.name for entry in plan.classes)
     blocks = tuple(
         Block(
-            f"{group.title}: {_port(group)}",
+            group.heading,
             threshold_figures(group, f"thresholds-{number}"),
             (threshold_table(group),),
             is_wide=True,
@@ -56,16 +56,9 @@ def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
     )
     return Section(
         "1 · Thresholds and buffer",
-        f"Waiting bytes at which a queue acts, as planned. Order of service: {order_of_service(plan)}.",
+        f"Waiting bytes at which a queue acts, as planned. Order of service: {' > '.join(order)}.",
         blocks,
         threshold_legend(),
-    )
-
-
-def _port(group: PortGroup) -> str:
-    profile = group.profile
-    return (
-        f"{format_bps(profile.rate_bps)}, gradient load {profile.load:g}, buffer {profile.buffer_bytes:,} B"
     )
 
 
@@ -90,7 +83,7 @@ def loss_sections(
         title, text = texts[axis]
         blocks = tuple(
             Block(
-                f"{group.title}: {_port(group)}",
+                group.heading,
                 loss_figures(plan, found[axis], limits, f"{axis.split('_')[0]}-{number}"),
                 (loss_table(plan, found[axis]),),
                 tuple(f"{model}: {reason}" for model, reason in found[axis].reasons().items()),
@@ -145,7 +138,7 @@ def _headroom_block(
     warnings: list[str] = []
     for axis in AXES:
         word = "load" if axis == "load" else "burst"
-        found = {model: headrooms(plan, sweeps[axis], model, limits) for model in models}
+        found = {model: headrooms(sweeps[axis], model, limits) for model in models}
         if not found[own]:
             warnings.append(f"{word}: {own} says nothing of this port")
             continue
@@ -156,7 +149,7 @@ def _headroom_block(
             )
         figures.append(headroom_figure(found[own], axis, own, f"{name}-{word}"))
         tables.append(headroom_table(found, word))
-    return Block(f"{group.title}: {_port(group)}", tuple(figures), tuple(tables), tuple(warnings))
+    return Block(group.heading, tuple(figures), tuple(tables), tuple(warnings))
 
 
 def note_section(plan: Plan) -> Section:

@@ -4,8 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mltswitch.errors import MltswitchError
+from mltswitch.planning.predict import port_problem
 from mltswitch.queueing import MODELS
-from mltswitch.report.ports import Outcome, PortGroup, limits_packets, planned
+from mltswitch.report.ports import Outcome, PortGroup
 
 Axis = Literal["load", "burst_packets"]
 Advance = Callable[[str], None]
@@ -51,13 +53,22 @@ def sweep_points(group: PortGroup, axis: Axis, model: str) -> tuple[float, ...]:
     """Where a model is asked; the planned point is always among them."""
     if axis == "burst_packets":
         bursts = SIMULATED_BURSTS_PACKETS if model == SIMULATE else BURSTS_PACKETS
-        return planned(bursts, group.burst_packets)
+        return tuple(sorted({*bursts, group.burst_packets}))
     load = group.profile.load
-    if model == SIMULATE:
-        return planned([round(load * factor, 4) for factor in SIMULATED_LOAD_FACTORS], load)
-    grid = COARSE_LOADS if limits_packets(group) > COARSE_ABOVE_PACKETS else LOADS
-    beyond = [round(load * factor, 4) for factor in SIMULATED_LOAD_FACTORS if load * factor > max(grid)]
-    return planned([*grid, *beyond], load)
+    points = {load, *(round(load * factor, 4) for factor in SIMULATED_LOAD_FACTORS)}
+    if model != SIMULATE:
+        grid = COARSE_LOADS if _waiting_packets(group) > COARSE_ABOVE_PACKETS else LOADS
+        points = {load, *grid, *(point for point in points if point > max(grid))}
+    return tuple(sorted(points))
+
+
+def _waiting_packets(group: PortGroup) -> float:
+    """Packets that all limits of a port allow together to wait: what a model's time grows with."""
+    try:
+        _, _, thresholds = port_problem(group.plan, group.profile)
+    except MltswitchError:
+        return 0.0
+    return sum(entry.limit_packets for entry in thresholds)
 
 
 def sweep_length(group: PortGroup, models: tuple[str, ...]) -> int:
@@ -68,18 +79,14 @@ def sweep_length(group: PortGroup, models: tuple[str, ...]) -> int:
 def sweep(group: PortGroup, axis: Axis, models: tuple[str, ...], advance: Advance) -> Sweep:
     """Ask every model along one axis."""
     at = group.profile.load if axis == "load" else float(group.burst_packets)
-    return Sweep(
-        axis,
-        at,
-        {model: tuple(_outcomes(group, axis, model, advance)) for model in models},
-    )
+    return Sweep(axis, at, {model: tuple(_outcomes(group, axis, model, advance)) for model in models})
 
 
 def _outcomes(group: PortGroup, axis: Axis, model: str, advance: Advance) -> Iterator[tuple[float, Outcome]]:
     for point in sweep_points(group, axis, model):
-        name = "load" if axis == "load" else "burst size"
-        advance(f"{model}: loss against {name}")
         if axis == "load":
+            advance(f"{model}: loss against load")
             yield point, group.outcome(model, load=point)
         else:
+            advance(f"{model}: loss against burst size")
             yield point, group.outcome(model, burst_packets=int(point))

@@ -1,13 +1,13 @@
 """The numbers beneath the pictures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from mltswitch.plan import Plan, Prediction
-from mltswitch.report.headroom import Bound, Headroom, error_of, importance, loss_of
-from mltswitch.report.margins import PERCENT, break_text, end_to_end_loss
-from mltswitch.report.ports import PortGroup, queue_number
+from mltswitch.report.headroom import Bound, Headroom, error_of, loss_of
+from mltswitch.report.margins import PERCENT, break_text
+from mltswitch.report.ports import PortGroup
 from mltswitch.report.sweep import SIMULATE, Sweep, origin
 from mltswitch.report.thresholds import free_bytes, limit_bytes
 from mltswitch.units import BITS_PER_BYTE, format_seconds
@@ -90,31 +90,23 @@ def loss_text(found: Prediction | None, *, is_important: bool) -> str:
 def loss_table(plan: Plan, sweep: Sweep) -> Table:
     """Every point of every model, unimportant / important."""
     ticks = sorted({at for points in sweep.outcomes.values() for at, _ in points})
-    found = {
-        model: {at: outcome.predictions for at, outcome in points} for model, points in sweep.outcomes.items()
-    }
+    found = [
+        {at: outcome.predictions for at, outcome in points if outcome.predictions}
+        for points in sweep.outcomes.values()
+    ]
     rows = [
-        (
-            entry.name,
-            f"{at:g}",
-            *(_losses(points.get(at, ()), queue_number(plan, entry.name)) for points in found.values()),
-        )
-        for entry in plan.gradient_classes
+        (name, f"{at:g}", *(_losses(points[at][name]) if at in points else "-" for points in found))
+        for name in (entry.name for entry in plan.gradient_classes)
         for at in ticks
     ]
     axis = "load" if sweep.axis == "load" else "burst [packets]"
-    columns = (
-        "class",
-        axis,
-        *(f"{origin(model)} ± 95 %" if model == SIMULATE else origin(model) for model in found),
-    )
+    models = [origin(model) + " ± 95 %" * (model == SIMULATE) for model in sweep.outcomes]
+    columns = ("class", axis, *models)
     return Table("Numbers: loss ratios, unimportant / important", columns, tuple(rows))
 
 
-def _losses(predictions: Sequence[Prediction], number: int) -> str:
-    if not predictions:
-        return "-"
-    return " / ".join(loss_text(predictions[number], is_important=flag) for flag in (False, True))
+def _losses(found: Prediction) -> str:
+    return " / ".join(loss_text(found, is_important=flag) for flag in (False, True))
 
 
 def sensitivity_table(plan: Plan, bounds: Iterable[Bound]) -> Table:
@@ -123,16 +115,9 @@ def sensitivity_table(plan: Plan, bounds: Iterable[Bound]) -> Table:
     predictions = {entry.traffic_class: entry for entry in plan.end_to_end}
     rows = []
     for bound in bounds:
-        loss = end_to_end_loss(predictions[bound.traffic_class], bound.is_important)
-        rows.append(
-            (
-                bound.traffic_class,
-                importance(bound.is_important),
-                figure(bound.tolerance),
-                figure(loss),
-                figure(PERCENT * float(bound.curve(loss))),
-            )
-        )
+        loss = loss_of(predictions[bound.traffic_class], bound.is_important)
+        figures = bound.tolerance, loss, PERCENT * float(bound.curve(loss))
+        rows.append((bound.traffic_class, bound.importance, *map(figure, figures)))
     columns = (
         "class",
         "importance",
@@ -149,7 +134,7 @@ def headroom_table(found: dict[str, tuple[Headroom, ...]], axis: str) -> Table:
     rows = [
         (
             entry.bound.traffic_class,
-            importance(entry.bound.is_important),
+            entry.bound.importance,
             figure(entry.bound.port_loss),
             figure(entry.planned, 4),
             *(break_text(entries[number]) if entries else "-" for entries in found.values()),

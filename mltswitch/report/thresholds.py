@@ -3,8 +3,8 @@
 from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit
-from mltswitch.plan import Plan, PortProfile, QueueSettings
-from mltswitch.report.figure import Figure, Part, axis, vertical_line
+from mltswitch.plan import PortProfile, QueueSettings
+from mltswitch.report.figure import Figure, Part, axis, bars, scatter, vertical_line, with_lines
 from mltswitch.report.palette import BLUE, GREY, INK, MUTED, PALE_BLUE, PAPER
 from mltswitch.report.ports import PortGroup
 
@@ -44,11 +44,12 @@ def _queues(group: PortGroup, name: str) -> Figure:
     names = [queue.traffic_class for queue in profile.queues]
     thresholds = [kilobytes(queue.ecn_threshold_bytes or 0) for queue in profile.queues]
     lengths = [kilobytes(profile.length_bytes(queue.limit)) for queue in profile.queues]
+    tops = list(map(max, lengths, thresholds))
     # An alpha may let queues that do not mark grow far beyond the others: their bars end with the picture.
     end = 1.45 * max(
-        max(length, threshold)
-        for queue, length, threshold in zip(profile.queues, lengths, thresholds, strict=True)
-        if threshold or limit_bytes(queue)
+        top
+        for queue, top in zip(profile.queues, tops, strict=True)
+        if queue.ecn_threshold_bytes or limit_bytes(queue)
     )
     limits = [min(length, end) for length in lengths]
     marking = [queue.ecn_threshold_bytes is not None for queue in profile.queues]
@@ -61,28 +62,23 @@ def _queues(group: PortGroup, name: str) -> Figure:
         _bars(names, thresholds, BLUE, "below S: everything is let in"),
         _bars(names, above, PALE_BLUE, "S to L: important packets marked, unimportant dropped"),
         _bars(names, plain, GREY, "up to L: everything is let in"),
-        {
-            "type": "scatter",
-            "mode": "text",
-            "x": [
-                max(length, threshold) if length <= end else 0.0
-                for length, threshold in zip(lengths, thresholds, strict=True)
-            ],
-            "y": names,
-            "text": [f"{SPACE}{_row_text(profile, queue, f'<br>{SPACE}')}" for queue in profile.queues],
-            "textposition": "middle right",
-            "textfont": {"size": 11, "color": [INK if length <= end else PAPER for length in lengths]},
-            "hoverinfo": "skip",
-            "cliponaxis": False,
-        },
+        scatter(
+            "text",
+            [top if length <= end else 0.0 for top, length in zip(tops, lengths, strict=True)],
+            names,
+            text=[f"{SPACE}{_row_text(profile, queue, f'<br>{SPACE}')}" for queue in profile.queues],
+            textposition="middle right",
+            textfont={"size": 11, "color": [INK if length <= end else PAPER for length in lengths]},
+            hoverinfo="skip",
+            cliponaxis=False,
+        ),
     )
     spoken = "; ".join(f"{queue.traffic_class}: {_row_text(profile, queue)}" for queue in profile.queues)
     crowded = profile.crowded_bytes
-    shapes: tuple[Part, ...] = ()
-    labels: tuple[Part, ...] = ()
+    layout: Part = {"barmode": "stack", "bargap": 0.35}
     if crowded:
-        shape, label = vertical_line(kilobytes(crowded), f"all ports busy: {kilobyte_text(crowded)}")
-        shapes, labels = (shape,), (label,)
+        text = f"all ports busy: {kilobyte_text(crowded)}"
+        layout |= with_lines(vertical_line(kilobytes(crowded), text))
         spoken += f"; with all ports busy a queue gets {kilobyte_text(crowded)}"
     return Figure(
         name,
@@ -94,22 +90,13 @@ def _queues(group: PortGroup, name: str) -> Figure:
             "yaxis": axis("", autorange="reversed", showgrid=False),
         },
         height_pixels=70 + ROW_PIXELS * len(names),
-        shapes=shapes,
-        annotations=labels,
-        layout={"barmode": "stack", "bargap": 0.35},
+        layout=layout,
     )
 
 
 def _bars(names: list[str], sizes: list[float], colour: str, meaning: str) -> Part:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "y": names,
-        "x": [round(size, 3) for size in sizes],
-        "marker": {"color": colour},
-        "name": meaning,
-        "hovertemplate": f"%{{y}}<br>{meaning}<br>%{{x:,.4~r}} kB<extra></extra>",
-    }
+    hover = f"%{{y}}<br>{meaning}<br>%{{x:,.4~r}} kB<extra></extra>"
+    return bars(names, [round(size, 3) for size in sizes], colour, name=meaning, hovertemplate=hover)
 
 
 def _row_text(profile: PortProfile, queue: QueueSettings, between: str = ", ") -> str:
@@ -158,22 +145,16 @@ def free_bytes(profile: PortProfile) -> int:
 def _segment(name: str, size_kilobytes: float, colour: str, profile: PortProfile) -> Part:
     share = size_kilobytes / kilobytes(profile.buffer_bytes)
     is_free = colour.startswith("rgba")
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "y": ["buffer"],
-        "x": [round(size_kilobytes, 3)],
-        "name": name,
-        "marker": {"color": colour, "line": {"color": MUTED if is_free else PAPER, "width": 1.5}},
-        "text": f"{name}<br>{share:.0%}",
-        "textposition": "inside",
-        "insidetextanchor": "middle",
-        "textangle": 0,
-        "insidetextfont": {"color": "@ink" if is_free else "#ffffff", "size": 11},
-        "hovertemplate": f"{name}<br>%{{x:,.4~r}} kB, {share:.1%} of the buffer<extra></extra>",
-    }
-
-
-def order_of_service(plan: Plan) -> str:
-    """For the head of the page."""
-    return " > ".join(entry.name for entry in plan.classes)
+    return bars(
+        ["buffer"],
+        [round(size_kilobytes, 3)],
+        colour,
+        name=name,
+        marker={"color": colour, "line": {"color": MUTED if is_free else PAPER, "width": 1.5}},
+        text=f"{name}<br>{share:.0%}",
+        textposition="inside",
+        insidetextanchor="middle",
+        textangle=0,
+        insidetextfont={"color": INK if is_free else "#ffffff", "size": 11},
+        hovertemplate=f"{name}<br>%{{x:,.4~r}} kB, {share:.1%} of the buffer<extra></extra>",
+    )

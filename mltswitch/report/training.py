@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Final
 
-from mltswitch.report.figure import Figure, Part, axis, significant
+from mltswitch.report.figure import Figure, Part, axis, bars, scatter, significant
 from mltswitch.report.legend import line
 from mltswitch.report.page import render_page
 from mltswitch.report.palette import BLUE, GREEN, GREY, MUTED, PURPLE, VERMILLION
@@ -90,25 +90,22 @@ def _section(case: TrainingCase, number: int, columns: tuple[str, ...]) -> Secti
 
 
 def _ladder(ladder: tuple[Rung, ...], number: int) -> Figure:
-    bars: Part = {
-        "type": "bar",
-        "orientation": "h",
-        "y": [each.name for each in ladder],
-        "x": [significant(1e3 * each.seconds) for each in ladder],
-        "marker": {"color": [VERDICTS[each.verdict] for each in ladder]},
-        "hovertemplate": "%{y}: %{x} ms<extra></extra>",
-    }
+    steps = bars(
+        [each.name for each in ladder],
+        [significant(1e3 * each.seconds) for each in ladder],
+        [VERDICTS[each.verdict] for each in ladder],
+        hovertemplate="%{y}: %{x} ms<extra></extra>",
+    )
     best = min(each.seconds for each in ladder if each.verdict == "gloo")
     shape: Part = {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": 1e3 * best, "x1": 1e3 * best}
     return Figure(
         f"ladder-{number}",
         "The ladder: mean step, and gloo's better topology as a line",
         "Mean step of each rung, from gloo to all parts of MLT together.",
-        (bars,),
+        (steps,),
         {"xaxis": axis("step [ms]", rangemode="tozero"), "yaxis": axis("", autorange="reversed")},
         height_pixels=70 + BAR_PIXELS * len(ladder),
-        shapes=({**shape, "line": {"color": MUTED, "dash": "dot"}},),
-        layout={"bargap": 0.3},
+        layout={"bargap": 0.3, "shapes": [{**shape, "line": {"color": MUTED, "dash": "dot"}}]},
     )
 
 
@@ -123,10 +120,5 @@ def _distribution(step_seconds: Sequence[float], colour: str) -> Part:
 
 
 def _curve(xs: Sequence[float], ys: Sequence[float], colour: str, shape: str) -> Part:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [significant(x) for x in xs],
-        "y": [significant(y) for y in ys],
-        "line": {"color": colour, "shape": shape, "width": 2.2},
-    }
+    line = {"color": colour, "shape": shape, "width": 2.2}
+    return scatter("lines", map(significant, xs), map(significant, ys), line=line)

@@ -1,8 +1,7 @@
 """Packet headers: one definition of each field that hosts, switches and tests share."""
 
-from mltswitch.wire.agent import AGENT_HEADER_BYTES, AgentHeader
-from mltswitch.wire.codec import WireFormatError
 from mltswitch.wire.headers import (
+    AGENT_HEADER_BYTES,
     AGENT_PORT,
     AUTHENTICATION_TAG_BYTES,
     ETHERTYPE_IPV4,
@@ -27,12 +26,10 @@ __all__ = [
     "ETHERTYPE_SOURCE_ROUTE",
     "SOURCE_ROUTE_MAXIMUM_HOPS",
     "AgentFlag",
-    "AgentHeader",
     "AgentKind",
     "Dscp",
     "Ecn",
     "ElementType",
     "SourceRoute",
     "TrafficClassByte",
-    "WireFormatError",
 ]

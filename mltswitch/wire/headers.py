@@ -186,6 +186,8 @@ AGENT: Final = Header(
     ),
 )
 
+AGENT_HEADER_BYTES: Final = AGENT.size_bytes
+
 ACKNOWLEDGEMENT: Final = Header(
     name="acknowledgement",
     title="Acknowledgement",

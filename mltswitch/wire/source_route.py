@@ -1,8 +1,7 @@
-"""The source route as hosts write it and tests read it."""
+"""The source route as hosts write it."""
 
 from dataclasses import dataclass
 
-from mltswitch.wire.codec import Received, WireFormatError, decode_fields, encode_fields
 from mltswitch.wire.headers import HOP, SOURCE_ROUTE, SOURCE_ROUTE_MAXIMUM_HOPS, SOURCE_ROUTE_VERSION
 
 
@@ -20,7 +19,7 @@ class SourceRoute:
         maximum = HOP.field("port").maximum
         if any(not 0 <= port <= maximum for port in self.ports):
             raise ValueError(f"a port of {self.ports} is outside 0-{maximum}")
-        if not _is_carried(self.ether_type):
+        if self.ether_type not in {value.number for value in SOURCE_ROUTE.field("ether_type").values}:
             raise ValueError(f"EtherType 0x{self.ether_type:04x} cannot follow a source route")
 
     @property
@@ -31,35 +30,5 @@ class SourceRoute:
     def encode(self) -> bytes:
         """The bytes between EtherType 0x88B5 and the IP packet."""
         final = len(self.ports) - 1
-        hops = (encode_fields(HOP, (number == final, port)) for number, port in enumerate(self.ports))
-        return encode_fields(SOURCE_ROUTE, (SOURCE_ROUTE_VERSION, 0, self.ether_type)) + b"".join(hops)
-
-    @classmethod
-    def decode(cls, data: Received) -> "SourceRoute":
-        """The route that the data begins with.
-
-        Raises WireFormatError where the data ends early, the version or the EtherType is unknown, or the hop
-        numbered `SOURCE_ROUTE_MAXIMUM_HOPS` is not the last.
-        """
-        version, _, ether_type = decode_fields(SOURCE_ROUTE, data)
-        if version != SOURCE_ROUTE_VERSION:
-            raise WireFormatError(
-                f"version {version}", where="source route", expected=f"{SOURCE_ROUTE_VERSION}"
-            )
-        if not _is_carried(ether_type):
-            raise WireFormatError(
-                f"EtherType 0x{ether_type:04x}", where="source route", expected="IPv4 or IPv6"
-            )
-        ports = []
-        for number in range(SOURCE_ROUTE_MAXIMUM_HOPS):
-            last, port = decode_fields(HOP, data, SOURCE_ROUTE.size_bytes + number * HOP.size_bytes)
-            ports.append(port)
-            if last:
-                return cls(tuple(ports), ether_type)
-        raise WireFormatError(
-            "no hop is the last", where="source route", expected=f"{SOURCE_ROUTE_MAXIMUM_HOPS} hops or fewer"
-        )
-
-
-def _is_carried(ether_type: int) -> bool:
-    return any(value.number == ether_type for value in SOURCE_ROUTE.field("ether_type").values)
+        hops = (HOP.encode((number == final, port)) for number, port in enumerate(self.ports))
+        return SOURCE_ROUTE.encode((SOURCE_ROUTE_VERSION, 0, self.ether_type)) + b"".join(hops)

@@ -1,4 +1,4 @@
-"""mltswitch/wire/mltswitch.lua: a Wireshark dissector of our headers, fields and names from their definition.
+"""A Wireshark dissector of our headers in Lua, made on demand from the definition of their fields.
 
 The functions are those of "Wireshark's Lua API Reference Manual". In display filters the fields are called
 `mlt_route.…`, `mlt_route.hop.…`, `mlt_agent.…`, `mlt_agent.acknowledgement.…`, `mlt_agent.piece.…` and
@@ -38,8 +38,6 @@ PREFIXES: Final = {
     MESSAGE.name: "mlt_agent.message",
 }
 """Header → what the names of its fields begin with in a display filter."""
-_WIDTHS_BYTES: Final = (1, 2, 3, 4, 8)
-"""Of the numbers that Wireshark reads."""
 
 
 def dissector_text() -> str:
@@ -47,7 +45,7 @@ def dissector_text() -> str:
     return "\n".join(
         (
             "-- Wireshark dissector of MLT's source route and agent header.",
-            "-- Made from mltswitch/wire/headers.py: change that, then run `make golden`.",
+            "-- Made by `mltswitch wire dissector` from the headers' definition.",
             "",
             f"local ETHERTYPE_SOURCE_ROUTE = 0x{ETHERTYPE_SOURCE_ROUTE:04X}",
             f"local SOURCE_ROUTE_VERSION = {SOURCE_ROUTE_VERSION}",
@@ -82,8 +80,6 @@ def _header_table(header: Header) -> Iterator[str]:
     for offset_bits, field in header.with_offsets():
         first_byte, first_bit = divmod(offset_bits, 8)
         width_bytes = -(-(first_bit + field.bits) // 8)
-        if width_bytes not in _WIDTHS_BYTES:
-            raise ValueError(f"{header.name}.{field.name} lies across {width_bytes} bytes")
         mask = field.maximum << 8 * width_bytes - first_bit - field.bits
         path = f"{PREFIXES[header.name]}.{field.name}"
         yield f"    {{ name = {_quoted(field.name)}, offset = {first_byte}, size = {width_bytes},"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.capabilities.meter_rate import rate_kept
-from mltswitch.p4 import entries, messages
+from mltswitch.p4 import entries
 from mltswitch.targets.bmv2 import adapt
 
 
@@ -34,4 +34,4 @@ def test_the_least_rates_and_that_of_control_are_kept(rate: int) -> None:
 
 
 def test_a_plan_is_rounded_by_the_rule_by_which_a_rate_is_sent() -> None:
-    assert vars(adapt)["rate_kept"] is vars(messages)["rate_kept"] is rate_kept
+    assert vars(adapt)["rate_kept"] is vars(entries)["rate_kept"] is rate_kept

@@ -7,12 +7,10 @@ import pytest
 
 from mltswitch.wire.p4 import p4_text
 from mltswitch.wire.tables import with_current_tables
-from mltswitch.wire.wireshark import dissector_text
 
 ROOT = Path(__file__).parents[2]
 MADE: dict[str, Callable[[str], str]] = {
     "mltswitch/p4/wire.p4": lambda _: p4_text(),
-    "mltswitch/wire/mltswitch.lua": lambda _: dissector_text(),
     "docs/wire-format.md": with_current_tables,
 }
 """File → what it must say, given what it says."""

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mltswitch.p4.control import Switch, open_switch
+from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import Program, shipped_program
+from mltswitch.p4.switch import Switch
 from tests.p4.switches import DEVICE_ID, RunningSwitch, running_switch
 
 

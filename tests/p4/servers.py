@@ -13,13 +13,16 @@ from p4.v1 import p4runtime_pb2, p4runtime_pb2_grpc
 
 
 class ObedientServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc]  # it has no types
-    """Makes everybody primary, accepts everything, and has nothing; tests make it worse."""
+    """Makes everybody primary, accepts everything, echoes packets, and has nothing; tests make it worse."""
 
     def StreamChannel(self, request_iterator: Iterator[Any], context: Any) -> Iterator[Any]:  # noqa: N802  (gRPC's name)
         for request in request_iterator:
             response = p4runtime_pb2.StreamMessageResponse()
-            response.arbitration.CopyFrom(request.arbitration)
-            response.arbitration.status.code = code_pb2.OK
+            if request.HasField("packet"):
+                response.packet.ParseFromString(request.packet.SerializeToString())
+            else:
+                response.arbitration.CopyFrom(request.arbitration)
+                response.arbitration.status.code = code_pb2.OK
             yield response
 
     def SetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802  (gRPC's name)

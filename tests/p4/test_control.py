@@ -10,9 +10,9 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from mltswitch.errors import DeviceError, UserInputError
-from mltswitch.p4.control import BATCH_LINES, Count, QueueCounters, Switch, open_switch
-from mltswitch.p4.messages import PacketIn
+from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import Program, refusal_reasons, shipped_program
+from mltswitch.p4.switch import BATCH_LINES, Count, PacketIn, QueueCounters, Switch
 from tests.p4.switches import DEVICE_ID, RunningSwitch, running_switch
 
 pytestmark = [pytest.mark.bmv2, pytest.mark.root]

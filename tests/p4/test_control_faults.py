@@ -1,6 +1,7 @@
 """Faults of a P4Runtime server: each ends in one clear line, in time, and prints nothing."""
 
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from google.rpc import code_pb2, status_pb2
 from p4.v1 import p4runtime_pb2
 
 from mltswitch.errors import DeviceError, MachineError, UserInputError
-from mltswitch.p4.control import BATCH_LINES, open_switch
+from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import Program
+from mltswitch.p4.switch import BATCH_LINES, PacketIn
 from tests.p4.servers import ObedientServer, SilentServer, serving
 
 LINE = "table_add groups forward 1 => 2 3"
@@ -81,6 +83,16 @@ def test_a_grpc_server_that_speaks_no_p4runtime(tmp_path: Path) -> None:
         pytest.raises(DeviceError, match="does not know how to answer"),
     ):
         switch.cookie()
+
+
+def test_packets_go_out_and_come_in_with_their_headers(tmp_path: Path) -> None:
+    """The server sends the fields of a packet back as they came: the port, and a 0."""
+    with serving(ObedientServer(), tmp_path) as address, open_switch(address, device_id=1) as switch:
+        switch.packet_out(b"frame", 300)
+        deadline = time.monotonic() + 60
+        while not (found := switch.packets_in()):
+            assert time.monotonic() < deadline
+        assert found == (PacketIn(b"frame", 300, 0),)
 
 
 class RefusesBatches(ObedientServer):
@@ -209,7 +221,7 @@ def test_an_address_where_nobody_listens(address: str) -> None:
 def test_without_p4runtime_shell_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    monkeypatch.delitem(sys.modules, "mltswitch.p4.connection", raising=False)
+    monkeypatch.delitem(sys.modules, "mltswitch.p4.switch", raising=False)
     monkeypatch.setitem(sys.modules, "p4runtime_sh.p4runtime", None)
     with (
         pytest.raises(MachineError, match=r"p4runtime-shell.*pip install 'mltswitch\[p4\]'"),

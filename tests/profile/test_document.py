@@ -8,13 +8,12 @@ import pytest
 import yaml
 from hypothesis import given
 
+from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.profile import (
     ModelProfile,
     bundled_names,
     bundled_profile,
-    dump_profile,
-    load_profile,
     profile_sha256,
     resolve_profile,
 )
@@ -23,7 +22,7 @@ from tests.profile import strategies
 
 @given(strategies.profiles())
 def test_dump_and_load(profile: ModelProfile) -> None:
-    again = ModelProfile.model_validate(yaml.safe_load(dump_profile(profile)))
+    again = ModelProfile.model_validate(yaml.safe_load(dump_yaml(profile)))
     assert again == profile
     assert profile_sha256(again) == profile_sha256(profile)
 
@@ -31,14 +30,14 @@ def test_dump_and_load(profile: ModelProfile) -> None:
 @pytest.mark.parametrize("name", bundled_names())
 def test_bundled_profile_as_a_file(name: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text(dump_profile(bundled_profile(name)))
+    path.write_text(dump_yaml(bundled_profile(name)))
     assert resolve_profile(str(path)) == bundled_profile(name)
 
 
 def test_json_and_defaults(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     path.write_text(json.dumps(strategies.document()))
-    profile = load_profile(path)
+    profile = resolve_profile(str(path))
     assert [layer.size_bytes for layer in profile.layers] == [400, 1200]
     assert (profile.total_parameters, profile.total_bytes) == (400, 1600)
     assert profile.sensitivity.unimportant_share == 0.5
@@ -113,7 +112,7 @@ def test_no_profile_at_all(text: str, tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(text)
     with pytest.raises(UserInputError, match=r"bad\.yaml"):
-        load_profile(file)
+        resolve_profile(str(file))
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", "./resnet50", "folder/resnet50"])
@@ -125,5 +124,5 @@ def test_a_missing_file(name: str) -> None:
 def test_names_go_before_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "vgg16").write_text("not a profile")
-    (tmp_path / "mine").write_text(dump_profile(bundled_profile("vgg16")))
+    (tmp_path / "mine").write_text(dump_yaml(bundled_profile("vgg16")))
     assert resolve_profile("vgg16") == resolve_profile("mine")

@@ -9,12 +9,12 @@ from textwrap import dedent
 import pytest
 import yaml
 
+from mltswitch.documents import dump_yaml
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.profile import (
     ModelProfile,
     bundled_profile,
-    dump_profile,
     profile_from_torch,
     profile_of_module,
 )
@@ -249,8 +249,8 @@ class TestWithTorch:
 
     def test_same_result_and_path_twice(self, module: str) -> None:
         before = list(sys.path)
-        first = dump_profile(profile_from_torch(f"{module}:tied_with_example"))
-        assert dump_profile(profile_from_torch(f"{module}:tied_with_example")) == first
+        first = dump_yaml(profile_from_torch(f"{module}:tied_with_example"))
+        assert dump_yaml(profile_from_torch(f"{module}:tied_with_example")) == first
         assert sys.path == before
 
     def test_module_without_children(self, module: str) -> None:
@@ -277,7 +277,7 @@ class TestWithTorch:
         model, example = importlib.import_module(module).growing()
         model(example)
         assert profile.total_parameters == sum(parameter.numel() for parameter in model.parameters())
-        assert ModelProfile.model_validate(yaml.safe_load(dump_profile(profile))) == profile
+        assert ModelProfile.model_validate(yaml.safe_load(dump_yaml(profile))) == profile
 
     def test_names_may_be_what_torch_allows(self) -> None:
         from torch import nn

@@ -16,12 +16,12 @@ from mltswitch.report.sweep import Sweep
 LOADS = (0.4, 0.6, 0.8, 1.0, 1.2)
 
 
-def sweep_of(losses: tuple[float, ...], queues: int, simulated: tuple[float, ...] = ()) -> Sweep:
-    """The same losses for every queue and both kinds of packets, planned at load 0.8."""
+def sweep_of(losses: tuple[float, ...], simulated: tuple[float, ...] = ()) -> Sweep:
+    """The same losses for both kinds of packets of the first gradient class, planned at load 0.8."""
 
     def points(values: tuple[float, ...]) -> tuple[tuple[float, Outcome], ...]:
         return tuple(
-            (load, Outcome((Prediction(loss_unimportant=loss, loss_important=loss),) * queues))
+            (load, Outcome({"gradient-0": Prediction(loss_unimportant=loss, loss_important=loss)}))
             for load, loss in zip(LOADS, values, strict=False)
         )
 
@@ -33,9 +33,9 @@ def bound(small_plan: Plan, resnet50: ModelProfile) -> Bound:
     return bounds(small_plan, resnet50)[0]
 
 
-def found(plan: Plan, bound: Bound, losses: tuple[float, ...], at: float, *more: float) -> Headroom:
-    sweep = sweep_of(losses, len(plan.classes), more)
-    (entry,) = headrooms(plan, sweep, "paper", (replace(bound, port_loss=at),))
+def found(bound: Bound, losses: tuple[float, ...], at: float, *more: float) -> Headroom:
+    sweep = sweep_of(losses, more)
+    (entry,) = headrooms(sweep, "paper", (replace(bound, port_loss=at),))
     return entry
 
 
@@ -51,34 +51,34 @@ def test_bounds_are_where_extra_rounds_begin(small_plan: Plan, resnet50: ModelPr
         assert 1 - (1 - entry.port_loss) ** small_plan.hops == pytest.approx(entry.tolerance)
 
 
-def test_breaks_between_the_points_around_the_bound(small_plan: Plan, bound: Bound) -> None:
+def test_breaks_between_the_points_around_the_bound(bound: Bound) -> None:
     losses = (1e-6, 1e-5, 1e-4, 1e-2, 1e-1)
-    entry = found(small_plan, bound, losses, 1e-3)
+    entry = found(bound, losses, 1e-3)
     assert entry.breaks_at == pytest.approx((0.8 * 1.0) ** 0.5)  # half way between the logarithms
     assert entry.holds
-    broken = found(small_plan, bound, losses, 1e-5)
+    broken = found(bound, losses, 1e-5)
     assert broken.breaks_at == pytest.approx(0.6)
     assert not broken.holds
 
 
-def test_never_and_always(small_plan: Plan, bound: Bound) -> None:
+def test_never_and_always(bound: Bound) -> None:
     losses = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
-    never = found(small_plan, bound, losses, 0.5)
+    never = found(bound, losses, 0.5)
     assert never.breaks_at is None
     assert never.holds
     assert "holds up to 1.2" in break_text(never)
-    always = found(small_plan, bound, losses, 1e-8)
+    always = found(bound, losses, 1e-8)
     assert always.breaks_at == 0.4
     assert "broken at 0.4 already" in break_text(always)
-    nothing = found(small_plan, replace(bound, tolerance=0.0), (0.0, 0.0, 0.1, 0.2, 0.3), 0.0)
+    nothing = found(replace(bound, tolerance=0.0), (0.0, 0.0, 0.1, 0.2, 0.3), 0.0)
     assert nothing.breaks_at == 0.6
     assert "no loss is tolerated" in break_text(nothing)
 
 
-def test_the_first_simulated_point_above(small_plan: Plan, bound: Bound) -> None:
-    entry = found(small_plan, bound, (0.0,) * 5, 1e-3, 0.0, 1e-4, 2e-3, 1e-2)
+def test_the_first_simulated_point_above(bound: Bound) -> None:
+    entry = found(bound, (0.0,) * 5, 1e-3, 0.0, 1e-4, 2e-3, 1e-2)
     assert (entry.breaks_at, entry.simulated_break) == (None, 0.8)
-    assert found(small_plan, bound, (0.0,) * 5, 1e-3).simulated_break is None
+    assert found(bound, (0.0,) * 5, 1e-3).simulated_break is None
 
 
 @given(
@@ -87,10 +87,10 @@ def test_the_first_simulated_point_above(small_plan: Plan, bound: Bound) -> None
     factor=st.floats(1, 100),
 )
 def test_a_wider_bound_breaks_no_earlier(
-    small_plan: Plan, bound: Bound, losses: tuple[float, ...], at: float, factor: float
+    bound: Bound, losses: tuple[float, ...], at: float, factor: float
 ) -> None:
-    tight = found(small_plan, bound, losses, at).breaks_at
-    wide = found(small_plan, bound, losses, min(1.0, at * factor)).breaks_at
+    tight = found(bound, losses, at).breaks_at
+    wide = found(bound, losses, min(1.0, at * factor)).breaks_at
     if tight is None:
         assert wide is None
     else:
@@ -98,12 +98,12 @@ def test_a_wider_bound_breaks_no_earlier(
         assert wide is None or wide >= tight - 1e-12
 
 
-def test_a_model_that_says_nothing_has_no_headroom(small_plan: Plan, bound: Bound) -> None:
+def test_a_model_that_says_nothing_has_no_headroom(bound: Bound) -> None:
     sweep = Sweep("load", 0.8, {"paper": ((0.8, Outcome(reason="cannot")),)})
-    assert headrooms(small_plan, sweep, "paper", (bound,)) == ()
+    assert headrooms(sweep, "paper", (bound,)) == ()
     assert sweep.reasons() == {"paper": "cannot"}
 
 
 def test_a_model_that_does_not_see_what_is_swept() -> None:
-    assert not sees(sweep_of((0.1,) * 5, 2), "paper")
-    assert sees(sweep_of((0.1, 0.1, 0.1, 0.1, 0.2), 2), "paper")
+    assert not sees(sweep_of((0.1,) * 5), "paper")
+    assert sees(sweep_of((0.1, 0.1, 0.1, 0.1, 0.2)), "paper")

@@ -53,7 +53,7 @@ def test_plotly_knows_every_setting(
         *threshold_figures(group, "a"),
         *loss_figures(small_plan, load_sweep, limits, "b"),
         *sensitivity_figures(small_plan, limits),
-        headroom_figure(headrooms(small_plan, load_sweep, "paper", limits), "load", "paper", "c"),
+        headroom_figure(headrooms(load_sweep, "paper", limits), "load", "paper", "c"),
     )
     for figure in figures:
         document = _in_colours(figure.document())
@@ -103,21 +103,19 @@ def test_bars_of_shared_memory_end_where_a_queue_fills(small_plan: Plan, group: 
 
 def test_curves_are_the_models(small_plan: Plan, load_sweep: Sweep, group: PortGroup) -> None:
     figure = loss_figures(small_plan, load_sweep, (), "b")[1]
-    number = [entry.name for entry in small_plan.classes].index("gradient-1")
     for model in ANALYTIC_MODELS:
         curve = trace(figure, f"{model}, unimportant")
         at = curve["x"].index(group.profile.load)
-        expected = group.outcome(model).predictions[number].loss_unimportant
+        expected = group.outcome(model).predictions["gradient-1"].loss_unimportant
         assert curve["y"][at] == pytest.approx(max(expected, LOSS_FLOOR), rel=1e-4)
         assert curve["line"]["dash"] == "dash"
         assert trace(figure, f"{model}, important")["line"]["dash"] == "solid"
 
 
 def test_simulated_points_carry_their_intervals(small_plan: Plan, load_sweep: Sweep) -> None:
-    number = [entry.name for entry in small_plan.classes].index("gradient-1")
     figure = loss_figures(small_plan, load_sweep, (), "b")[1]
     points = trace(figure, "simulated, unimportant")
-    last = load_sweep.outcomes[SIMULATE][-1][1].predictions[number]
+    last = load_sweep.outcomes[SIMULATE][-1][1].predictions["gradient-1"]
     assert last.loss_unimportant > 0.01  # overload: there is something to see
     assert points["y"][-1] == pytest.approx(last.loss_unimportant, rel=1e-4)
     assert points["error_y"]["array"][-1] == pytest.approx(last.loss_unimportant_error, rel=1e-4)
@@ -126,7 +124,7 @@ def test_simulated_points_carry_their_intervals(small_plan: Plan, load_sweep: Sw
 
 def test_no_loss_seen_is_an_upper_bound(small_plan: Plan) -> None:
     nothing = Prediction(loss_unimportant=0.0, loss_important=0.0, loss_important_error=2e-4)
-    outcome = Outcome((nothing,) * len(small_plan.classes))
+    outcome = Outcome({entry.name: nothing for entry in small_plan.classes})
     only = Sweep("burst_packets", 8.0, {SIMULATE: ((16.0, outcome),)})
     points = trace(loss_figures(small_plan, only, (), "b")[0], "simulated, important")
     assert points["y"] == [2e-4]
@@ -156,7 +154,10 @@ def test_the_planned_point_is_always_asked(group: PortGroup) -> None:
 
 
 def test_the_planned_figures_are_those_of_the_plan(group: PortGroup) -> None:
-    for found, queue in zip(group.outcome("paper").predictions, group.profile.queues, strict=True):
+    predictions = group.outcome("paper").predictions
+    assert predictions.keys() == {queue.traffic_class for queue in group.profile.queues}
+    for queue in group.profile.queues:
+        found = predictions[queue.traffic_class]
         assert queue.prediction is not None
         assert found.loss_important == pytest.approx(queue.prediction.loss_important, rel=1e-4, abs=1e-30)
 

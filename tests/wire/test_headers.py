@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import mltswitch.hostagent
-from mltswitch.wire import AgentHeader, ElementType
+from bmv2_tests.received import AgentHeader
+from mltswitch.wire import ElementType
 from mltswitch.wire.fields import Header
 from mltswitch.wire.headers import (
     AGENT,

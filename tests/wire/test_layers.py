@@ -11,6 +11,7 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet, Raw
 
 from bmv2_tests.layers import Agent, Hop, SourceRoute
+from bmv2_tests.received import AgentHeader
 from mltswitch import wire
 from mltswitch.wire.headers import AGENT_PORT, AGENT_VERSION
 from tests.wire.test_agent import any_header, any_route
@@ -28,7 +29,7 @@ def routed(route: wire.SourceRoute, packet: Packet) -> Packet:
 
 @settings(deadline=None)
 @given(any_header, st.binary(max_size=40))
-def test_the_agent_header(header: wire.AgentHeader, payload: bytes) -> None:
+def test_the_agent_header(header: AgentHeader, payload: bytes) -> None:
     layer = Agent(version=AGENT_VERSION, **header._asdict()) / payload
     assert bytes(layer) == header.encode() + payload
     back = Agent(header.encode() + payload)

@@ -19,8 +19,7 @@ from scapy.utils import RawPcapWriter
 
 from bmv2_tests.layers import Agent, Hop, SourceRoute
 from mltswitch import wire
-from mltswitch.wire.codec import encode_fields
-from mltswitch.wire.fields import Field, Header
+from mltswitch.wire.fields import Header
 from mltswitch.wire.headers import (
     ACKNOWLEDGEMENT,
     AGENT,
@@ -32,7 +31,7 @@ from mltswitch.wire.headers import (
     PIECE,
     SOURCE_ROUTE_VERSION,
 )
-from mltswitch.wire.wireshark import PREFIXES, _header_table, dissector_text
+from mltswitch.wire.wireshark import PREFIXES, dissector_text
 from tests.wire.test_agent import ZERO, any_header, any_route
 from tests.wire.test_layers import ETHERNET, routed
 from tests.wire.test_tables import PAGE
@@ -147,11 +146,9 @@ def sent(draw: st.DrawFn) -> tuple[bytes, Shown]:
             (ACKNOWLEDGEMENT, draw(any_numbers(ACKNOWLEDGEMENT))),
             *((PIECE, piece) for piece in pieces),
         ]
-        payload = b"".join(encode_fields(each, fields) for each, fields in spoken)
+        payload = b"".join(each.encode(fields) for each, fields in spoken)
     elif header.kind == 4:
-        payload = b"".join(
-            encode_fields(MESSAGE, (kind, flags, len(body))) + body for kind, flags, body in messages
-        )
+        payload = b"".join(MESSAGE.encode((kind, flags, len(body))) + body for kind, flags, body in messages)
     tag = draw(st.binary(min_size=16, max_size=16)) if is_authenticated else b""
     shown = {f"mlt_agent.{name}": [str(number)] for name, number in header._asdict().items()}
     shown |= {"mlt_agent.version": [str(AGENT_VERSION)], "udp.dstport": [str(AGENT_PORT)]}
@@ -324,9 +321,3 @@ def test_the_filters_of_the_page() -> None:
     frame, _, _ = full_frame()
     assert len(tshark([frame], "-Y", filters[0])) == 1
     assert tshark([frame], "-Y", " || ".join(f"({text})" for text in filters[1:])) == []
-
-
-def test_fields_that_wireshark_cannot_read() -> None:
-    wide = Header("hop", "", "", (Field("a", 4, ""), Field("b", 36, "")))
-    with pytest.raises(ValueError, match=r"hop\.b lies across 5 bytes"):
-        list(_header_table(wide))

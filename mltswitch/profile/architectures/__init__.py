@@ -1,34 +1,16 @@
-"""Published architectures as short derivations of their layers, one module each."""
+"""Published architectures as short derivations of their layers, a module for each family."""
 
 from typing import Final
 
-from mltswitch.profile.architectures import (
-    alexnet,
-    bert_base,
-    googlenet,
-    gpt2_small,
-    inception_v3,
-    mobilenet,
-    resnet50,
-    resnet101,
-    resnet152,
-    t5_3b,
-    vgg16,
-)
+from mltswitch.profile.architectures import resnet
+from mltswitch.profile.architectures.convolutional import ALEXNET, MOBILENET, VGG16
+from mltswitch.profile.architectures.inception import GOOGLENET, INCEPTION_V3
 from mltswitch.profile.architectures.modules import Architecture
+from mltswitch.profile.architectures.transformers import BERT_BASE, GPT2_SMALL, T5_3B
 
 ARCHITECTURES: Final = (
-    resnet50.ARCHITECTURE,
-    resnet101.ARCHITECTURE,
-    resnet152.ARCHITECTURE,
-    vgg16.ARCHITECTURE,
-    alexnet.ARCHITECTURE,
-    mobilenet.ARCHITECTURE,
-    googlenet.ARCHITECTURE,
-    inception_v3.ARCHITECTURE,
-    bert_base.ARCHITECTURE,
-    gpt2_small.ARCHITECTURE,
-    t5_3b.ARCHITECTURE,
+    *resnet.ARCHITECTURES,
+    *(VGG16, ALEXNET, MOBILENET, GOOGLENET, INCEPTION_V3, BERT_BASE, GPT2_SMALL, T5_3B),
 )
 
 __all__ = ["ARCHITECTURES", "Architecture"]

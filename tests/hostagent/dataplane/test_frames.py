@@ -11,6 +11,7 @@ from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 
 from bmv2_tests.layers import Hop, SourceRoute
+from bmv2_tests.received import AgentHeader, source_route
 from mltswitch import wire
 from mltswitch.hostagent.dataplane.binding import (
     DataPlane,
@@ -72,7 +73,7 @@ def last_switch(host: Host, port: int) -> Iterator[list[bytes]]:
             except TimeoutError:
                 continue
             frames.append(frame)
-            behind = 14 + wire.SourceRoute.decode(frame[14:]).size_bytes
+            behind = 14 + source_route(frame[14:]).size_bytes
             out.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, frame[behind + 1])
             out.sendto(frame[behind + 28 :], (host.address, port))
 
@@ -130,8 +131,8 @@ def test_frames_are_those_of_the_definition(keys: bool) -> None:
         seen: set[int] = set()
         for frame in frames:
             assert frame == again(frame)
-            route = wire.SourceRoute.decode(frame[14:])
-            header = wire.AgentHeader.decode(frame[14 + route.size_bytes + 28 :])
+            route = source_route(frame[14:])
+            header = AgentHeader.decode(frame[14 + route.size_bytes + 28 :])
             assert route.ports == PORTS[header.path]
             assert frame.startswith(template(one, other, route.ports, ports)[: 14 + route.size_bytes])
             if header.kind == wire.AgentKind.DATA:

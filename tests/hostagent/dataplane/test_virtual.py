@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Fields, RateOptions, lib
-from mltswitch.wire.agent import AGENT_HEADER_BYTES
 from mltswitch.wire.headers import (
     ACKNOWLEDGEMENT,
     AGENT,
+    AGENT_HEADER_BYTES,
     AGENT_VERSION,
     AUTHENTICATION_TAG_BYTES,
     MESSAGE,

@@ -1,14 +1,14 @@
 """A switch's tables as BMv2 keeps them: strict, and by the compiled program, not by the target's grammar."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from google.protobuf import text_format
 from p4.config.v1 import p4info_pb2
 
 from mltswitch.errors import UserInputError
-from mltswitch.p4.entries import EntryChange, MeterChange, Verb, format_change, parse_line
-from mltswitch.p4.messages import schema_of
+from mltswitch.p4.entries import VERBS, action_of, key_of, line_of, parse_line, schema_of, table_of
 from mltswitch.p4.program import FOLDER, P4INFO_FILE
 from mltswitch.targets import Change, RunningState, Step, SwitchState
 from mltswitch.targets.bmv2 import TARGET
@@ -22,7 +22,15 @@ class RefusedError(AssertionError):
     """The switch does not take a line."""
 
 
-def _no_entries() -> dict[str, dict[tuple[int, ...], EntryChange]]:
+class Entry(NamedTuple):
+    """One entry: the name of its action, its parameters, and its line."""
+
+    action: str
+    parameters: tuple[int, ...]
+    line: str
+
+
+def _no_entries() -> dict[str, dict[tuple[int, ...], Entry]]:
     return {name: {} for name in SCHEMA.tables}
 
 
@@ -31,9 +39,10 @@ class Switch:
     """By default our program runs, with empty tables."""
 
     program: str = "mltswitch"
-    tables: dict[str, dict[tuple[int, ...], EntryChange]] = field(default_factory=_no_entries)
+    tables: dict[str, dict[tuple[int, ...], Entry]] = field(default_factory=_no_entries)
     """Table → key, a prefix with its length → entry."""
-    meters: dict[int, MeterChange] = field(default_factory=dict)
+    meters: dict[int, Any] = field(default_factory=dict)
+    """Index → the entity that sets it."""
     depth: int = 64
 
     def enter(self, *lines: str) -> None:
@@ -50,29 +59,31 @@ class Switch:
 
     def _enter(self, line: str) -> None:
         try:
-            change = parse_line(line, SCHEMA)
+            update = parse_line(line, SCHEMA)
         except UserInputError as error:
             raise RefusedError(error.what) from None
-        if isinstance(change, MeterChange):
-            self.meters[change.index] = change
+        entity, entry = update.entity, update.entity.table_entry
+        if entity.HasField("meter_entry"):
+            self.meters[entity.meter_entry.index.index] = entity
             return
-        table, is_route = self.tables[change.table.name], "routes" in change.table.name
-        key = tuple(
-            number for match in change.key for number in (match.value, match.prefix_bits)[: 1 + is_route]
-        )
-        if (key in table) is (change.verb is Verb.ADD):
+        definition, is_add = table_of(entry, SCHEMA), update.type == VERBS["table_add"]
+        name = definition.preamble.alias
+        table, is_route = self.tables[name], "routes" in name
+        key = tuple(number for match in key_of(entry, definition) for number in match[: 1 + is_route])
+        if (key in table) is is_add:
             raise RefusedError(f"{line}: duplicate or absent")
-        if change.verb is Verb.DELETE:
+        if update.type == VERBS["table_delete_match"]:
             del table[key]
-        elif change.verb is Verb.ADD and len(table) >= change.table.size:
-            raise RefusedError(f"{change.table.name} is full")
+        elif is_add and len(table) >= definition.size:
+            raise RefusedError(f"{name} is full")
         else:
-            table[key] = replace(change, verb=Verb.ADD)
+            action, parameters = action_of(entry, SCHEMA)
+            table[key] = Entry(action.preamble.alias, parameters, line_of(entity, SCHEMA))
 
     def answers(self) -> Mapping[str, str]:
         """As the session answers; nothing of another program."""
-        entries = sorted(format_change(entry) for table in self.tables.values() for entry in table.values())
-        meters = [format_change(meter) for _, meter in sorted(self.meters.items())]
+        entries = sorted(entry.line for table in self.tables.values() for entry in table.values())
+        meters = [line_of(self.meters[index], SCHEMA) for index in sorted(self.meters)]
         if self.program != "mltswitch":
             entries, meters = [], []
         return {"pipeline": self.program, "entries": "\n".join(entries), "meters": "\n".join(meters)}
@@ -89,12 +100,12 @@ class Switch:
             return 0, 0, 0, 0
         *threshold, limit, policed, _ = entry.parameters
         meter = self.meters.get(port * 8 + queue) if policed else None
-        rates = (meter.committed, meter.peak) if meter else ()
+        config = meter and meter.meter_entry.config
         return (
             threshold[0] if threshold else INFINITE,
             limit,
-            min((rate.bytes_per_second for rate in rates), default=INFINITE),
-            min((rate.burst_bytes for rate in rates), default=INFINITE),
+            min(config.cir, config.pir) if config else INFINITE,
+            min(config.cburst, config.pburst) if config else INFINITE,
         )
 
 

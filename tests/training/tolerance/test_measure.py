@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.profile import Layer, ModelProfile, Tensor, default_sensitivity, load_profile
+from mltswitch.profile import Layer, ModelProfile, Tensor, default_sensitivity, resolve_profile
 from mltswitch.sweep import Cell, Rows
 from mltswitch.training.tolerance import (
     Importance,
@@ -282,7 +282,7 @@ class TestWithTorch:
         found = outcome.json()
         assert (found["kind"], len(found["comparisons"]), len(found["bounds"])) == ("measured", 2, 2)
         assert {point["verdict"] for point in found["points"]} <= {"tolerated", "refused", "unclear"}
-        profile = load_profile(tmp_path / "measured.yaml")
+        profile = resolve_profile(str(tmp_path / "measured.yaml"))
         assert [layer.name for layer in profile.layers] == ["0", "2"]
         text = (tmp_path / "measured.yaml").read_bytes()
         again = run(*arguments)

@@ -4,14 +4,14 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from mltswitch.wire.codec import WireFormatError, decode_fields, encode_fields
+from bmv2_tests.received import WireFormatError, decode_fields
+from bmv2_tests.received import hops as hops_in
 from mltswitch.wire.headers import (
     ETHERTYPE_IPV4,
     ETHERTYPE_IPV6,
     ETHERTYPE_SOURCE_ROUTE,
     HOP,
     SOURCE_ROUTE,
-    SOURCE_ROUTE_MAXIMUM_HOPS,
     SOURCE_ROUTE_VERSION,
 )
 
@@ -82,9 +82,8 @@ class Packet:
         if self.hops:
             final = len(self.hops) - 1
             route = _two_bytes(ETHERTYPE_SOURCE_ROUTE)
-            route += encode_fields(
-                SOURCE_ROUTE, (SOURCE_ROUTE_VERSION, self.route_reserved, self.ether_type)
-            ) + b"".join(encode_fields(HOP, (number == final, port)) for number, port in enumerate(self.hops))
+            route += SOURCE_ROUTE.encode((SOURCE_ROUTE_VERSION, self.route_reserved, self.ether_type))
+            route += b"".join(HOP.encode((number == final, port)) for number, port in enumerate(self.hops))
         return self.destination + self.source + self.tag + route + self.data
 
     @classmethod
@@ -110,7 +109,7 @@ class Packet:
             version, reserved, ether_type = decode_fields(SOURCE_ROUTE, frame, offset_bytes)
             if version != SOURCE_ROUTE_VERSION:
                 raise WireFormatError(f"version {version}", where="source route")
-            hops = _decode_hops(frame, offset_bytes + SOURCE_ROUTE.size_bytes)
+            hops = hops_in(frame, offset_bytes + SOURCE_ROUTE.size_bytes)
             offset_bytes += SOURCE_ROUTE.size_bytes + len(hops) * HOP.size_bytes
         decode = {ETHERTYPE_IPV4: _decode_ipv4, ETHERTYPE_IPV6: _decode_ipv6}.get(ether_type)
         if decode is None:
@@ -147,17 +146,6 @@ def _sum_of(header: bytes | bytearray) -> int:
     while total > 0xFFFF:
         total = (total & 0xFFFF) + (total >> 16)
     return total
-
-
-def _decode_hops(frame: bytes, offset_bytes: int) -> tuple[int, ...]:
-    ports: list[int] = []
-    for _ in range(SOURCE_ROUTE_MAXIMUM_HOPS):
-        last, port = decode_fields(HOP, frame, offset_bytes)
-        offset_bytes += HOP.size_bytes
-        ports.append(port)
-        if last:
-            return tuple(ports)
-    raise WireFormatError("no hop is the last", where="source route")
 
 
 def _decode_ipv4(data: bytes) -> NetworkHeader:

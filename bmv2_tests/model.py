@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Final
 
-from mltswitch.p4.model_packet import (
+from bmv2_tests.model_packet import (
     MartianError,
     NetworkHeader,
     NotIpError,
     Packet,
     network_bytes,
 )
-from mltswitch.p4.model_tables import QueueLimits, RouteKind, Tables
+from bmv2_tests.model_tables import QueueLimits, RouteKind, Tables
+from bmv2_tests.received import WireFormatError
 from mltswitch.queueing.decision import Decision, decide
-from mltswitch.wire.codec import WireFormatError
 from mltswitch.wire.tos import Ecn
 
 PORTS: Final = 512

@@ -8,11 +8,11 @@ from scapy.layers.l2 import Dot1Q, Ether
 from scapy.packet import Packet as ScapyPacket
 
 from bmv2_tests.layers import Hop, SourceRoute
+from bmv2_tests.model import flow_hash
+from bmv2_tests.model_packet import MartianError, NotIpError, Packet
+from bmv2_tests.model_tables import Tables
+from bmv2_tests.received import WireFormatError
 from mltswitch.errors import UserInputError
-from mltswitch.p4.model import flow_hash
-from mltswitch.p4.model_packet import MartianError, NotIpError, Packet
-from mltswitch.p4.model_tables import Tables
-from mltswitch.wire.codec import WireFormatError
 
 US, HOST = "02:4d:00:00:00:01", "02:4d:00:00:00:09"
 LINE = "table_add queues set_limit 2 0 => 600 0 1514"
