@@ -1,11 +1,12 @@
 """What is done with a plan and a whole inventory: compare, and push."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Final
 
 from mltswitch.deploy import journal as journals
-from mltswitch.deploy.comparison import Diff, Verify
+from mltswitch.deploy.comparison import Comparison
 from mltswitch.deploy.journal import Journal, State
 from mltswitch.deploy.ownership import addresses, left_behind, strays
 from mltswitch.deploy.prepare import Job, prepare
@@ -27,9 +28,7 @@ def diff(plan: Plan, inventory: Inventory, *, limit: str | None = None, fleet: F
 
     Raises what `prepare` raises; a device's failure is reported.
     """
-    jobs, warnings = prepare(plan, inventory, limit)
-    work = Diff(fleet.session, strays(plan, (job.device for job in jobs), inventory))
-    return FleetReport(fleet.run(jobs, work.marked), warnings)
+    return _compared(Comparison.diff, plan, inventory, limit, fleet)
 
 
 def verify(
@@ -40,11 +39,19 @@ def verify(
     Where every value is the plan's and a push would still send something or be refused, that is a difference.
     Raises what `prepare` raises; a device's failure is reported.
     """
+    return _compared(Comparison.verify, plan, inventory, limit, fleet)
+
+
+def _compared(
+    how: Callable[[Comparison, Job], DeviceReport],
+    plan: Plan,
+    inventory: Inventory,
+    limit: str | None,
+    fleet: Fleet,
+) -> FleetReport:
     jobs, warnings = prepare(plan, inventory, limit)
-    return FleetReport(
-        fleet.run(jobs, Verify(fleet.session, strays(plan, (job.device for job in jobs), inventory))),
-        warnings,
-    )
+    comparison = Comparison(fleet.session, strays(plan, (job.device for job in jobs), inventory))
+    return FleetReport(fleet.run(jobs, partial(how, comparison)), warnings)
 
 
 def leaks(plan: Plan, inventory: Inventory, *, limit: str | None = None) -> dict[str, str]:

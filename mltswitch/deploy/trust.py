@@ -1,25 +1,27 @@
 """What an operator confirms once about a switch: its host key, and the serial number of the box."""
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mltswitch.deploy.connector import connect
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.session import Connector
-from mltswitch.deploy.ssh import BANNER_SECONDS, agreeing, require_packages, route, translated
+from mltswitch.deploy.ssh import (
+    BANNER_SECONDS,
+    agreeing,
+    known_as,
+    known_keys,
+    require_packages,
+    route,
+    translated,
+)
 from mltswitch.documents import read_text
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.inventory.yaml_files import SUFFIXES
 from mltswitch.outputs import write_together
 from mltswitch.targets import Identity, target_for
-
-if TYPE_CHECKING:
-    import paramiko
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +41,18 @@ def host_key(device: Device) -> HostKey | None:
     None where nobody logs in. Raises DeviceError where it does not answer.
     """
     require_packages()
-    import paramiko
-
     if target_for(device.platform, where=device.name).session.is_grpc:
         return None
-    name = device.address if device.port == 22 else f"[{device.address}]:{device.port}"
-    if device.known_hosts_file.is_file():
-        known = paramiko.HostKeys(str(device.known_hosts_file)).lookup(name)
-        if known:
-            return HostKey(device.name, next(iter(known.values())).fingerprint, "")
-    with translated(device), _transport(device) as transport:
-        transport.start_client(timeout=BANNER_SECONDS)
-        key = transport.get_remote_server_key()
-    return HostKey(device.name, key.fingerprint, f"{name} {key.get_name()} {key.get_base64()}\n")
-
-
-@contextmanager
-def _transport(device: Device) -> "Iterator[paramiko.Transport]":
-    with route(device) as channel:
+    if known := known_keys(device):
+        return HostKey(device.name, next(iter(known.values())).fingerprint, "")
+    with translated(device), route(device) as channel, agreeing() as connected:
         address = (device.address, device.port)
-        through = channel or socket.create_connection(address, timeout=device.connect_seconds)
-        with agreeing(device) as kind, kind(through) as transport:
-            yield transport
+        with connected(
+            channel or socket.create_connection(address, timeout=device.connect_seconds)
+        ) as transport:
+            transport.start_client(timeout=BANNER_SECONDS)
+            key = transport.get_remote_server_key()
+    return HostKey(device.name, key.fingerprint, f"{known_as(device)} {key.get_name()} {key.get_base64()}\n")
 
 
 def add_host_key(device: Device, key: HostKey) -> None:
