@@ -67,20 +67,6 @@ def unlock_keys(devices: Iterable[Device]) -> None:
             )
 
 
-def credentials(device: Device, *, is_jump_host: bool = False) -> dict[str, Any]:
-    """What authenticates the user, by paramiko's names.
-
-    A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
-    is offered both kinds of key, and never the device's password.
-    """
-    secret = None if is_jump_host or device.password is None else device.password.read(device.name)
-    return {
-        "password": None if secret is None else secret.get_secret_value(),
-        "pkey": None if device.key_file is None else _private_key(device.key_file, device),
-        "allow_agent": is_jump_host or (device.key_file is None and secret is None),
-    }
-
-
 @contextmanager
 def route(device: Device) -> "Iterator[paramiko.Channel | None]":
     """A channel to the device through its jump hosts, whose host keys are checked, too; None without any."""
@@ -107,9 +93,14 @@ def route(device: Device) -> "Iterator[paramiko.Channel | None]":
 def logged_in(
     device: Device, channel: "paramiko.Channel | None", *, is_jump_host: bool = False
 ) -> "Iterator[paramiko.Transport]":
-    """An SSH connection, through the channel where there is one; its host key is checked first."""
+    """An SSH connection, through the channel where there is one; its host key is checked first.
+
+    A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
+    is offered both kinds of key, and never the device's password.
+    """
     import paramiko
 
+    secret = None if is_jump_host or device.password is None else device.password.read(device.name)
     with closing(paramiko.SSHClient()) as client:
         for kind, key in known_keys(device).items():
             client.get_host_keys().add(known_as(device), kind, key)
@@ -125,7 +116,9 @@ def logged_in(
                 auth_timeout=AUTHENTICATION_SECONDS,
                 sock=channel,
                 transport_factory=transport_factory,
-                **credentials(device, is_jump_host=is_jump_host),
+                password=None if secret is None else secret.get_secret_value(),
+                pkey=None if device.key_file is None else _private_key(device.key_file, device),
+                allow_agent=is_jump_host or (device.key_file is None and secret is None),
             )
         transport = client.get_transport()
         if transport is None:

@@ -58,10 +58,14 @@ def host_key(device: Device) -> HostKey | None:
 def add_host_key(device: Device, key: HostKey) -> None:
     """Write the key behind those that are known; raises UserInputError."""
     path = device.known_hosts_file
-    text = read_text(path) if path.is_file() else ""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _append(path, read_text(path) if path.is_file() else "", key.line)
+
+
+def _append(path: Path, text: str, line: str) -> None:
+    """Write the text that a file has, and a line behind it."""
     separator = "" if not text or text.endswith("\n") else "\n"
-    write_together([(path, f"{text}{separator}{key.line}")])
+    write_together([(path, f"{text}{separator}{line}")])
 
 
 def identity(device: Device, connector: Connector = connect) -> Identity | None:
@@ -96,7 +100,6 @@ def record_serial(inventory: Inventory, device: Device, serial: str) -> Path:
             where=str(path),
             hint=by_hand,
         )
-    separator = "" if not text or text.endswith("\n") else "\n"
     folder.mkdir(exist_ok=True)
-    write_together([(path, f"{text}{separator}{line}\n")])
+    _append(path, text, f"{line}\n")
     return path
