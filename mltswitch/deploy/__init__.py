@@ -2,11 +2,12 @@
 
 from mltswitch.deploy.comparison import lost_words
 from mltswitch.deploy.connector import connect
+from mltswitch.deploy.fleet import Fleet
 from mltswitch.deploy.journal import OPEN, Journal, State, change, changes
 from mltswitch.deploy.operations import diff, leaks, push, verify
 from mltswitch.deploy.recovery import abandon, confirm, remove, resume, rollback, status
 from mltswitch.deploy.results import DeviceDifference, DeviceReport, FleetReport, Question, Status
-from mltswitch.deploy.rollout import Fleet, Rollout
+from mltswitch.deploy.rollout import Rollout
 from mltswitch.deploy.session import Connector, Session
 from mltswitch.deploy.ssh import unlock_keys
 

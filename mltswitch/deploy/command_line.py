@@ -14,7 +14,7 @@ from typing import Final
 
 from paramiko import Channel, Transport
 
-from mltswitch.deploy.session import LINE_SECONDS, place, quoted, refusal, too_late
+from mltswitch.deploy.session import LINE_SECONDS, Session, quoted, refusal, too_late
 from mltswitch.deploy.ssh import bounded, logged_in, route, translated
 from mltswitch.deploy.terminal import (
     Prompt,
@@ -85,7 +85,7 @@ _WORDS: Final[Mapping[str, _Words]] = {
 """By netmiko's names for them, from whose drivers the words are."""
 
 
-class CommandLineSession:
+class CommandLineSession(Session):
     """Shows and configuration lines over a terminal; see `Session`.
 
     One line a round trip: the next one leaves only after the prompt behind the last one's answer has come, so
@@ -105,15 +105,11 @@ class CommandLineSession:
         with translated(self._device):
             self._leave_configuration()
             answer = self._send(command, SHOW_SECONDS)
-        # Some put a line with a caret under the faulty word before the refusal.
-        first = answer.lstrip().removeprefix("^").lstrip()
-        if REFUSAL.match(first):
-            raise DeviceError(f"refuses {command!r}: {quoted(first)}", where=place(self._device))
+            # Some put a line with a caret under the faulty word before the refusal.
+            first = answer.lstrip().removeprefix("^").lstrip()
+            if REFUSAL.match(first):
+                raise DeviceError(f"refuses {command!r}: {quoted(first)}")
         return answer
-
-    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
-        """Command → answer, one after the other; raises DeviceError."""
-        return {command: self.ask(command) for command in commands}
 
     def apply(self, steps: Sequence[Step]) -> None:
         """Enter configuration lines one by one; raises DeviceError at the first that is refused."""
@@ -124,11 +120,9 @@ class CommandLineSession:
                 mode = self._mode
                 answer = self._send(step.command, LINE_SECONDS if step.seconds is None else step.seconds)
                 if REFUSAL.search(answer):
-                    raise refusal(self._device, steps, index, quoted(answer))
+                    raise refusal(steps, index, quoted(answer))
                 if _OPENS_PORT.fullmatch(step.command) and self._mode == mode:
-                    raise refusal(
-                        self._device, steps, index, f"still in the mode of {self._prompt.strip()!r}"
-                    )
+                    raise refusal(steps, index, f"still in the mode of {self._prompt.strip()!r}")
 
     def hang_up(self) -> None:
         """Close the connection under whatever runs."""
@@ -214,14 +208,12 @@ class CommandLineSession:
             )
 
     def _odd(self, what: str, hint: str = "") -> DeviceError:
-        hint = (
-            hint or f"log in by hand as {self._device.user}, and see that a prompt follows without a question"
-        )
-        return DeviceError(what, where=place(self._device), hint=hint)
+        by_hand = f"log in by hand as {self._device.user}, and see that a prompt follows without a question"
+        return DeviceError(what, hint=hint or by_hand)
 
     def _pages(self, what: str) -> DeviceError:
         hint = f"let {self._device.user} enter {self._words.paging!r}, or switch paging off for its sessions"
-        return DeviceError(what, where=place(self._device), hint=hint)
+        return DeviceError(what, hint=hint)
 
     def _receive(self, seconds: float) -> bytes:
         """What has come; nothing where nothing comes in time. Raises EOFError at the end of the session."""
@@ -269,7 +261,7 @@ class CommandLineSession:
             raise self._odd(
                 f"has shown no prompt {seconds:g} s after {shown!r}, but printed {printed!r} last"
             )
-        raise too_late(self._device, shown, seconds, printed)
+        raise too_late(shown, seconds, printed)
 
     @staticmethod
     def _seems(line: str) -> bool:
@@ -298,16 +290,14 @@ class CommandLineSession:
         if not self._mode:
             answer = self._send(self._words.configure, LINE_SECONDS)
             if not self._mode:
-                raise DeviceError(
-                    f"does not enter configuration mode: {quoted(answer)}", where=place(self._device)
-                )
+                raise DeviceError(f"does not enter configuration mode: {quoted(answer)}")
 
     def _leave_configuration(self) -> None:
         for _ in range(MAXIMUM_MODES):
             if not self._mode:
                 return
             answer = self._send("exit", LINE_SECONDS)
-        raise DeviceError(f"does not leave configuration mode: {quoted(answer)}", where=place(self._device))
+        raise DeviceError(f"does not leave configuration mode: {quoted(answer)}")
 
 
 def _echo_end(line: str, text: str) -> int:
@@ -325,7 +315,7 @@ def _echo_end(line: str, text: str) -> int:
 def open_command_line(device: Device, dialect: str) -> Iterator[CommandLineSession]:
     """Connect, check the host key, authenticate, enter privileged mode; disconnects afterwards."""
     with route(device) as through, logged_in(device, through) as transport:
-        late = DeviceError(f"has not opened a session after {OPEN_SECONDS:g} s", where=place(device))
+        late = DeviceError(f"has not opened a session after {OPEN_SECONDS:g} s")
         with translated(device), bounded(OPEN_SECONDS, transport.close, late):
             channel = transport.open_session(timeout=OPEN_SECONDS)
             channel.get_pty(*_TERMINAL)

@@ -4,14 +4,14 @@ import random
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import CABLING, PUSH, DeviceDifference, DeviceReport, Status
-from mltswitch.deploy.session import Connector, Session, answers_of, place, quoted
+from mltswitch.deploy.session import Connector, Session, named, place, quoted
 from mltswitch.errors import DeviceError, PreflightError, UnreachableError, UserInputError
 from mltswitch.targets import Change, Lossless, RunningState
 from mltswitch.targets.common import known_form
@@ -31,7 +31,7 @@ def reached(connector: Connector, job: Job) -> Iterator[Session]:
     A connection that the network breaks while it is opened is tried again, after a random wait, so that a
     thousand do not come back at once. Nothing has been sent then.
     """
-    with ExitStack() as stack:
+    with named(job.device), ExitStack() as stack:
         for attempt in range(1, CONNECTION_TRIES + 1):
             try:
                 session = stack.enter_context(connector(job.device, job.target))
@@ -48,9 +48,7 @@ def reached(connector: Connector, job: Job) -> Iterator[Session]:
 def read(session: Session, job: Job) -> RunningState:
     """What the device runs of what the plan concerns; raises DeviceError."""
     wanted = job.fitted.state
-    answers = session.ask_all(job.target.queries(wanted))
-    with answers_of(job.device):
-        return job.target.read(answers, wanted, job.fitted.capabilities)
+    return job.target.read(session.ask_all(job.target.queries(wanted)), wanted, job.fitted.capabilities)
 
 
 def going_back(session: Session, job: Job) -> list[str]:
@@ -64,8 +62,7 @@ def going_back(session: Session, job: Job) -> list[str]:
 
 def remaining(job: Job, running: RunningState) -> Change:
     """What a push would send; raises DeviceError where it would be refused."""
-    with answers_of(job.device):
-        return job.target.diff(running, job.fitted.state, job.fitted.capabilities)
+    return job.target.diff(running, job.fitted.state, job.fitted.capabilities)
 
 
 def tried(session: Session, change: Change) -> tuple[str, ...]:
@@ -85,94 +82,74 @@ def rollback_change(job: Job, answers: Mapping[str, str], running: RunningState)
 
 
 @dataclass(frozen=True, slots=True)
-class Diff:
-    """What a push would change on one device."""
+class Comparison:
+    """Holds what devices run against what they should run."""
 
     connector: Connector
     strays: Mapping[str, tuple[DeviceDifference, ...]]
     """Device → what earlier changes left on ports that are not the plan's; a push takes those back."""
 
-    def __call__(self, job: Job) -> DeviceReport:
-        """Connect, read, compare."""
-        started = time.monotonic()
-        with reached(self.connector, job) as session:
-            not_told = check_cabling(job, session)
-            running = read(session, job)
-            change = remaining(job, running)
-            told = tried(session, change)
-        left = self.strays.get(job.device.name, ())
-        values = value_differences(job, running, change.stays)
-        found = (*values, *_unconfirmed(job, running.unconfirmed), *left)
-        status = Status.CANNOT if change.stays else Status.WOULD_CHANGE
-        if change.is_empty and not left and not change.stays:
-            status = Status.DIFFERS if found else Status.OK
-        return replace(
-            report(job, status, started),
-            change=change.text,
-            differences=found,
-            notes=(*running.notes, *told, *not_told, *_questions(losses(job, running))),
-            takes_down=_all_ports(job, left) if left and job.target.takes_down else change.takes_down,
-            loses=losses(job, running),
-        )
-
-    def marked(self, job: Job) -> DeviceReport:
-        """The same, where what a push would be refused for is a difference, too."""
+    def diff(self, job: Job) -> DeviceReport:
+        """What a push would change on one device; what it would be refused for is a difference, too."""
         started = time.monotonic()
         try:
-            return self(job)
+            with reached(self.connector, job) as session:
+                not_told = check_cabling(job, session)
+                running = read(session, job)
+                change = remaining(job, running)
+                told = tried(session, change)
         except PreflightError as error:
-            refusal = replace(_refusal(job, error), cannot=True)
-            return replace(report(job, Status.CANNOT, started), differences=(refusal,))
+            found = replace(_refusal(job, error), cannot=True)
+            return report(job, Status.CANNOT, started, differences=(found,))
+        left = self.strays.get(job.device.name, ())
+        values = value_differences(job, running, change.stays)
+        differences = (*values, *_unconfirmed(job, running.unconfirmed), *left)
+        status = Status.CANNOT if change.stays else Status.WOULD_CHANGE
+        if change.is_empty and not left and not change.stays:
+            status = Status.DIFFERS if differences else Status.OK
+        lost = losses(job, running)
+        asks = f"a push asks, and needs `--accept-lossless` where nobody answers: {lost_words(lost)}"
+        takes_down = change.takes_down
+        if left and job.target.takes_down:  # what earlier changes put there goes from all of them first
+            names = (*(port.name for port in job.fitted.state.ports), *(each.port for each in left))
+            takes_down = tuple(dict.fromkeys(names))
+        return report(
+            job,
+            status,
+            started,
+            change=change.text,
+            differences=differences,
+            notes=(*running.notes, *told, *not_told, *([asks] if lost else [])),
+            takes_down=takes_down,
+            loses=lost,
+        )
 
-
-def _all_ports(job: Job, left: Iterable[DeviceDifference]) -> tuple[str, ...]:
-    """What earlier changes put there goes from all of them first."""
-    names = (*(port.name for port in job.fitted.state.ports), *(each.port for each in left))
-    return tuple(dict.fromkeys(names))
-
-
-@dataclass(frozen=True, slots=True)
-class Verify:
-    """Whether one device runs the plan, and nothing of ours beside it."""
-
-    connector: Connector
-    strays: Mapping[str, tuple[DeviceDifference, ...]]
-
-    def __call__(self, job: Job) -> DeviceReport:
-        """Connect, read, compare."""
+    def verify(self, job: Job) -> DeviceReport:
+        """Whether one device runs the plan, and nothing of ours beside it."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
-            cables, not_told = cabling_differences(job, session)
+            cables, notes = cabling_differences(job, session)
             try:
                 running = read(session, job)
             except PreflightError as error:
                 found = (*cables, _refusal(job, error))
-                return replace(report(job, Status.DIFFERS, started), differences=found, notes=not_told)
-            refused, told = _tried(session, job, running)
+                return report(job, Status.DIFFERS, started, differences=found, notes=notes)
+            found = all_differences(job, running)
+            told: tuple[str, ...] = ()
+            with suppress(DeviceError):  # then `all_differences` tells it
+                change = remaining(job, running)
+                try:
+                    told = tried(session, change)
+                except DeviceError as error:
+                    found += (_refusal(job, error),)
             timed = [
                 f"going back by itself from change {each}, unless `mltswitch confirm {each}` keeps it"
                 for each in going_back(session, job)
             ]
-        left = self.strays.get(job.device.name, ())
         unconfirmed = _unconfirmed(job, (*running.unconfirmed, *timed))
-        found = (*cables, *all_differences(job, running), *refused, *unconfirmed, *left)
+        found = (*cables, *found, *unconfirmed, *self.strays.get(job.device.name, ()))
         status = Status.DIFFERS if found else Status.OK
-        notes = (*running.notes, *told, *not_told)
-        return replace(report(job, status, started), differences=found, notes=notes)
-
-
-def _tried(
-    session: Session, job: Job, running: RunningState
-) -> tuple[tuple[DeviceDifference, ...], tuple[str, ...]]:
-    """(the refusal with which a push would end after its trial, what its trial tells otherwise)."""
-    try:
-        change = remaining(job, running)
-    except DeviceError:
-        return (), ()  # `all_differences` tells it
-    try:
-        return (), tried(session, change)
-    except DeviceError as error:
-        return (_refusal(job, error),), ()
+        return report(job, status, started, differences=found, notes=(*running.notes, *told, *notes))
 
 
 def losses(job: Job, running: RunningState) -> tuple[Lossless, ...]:
@@ -188,11 +165,6 @@ def losses(job: Job, running: RunningState) -> tuple[Lossless, ...]:
         for each in running.lossless
     )
     return tuple(each for each in lost if each.dscps or each.otherwise)
-
-
-def _questions(lost: tuple[Lossless, ...]) -> Iterator[str]:
-    if lost:
-        yield f"a push asks, and needs `--accept-lossless` where nobody answers: {lost_words(lost)}"
 
 
 def lost_words(lost: Iterable[Lossless]) -> str:
@@ -235,21 +207,21 @@ def all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, 
         change = remaining(job, running)
     except DeviceError as error:
         return (_refusal(job, error),)
-    return () if change.is_empty else (_unsent(job, _shortened(change)),)
+    return () if change.is_empty else (_of_push(job, "nothing to send", _shortened(change)),)
 
 
 def _refusal(job: Job, error: DeviceError) -> DeviceDifference:
     text = str(error).removeprefix(f"{place(job.device)}: ")
-    return _unsent(job, f"a refusal: {quoted(text)}")
+    return _of_push(job, "nothing to send", f"a refusal: {quoted(text)}")
 
 
-def _unsent(job: Job, found: str) -> DeviceDifference:
-    return DeviceDifference(job.device.name, "", None, None, PUSH, "nothing to send", found)
+def _of_push(job: Job, expected: str, found: str) -> DeviceDifference:
+    return DeviceDifference(job.device.name, "", None, None, PUSH, expected, found)
 
 
 def _unconfirmed(job: Job, texts: Iterable[str]) -> tuple[DeviceDifference, ...]:
     """What the device undoes by itself; a push reads it back before it confirms, so there it is no fault."""
-    return tuple(DeviceDifference(job.device.name, "", None, None, PUSH, "confirmed", text) for text in texts)
+    return tuple(_of_push(job, "confirmed", text) for text in texts)
 
 
 def _shortened(change: Change) -> str:
@@ -260,8 +232,8 @@ def _shortened(change: Change) -> str:
     return f"{shown}; and {more} more" if more > 0 else shown
 
 
-def report(job: Job, status: Status, started: float) -> DeviceReport:
-    """What came of one device since `started`, of the monotonic clock."""
+def report(job: Job, status: Status, started: float, **more: Any) -> DeviceReport:
+    """What came of one device since `started`, of the monotonic clock; `more` of its fields."""
     return DeviceReport(
         device=job.device.name,
         platform=job.device.platform,
@@ -270,6 +242,7 @@ def report(job: Job, status: Status, started: float) -> DeviceReport:
         seconds=time.monotonic() - started,
         roundings=job.fitted.roundings,
         shortfalls=job.fitted.unsupported,
+        **more,
     )
 
 
@@ -295,6 +268,5 @@ def check_cabling(job: Job, session: Session) -> tuple[str, ...]:
     found, not_told = cabling_differences(job, session)
     if found:
         wrong = "; ".join(f"port {each.port} {each.change}" for each in found)
-        hint = "correct the cables, or the fabric file, and plan anew"
-        raise DeviceError(wrong, where=place(job.device), hint=hint)
+        raise DeviceError(wrong, hint="correct the cables, or the fabric file, and plan anew")
     return not_told

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
-from mltswitch.deploy.session import LINE_SECONDS, place, quoted, refusal, too_late
+from mltswitch.deploy.session import LINE_SECONDS, Session, quoted, refusal, too_late
 from mltswitch.errors import DeviceError, MachineError, UnreachableError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.targets import Step
@@ -52,7 +52,7 @@ def open_gnmi(device: Device) -> Iterator["GnmiSession"]:
         yield GnmiSession(device, channel, grpc.RpcError, *protocol)
 
 
-class GnmiSession:
+class GnmiSession(Session):
     """Words of targets/openconfig/model.py over gNMI; see `Session`."""
 
     def __init__(self, device: Device, channel: Any, error: Any, messages: Any, services: Any) -> None:
@@ -65,7 +65,7 @@ class GnmiSession:
         self._login = [("username", device.user), ("password", password)] if device.user else []
         self._capabilities = self._call("Capabilities", messages.CapabilityRequest(), device.connect_seconds)
         if JSON_IETF not in self._capabilities.supported_encodings:
-            raise DeviceError("does not speak JSON_IETF", where=place(device))
+            raise DeviceError("does not speak JSON_IETF")
 
     def hang_up(self) -> None:
         """Close the connection under whatever runs."""
@@ -78,7 +78,7 @@ class GnmiSession:
             return json.dumps({"models": models})
         kind, _, path = command.partition(" ")
         if kind not in (CONFIG, STATE):
-            raise DeviceError(f"has no answer to {command!r}: it speaks gNMI", where=place(self._device))
+            raise DeviceError(f"has no answer to {command!r}: it speaks gNMI")
         kind = "ALL" if kind == CONFIG else "STATE"
         request = self._messages.GetRequest(path=[self._path(path)], encoding=JSON_IETF, type=kind)
         try:
@@ -90,14 +90,10 @@ class GnmiSession:
             leaves = {}
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             what = f"the answer to {command!r} has another form than known: {quoted(str(error))}"
-            raise DeviceError(what, where=place(self._device)) from None
+            raise DeviceError(what) from None
         if kind == "ALL":
             leaves = {each: leaves[each] for each in leaves if _is_told(each, leaves)}
         return json.dumps(leaves, indent=0, sort_keys=True)
-
-    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
-        """Command → answer, one after the other; raises DeviceError."""
-        return {command: self.ask(command) for command in commands}
 
     def apply(self, steps: Sequence[Step]) -> None:
         """Each step is one Set; then wait until the device's state shows it."""
@@ -108,7 +104,7 @@ class GnmiSession:
             try:
                 self._call("Set", request, step.seconds or LINE_SECONDS)
             except _RefusedError as error:
-                raise refusal(self._device, steps, index, error.what) from None
+                raise refusal(steps, index, error.what) from None
             deadline = time.monotonic() + SETTLE_SECONDS
             while "/state/" in self.ask(QOS) and time.monotonic() < deadline:
                 time.sleep(0.5)
@@ -142,25 +138,22 @@ class GnmiSession:
                 raise ValueError(f"{path[:120]} is a {kind}")
 
     def _call(self, name: str, request: Any, seconds: float) -> Any:
-        device, where = self._device, place(self._device)
         try:
             return getattr(self._stub, name)(request, timeout=seconds, metadata=self._login)
         except self._rpc_error as error:
             code, details = error.code().name, quoted(error.details() or "no reason given")
         except ValueError:  # the channel is closed; its words may hold what was sent with it
-            raise DeviceError("the session has ended", where=where) from None
+            raise DeviceError("the session has ended") from None
         if code in {"UNAUTHENTICATED", "PERMISSION_DENIED"}:
             hint = "check ansible_user, and the password that mltswitch_password_env names"
-            raise DeviceError(f"refuses user {device.user} {name}: {details}", where=where, hint=hint)
+            raise DeviceError(f"refuses user {self._device.user} {name}: {details}", hint=hint)
         if code == "UNAVAILABLE":
-            hint = (
-                "where its certificate is its own, name that: mltswitch_ca_file" if "SSL" in details else ""
-            )
-            raise UnreachableError(f"cannot be reached: {details}", where=where, hint=hint)
+            own = "where its certificate is its own, name that: mltswitch_ca_file"
+            raise UnreachableError(f"cannot be reached: {details}", hint=own if "SSL" in details else "")
         if code == "DEADLINE_EXCEEDED":
-            raise too_late(device, name, seconds)
+            raise too_late(name, seconds)
         kind = DeviceError if code in _UNANSWERED else _RefusedError
-        raise kind(f"refuses {name}: {code}: {details}", where=where)
+        raise kind(f"refuses {name}: {code}: {details}")
 
 
 def _notes(answer: Any) -> Any:

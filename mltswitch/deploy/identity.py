@@ -1,6 +1,6 @@
 """Whether the box that answers is the one that the inventory means."""
 
-from mltswitch.deploy.session import Session, answers_of, place, quoted
+from mltswitch.deploy.session import Session, named, quoted
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
 from mltswitch.targets import Identity, Target
@@ -15,26 +15,24 @@ def check_identity(device: Device, target: Target, session: Session, hardware: s
     """
     if target.identify is None:
         return None
-    answers = session.ask_all(target.identity_queries)
-    with answers_of(device):
-        identity = target.identify(answers)
-    _check_hostname(device, identity)
-    for variable, wanted, given in (
-        ("mltswitch_serial", device.serial, identity.serial),
-        ("mltswitch_model", device.model, identity.model),
-        ("mltswitch_release", device.release, identity.release),
-    ):
-        if wanted and given.casefold() != wanted.casefold():
-            raise _stranger(device, identity, "", f"{variable} {wanted}", f"correct {variable}")
-    told = target.hardware_of(identity.model)
-    if hardware and told and hardware not in told:
-        raise DeviceError(
-            f"is a {quoted(identity.model)}, hardware {' or '.join(sorted(told))}; nothing was sent",
-            where=place(device),
-            expected=f"{hardware}, for which the plan was made",
-            hint="correct ansible_host if another box answers there; else `hardware` in the fabric file",
-        )
-    _check_release(device, target, identity.release)
+    with named(device):
+        identity = target.identify(session.ask_all(target.identity_queries))
+        _check_hostname(device, identity)
+        for variable, wanted, given in (
+            ("mltswitch_serial", device.serial, identity.serial),
+            ("mltswitch_model", device.model, identity.model),
+            ("mltswitch_release", device.release, identity.release),
+        ):
+            if wanted and given.casefold() != wanted.casefold():
+                raise _stranger(identity, "", f"{variable} {wanted}", f"correct {variable}")
+        told = target.hardware_of(identity.model)
+        if hardware and told and hardware not in told:
+            raise DeviceError(
+                f"is a {quoted(identity.model)}, hardware {' or '.join(sorted(told))}; nothing was sent",
+                expected=f"{hardware}, for which the plan was made",
+                hint="correct ansible_host if another box answers there; else `hardware` in the fabric file",
+            )
+        _check_release(device, target, identity.release)
     return identity
 
 
@@ -46,7 +44,6 @@ def _check_release(device: Device, target: Target, release: str) -> None:
     shown = quoted(release)
     raise DeviceError(
         f"runs {target.platform} {shown}, a release of which mltswitch knows nothing; nothing was sent",
-        where=place(device),
         expected=" or ".join(each.versions for each in target.releases),
         hint=f"where you have tried it: mltswitch_release: {shown} in the inventory",
     )
@@ -61,13 +58,8 @@ def _check_hostname(device: Device, identity: Identity) -> None:
         return
     wanted = dict.fromkeys((device.hostname,) if device.hostname else (device.name, device.switch))
     if label(identity.hostname) not in map(label, wanted):
-        raise _stranger(
-            device,
-            identity,
-            f", not {device.switch}",
-            f"the name {' or '.join(wanted)}",
-            "set mltswitch_hostname to what it calls itself" if identity.hostname else "set mltswitch_serial",
-        )
+        own = "mltswitch_hostname to what it calls itself" if identity.hostname else "mltswitch_serial"
+        raise _stranger(identity, f", not {device.switch}", f"the name {' or '.join(wanted)}", f"set {own}")
 
 
 def label(hostname: str) -> str:
@@ -75,13 +67,12 @@ def label(hostname: str) -> str:
     return hostname.partition(".")[0].casefold()
 
 
-def _stranger(device: Device, identity: Identity, other: str, expected: str, change: str) -> DeviceError:
+def _stranger(identity: Identity, other: str, expected: str, change: str) -> DeviceError:
     parts = (("serial", identity.serial), ("model", identity.model), ("release", identity.release))
     details = ", ".join(f"{word} {quoted(value)}" for word, value in parts if value)
     name = quoted(identity.hostname) or "a box without a name"
     return DeviceError(
         f"says that it is {name}{f' ({details})' if details else ''}{other}; nothing was sent",
-        where=place(device),
         expected=expected,
         hint=f"correct ansible_host and ansible_port if another box answers there; else {change}",
     )

@@ -18,7 +18,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +27,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from mltswitch.deploy.rollout import Rollout
 from mltswitch.deploy.state_directory import (
     STATE_VARIABLE,
     Record,
@@ -130,6 +131,11 @@ class Header(Record):
     """After which the devices go back by themselves unless they are confirmed; None: never."""
 
     @property
+    def rollout(self) -> Rollout:
+        """How the push was to go through the devices."""
+        return Rollout(self.serial, self.max_fail_percentage, self.atomic, self.confirm_seconds)
+
+    @property
     def devices(self) -> tuple[str, ...]:
         """Names in the inventory's order."""
         return tuple(self.work.devices)
@@ -219,24 +225,17 @@ class Journal:
         """Keep what the device runs, then say that it may run something else from now on."""
         # A resumed change goes back to what ran before its first try, which may have ended before this line.
         if self.state(device) is State.PLANNED or not self.has_backup(device):
-            self._keep(
-                Backup(
-                    device=device,
-                    answers=dict(answers),
-                    change=change,
-                    may_be_saved=may_be_saved,
-                    sha256=_digest(answers),
-                )
+            backup = Backup(
+                device=device,
+                answers=dict(answers),
+                change=change,
+                may_be_saved=may_be_saved,
+                sha256=_digest(answers),
             )
+            path = self.folder / f"{_BEFORE}{device}.json"
+            _write([(path, backup.model_dump_json(indent=1) + "\n")])
+            path.chmod(0o600)
         self.record(device, State.STAGED)
-
-    def _keep(self, backup: Backup) -> None:
-        path = self.folder / f"{_BEFORE}{backup.device}.json"
-        try:
-            write_together([(path, backup.model_dump_json(indent=1) + "\n")])
-        except UserInputError as error:
-            raise MachineError(error.what, where=error.where) from None
-        path.chmod(0o600)
 
     def backup(self, device: str) -> Backup:
         """What a device ran before; raises UserInputError where the file is missing or was changed."""
@@ -264,16 +263,7 @@ class Journal:
         return earlier if is_earlier else path
 
 
-def begin(
-    work: Work,
-    plan: Plan,
-    inventory_paths: Iterable[Path],
-    *,
-    serial: str = "100%",
-    max_fail_percentage: float = 0.0,
-    atomic: bool = False,
-    confirm_seconds: int | None = None,
-) -> Journal:
+def begin(work: Work, plan: Plan, inventory_paths: Iterable[Path], rollout: Rollout) -> Journal:
     """A new change, every device of it planned; raises MachineError where it cannot be written."""
     identifier = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
     latest = max((path.name for path in subfolder("changes").iterdir()), default="")
@@ -286,18 +276,12 @@ def begin(
         work=work,
         inventory_paths=tuple(inventory_paths),
         plan_sha256=hashlib.sha256(text.encode()).hexdigest(),
-        serial=serial,
-        max_fail_percentage=max_fail_percentage,
-        atomic=atomic,
-        confirm_seconds=confirm_seconds,
+        **asdict(rollout),
     )
     files = ((folder / _PLAN, text), (folder / _HEADER, header.model_dump_json(indent=1) + "\n"))
     with named_errors(folder):
         folder.mkdir(mode=0o700)
-    try:
-        write_together(files)
-    except UserInputError as error:
-        raise MachineError(error.what, where=error.where) from None
+    _write(files)
     _flush(folder.parent)
     return _journal(folder, header, [])
 
@@ -334,6 +318,16 @@ def _names(folder: Path) -> list[str]:
         ) from None
 
 
+def before(journal: Journal) -> list[Journal]:
+    """The changes that were begun before this one, the latest first."""
+    return [each for each in changes() if each.identifier < journal.identifier]
+
+
+def after(journal: Journal) -> list[Journal]:
+    """The changes that were begun after this one, the latest first."""
+    return [each for each in changes() if each.identifier > journal.identifier]
+
+
 def counted(states: Iterable[State]) -> str:
     """`3 confirmed, 1 staged`, in the order of the states."""
     counts = Counter(states)
@@ -343,7 +337,8 @@ def counted(states: Iterable[State]) -> str:
 def open_changes(
     devices: Mapping[str, str], journals: Iterable[Journal], states: Collection[State] = OPEN
 ) -> dict[str, list[Journal]]:
-    """Device → the changes that are unfinished on it, the latest first; asked for by name and address."""
+    """Device → those of the changes that are in these `states` on it, unfinished if nothing else is said, in
+    the order of `journals`; a device is known by its name and its address."""
     found: dict[str, list[Journal]] = {}
     for journal in journals:
         for name, address in journal.header.work.devices.items():
@@ -403,6 +398,13 @@ def _append(path: Path, line: bytes) -> None:
 
 def _digest(answers: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps(dict(answers), sort_keys=True).encode()).hexdigest()
+
+
+def _write(files: Iterable[tuple[Path, str]]) -> None:
+    try:
+        write_together(files)
+    except UserInputError as error:
+        raise MachineError(error.what, where=error.where) from None
 
 
 def _read(path: Path) -> bytes:

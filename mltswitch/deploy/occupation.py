@@ -12,18 +12,18 @@ import random
 import re
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from mltswitch.deploy.comparison import going_back, read, value_differences
-from mltswitch.deploy.journal import Journal
+from mltswitch.deploy.comparison import read, value_differences
+from mltswitch.deploy.journal import OPEN, Journal, State
+from mltswitch.deploy.ownership import pushed
 from mltswitch.deploy.prepare import Job
-from mltswitch.deploy.session import Session, place, quoted
+from mltswitch.deploy.session import Session, quoted
 from mltswitch.deploy.state_directory import named_errors, operator, subfolder
-from mltswitch.errors import DeviceError, OccupiedError, RefusedError, UncertainError, UserInputError
+from mltswitch.errors import DeviceError, OccupiedError, UncertainError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.targets import Claim, Guard, RunningState, SessionKind, Step
 from mltswitch.targets.state import differences
@@ -38,12 +38,6 @@ _TRIES: Final = 4
 _STEP_BACK_SECONDS: Final = 0.4
 _POLL_SECONDS: Final = 0.5
 _LOOKS: Final = 3
-_NO_GUARD: Final = Guard()
-
-
-def guard_of(job: Job) -> Guard:
-    """What the job's device offers; a target that says nothing of it offers nothing."""
-    return getattr(job.target, "guard", _NO_GUARD)
 
 
 def owner(device: Device) -> str:
@@ -72,7 +66,7 @@ def occupy(session: Session, job: Job, *, begins: bool = False) -> tuple[str, ..
 
     A mark that is a part of what runs is made when the first line `begins`; before, others' are looked for.
     """
-    guard, own, notes = guard_of(job), owner(job.device), []
+    guard, own, notes = job.target.guard, owner(job.device), []
     if guard.lock is None or (begins and not is_configured(job)):
         return ()
     refused: DeviceError | None = None
@@ -82,7 +76,7 @@ def occupy(session: Session, job: Job, *, begins: bool = False) -> tuple[str, ..
         others = [claim for claim in claims if claim.owner != own]
         if living := [each for each in others if now - each.since < STALE_SECONDS]:
             if attempt == _TRIES - 1:
-                raise _occupied(job, living[0], now)
+                raise _occupied(living[0], now)
             _step_back()
             continue
         if is_configured(job) and not begins:
@@ -99,14 +93,12 @@ def occupy(session: Session, job: Job, *, begins: bool = False) -> tuple[str, ..
             return tuple(notes)
         vacate(session, job)
         _step_back()
-    raise refused or OccupiedError(
-        "cannot be had alone: others try it, too, or it does not show their marks", where=place(job.device)
-    )
+    raise refused or OccupiedError("cannot be had alone: others try it, too, or it does not show their marks")
 
 
 def is_configured(job: Job) -> bool:
     """Whether the device's mark is a part of what it runs."""
-    lock = guard_of(job).lock
+    lock = job.target.guard.lock
     return lock is not None and lock.configured is not None
 
 
@@ -117,22 +109,21 @@ def _step_back() -> None:
 def check_kept(session: Session, job: Job, journal: Journal) -> None:
     """Raise OccupiedError where the mark of a broken-off change is gone, and somebody else may have changed
     the device since: it was too old, or what runs is neither that change's nor from before it."""
-    lock, name = guard_of(job).lock, job.device.name
-    if lock is None:
+    lock, name = job.target.guard.lock, job.device.name
+    if lock is None or not has_mark(journal, job):
         return
     now, claims = lock.read(session.ask(lock.query))
     if any(claim.owner == owner(job.device) for claim in claims):
         return
     old = journal.begun(name).timestamp() + STALE_SECONDS
     if time.time() < old:
-        pushed = replace(job, fitted=job.target.fit_to_hardware(journal.plan(), job.device.switch))
-        check_foreign(pushed, journal.backup(name).answers, read(session, pushed))
+        was = pushed(journal, job)
+        check_foreign(was, journal.backup(name).answers, read(session, was))
         return
     has_it = f"and {_named(claims[0], now)} has it now" if claims else "or the switch has restarted"
     raise OccupiedError(
         f"the mark of change {journal.identifier} is gone: it was too old from {_clock(int(old))} on, so "
         f"somebody else may have changed the switch since, {has_it}. Nothing is sent over that",
-        where=place(job.device),
         hint=f"`mltswitch status {journal.identifier}` tells what it runs; `mltswitch rollback "
         f"{journal.identifier} --abandon` closes this change, and the next push begins anew",
     )
@@ -153,27 +144,23 @@ def _take_away(session: Session, steps: tuple[Step, ...], claim: Claim) -> None:
 def check_occupied(session: Session, job: Job) -> None:
     """Raise OccupiedError where the mark is not there any more, or another one is, too."""
     if not is_configured(job) and not _has(session, job, owner(job.device)):
-        raise OccupiedError(
-            "somebody else has taken the device meanwhile, so nothing takes effect",
-            where=place(job.device),
-            hint="see what it runs (`mltswitch diff`), and push again",
-        )
+        raise _meanwhile("else has taken the device")
 
 
 def _has(session: Session, job: Job, own: str) -> bool:
-    lock = guard_of(job).lock
+    lock = job.target.guard.lock
     return lock is None or [each.owner for each in lock.read(session.ask(lock.query))[1]] == [own]
 
 
 def vacate(session: Session, job: Job) -> None:
     """Take the mark of this state directory away, where it is there."""
-    if (lock := guard_of(job).lock) is not None:
+    if (lock := job.target.guard.lock) is not None:
         session.apply(lock.release(session.ask(lock.query), owner(job.device)))
 
 
 def occupant(session: Session, job: Job) -> str:
     """Who else works on the device, or what still works there; empty: nobody and nothing."""
-    guard = guard_of(job)
+    guard = job.target.guard
     if guard.lock is not None:
         now, claims = guard.lock.read(session.ask(guard.lock.query))
         for claim in claims:
@@ -189,41 +176,32 @@ def await_idle(session: Session, job: Job, seconds: float | None) -> None:
     A device that tells what it works on is asked. Another one is looked at twice, so many seconds apart: the
     longest that a line takes which was not answered; None: all were.
     """
-    guard = guard_of(job)
+    guard = job.target.guard
+    aborts = guard.lock is not None and guard.lock.configured is None  # taking it ends what was sent before
     if guard.busy:
         deadline = time.monotonic() + IDLE_SECONDS
         while busy := quoted(session.ask(guard.busy)):
             if time.monotonic() > deadline:
-                raise UncertainError(f"still works after {IDLE_SECONDS:g} s: {busy}", where=place(job.device))
+                raise UncertainError(f"still works after {IDLE_SECONDS:g} s: {busy}")
             time.sleep(_POLL_SECONDS)
-    elif (
-        seconds is not None
-        and not _aborts(guard)
-        and job.target.session in {SessionKind.CLI, SessionKind.GNMI}
-    ):
+    elif seconds is not None and not aborts and job.target.session in {SessionKind.CLI, SessionKind.GNMI}:
         for _ in range(_LOOKS):
             before = read(session, job).state
             time.sleep(seconds)
             if read(session, job).state == before:
                 return
-        raise UncertainError("what it runs still changes by itself", where=place(job.device))
+        raise UncertainError("what it runs still changes by itself")
 
 
-def _aborts(guard: Guard) -> bool:
-    """Whether taking the lock ends what was sent before."""
-    return guard.lock is not None and guard.lock.configured is None
-
-
-def _occupied(job: Job, claim: Claim, now: int) -> OccupiedError:
+def _occupied(claim: Claim, now: int) -> OccupiedError:
     until = f"after {_clock(claim.since + STALE_SECONDS)} their mark is too old, and is taken away"
     if claim.since > now + _CLOCKS_DIFFER_SECONDS:
         until = (
-            "a clock is or was wrong, so nobody can tell how old their mark is: docs/deploy.md says how to "
+            "a clock is or was wrong, so nobody can tell how old their mark is: docs/deploy.md says how to"
         )
-        until += "remove it by hand"
+        until += " remove it by hand"
     return OccupiedError(
         f"{_named(claim, now)} works on it, so nothing of this takes effect",
-        where=place(job.device),
         hint="let them finish it, there `mltswitch status` tells how far it came, and `resume` or `rollback` "
         f"ends it; {until}",
     )
@@ -239,18 +217,19 @@ def _clock(since: int) -> str:
 
 def check_base(session: Session, job: Job, base: RunningState) -> None:
     """Raise OccupiedError where the device does not run any more what a change was made for."""
-    guard = guard_of(job)
+    guard = job.target.guard
     if not guard.compares:
         return
     session.apply(guard.enter)
     now = read(session, job)
     whole = (_settings(guard, each.answers[guard.whole]) if guard.whole else () for each in (base, now))
     if now.state != base.state or len(set(whole)) > 1:
-        raise OccupiedError(
-            "somebody has changed it meanwhile, so nothing takes effect",
-            where=place(job.device),
-            hint="see what it runs (`mltswitch diff`), and push again",
-        )
+        raise _meanwhile("has changed it")
+
+
+def _meanwhile(what: str) -> OccupiedError:
+    hint = "see what it runs (`mltswitch diff`), and push again"
+    return OccupiedError(f"somebody {what} meanwhile, so nothing takes effect", hint=hint)
 
 
 def _settings(guard: Guard, text: str) -> tuple[str, ...]:
@@ -269,50 +248,12 @@ def check_foreign(job: Job, before: Mapping[str, str], running: RunningState) ->
             raise OccupiedError(
                 f"somebody has changed it since: {each.port} {each.queue_name}, {each.change}. The way back "
                 "would undo that, too, so nothing was sent",
-                where=place(job.device),
                 hint="push the plan that it shall run; `mltswitch rollback --abandon` closes this change",
             )
 
 
-def check_timers(session: Session, job: Job, known: Iterable[Journal]) -> None:
-    """Raise DeviceError where the device would undo a change with one that is not among those on record."""
-    own = {each.identifier for each in known}
-    others = [each for each in going_back(session, job) if each not in own]
-    if others:
-        raise DeviceError(
-            f"goes back by itself from change {others[0]}, which is on record elsewhere",
-            where=place(job.device),
-            hint="wait until it is back, or confirm that change where it was pushed from",
-        )
-
-
-def timer_name(journal: Journal, job: Job) -> str:
-    """Switches of a lab may share what they run on."""
-    return f"{journal.identifier}-{job.device.name}"
-
-
-def stop_timer(session: Session, journal: Journal, job: Job) -> bool:
-    """What follows must not be undone: whether the device was told so, and has to be read again.
-
-    It may have gone back before. Raises DeviceError where it is on its way.
-    """
-    timer = job.target.timer
-    if not journal.header.confirm_seconds or timer is None:
-        return False
-    if not timer.is_named and not _runs(session, journal, job):
-        return False  # it has gone back, and what waits there is somebody else's
-    steps = timer.keep(timer_name(journal, job))
-    try:
-        session.apply(steps)
-    except DeviceError as error:
-        said = error.what.partition(": ")[2] if isinstance(error, RefusedError) else ""
-        if timer.has_ended is not None and timer.has_ended.search(said):
-            return True
-        error.hint = error.hint or "it may be on its way back by itself: wait for it, and try again"
-        raise
-    return bool(steps)
-
-
-def _runs(session: Session, journal: Journal, job: Job) -> bool:
-    pushed = replace(job, fitted=job.target.fit_to_hardware(journal.plan(), job.device.switch))
-    return not value_differences(pushed, read(session, pushed))
+def has_mark(journal: Journal, job: Job) -> bool:
+    """Whether a change is unfinished on a device that does not itself tell others that it will go back."""
+    state, timer = journal.state(job.device.name), job.target.timer
+    goes_back = journal.header.confirm_seconds and timer is not None and timer.is_named
+    return state in OPEN and not (state is State.VERIFIED and goes_back)

@@ -1,18 +1,19 @@
 """What is done with a plan and a whole inventory: compare, and push."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from mltswitch.deploy import journal as journals
-from mltswitch.deploy.comparison import Diff, Verify
+from mltswitch.deploy.comparison import Comparison
+from mltswitch.deploy.fleet import Fleet
+from mltswitch.deploy.fleet_change import FleetChange
 from mltswitch.deploy.journal import Journal, State
-from mltswitch.deploy.ownership import addresses, left_behind, strays
-from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.ownership import Undoing, left_behind, strays
+from mltswitch.deploy.prepare import Job, addresses, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Question, Status
-from mltswitch.deploy.rollout import Fleet, Rollout, in_waves
+from mltswitch.deploy.rollout import Rollout
 from mltswitch.deploy.state_directory import working
-from mltswitch.deploy.transaction import Transaction, Undoing
 from mltswitch.errors import UnsupportedPlanError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
@@ -27,9 +28,7 @@ def diff(plan: Plan, inventory: Inventory, *, limit: str | None = None, fleet: F
 
     Raises what `prepare` raises; a device's failure is reported.
     """
-    jobs, warnings = prepare(plan, inventory, limit)
-    work = Diff(fleet.session, strays(plan, (job.device for job in jobs), inventory))
-    return FleetReport(fleet.run(jobs, work.marked), warnings)
+    return _compared(Comparison.diff, plan, inventory, limit, fleet)
 
 
 def verify(
@@ -40,11 +39,19 @@ def verify(
     Where every value is the plan's and a push would still send something or be refused, that is a difference.
     Raises what `prepare` raises; a device's failure is reported.
     """
+    return _compared(Comparison.verify, plan, inventory, limit, fleet)
+
+
+def _compared(
+    how: Callable[[Comparison, Job], DeviceReport],
+    plan: Plan,
+    inventory: Inventory,
+    limit: str | None,
+    fleet: Fleet,
+) -> FleetReport:
     jobs, warnings = prepare(plan, inventory, limit)
-    return FleetReport(
-        fleet.run(jobs, Verify(fleet.session, strays(plan, (job.device for job in jobs), inventory))),
-        warnings,
-    )
+    comparison = Comparison(fleet.session, strays(plan, (job.device for job in jobs), inventory))
+    return FleetReport(fleet.run(jobs, partial(how, comparison)), warnings)
 
 
 def leaks(plan: Plan, inventory: Inventory, *, limit: str | None = None) -> dict[str, str]:
@@ -83,27 +90,22 @@ def push(
         accept = tuple(Question) if accept else ()
     if Question.LEAK not in accept:
         _check_leaks(jobs)
-    waves = rollout.waves(jobs)
+    rollout.waves(jobs)  # raises where its sizes are none
     with working("push", addresses(job.device for job in jobs)) as work:
-        earlier = journals.open_changes(work.devices, journals.changes())
         left = left_behind(plan, (job.device for job in jobs), inventory)
-        _check_rollout(rollout, jobs, earlier, left)
-        journal = journals.begin(work, plan, inventory.sources, **asdict(rollout))
-        abandoned = journals.open_changes(work.devices, journals.changes(), {State.ABANDONED})
-        transaction = Transaction(
-            fleet.session,
-            journal,
-            earlier,
+        _check_rollout(rollout, jobs, journals.open_changes(work.devices, journals.changes()), left)
+        change = FleetChange.going_forward(
+            fleet,
+            journals.begin(work, plan, inventory.sources, rollout),
+            jobs,
             left,
             may_go_down,
-            abandoned,
             None if Question.LOSSLESS in accept else may_lose or {},
-            fleet.connector,
         )
-        reports = in_waves(transaction, waves, rollout, fleet)
+        reports = change.in_waves(jobs)
         if not fleet.is_late:  # else `resume` begins with those that were not begun
-            _drop(journal, reports)
-    return FleetReport(reports, warnings, journal.identifier)
+            _drop(change.journal, reports)
+    return FleetReport(reports, warnings, change.journal.identifier)
 
 
 def _check_rollout(
@@ -124,23 +126,19 @@ def _check_rollout(
     if rollout.confirm_seconds is None:
         return
     for job in jobs:
-        _check_timer(job)
+        if job.target.timer is None:
+            raise UnsupportedPlanError(
+                f"platform {job.device.platform} has no timer that takes a change back, and runs no job of "
+                "ours",
+                where=job.device.name,
+                hint="push to it without `--confirm`; `--limit` leaves it out",
+            )
         if unfinished := earlier.get(job.device.name):
             raise UserInputError(
                 f"change {unfinished[0].identifier} is unfinished, and would not be undone with this one",
                 where=job.device.name,
                 hint=f"finish it first: `mltswitch resume {unfinished[0].identifier}`, or `rollback`",
             )
-
-
-def _check_timer(job: Job) -> None:
-    """Raise UnsupportedPlanError where the device cannot go back by itself."""
-    if job.target.timer is None:
-        raise UnsupportedPlanError(
-            f"platform {job.device.platform} has no timer that takes a change back, and runs no job of ours",
-            where=job.device.name,
-            hint="push to it without `--confirm`; `--limit` leaves it out",
-        )
 
 
 def _drop(journal: Journal, reports: Iterable[DeviceReport]) -> None:

@@ -2,32 +2,43 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from mltswitch.deploy import journal as journals
-from mltswitch.deploy.journal import UNDOABLE, Journal, State
-from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.journal import UNDOABLE, Journal, State, open_changes
+from mltswitch.deploy.prepare import Job, addresses, prepare
 from mltswitch.deploy.results import PUSH, DeviceDifference
-from mltswitch.deploy.transaction import Undoing
-from mltswitch.errors import UserInputError
+from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
 
-
-def addresses(devices: Iterable[Device]) -> dict[str, str]:
-    """What a process has to itself: several P4Runtime devices may stand behind one endpoint."""
-    return {device.name: f"{device.endpoint} {device.device_id}" for device in devices}
+Undoing = Sequence[tuple[Journal, Job]]
+"""Changes of one device, the latest first, with what each of them made it run."""
 
 
-def undoable(past: Iterable[Journal], devices: Iterable[Device]) -> dict[str, list[Journal]]:
-    """Device → the changes that it can be taken back from, in the order of `past`; asked for by name and
-    address."""
-    found: dict[str, list[Journal]] = {}
-    reached = addresses(devices)
-    for each in past:
-        for name, address in each.header.work.devices.items():
-            if reached.get(name) == address and each.last[name] in UNDOABLE:
-                found.setdefault(name, []).append(each)
-    return found
+def pushed(journal: Journal, job: Job) -> Job:
+    """The same device, and what that change was to make it run."""
+    return replace(job, fitted=job.target.fit_to_hardware(journal.plan(), job.device.switch))
+
+
+def inherited(earlier: Journal, job: Job) -> dict[str, str]:
+    """What ran before an unfinished change, which this one takes over; raises DeviceError.
+
+    It must concern all that the earlier one did: else a part of that would stay half in effect for ever.
+    """
+    answers = earlier.backup(job.device.name).answers
+    old, new = pushed(earlier, job).fitted.state, job.fitted.state
+    is_covered = (
+        answers.keys() >= set(job.target.queries(new))
+        and {port.name for port in old.ports} <= {port.name for port in new.ports}
+        and {route.prefix for route in old.routes} <= {route.prefix for route in new.routes}
+    )
+    if not is_covered:
+        raise DeviceError(
+            f"change {earlier.identifier} is unfinished on it, and this plan concerns other ports or routes",
+            hint=f"finish it first: `mltswitch resume {earlier.identifier}`, or `rollback` in its place",
+        )
+    return answers
 
 
 def undoings(stacks: Mapping[str, Sequence[Journal]], inventory: Inventory) -> dict[str, Undoing]:
@@ -52,7 +63,7 @@ def left_behind(plan: Plan, devices: Iterable[Device], inventory: Inventory) -> 
     by_name = {device.name: device for device in devices}
     plans: dict[str, Plan] = {}
     stacks: dict[str, Sequence[Journal]] = {}
-    for name, stack in undoable(journals.changes(), by_name.values()).items():
+    for name, stack in open_changes(addresses(by_name.values()), journals.changes(), UNDOABLE).items():
         switch, depth = by_name[name].switch, 0
         for place, each in enumerate(stack, start=1):
             digest = each.header.plan_sha256

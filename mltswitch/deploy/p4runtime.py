@@ -6,8 +6,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from mltswitch.deploy.session import place, quoted, refusal
-from mltswitch.errors import DeviceError, MltswitchError, UserInputError
+from mltswitch.deploy.session import Session, quoted, refusal
+from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Device
 from mltswitch.p4.program import shipped_program
 from mltswitch.p4.queue_depth import port_mtus, priority_queues, set_queue_depth
@@ -42,15 +42,14 @@ def open_p4runtime(device: Device) -> Iterator["P4RuntimeSession"]:
         yield P4RuntimeSession(device, stack)
 
 
-class P4RuntimeSession:
+class P4RuntimeSession(Session):
     """Words of targets/p4runtime.py over gRPC; see `Session`."""
 
     def __init__(self, device: Device, stack: ExitStack) -> None:
         self._device = device
         self._stack = stack
         self._program = shipped_program()
-        with self._named():
-            self._reader = self._open(primary=False)
+        self._reader = self._open(primary=False)
         self._writer: Switch | None = None
 
     def hang_up(self) -> None:
@@ -61,40 +60,34 @@ class P4RuntimeSession:
         """The program, the entries or the meters; none of a program that is not ours."""
         if command == PRIORITY_QUEUES:
             return self._count_queues()
-        with self._named():
-            cookie = self._reader.cookie()
-            if command == PIPELINE:
-                return self._named_program(cookie)
-            if cookie != self._program.cookie:
-                return ""
-            if command == ENTRIES:
-                return "\n".join(self._reader.entries())
-            if command == METERS:
-                return "\n".join(self._reader.meters())
-            if command == COUNTERS:
-                return json.dumps(
-                    {
-                        f"{port} {queue}": {name: count["packets"] for name, count in asdict(found).items()}
-                        for (port, queue), found in self._reader.counters().items()
-                    }
-                )
-        raise DeviceError(f"has no answer to {command!r}: it speaks P4Runtime", where=place(self._device))
-
-    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
-        """Command → answer, one after the other; raises DeviceError."""
-        return {command: self.ask(command) for command in commands}
+        cookie = self._reader.cookie()
+        if command == PIPELINE:
+            return self._named_program(cookie)
+        if cookie != self._program.cookie:
+            return ""
+        if command == ENTRIES:
+            return "\n".join(self._reader.entries())
+        if command == METERS:
+            return "\n".join(self._reader.meters())
+        if command == COUNTERS:
+            return json.dumps(
+                {
+                    f"{port} {queue}": {name: count["packets"] for name, count in asdict(found).items()}
+                    for (port, queue), found in self._reader.counters().items()
+                }
+            )
+        raise DeviceError(f"has no answer to {command!r}: it speaks P4Runtime")
 
     def apply(self, steps: Sequence[Step]) -> None:
         """Carry out the steps one by one: of a batch, BMv2 would go on behind an entry that it refuses."""
         writer: Switch | None = None
         if not all(step.command.startswith(SET_QUEUE_DEPTH) for step in steps):
-            with self._named():
-                writer = self._primary()
+            writer = self._writer = self._writer or self._open(primary=True)
         for index, step in enumerate(steps):
             try:
                 self._carry_out(writer, step.command)
             except (DeviceError, UserInputError) as error:
-                raise self._refused(steps, index, error) from None
+                raise refusal(steps, index, quoted(error.what), error.hint) from None
 
     def _carry_out(self, writer: "Switch | None", command: str) -> None:
         if writer is None or command.startswith(SET_QUEUE_DEPTH):
@@ -127,11 +120,6 @@ class P4RuntimeSession:
             return f"{queues}\n{UNKNOWN_MTUS}{error}"
         return "\n".join([str(queues), *(f"{port} {mtu}" for port, mtu in mtus.items())])
 
-    def _primary(self) -> "Switch":
-        if self._writer is None:
-            self._writer = self._open(primary=True)
-        return self._writer
-
     def _open(self, *, primary: bool) -> "Switch":
         from mltswitch.p4.control import open_switch
 
@@ -144,17 +132,3 @@ class P4RuntimeSession:
         if cookie == self._program.cookie:
             return OUR_PROGRAM
         return NO_PROGRAM if cookie is None else f"cookie {cookie:#018x}"
-
-    def _refused(self, steps: Sequence[Step], index: int, error: MltswitchError) -> DeviceError:
-        refused = refusal(self._device, steps, index, quoted(error.what))
-        refused.hint = error.hint
-        return refused
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Errors name the device as the inventory does."""
-        try:
-            yield
-        except DeviceError as error:
-            error.where = place(self._device)
-            raise

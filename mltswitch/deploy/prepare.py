@@ -46,6 +46,11 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
     return tuple(_job(plan, device, cabling) for device in devices), warnings
 
 
+def addresses(devices: Iterable[Device]) -> dict[str, str]:
+    """What a process has to itself: several P4Runtime devices may stand behind one endpoint."""
+    return {device.name: f"{device.endpoint} {device.device_id}" for device in devices}
+
+
 def _match(plan: Plan, inventory: Inventory, selected: Sequence[Device]) -> None:
     """Raise UserInputError where a selected device is no switch of the plan, or stands for two."""
     for device in selected:

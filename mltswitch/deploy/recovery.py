@@ -1,24 +1,25 @@
 """After a push: what its devices run, and how a change is finished, kept or taken back."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Final
 
 from mltswitch.deploy import journal as journals
 from mltswitch.deploy.comparison import all_differences, reached, read, report, rollback_change
+from mltswitch.deploy.fleet import Fleet
+from mltswitch.deploy.fleet_change import FleetChange, all_go_back, has_failed
 from mltswitch.deploy.journal import GOES_BACK, GOES_FORWARD, OPEN, UNDOABLE, Journal, State, counted
 from mltswitch.deploy.occupation import occupant
-from mltswitch.deploy.ownership import addresses, left_behind, undoable, undoings
-from mltswitch.deploy.prepare import Job, prepare
+from mltswitch.deploy.ownership import left_behind, undoings
+from mltswitch.deploy.prepare import Job, addresses, prepare
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
-from mltswitch.deploy.rollout import Fleet, Rollout, all_go_back, in_waves, taken_back
 from mltswitch.deploy.session import Connector
-from mltswitch.deploy.state_directory import state_directory, working
+from mltswitch.deploy.state_directory import Work, state_directory, working
 from mltswitch.deploy.transaction import Transaction, undo
 from mltswitch.errors import DeviceError, UserInputError
-from mltswitch.inventory import Inventory
+from mltswitch.inventory import Device, Inventory
 from mltswitch.inventory.patterns import matching
 from mltswitch.targets import Lossless
 
@@ -27,6 +28,7 @@ _WENT_BACK: Final = GOES_BACK | {State.ROLLED_BACK, State.DROPPED}
 _UNDONE: Final = frozenset({State.ROLLED_BACK, State.UNCHANGED, State.DROPPED})
 _CONTRADICTIONS: Final = frozenset({(State.ROLLED_BACK, False, False), (State.CONFIRMED, True, True)})
 """State on record, whether the device differs from the plan, whether it runs what ran before."""
+_BEGUN: Final = frozenset(State) - {State.PLANNED, State.DROPPED}
 _DONE: Final = frozenset({State.CONFIRMED, State.UNCHANGED})
 _ALONE: Final = Fleet()
 
@@ -36,7 +38,7 @@ def status(
 ) -> FleetReport:
     """What the devices of a change run now, by their own answers; sends nothing."""
     jobs, warnings = _jobs(journal, inventory, limit, set(State))
-    overtaken = _overtaken(journal, addresses(job.device for job in jobs))
+    overtaken = _overtaken(journal, (job.device for job in jobs))
     work = partial(_where_it_stands, fleet.session, journal, overtaken)
     return FleetReport(fleet.run(jobs, work), warnings, journal.identifier)
 
@@ -63,15 +65,13 @@ def _where_it_stands(
             notes = (*notes, str(error))
     status = Status.RUNS_NEW if not left else Status.RUNS_OLD if is_old else Status.DIFFERS
     if name not in overtaken and (state, bool(left), is_old) in _CONTRADICTIONS:
-        notes = (
-            *notes,
-            f"somebody has changed it: the record says {state}, and it {status.replace('-', ' ')}",
-        )
+        told = f"somebody has changed it: the record says {state}, and it {status.replace('-', ' ')}"
+        notes = (*notes, told)
         status = Status.CONTRADICTS
     if state is State.UNCERTAIN or others:
         not_idle = f"it was not idle when it was left: `mltswitch resume {journal.identifier}` finishes it"
         status, notes = Status.UNCERTAIN, (*notes, others or not_idle)
-    return replace(report(job, status, started), differences=left, notes=notes)
+    return report(job, status, started, differences=left, notes=notes)
 
 
 def resume(
@@ -95,34 +95,35 @@ def resume(
     if not jobs:
         return FleetReport((), warnings, journal.identifier)
     saved = _saved_before(journal, inventory)
-    with working(f"resume {journal.identifier}", addresses(job.device for job in (*jobs, *saved))) as own:
-        journal = journals.change(journal.identifier)  # as it is now that nobody else writes it
-        header = journal.header
-        _drop_overtaken(journal, own.devices)
-        rollout = Rollout(header.serial, header.max_fail_percentage, header.atomic, header.confirm_seconds)
-        planned = [job.device for job in jobs if journal.state(job.device.name) is State.PLANNED]
-        past = [each for each in journals.changes() if each.identifier < journal.identifier]
-        earlier = journals.open_changes(own.devices, past)
+    with _alone("resume", journal, (*jobs, *saved)):
+        journal = journals.change(journal.identifier)
+        _drop_overtaken(journal, (*jobs, *saved))
+        rollout, states = journal.header.rollout, journal.last
+        planned = [job.device for job in jobs if states[job.device.name] is State.PLANNED]
         left = left_behind(journal.plan(), planned, inventory)
-        abandoned = journals.open_changes(own.devices, past, {State.ABANDONED})
-        transaction = Transaction(fleet.session, journal, earlier, left, may_go_down, abandoned, may_lose)
-        goes_back = [job for job in jobs if journal.state(job.device.name) in GOES_BACK]
-        forward = [job for job in jobs if journal.state(job.device.name) in GOES_FORWARD]
-        if header.atomic and forward and _WENT_BACK & set(journal.last.values()):
+        goes_back = [job for job in jobs if states[job.device.name] in GOES_BACK]
+        forward = [job for job in jobs if states[job.device.name] in GOES_FORWARD]
+        if rollout.atomic and forward and _WENT_BACK & set(states.values()):
             raise UserInputError(
                 "devices of it failed or went back, and it is atomic",
                 where=f"change {journal.identifier}",
                 hint=f"`mltswitch rollback {journal.identifier}` takes the others back, too",
             )
-        reports = fleet.run(goes_back, transaction.back)
-        reports += in_waves(transaction, rollout.waves(forward), rollout, fleet)
-        reports += _with_the_others(transaction, saved, reports, fleet)
+        change = FleetChange.going_forward(fleet, journal, (*jobs, *saved), left, may_go_down, may_lose)
+        reports = change.run(goes_back, Transaction.back)
+        reports += change.in_waves(forward)
+        reports += _with_the_others(change, saved, reports)
     return FleetReport(reports, warnings, journal.identifier)
 
 
-def _drop_overtaken(journal: Journal, addresses: Mapping[str, str]) -> None:
+def _alone(verb: str, journal: Journal, jobs: Iterable[Job]) -> AbstractContextManager[Work]:
+    """Have the devices to oneself; the change is to be read once more then, for nobody else writes it."""
+    return working(f"{verb} {journal.identifier}", addresses(job.device for job in jobs))
+
+
+def _drop_overtaken(journal: Journal, jobs: Iterable[Job]) -> None:
     """What a later change has reached is not for this one to begin."""
-    for name in _overtaken(journal, addresses):
+    for name in _overtaken(journal, (job.device for job in jobs)):
         if journal.state(name) in OPEN:
             raise UserInputError(
                 "a later change has worked on it",
@@ -133,36 +134,29 @@ def _drop_overtaken(journal: Journal, addresses: Mapping[str, str]) -> None:
             journal.record(name, State.DROPPED, "a later change has worked on it")
 
 
-def _overtaken(journal: Journal, addresses: Mapping[str, str]) -> list[str]:
-    """Devices on which a later change has done something."""
-    later = [each for each in journals.changes() if each.identifier > journal.identifier]
-    return [
-        name
-        for name, address in addresses.items()
-        if any(
-            each.header.work.devices.get(name) == address
-            and each.last[name] not in {State.PLANNED, State.DROPPED}
-            for each in later
-        )
-    ]
+def _overtaken(journal: Journal, devices: Iterable[Device]) -> Collection[str]:
+    """Those on which a later change has done something."""
+    return journals.open_changes(addresses(devices), journals.after(journal), _BEGUN)
 
 
 def _saved_before(journal: Journal, inventory: Inventory) -> tuple[Job, ...]:
     """Devices of an atomic change that are saved already, and go back where another one fails."""
-    devices = addresses(device for device in inventory.devices if device.name in journal.last)
-    overtaken = _overtaken(journal, devices)
-    names = [name for name in devices if journal.state(name) is State.CONFIRMED and name not in overtaken]
-    return prepare(journal.plan(), inventory, ",".join(names))[0] if journal.header.atomic and names else ()
+    if not journal.header.atomic:
+        return ()
+    saved = [each for each in inventory.devices if journal.last.get(each.name) is State.CONFIRMED]
+    overtaken = _overtaken(journal, saved)
+    names = [device.name for device in saved if device.name not in overtaken]
+    return prepare(journal.plan(), inventory, ",".join(names))[0] if names else ()
 
 
 def _with_the_others(
-    transaction: Transaction, saved: Sequence[Job], reports: Sequence[DeviceReport], fleet: Fleet
+    change: FleetChange, saved: Sequence[Job], reports: Sequence[DeviceReport]
 ) -> tuple[DeviceReport, ...]:
-    if not any(report.status is Status.FAILED for report in reports):
+    if not has_failed(reports):
         return ()
-    left = [job for job in saved if transaction.journal.state(job.device.name) is State.CONFIRMED]
-    all_go_back(transaction.journal, left)
-    return fleet.run(left, transaction.back)
+    left = [job for job in saved if change.journal.state(job.device.name) is State.CONFIRMED]
+    all_go_back(change.journal, left)
+    return change.run(left, Transaction.back)
 
 
 def rollback(
@@ -175,10 +169,10 @@ def rollback(
     jobs, warnings = _jobs(journal, inventory, limit, UNDOABLE, _UNDONE)
     if not jobs:
         return FleetReport((), warnings, journal.identifier)
-    with working(f"rollback {journal.identifier}", addresses(job.device for job in jobs)):
-        later = [each for each in journals.changes() if each.identifier > journal.identifier]
+    with _alone("rollback", journal, jobs):
         journal = journals.change(journal.identifier)
-        stacks = undoable(later, (job.device for job in jobs))
+        devices = addresses(job.device for job in jobs)
+        stacks = journals.open_changes(devices, journals.after(journal), UNDOABLE)
         confirmed = {name for name, state in journal.last.items() if state is State.CONFIRMED}
         for job in jobs:  # its own devices may have another address by now
             if journal.state(job.device.name) in UNDOABLE:
@@ -202,7 +196,7 @@ def confirm(
     if not jobs:
         return FleetReport((), warnings, journal.identifier)
     saved = _saved_before(journal, inventory)
-    with working(f"confirm {journal.identifier}", addresses(job.device for job in (*jobs, *saved))):
+    with _alone("confirm", journal, (*jobs, *saved)):
         journal = journals.change(journal.identifier)
         atomic = journal.header.atomic
         fit = {State.VERIFIED, *(_DONE if atomic else ())}
@@ -214,11 +208,12 @@ def confirm(
                     where=f"change {journal.identifier}: {name}",
                     hint=f"`mltswitch resume {journal.identifier}` or `rollback` finishes it",
                 )
-        transaction = Transaction(fleet.session, journal)
-        reports = fleet.run(jobs, transaction.confirm)
-        if atomic and any(report.status is Status.FAILED for report in reports):
-            reports = taken_back(transaction, jobs, reports, fleet)
-            reports += _with_the_others(transaction, saved, reports, fleet)
+        transactions = (Transaction(fleet, journal, job) for job in (*jobs, *saved))
+        change = FleetChange(fleet, journal, transactions)
+        reports = change.run(jobs, Transaction.confirm)
+        if atomic and has_failed(reports):
+            reports = change.taken_back(jobs, reports)
+            reports += _with_the_others(change, saved, reports)
     return FleetReport(reports, warnings, journal.identifier)
 
 
@@ -230,7 +225,7 @@ def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _AL
     devices = inventory.select(limit)
     with working("remove", addresses(devices)):
         past, reached = journals.changes(), addresses(devices)
-        stacks = undoable(past, devices)
+        stacks = journals.open_changes(reached, past, UNDOABLE)
         elsewhere = tuple(
             f"change {each.identifier} of {name} was made at another address, and stays as it is"
             for each in past
@@ -259,7 +254,7 @@ def _taken_from(
     """Take each device back from all of its changes; `standing`: where the latest was in effect."""
     found = undoings(stacks, inventory)
     jobs = [undoing[0][1] for undoing in found.values()]
-    return fleet.run(jobs, lambda job: undo(fleet.session, found[job.device.name], standing))
+    return fleet.run(jobs, lambda job: undo(fleet, found[job.device.name], standing))
 
 
 def abandon(journal: Journal, limit: str | None = None) -> None:
@@ -267,9 +262,9 @@ def abandon(journal: Journal, limit: str | None = None) -> None:
 
     `limit` selects from the change's own names: a device that is gone is in no inventory.
     """
-    addresses = journal.header.work.devices
-    chosen = addresses.keys() if limit is None else matching(limit, dict.fromkeys(addresses, ()))
-    names = {name: address for name, address in addresses.items() if name in chosen}
+    on_record = journal.header.work.devices
+    chosen = on_record.keys() if limit is None else matching(limit, dict.fromkeys(on_record, ()))
+    names = {name: address for name, address in on_record.items() if name in chosen}
     with working(f"abandon {journal.identifier}", names):
         journal = journals.change(journal.identifier)
         for name in names:

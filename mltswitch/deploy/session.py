@@ -14,13 +14,15 @@ LINE_SECONDS: Final = 30.0
 
 
 class Session(Protocol):
-    """An open session with one device; every method raises DeviceError naming the device."""
+    """An open session with one device; every method raises DeviceError, and whoever opened the session has
+    it name the device."""
 
     def ask(self, command: str) -> str:
         """What the device answers to a command that changes nothing."""
 
     def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
-        """Command → answer, in as few round trips as the session has."""
+        """Command → answer, in as few round trips as the session has: one each, unless it can do better."""
+        return {command: self.ask(command) for command in commands}
 
     def apply(self, steps: Sequence[Step]) -> None:
         """Send the steps in order; none is sent after one that the device refuses."""
@@ -42,41 +44,41 @@ def check_steps(steps: Iterable[Step]) -> None:
             )
 
 
-def refusal(device: Device, steps: Sequence[Step], index: int, answer: str) -> RefusedError:
+def refusal(steps: Sequence[Step], index: int, answer: str, hint: str = "") -> RefusedError:
     """The device refused step `index`; the earlier ones are in effect, the later ones were not sent."""
-    return RefusedError(
-        f"refuses step {index + 1} of {len(steps)}, {steps[index].command!r}: {answer}", where=place(device)
-    )
+    what = f"refuses step {index + 1} of {len(steps)}, {steps[index].command!r}: {answer}"
+    return RefusedError(what, hint=hint)
 
 
-def too_late(device: Device, command: str, seconds: float, printed: str = "") -> DeviceError:
+def too_late(command: str, seconds: float, printed: str = "") -> DeviceError:
     """The device took longer than we wait; nothing tells it to stop."""
     last = f"; last it printed {printed!r}" if printed else ""
-    return DeviceError(
-        f"has not finished {command!r} after {seconds:g} s; it may still be running{last}",
-        where=place(device),
-    )
+    return DeviceError(f"has not finished {command!r} after {seconds:g} s; it may still be running{last}")
+
+
+@contextmanager
+def named(device: Device) -> Iterator[None]:
+    """Device errors from inside name the device, before the command, the file or the field that they name."""
+    try:
+        yield
+    except DeviceError as error:
+        _name(device, error)
+        raise
+
+
+def _name(device: Device, error: DeviceError) -> None:
+    if f"{device.name} (" not in error.where:  # which those of its jump hosts have in it
+        within = "" if error.where == device.endpoint else error.where
+        error.where = ": ".join(filter(None, (place(device), within)))
 
 
 def explained(device: Device, error: Exception) -> str:
     """One line for the report; what we did not raise on purpose is a bug of ours, of any length."""
-    if isinstance(error, MltswitchError):
-        return str(error)
-    bug = DeviceError(
-        f"a bug in mltswitch: {type(error).__name__}: {quoted(str(error))}", where=place(device)
-    )
-    return str(bug)
-
-
-@contextmanager
-def answers_of(device: Device) -> Iterator[None]:
-    """Inside, answers are read: errors about them name the device before the command."""
-    try:
-        yield
-    except DeviceError as error:
-        if not error.where.startswith(place(device)):
-            error.where = ": ".join(filter(None, (place(device), error.where)))
-        raise
+    if not isinstance(error, MltswitchError):
+        error = DeviceError(f"a bug in mltswitch: {type(error).__name__}: {quoted(str(error))}")
+    if isinstance(error, DeviceError):
+        _name(device, error)
+    return str(error)
 
 
 def quoted(text: str) -> str:

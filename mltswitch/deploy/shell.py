@@ -11,7 +11,7 @@ from typing import Final
 
 import paramiko
 
-from mltswitch.deploy.session import place, quoted, refusal, too_late
+from mltswitch.deploy.session import Session, named, quoted, refusal, too_late
 from mltswitch.deploy.ssh import bounded, logged_in, route, translated
 from mltswitch.errors import DeviceError
 from mltswitch.inventory import Device
@@ -48,7 +48,7 @@ class Outcome:
         return f"{quoted(text) or 'no message'} (exit status {self.status})"
 
 
-class ShellSession:
+class ShellSession(Session):
     """Commands over an authenticated SSH connection; see `Session`."""
 
     def __init__(self, device: Device, transport: paramiko.Transport) -> None:
@@ -76,51 +76,51 @@ class ShellSession:
             status, _, rest = behind.partition("\n")
             if status != "0":
                 failed = replace(outcome, stdout=answer.encode(), status=int(status or outcome.status))
-                raise DeviceError(f"refuses {command!r}: {failed.complaint}", where=place(self._device))
+                with named(self._device):
+                    raise DeviceError(f"refuses {command!r}: {failed.complaint}")
             found[command] = answer
         return found
 
     def apply(self, steps: Sequence[Step]) -> None:
-        """Run the steps in order; raises DeviceError at the first that fails."""
+        """Run the steps in order, those that prepare in one channel; raises DeviceError at the first that
+        fails."""
         done = 0
         for prepares, group in groupby(steps, lambda step: step.prepares):
             for part in [tuple(group)] if prepares else [(step,) for step in group]:
-                self._apply(steps, done, part)
+                mark = secrets.token_hex(8)
+                command = f" && echo {mark} && ".join(step.command for step in part)
+                bounds = [COMMAND_SECONDS if step.seconds is None else step.seconds for step in part]
+                outcome = self.run(command, part[0].stdin.encode(), sum(bounds))
+                if outcome.status != 0:
+                    *before, said = outcome.stdout.split(f"{mark}\n".encode())
+                    complaint = replace(outcome, stdout=said).complaint
+                    raise refusal(steps, done + len(before), complaint)
                 done += len(part)
-
-    def _apply(self, steps: Sequence[Step], done: int, part: Sequence[Step]) -> None:
-        """Run a part of the steps, of which so many are done, in one channel."""
-        mark = secrets.token_hex(8)
-        command = f" && echo {mark} && ".join(step.command for step in part)
-        bounds = [COMMAND_SECONDS if step.seconds is None else step.seconds for step in part]
-        outcome = self.run(command, part[0].stdin.encode(), sum(bounds))
-        if outcome.status != 0:
-            *before, said = outcome.stdout.split(f"{mark}\n".encode())
-            complaint = replace(outcome, stdout=said).complaint
-            raise refusal(self._device, steps, done + len(before), complaint)
 
     def hang_up(self) -> None:
         """Close the connection under whatever runs."""
         self._transport.close()
 
-    def run(self, command: str, stdin: bytes = b"", seconds: float | None = None, shown: str = "") -> Outcome:
+    def run(
+        self, command: str, stdin: bytes = b"", seconds: float = COMMAND_SECONDS, shown: str = ""
+    ) -> Outcome:
         """Run one command, byte for byte; raises DeviceError when it takes too long or prints too much.
 
         Errors quote `shown` in its place. The connection is closed then, for nobody knows what the device
         still does.
         """
-        seconds = COMMAND_SECONDS if seconds is None else seconds
         shown = shown or command
-        late = too_late(self._device, shown, seconds)
         with (
             translated(self._device),
-            bounded(seconds, self._transport.close, late),
+            bounded(seconds, self._transport.close, too_late(shown, seconds)),
             self._transport.open_session(timeout=CHANNEL_SECONDS) as channel,
         ):
             if self._device.become:
                 command, stdin = self._as_root(command, stdin)
             channel.exec_command(command)
-            return _Exchange(self._device, shown, channel).finish(stdin)
+            stdout, stderr = _exchange(channel, stdin, shown)
+            channel.status_event.wait()
+            return Outcome(stdout, stderr, channel.exit_status)
 
     def _as_root(self, command: str, stdin: bytes) -> tuple[str, bytes]:
         """Command and input under sudo; a password goes by standard input, never by an argument."""
@@ -132,62 +132,33 @@ class ShellSession:
         return f"sudo -S -p '' -- sh -c {script}", f"{password}\n{SUDO_BEGIN}\n".encode() + stdin
 
 
-class _Exchange:
-    """Writes and reads in turns, so that neither side waits for the other for ever."""
+def _exchange(channel: paramiko.Channel, stdin: bytes, shown: str) -> tuple[bytes, bytes]:
+    """(standard output, standard error) of a command that was started, to their ends.
 
-    def __init__(self, device: Device, command: str, channel: paramiko.Channel) -> None:
-        self._device = device
-        self._command = command
-        self._channel = channel
-        self._stdout = bytearray()
-        self._stderr = bytearray()
-        self._poll = select.poll()
-        self._poll.register(channel, select.POLLIN)
-
-    def finish(self, stdin: bytes) -> Outcome:
-        unsent = memoryview(stdin)
-        open_for_input = True
-        while True:
-            if open_for_input:
-                unsent = self._write(unsent)
-                if not unsent:
-                    self._end_input()
-                    open_for_input = False
-            ended = self._channel.eof_received or self._channel.closed
-            if not self._read() and ended:
-                break
-            if not ended:
-                self._poll.poll(_TICK_MILLISECONDS)
-        self._channel.status_event.wait()
-        return Outcome(bytes(self._stdout), bytes(self._stderr), self._channel.exit_status)
-
-    def _write(self, unsent: memoryview) -> memoryview:
-        try:
-            while unsent and self._channel.send_ready():
-                unsent = unsent[self._channel.send(bytes(unsent[:_CHUNK_BYTES])) :]
-        except OSError:
-            # A command that ends early does not read what is left; its exit status tells how it ended.
-            return memoryview(b"")
-        return unsent
-
-    def _end_input(self) -> None:
-        with suppress(OSError):  # the command has ended by itself
-            self._channel.shutdown_write()
-
-    def _read(self) -> bool:
-        found = False
-        if self._channel.recv_ready():
-            self._stdout += self._channel.recv(_CHUNK_BYTES)
-            found = True
-        if self._channel.recv_stderr_ready():
-            self._stderr += self._channel.recv_stderr(_CHUNK_BYTES)
-            found = True
-        if max(len(self._stdout), len(self._stderr)) > MAXIMUM_ANSWER_BYTES:
-            raise DeviceError(
-                f"answers {self._command!r} with more than {MAXIMUM_ANSWER_BYTES} bytes",
-                where=place(self._device),
-            )
-        return found
+    It writes and reads in turns, so that neither side waits for the other for ever.
+    """
+    unsent, stdout, stderr = memoryview(stdin), bytearray(), bytearray()
+    is_writing, poll = True, select.poll()
+    poll.register(channel, select.POLLIN)
+    while True:
+        with suppress(OSError):  # of a command that has ended, its exit status tells how
+            while unsent and channel.send_ready():
+                unsent = unsent[channel.send(bytes(unsent[:_CHUNK_BYTES])) :]
+            if is_writing and not unsent:
+                channel.shutdown_write()
+                is_writing = False
+        has_ended = channel.eof_received or channel.closed
+        is_quiet = not (channel.recv_ready() or channel.recv_stderr_ready())
+        if channel.recv_ready():
+            stdout += channel.recv(_CHUNK_BYTES)
+        if channel.recv_stderr_ready():
+            stderr += channel.recv_stderr(_CHUNK_BYTES)
+        if max(len(stdout), len(stderr)) > MAXIMUM_ANSWER_BYTES:
+            raise DeviceError(f"answers {shown!r} with more than {MAXIMUM_ANSWER_BYTES} bytes")
+        if is_quiet and has_ended:
+            return bytes(stdout), bytes(stderr)
+        if not has_ended:
+            poll.poll(_TICK_MILLISECONDS)
 
 
 @contextmanager

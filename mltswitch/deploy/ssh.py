@@ -14,13 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mltswitch.deploy.session import place, quoted
+from mltswitch.deploy.session import named, quoted
 from mltswitch.errors import DeviceError, MachineError, UnreachableError, UserInputError
 from mltswitch.inventory import Device
 
 if TYPE_CHECKING:
     import paramiko
 
+SSH_PORT: Final = 22
 BANNER_SECONDS: Final = 60.0
 """From the TCP connection to the SSH version line and the key exchange."""
 AUTHENTICATION_SECONDS: Final = 60.0
@@ -66,20 +67,6 @@ def unlock_keys(devices: Iterable[Device]) -> None:
             )
 
 
-def credentials(device: Device, *, is_jump_host: bool = False) -> dict[str, Any]:
-    """What authenticates the user, by paramiko's names.
-
-    A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
-    is offered both kinds of key, and never the device's password.
-    """
-    secret = None if is_jump_host or device.password is None else device.password.read(device.name)
-    return {
-        "password": None if secret is None else secret.get_secret_value(),
-        "pkey": None if device.key_file is None else _private_key(device.key_file, device),
-        "allow_agent": is_jump_host or (device.key_file is None and secret is None),
-    }
-
-
 @contextmanager
 def route(device: Device) -> "Iterator[paramiko.Channel | None]":
     """A channel to the device through its jump hosts, whose host keys are checked, too; None without any."""
@@ -98,8 +85,7 @@ def route(device: Device) -> "Iterator[paramiko.Channel | None]":
                 try:
                     channel = transport.open_channel("direct-tcpip", *ends, timeout=hop.connect_seconds)
                 except paramiko.ChannelException as error:
-                    what = f"does not reach {following.endpoint}: {error.text}"
-                    raise DeviceError(what, where=place(hop)) from None
+                    raise DeviceError(f"does not reach {following.endpoint}: {error.text}") from None
         yield channel
 
 
@@ -107,12 +93,19 @@ def route(device: Device) -> "Iterator[paramiko.Channel | None]":
 def logged_in(
     device: Device, channel: "paramiko.Channel | None", *, is_jump_host: bool = False
 ) -> "Iterator[paramiko.Transport]":
-    """An SSH connection, through the channel where there is one; its host key is checked first."""
+    """An SSH connection, through the channel where there is one; its host key is checked first.
+
+    A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
+    is offered both kinds of key, and never the device's password.
+    """
     import paramiko
 
-    with closing(knowing_client(device)) as client:
+    secret = None if is_jump_host or device.password is None else device.password.read(device.name)
+    with closing(paramiko.SSHClient()) as client:
+        for kind, key in known_keys(device).items():
+            client.get_host_keys().add(known_as(device), kind, key)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        with agreeing(device) as kind:
+        with agreeing() as transport_factory:
             client.connect(
                 device.address,
                 port=device.port,
@@ -122,8 +115,10 @@ def logged_in(
                 banner_timeout=BANNER_SECONDS,
                 auth_timeout=AUTHENTICATION_SECONDS,
                 sock=channel,
-                transport_factory=kind,
-                **credentials(device, is_jump_host=is_jump_host),
+                transport_factory=transport_factory,
+                password=None if secret is None else secret.get_secret_value(),
+                pkey=None if device.key_file is None else _private_key(device.key_file, device),
+                allow_agent=is_jump_host or (device.key_file is None and secret is None),
             )
         transport = client.get_transport()
         if transport is None:
@@ -136,7 +131,7 @@ def logged_in(
 
 
 @contextmanager
-def agreeing(device: Device) -> "Iterator[Callable[..., paramiko.Transport]]":
+def agreeing() -> "Iterator[Callable[..., paramiko.Transport]]":
     """What makes an SSH connection; where no algorithm is common to both ends, the error names them."""
     import paramiko
 
@@ -152,15 +147,12 @@ def agreeing(device: Device) -> "Iterator[Callable[..., paramiko.Transport]]":
     try:
         yield Remembering
     except (paramiko.SSHException, EOFError):
-        if made and (error := _disagreement(device, made[0], offered)) is not None:
-            raise error from None
+        if made:
+            _check_agreement(made[0].get_security_options(), offered)
         raise
 
 
-def _disagreement(
-    device: Device, transport: "paramiko.Transport", offered: Mapping[str, Sequence[str]]
-) -> DeviceError | None:
-    ours = transport.get_security_options()
+def _check_agreement(ours: "paramiko.SecurityOptions", offered: Mapping[str, Sequence[str]]) -> None:
     for what, field, accepted in (
         ("key exchanges", "kex_algo_list", ours.kex),
         ("kinds of host key", "server_key_algo_list", ours.key_types),
@@ -168,28 +160,24 @@ def _disagreement(
         ("message authentication codes", "server_mac_algo_list", ours.digests),
     ):
         if not set(accepted) & set(offered[field]):
-            return DeviceError(
+            raise DeviceError(
                 f"its SSH server offers only {what} that are given up as unsafe: "
                 f"{quoted(', '.join(offered[field]))}",
-                where=place(device),
                 expected=f"one of {', '.join(accepted)}",
                 hint="let the device offer one of these (a newer release of its OS, another host key); "
                 "what is based on SHA-1 works with `pip install 'paramiko<5'`",
-            )
-    return None
+            ) from None
 
 
-def knowing_client(device: Device) -> "paramiko.SSHClient":
-    """An SSH client that knows the device's host keys, and no others."""
-    import paramiko
+def known_as(device: Device) -> str:
+    """The device's name in a file of known hosts."""
+    return device.address if device.port == SSH_PORT else f"[{device.address}]:{device.port}"
 
-    client = paramiko.SSHClient()
-    name = device.address if device.port == paramiko.config.SSH_PORT else f"[{device.address}]:{device.port}"
-    if device.known_hosts_file.is_file():
-        known = host_keys(device.known_hosts_file).lookup(name)
-        if known is not None:
-            client.get_host_keys()[name] = known
-    return client
+
+def known_keys(device: Device) -> "Mapping[str, paramiko.PKey]":
+    """The device's host keys in the file of known hosts, by kind; empty where nothing is known of it."""
+    path = device.known_hosts_file
+    return (host_keys(path).lookup(known_as(device)) or {}) if path.is_file() else {}
 
 
 def host_keys(path: Path) -> "paramiko.HostKeys":
@@ -257,13 +245,14 @@ def _loaded(path: Path, passphrase: str | None) -> "paramiko.PKey":
 
 @contextmanager
 def translated(device: Device) -> Iterator[None]:
-    """Whatever SSH libraries raise inside, as a DeviceError of one line."""
+    """Whatever SSH libraries raise inside is a DeviceError of one line, which names the device."""
     import paramiko
 
-    try:
-        yield
-    except (paramiko.SSHException, OSError, EOFError) as error:
-        raise _explained(device, error) from None
+    with named(device):
+        try:
+            yield
+        except (paramiko.SSHException, OSError, EOFError) as error:
+            raise _explained(device, error) from None
 
 
 @contextmanager
@@ -296,14 +285,29 @@ def _explained(device: Device, error: Exception) -> DeviceError:
     import paramiko
 
     if isinstance(error, paramiko.BadHostKeyException):
-        return _wrong_host_key(device, error)
+        return DeviceError(
+            f"its host key {error.key.get_name()} {error.key.fingerprint} is not the one in "
+            f"{device.known_hosts_file}; nothing was sent",
+            expected=f"{error.expected_key.get_name()} {error.expected_key.fingerprint}",
+            hint="the switch was reinstalled, or something else answers at its address: compare with the "
+            "fingerprint on the switch's console before you replace the line",
+        )
     if isinstance(error, paramiko.AuthenticationException):
-        return _refused_credentials(device)
+        offered = [f"the key {device.key_file}"] if device.key_file is not None else []
+        offered += ["a password"] if device.password is not None else []
+        return DeviceError(
+            f"refuses user {device.user} with {' and '.join(offered) or 'the keys of the SSH agent'}",
+            hint="check ansible_user, and what the switch accepts for this user",
+        )
     if "not found in known_hosts" in str(error):
-        return _unknown_host_key(device)
+        return DeviceError(
+            "its host key is not known; nothing was sent",
+            expected=f"a line for {known_as(device)} in {device.known_hosts_file}",
+            hint="compare its fingerprint with the switch's console: `mltswitch trust` shows and adds it; "
+            f"`ssh-keyscan -p {device.port} {device.address}` prints the line",
+        )
     what, hint = _reason(error)
-    kind = DeviceError if isinstance(error, socket.gaierror) else UnreachableError
-    return kind(what, where=place(device), hint=hint)
+    return (DeviceError if isinstance(error, socket.gaierror) else UnreachableError)(what, hint=hint)
 
 
 def _reason(error: Exception) -> tuple[str, str]:
@@ -321,35 +325,3 @@ def _reason(error: Exception) -> tuple[str, str]:
     if isinstance(error, EOFError):
         return "it closed the connection", ""
     return f"the SSH session failed: {quoted(str(error))}", ""
-
-
-def _wrong_host_key(device: Device, error: "paramiko.BadHostKeyException") -> DeviceError:
-    return DeviceError(
-        f"its host key {error.key.get_name()} {error.key.fingerprint} is not the one in "
-        f"{device.known_hosts_file}; nothing was sent",
-        where=place(device),
-        expected=f"{error.expected_key.get_name()} {error.expected_key.fingerprint}",
-        hint="the switch was reinstalled, or something else answers at its address: compare with the "
-        "fingerprint on the switch's console before you replace the line",
-    )
-
-
-def _unknown_host_key(device: Device) -> DeviceError:
-    address = device.address if device.port == 22 else f"[{device.address}]:{device.port}"
-    return DeviceError(
-        "its host key is not known; nothing was sent",
-        where=place(device),
-        expected=f"a line for {address} in {device.known_hosts_file}",
-        hint="compare its fingerprint with the switch's console: `mltswitch trust` shows and adds it; "
-        f"`ssh-keyscan -p {device.port} {device.address}` prints the line",
-    )
-
-
-def _refused_credentials(device: Device) -> DeviceError:
-    offered = [f"the key {device.key_file}"] if device.key_file is not None else []
-    offered += ["a password"] if device.password is not None else []
-    return DeviceError(
-        f"refuses user {device.user} with {' and '.join(offered) or 'the keys of the SSH agent'}",
-        where=place(device),
-        hint="check ansible_user, and what the switch accepts for this user",
-    )

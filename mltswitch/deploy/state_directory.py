@@ -103,7 +103,8 @@ def working(command: str, devices: Mapping[str, str]) -> Iterator[Work]:
     )
     folder = subfolder("running")
     path = folder / f"{os.getpid()}-{secrets.token_hex(4)}"
-    with named_errors(path), _locked(folder / ".lock"):
+    with named_errors(path), (folder / ".lock").open("w") as one_at_a_time:
+        fcntl.flock(one_at_a_time, fcntl.LOCK_EX)
         for other in folder.glob("[0-9]*"):
             _check_free(other, work)
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -144,13 +145,6 @@ def _check_free(path: Path, work: Work) -> None:
             where=shared[0],
             hint="wait for it, or end that process: `mltswitch status` tells then how far it came",
         )
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def operator() -> str:

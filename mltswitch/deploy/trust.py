@@ -1,25 +1,27 @@
 """What an operator confirms once about a switch: its host key, and the serial number of the box."""
 
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mltswitch.deploy.connector import connect
 from mltswitch.deploy.identity import check_identity
 from mltswitch.deploy.session import Connector
-from mltswitch.deploy.ssh import BANNER_SECONDS, agreeing, require_packages, route, translated
+from mltswitch.deploy.ssh import (
+    BANNER_SECONDS,
+    agreeing,
+    known_as,
+    known_keys,
+    require_packages,
+    route,
+    translated,
+)
 from mltswitch.documents import read_text
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Device, Inventory
 from mltswitch.inventory.yaml_files import SUFFIXES
 from mltswitch.outputs import write_together
 from mltswitch.targets import Identity, target_for
-
-if TYPE_CHECKING:
-    import paramiko
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,37 +41,31 @@ def host_key(device: Device) -> HostKey | None:
     None where nobody logs in. Raises DeviceError where it does not answer.
     """
     require_packages()
-    import paramiko
-
     if target_for(device.platform, where=device.name).session.is_grpc:
         return None
-    name = device.address if device.port == 22 else f"[{device.address}]:{device.port}"
-    if device.known_hosts_file.is_file():
-        known = paramiko.HostKeys(str(device.known_hosts_file)).lookup(name)
-        if known:
-            return HostKey(device.name, next(iter(known.values())).fingerprint, "")
-    with translated(device), _transport(device) as transport:
-        transport.start_client(timeout=BANNER_SECONDS)
-        key = transport.get_remote_server_key()
-    return HostKey(device.name, key.fingerprint, f"{name} {key.get_name()} {key.get_base64()}\n")
-
-
-@contextmanager
-def _transport(device: Device) -> "Iterator[paramiko.Transport]":
-    with route(device) as channel:
+    if known := known_keys(device):
+        return HostKey(device.name, next(iter(known.values())).fingerprint, "")
+    with translated(device), route(device) as channel, agreeing() as connected:
         address = (device.address, device.port)
-        through = channel or socket.create_connection(address, timeout=device.connect_seconds)
-        with agreeing(device) as kind, kind(through) as transport:
-            yield transport
+        with connected(
+            channel or socket.create_connection(address, timeout=device.connect_seconds)
+        ) as transport:
+            transport.start_client(timeout=BANNER_SECONDS)
+            key = transport.get_remote_server_key()
+    return HostKey(device.name, key.fingerprint, f"{known_as(device)} {key.get_name()} {key.get_base64()}\n")
 
 
 def add_host_key(device: Device, key: HostKey) -> None:
     """Write the key behind those that are known; raises UserInputError."""
     path = device.known_hosts_file
-    text = read_text(path) if path.is_file() else ""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _append(path, read_text(path) if path.is_file() else "", key.line)
+
+
+def _append(path: Path, text: str, line: str) -> None:
+    """Write the text that a file has, and a line behind it."""
     separator = "" if not text or text.endswith("\n") else "\n"
-    write_together([(path, f"{text}{separator}{key.line}")])
+    write_together([(path, f"{text}{separator}{line}")])
 
 
 def identity(device: Device, connector: Connector = connect) -> Identity | None:
@@ -104,7 +100,6 @@ def record_serial(inventory: Inventory, device: Device, serial: str) -> Path:
             where=str(path),
             hint=by_hand,
         )
-    separator = "" if not text or text.endswith("\n") else "\n"
     folder.mkdir(exist_ok=True)
-    write_together([(path, f"{text}{separator}{line}\n")])
+    _append(path, text, f"{line}\n")
     return path

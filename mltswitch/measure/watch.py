@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mltswitch.deploy.comparison import reached
+from mltswitch.deploy.fleet import Fleet
 from mltswitch.deploy.prepare import Job, prepare
-from mltswitch.deploy.rollout import Fleet
 from mltswitch.deploy.session import Session, explained, place
 from mltswitch.errors import DeviceError, MltswitchError, UnsupportedPlanError
 from mltswitch.inventory import Inventory

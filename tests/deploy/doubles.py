@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import cast
 
 from mltswitch.capabilities import BytesLimit, Capabilities
+from mltswitch.deploy import Fleet, Session
 from mltswitch.errors import DeviceError, UnsupportedPlanError
 from mltswitch.inventory import Device, Inventory, Secret
 from mltswitch.plan import ClassKind, Fabric, Paths, Plan, Provenance, QueueSettings, TrafficClass
@@ -16,6 +17,7 @@ from mltswitch.plan.topology_document import PortRole
 from mltswitch.targets import (
     Change,
     FittedState,
+    Guard,
     PortState,
     QueueState,
     Rounding,
@@ -112,7 +114,10 @@ class FileTarget:
     folder: Path
     unable: frozenset[str] = frozenset()
     """Switches that cannot express any plan."""
-    fitted: list[str] = field(default_factory=list)
+    fits: Callable[[FittedState], FittedState] = lambda fitted: fitted
+    reads: Callable[[RunningState], RunningState] = lambda running: running
+    changes: Callable[[Change], Change] = lambda change: change
+    """What a test has its functions say in the place of what they would say."""
     platform = "file"
     session = SessionKind.SHELL
     dialect = ""
@@ -120,6 +125,7 @@ class FileTarget:
     identify = None
     neighbours = None
     timer = None
+    guard = Guard()
     """A file says nothing about the switch that it stands for."""
 
     def running(self, switch: str) -> Path:
@@ -130,26 +136,16 @@ class FileTarget:
         """Where it keeps what survives a reboot."""
         return self.folder / f"{switch}.saved"
 
-    def hardware(self, name: str | None) -> Capabilities:
-        """Nobody asks."""
-        raise AssertionError("no operation looks the hardware up")
-
     def fit_to_hardware(self, plan: Plan, switch: str) -> FittedState:
         """The port is named after the switch."""
-        self.fitted.append(switch)
         if switch in self.unable:
             raise UnsupportedPlanError("no such queue", where=switch)
         state = state_of(switch, PLANNED_LIMIT_BYTES)
-        return FittedState(state, (ROUNDING,), {"background": 0}, CAPABILITIES)
+        return self.fits(FittedState(state, (ROUNDING,), {"background": 0}, CAPABILITIES))
 
     def render(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
         """One file, one number."""
         return {state.ports[0].name: f"{_limit_bytes(state)}\n"}
-
-    def parse(self, files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
-        """Inverse of `render`."""
-        [(name, text)] = files.items()
-        return state_of(name, int(text))
 
     def queries(self, wanted: SwitchState) -> tuple[str, ...]:
         """Read the file."""
@@ -161,9 +157,10 @@ class FileTarget:
         """The file's number; anything else is not readable."""
         [text] = answers.values()
         try:
-            return RunningState(state_of(wanted.ports[0].name, int(text)), answers)
+            running = RunningState(state_of(wanted.ports[0].name, int(text)), answers)
         except ValueError:
             raise DeviceError(f"answers {text!r}", where=wanted.ports[0].name) from None
+        return self.reads(running)
 
     def diff(self, running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
         """Write the file, and copy it to save it."""
@@ -172,12 +169,9 @@ class FileTarget:
         path, saved = (shlex.quote(str(file)) for file in (self.running(name), self.saved(name)))
         save = (Step(f"cp {path} {saved}"),)
         if running.state == wanted:
-            return Change((), save)
-        return Change(
-            (Step(f"cat > {path}", f"{new}\n"),),
-            save,
-            f"-limit {old}\n+limit {new}\n",
-        )
+            return self.changes(Change((), save))
+        steps = (Step(f"cat > {path}", f"{new}\n"),)
+        return self.changes(Change(steps, save, f"-limit {old}\n+limit {new}\n"))
 
     def restore(
         self,
@@ -215,11 +209,16 @@ class ScriptedSwitches:
     """Switches that nobody reaches once something was sent to them."""
     log: list[tuple[str, str]] = field(default_factory=list)
 
+    @property
+    def fleet(self) -> Fleet:
+        """By which operations reach them."""
+        return Fleet(connector=self.connect)
+
     @contextmanager
     def connect(self, device: Device, target: Target) -> Iterator["_ScriptedSession"]:
         """A `Connector`."""
         if device.name not in self.limits or device.name in self.vanishing & self.changed():
-            raise DeviceError("cannot be reached", where=device.name)
+            raise DeviceError("cannot be reached")
         self.log.append((device.name, "connected"))
         try:
             yield _ScriptedSession(self, device.name, lambda said: self.log.append((device.name, said)))
@@ -242,7 +241,7 @@ class ScriptedSwitches:
 
 
 @dataclass
-class _ScriptedSession:
+class _ScriptedSession(Session):
     switches: ScriptedSwitches
     name: str
     note: Callable[[str], None]
@@ -254,12 +253,9 @@ class _ScriptedSession:
         self.note("asked")
         return f"{self.switches.limits[self.name]}\n"
 
-    def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
-        return {command: self.ask(command) for command in commands}
-
     def apply(self, steps: Sequence[Step]) -> None:
         for step in steps:
             refused = self.switches.refusing.get(self.name)
             if refused and step.command.startswith(refused):
-                raise DeviceError(f"refuses {step.command!r}", where=self.name)
+                raise DeviceError(f"refuses {step.command!r}")
             self.switches.take(self.name, step)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mltswitch.inventory import Device
+from tests.deploy.doubles import device
 
 PRIVILEGE_SEPARATION_FOLDER = Path("/run/sshd")
 START_SECONDS = 10.0
@@ -33,19 +34,14 @@ class Sshd:
 
     def device(self, name: str = "leaf1", **changes: object) -> Device:
         """This sshd as a device of an inventory."""
-        fields: dict[str, object] = {
-            "name": name,
-            "platform": "file",
-            "switch": name,
-            "address": "127.0.0.1",
+        own = {
             "port": self.port,
             "user": getpass.getuser(),
             "key_file": self.folder / "id",
             "known_hosts_file": self.folder / "known_hosts",
             "password": None,
-            "groups": ("all",),
         }
-        return Device(**(fields | changes))  # type: ignore[arg-type]  # the fields' types are those above
+        return device(name, **(own | changes))
 
 
 def make_key(path: Path, passphrase: str = "") -> str:

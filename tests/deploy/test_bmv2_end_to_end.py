@@ -16,7 +16,7 @@ from mltswitch.p4.program import shipped_program
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
-from mltswitch.targets import Step, hardware_capabilities
+from mltswitch.targets import hardware_capabilities
 from mltswitch.targets.bmv2 import TARGET
 from mltswitch.targets.bmv2.ports import port_number
 from tests.p4.switches import DEVICE_ID, RunningSwitch, running_switch
@@ -52,15 +52,19 @@ def switch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSwitch]:
         yield running
 
 
-@pytest.fixture
-def rack(switch: RunningSwitch, tmp_path: Path) -> Inventory:
+def rack_of(switch: RunningSwitch, folder: Path) -> Inventory:
     """As a user writes it: no user, no key, no known_hosts."""
-    (tmp_path / "hosts.yaml").write_text(
+    (folder / "hosts.yaml").write_text(
         "all:\n  vars: {mltswitch_platform: bmv2, mltswitch_thrift_port: 9090}\n"
         f"  hosts:\n    leaf1: {{ansible_host: '{switch.address}'}}\n",
         encoding="utf-8",
     )
-    return load_inventory(tmp_path)
+    return load_inventory(folder / "hosts.yaml")
+
+
+@pytest.fixture
+def rack(switch: RunningSwitch, tmp_path: Path) -> Inventory:
+    return rack_of(switch, tmp_path)
 
 
 def enter(switch: RunningSwitch, *lines: str) -> None:
@@ -80,11 +84,7 @@ def emptied(switch: RunningSwitch) -> None:
 
 def test_push_fills_an_empty_switch_and_changes_nothing_the_second_time(tmp_path: Path) -> None:
     with running_switch(tmp_path) as fresh:
-        (tmp_path / "hosts.yaml").write_text(
-            "all: {vars: {mltswitch_platform: bmv2, mltswitch_thrift_port: 9090}, hosts: {leaf1: "
-            f"{{ansible_host: '{fresh.address}'}}}}}}\n"
-        )
-        plan, rack = bmv2_plan(), load_inventory(tmp_path / "hosts.yaml")
+        plan, rack = bmv2_plan(), rack_of(fresh, tmp_path)
         [unloaded] = verify(plan, rack).devices
         assert unloaded.status is Status.DIFFERS
         assert "it runs no program" in unloaded.notes
@@ -117,11 +117,7 @@ def test_a_switch_without_the_plans_queues_is_refused(
     tmp_path: Path, options: tuple[str, ...], queues: int
 ) -> None:
     with running_switch(tmp_path, *options) as fresh:
-        (tmp_path / "hosts.yaml").write_text(
-            "all: {vars: {mltswitch_platform: bmv2, mltswitch_thrift_port: 9090}, hosts: {leaf1: "
-            f"{{ansible_host: '{fresh.address}'}}}}}}\n"
-        )
-        plan, rack = bmv2_plan(), load_inventory(tmp_path / "hosts.yaml")
+        plan, rack = bmv2_plan(), rack_of(fresh, tmp_path)
         [refused] = push(plan, rack).devices
         assert refused.status is Status.FAILED
         assert f"has {queues} priority queue" in refused.error
@@ -313,27 +309,6 @@ def test_a_switch_that_is_not_there_is_one_line(rack: Inventory, tmp_path: Path)
     assert "\n" not in report.error
 
 
-@pytest.mark.parametrize(
-    ("port", "problem"),
-    [(0, "mltswitch_thrift_port is 0"), (9, "does not answer at thrift port 9: Connection refused")],
-)
-def test_a_switch_whose_queues_cannot_be_made_deep_is_left_alone(
-    tmp_path: Path, port: int, problem: str
-) -> None:
-    """64 packets are less than L: over the Unix socket alone nobody could tell."""
-    with running_switch(tmp_path) as fresh:
-        hosts = tmp_path / "hosts.yaml"
-        variables = f"ansible_host: '{fresh.address}', mltswitch_thrift_port: {port}"
-        hosts.write_text(f"all: {{vars: {{mltswitch_platform: bmv2}}, hosts: {{leaf1: {{{variables}}}}}}}\n")
-        plan, rack = bmv2_plan(), load_inventory(hosts)
-        report = push(plan, rack)
-        assert report.exit_code == DeviceError.exit_code
-        assert "refuses step 1 of " in report.devices[0].error
-        assert problem in report.devices[0].error
-        with open_switch(fresh.address, device_id=DEVICE_ID, primary=False) as opened:
-            assert opened.cookie() is None
-
-
 def test_queues_that_nobody_made_deep_are_a_difference(switch: RunningSwitch, rack: Inventory) -> None:
     """A plan's lines are all there, but a controller that entered them forgot the depth."""
     plan = bmv2_plan()
@@ -348,15 +323,3 @@ def test_queues_that_nobody_made_deep_are_a_difference(switch: RunningSwitch, ra
     [mended] = push(plan, rack).devices
     assert mended.change == "set_queue_depth 16384\nmeter_set_rates policers 4095 0:16384 0:16384\n"
     assert verify(plan, rack).exit_code == 0
-
-
-def test_a_question_that_p4runtime_does_not_answer_is_an_error(
-    switch: RunningSwitch, rack: Inventory
-) -> None:
-    from mltswitch.deploy import connect
-
-    with connect(rack.devices[0], TARGET) as session:
-        with pytest.raises(DeviceError, match="has no answer to 'show version'"):
-            session.ask("show version")
-        with pytest.raises(DeviceError, match="refuses step 1 of 1, 'no such line'"):
-            session.apply([Step("no such line")])

@@ -45,6 +45,12 @@ def on_dell_sonic(switch: Any) -> None:
     assert switch.configure(f"qos {bound.removeprefix('queue 5 ')}", curve) == ""
 
 
+def on_eos(switch: Any) -> None:
+    threshold = "minimum-threshold 2560 bytes maximum-threshold 2560 bytes"
+    line = f"random-detect ecn {threshold} max-mark-probability 100 weight 0"
+    assert switch.configure("interface Ethernet2/1", "uc-tx-queue 4", line) == ""
+
+
 def on_icos(switch: Any) -> None:
     curve = "min-thresh 99 99 99 99 max-thresh 99 99 99 99 drop-prob-scale 100 100 100 100 ecn"
     assert switch.configure("interface te1/0/2", f"random-detect queue-parms 4 {curve}") == ""
@@ -88,6 +94,11 @@ CASES = {
         *("service-policy type qos in mltswitch-rewrite-", on_dell_sonic, 5, "12000000"),
         *(RefuseLine("queue 5 wred-policy"),),
         most_lines=3,
+    ),
+    "eos": Case(
+        "   interface Ethernet2/1\n      uc-tx-queue",
+        *(on_eos, 4, "2560", RefuseLine("qos map dscp")),
+        most_lines=5,
     ),
     "icos": Case(
         *("random-detect queue-parms", on_icos, 4, str(99 * 6667), RefuseLine("ip route")), most_lines=3

@@ -10,12 +10,10 @@ import pytest
 from mltswitch import deploy
 from mltswitch.deploy import Fleet, Journal, Rollout, State, Status, push, resume, rollback, status
 from mltswitch.deploy.journal import OPEN, TRANSITIONS, UNDOABLE
-from mltswitch.deploy.prepare import Job
 from mltswitch.deploy.results import DeviceReport
 from mltswitch.deploy.transaction import Transaction
 from mltswitch.errors import DeviceError, MachineError, UserInputError
 from mltswitch.inventory import Inventory
-from mltswitch.plan import Plan
 from mltswitch.targets import FittedState
 from tests.deploy.doubles import (
     PLANNED_LIMIT_BYTES,
@@ -37,7 +35,7 @@ class Killed(BaseException):
 
 
 def fleet_of(switches: ScriptedSwitches) -> Fleet:
-    return Fleet(connector=switches.connect, concurrency=1)
+    return replace(switches.fleet, concurrency=1)
 
 
 def dying(monkeypatch: pytest.MonkeyPatch, moment: int) -> Callable[[], int]:
@@ -115,7 +113,7 @@ def test_the_moments_above_reach_the_end(target: FileTarget, monkeypatch: pytest
     assert 15 < steps() < 40
 
 
-def test_rollback_takes_later_changes_back_first(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rollback_takes_later_changes_back_first(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": OLD})
     rack, fleet = inventory("leaf1"), fleet_of(switches)
     first = push(PLAN, rack, fleet=fleet).change
@@ -176,20 +174,19 @@ def test_what_nobody_will_finish_is_abandoned(target: FileTarget) -> None:
     assert push(PLAN, inventory("leaf1"), fleet=fleet_of(switches)).devices[0].status is Status.FAILED
 
 
-def test_a_smaller_plan_does_not_take_over(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smaller_plan_does_not_take_over(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": OLD}, deaf=frozenset({"leaf1"}), vanishing={"leaf1"})
     rack, fleet = inventory("leaf1"), fleet_of(switches)
     first = push(PLAN, rack, fleet=fleet).change
     switches.vanishing, switches.deaf = set(), frozenset()
-    fit_to_hardware, seen = target.fit_to_hardware, []
+    seen: list[FittedState] = []
 
-    def other_ports(plan: Plan, switch: str) -> FittedState:
+    def other_ports(fitted: FittedState) -> FittedState:
         """The plan of the second push names another port; that on record, the first one."""
-        seen.append(switch)
-        name = "other" if len(seen) == 1 else switch
-        return replace(fit_to_hardware(plan, switch), state=state_of(name, PLANNED_LIMIT_BYTES))
+        seen.append(fitted)
+        return fitted if len(seen) > 1 else replace(fitted, state=state_of("other", PLANNED_LIMIT_BYTES))
 
-    monkeypatch.setattr(target, "fit_to_hardware", other_ports)
+    target.fits = other_ports
     [refused] = push(PLAN, rack, fleet=fleet).devices
     assert f"change {first} is unfinished on it" in refused.error
     assert refused.error.endswith("Nothing was sent")
@@ -205,11 +202,11 @@ def test_an_atomic_change_that_began_to_go_back_goes_back_whole(
     backs = []
     back = Transaction.back
 
-    def killed(transaction: Transaction, job: Job) -> DeviceReport:
-        backs.append(job.device.name)
+    def killed(transaction: Transaction) -> DeviceReport:
+        backs.append(transaction.name)
         if len(backs) == last:
             raise Killed
-        return back(transaction, job)
+        return back(transaction)
 
     with monkeypatch.context() as patch:
         patch.setattr(Transaction, "back", killed)
@@ -231,7 +228,7 @@ def test_an_atomic_change_does_not_go_forward_without_a_device_that_failed(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr("mltswitch.deploy.rollout.taken_back", killed)
+        patch.setattr("mltswitch.deploy.fleet_change.FleetChange.taken_back", killed)
         with pytest.raises(Killed):
             push(PLAN, rack, rollout=Rollout(atomic=True), fleet=fleet)
     switches.limits["leaf2"] = OLD  # it can be reached again

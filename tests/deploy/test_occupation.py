@@ -4,7 +4,6 @@ What a record says is held against what the switch runs when nothing can change 
 """
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,6 +74,14 @@ class Box:
         """A push of the plan, ports may go down."""
         return push(plan or self.plan, self.inventory, accept=[*deploy.Question], fleet=Fleet(**settings))
 
+    def push_killed(self) -> None:
+        """A push that loses the switch in its middle, and whose process ends then."""
+        self.faults.line, self.faults.act = self.commits, Drop
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("mltswitch.deploy.transaction.Transaction.back", _killed)
+            self.push()
+        assert self.faults.is_done
+
 
 @contextmanager
 def box(platform: str, folder: Path) -> Iterator[Box]:
@@ -103,9 +110,12 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mltswitch.deploy.occupation.IDLE_SECONDS", 2.0)
 
 
-def other(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on as somebody else, on another machine."""
-    monkeypatch.setenv(STATE_VARIABLE, str(folder / "another"))
+@contextmanager
+def other(folder: Path) -> Iterator[None]:
+    """Inside as somebody else, on another machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(STATE_VARIABLE, str(folder / "another"))
+        yield
 
 
 def the_state() -> State:
@@ -168,15 +178,12 @@ def test_another_push_takes_over_what_is_uncertain(tmp_path: Path) -> None:
         assert deploy.change(first).last == {"leaf1": State.CONTINUED}
 
 
-def test_a_record_that_the_switch_contradicts_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_that_the_switch_contradicts_is_told(tmp_path: Path) -> None:
     with box("eos", tmp_path) as each:
         each.push()
         assert rollback(deploy.change(None), each.inventory).exit_code == 0
         own = deploy.change(None)
-        with monkeypatch.context() as context:
-            other(tmp_path, context)
+        with other(tmp_path):
             each.push()
         told = status(own, each.inventory)
         assert (told.exit_code, told.devices[0].status) == (VerificationError.exit_code, Status.CONTRADICTS)
@@ -186,17 +193,14 @@ def test_a_record_that_the_switch_contradicts_is_told(
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_of_two_operators_at_once_none_undoes_or_mixes_the_other(
-    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_operators_at_once_none_undoes_or_mixes_the_other(platform: str, tmp_path: Path) -> None:
     """The second one pushes another plan as the first one has sent the line that commits, or half of them."""
     with box(platform, tmp_path) as each:
         second: list[FleetReport] = []
 
         def meanwhile() -> Fault | None:
             before = each.now()
-            with monkeypatch.context() as context:
-                other(tmp_path, context)
+            with other(tmp_path):
                 second.append(each.push(each.former))
             assert each.now() == before
             return None
@@ -267,26 +271,13 @@ def test_what_somebody_changed_meanwhile_is_not_pushed_over(platform: str, tmp_p
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
-def test_the_lock_of_a_killed_operator(
-    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lock_of_a_killed_operator(platform: str, tmp_path: Path) -> None:
     """Keeps others away until it is too old, and never him: here by a push that lost its way back, too."""
     with box(platform, tmp_path) as each:
-        lost = threading.Event()
-
-        def vanish() -> Fault | None:
-            lost.set()
-            return Drop()
-
-        each.faults.line, each.faults.act = each.commits, vanish
-        with monkeypatch.context() as killed:
-            killed.setattr("mltswitch.deploy.transaction.Transaction.back", _killed)
-            each.push()
-        assert lost.is_set()
+        each.push_killed()
         left = each.now()
         assert the_state() is State.STAGED
-        with monkeypatch.context() as context:
-            other(tmp_path, context)
+        with other(tmp_path):
             [refused] = each.push().devices
             assert "works on it, so nothing of this takes effect" in refused.error
             assert each.now() == left
@@ -294,8 +285,7 @@ def test_the_lock_of_a_killed_operator(
             assert told.exit_code == VerificationError.exit_code
         assert [report.error for report in resume(deploy.change(None), each.inventory).devices] == [""]
         assert each.now() == each.new
-        with monkeypatch.context() as context:
-            other(tmp_path, context)
+        with other(tmp_path):
             assert [report.error for report in each.push().devices] == [""]
 
 
@@ -308,14 +298,10 @@ def test_a_mark_that_is_too_old_is_taken_away_and_not_missed_by_either(
     platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with box(platform, tmp_path) as each:
-        each.faults.line, each.faults.act = each.commits, Drop
-        with monkeypatch.context() as killed:
-            killed.setattr("mltswitch.deploy.transaction.Transaction.back", _killed)
-            each.push()
+        each.push_killed()
         broken = deploy.change(None).identifier
         monkeypatch.setattr("mltswitch.deploy.occupation.STALE_SECONDS", 0)
-        with monkeypatch.context() as context:
-            other(tmp_path, context)
+        with other(tmp_path):
             [report] = each.push().devices
         assert (report.status, report.error) == (Status.CHANGED, "")
         assert any("had it, and has not ended that: taken from them" in note for note in report.notes)
@@ -330,7 +316,7 @@ def test_a_mark_that_is_too_old_is_taken_away_and_not_missed_by_either(
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_a_mark_that_is_gone_before_its_time_lets_nobody_go_over_another(
-    platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    platform: str, tmp_path: Path
 ) -> None:
     """Removed by hand, or by a switch that has restarted."""
     with box(platform, tmp_path) as each:
@@ -338,18 +324,14 @@ def test_a_mark_that_is_gone_before_its_time_lets_nobody_go_over_another(
         target, own = target_for(platform), owner(each.inventory.devices[0])
         lock = target.guard.lock
         assert lock is not None
-        each.faults.line, each.faults.act = each.commits, Drop
-        with monkeypatch.context() as killed:
-            killed.setattr("mltswitch.deploy.transaction.Transaction.back", _killed)
-            each.push()
+        each.push_killed()
         send(switch, target, lock.release(ask(switch, target, lock.query), own))
         document = each.plan.fabric.model_dump(mode="json", by_alias=True, exclude_none=True)
         document["classes"] |= {"control": {"dscp": [40]}, "gradients": {"dscp": [10, 18, 26]}}
         third = build_plan(
             resolve_profile("resnet50"), Fabric.model_validate(document), hardware_capabilities, "paper"
         )
-        with monkeypatch.context() as context:
-            other(tmp_path, context)
+        with other(tmp_path):
             assert each.push(third).devices[0].error == ""
         runs = each.now()
         for finish in (resume, rollback, lambda *_: each.push()):
@@ -379,9 +361,7 @@ def test_a_mark_of_another_form_is_named_with_what_removes_it() -> None:
         )
 
 
-def test_a_way_back_does_not_undo_what_others_changed_since(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_way_back_does_not_undo_what_others_changed_since(tmp_path: Path) -> None:
     with box("eos", tmp_path) as each:
         each.push()
         own = deploy.change(None)
@@ -395,18 +375,16 @@ def test_a_way_back_does_not_undo_what_others_changed_since(
         assert own.identifier in json.dumps([each.identifier for each in deploy.changes()])
 
 
-def test_each_state_directory_has_its_own_mark_at_each_address(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_state_directory_has_its_own_mark_at_each_address(tmp_path: Path) -> None:
     inventory = tmp_path / "hosts.yaml"
     inventory.write_text("all: {hosts: {leaf1: {mltswitch_platform: sonic, ansible_user: admin}}}\n")
     [device] = load_inventory(inventory).devices
     own = owner(device)
     assert owner(device) == own
     assert owner(replace(device, address="leaf1.lab")) != own
-    other(tmp_path, monkeypatch)
-    assert owner(device) != own
-    (tmp_path / "another" / "owner").write_text("no mark")
-    with pytest.raises(UserInputError, match="is damaged"):
-        owner(device)
+    with other(tmp_path):
+        assert owner(device) != own
+        (tmp_path / "another" / "owner").write_text("no mark")
+        with pytest.raises(UserInputError, match="is damaged"):
+            owner(device)
     assert STALE_SECONDS >= 3600

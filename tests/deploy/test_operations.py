@@ -8,12 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
-from mltswitch.capabilities import Capabilities
 from mltswitch.deploy import (
     DeviceDifference,
     DeviceReport,
@@ -33,7 +33,7 @@ from mltswitch.errors import (
     VerificationError,
 )
 from mltswitch.inventory import Device, Inventory
-from mltswitch.targets import Change, RunningState, Step, SwitchState, Target
+from mltswitch.targets import Change, RunningState, Step, Target
 from mltswitch.targets.common import NOT_SAVED
 from tests.deploy.doubles import (
     PLANNED_LIMIT_BYTES,
@@ -49,25 +49,37 @@ from tests.deploy.doubles import (
 PLAN = small_plan()
 
 
+def one(
+    operation: Callable[..., FleetReport], switches: ScriptedSwitches, name: str = "leaf1"
+) -> DeviceReport:
+    """What comes of one device."""
+    [report] = operation(PLAN, inventory(name), fleet=switches.fleet).devices
+    return report
+
+
+def _said(change: Change, _: Change) -> Change:
+    return change
+
+
 def statuses(report: FleetReport) -> dict[str, Status]:
     return {entry.device: entry.status for entry in report.devices}
 
 
 def test_push_changes_reads_back_and_saves_then_has_nothing_to_do(target: FileTarget) -> None:
     switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1) | {"leaf2": PLANNED_LIMIT_BYTES})
-    report = push(PLAN, inventory(*SWITCHES), fleet=Fleet(connector=switches.connect))
+    report = push(PLAN, inventory(*SWITCHES), fleet=switches.fleet)
     assert statuses(report) == dict.fromkeys(SWITCHES, Status.CHANGED) | {"leaf2": Status.OK}
     assert switches.said("leaf1") == ["connected", "asked", "changed", "asked", "saved", "closed"]
     assert switches.said("leaf2") == ["connected", "asked", "saved", "closed"]
     assert report.exit_code == 0
     assert report.warnings == ()
-    again = push(PLAN, inventory(*SWITCHES), fleet=Fleet(connector=switches.connect))
+    again = push(PLAN, inventory(*SWITCHES), fleet=switches.fleet)
     assert statuses(again) == dict.fromkeys(SWITCHES, Status.OK)
 
 
 def test_a_report_says_what_was_changed_and_rounded(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": 7})
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+    report = one(push, switches)
     assert report.change == f"-limit 7\n+limit {PLANNED_LIMIT_BYTES}\n"
     assert report.roundings == (ROUNDING,)
     [found] = report.differences
@@ -88,7 +100,7 @@ def test_what_a_device_says_does_not_steer_the_terminal() -> None:
 
 def test_diff_sends_nothing(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": 7, "leaf2": PLANNED_LIMIT_BYTES})
-    report = diff(PLAN, inventory("leaf1", "leaf2"), fleet=Fleet(connector=switches.connect))
+    report = diff(PLAN, inventory("leaf1", "leaf2"), fleet=switches.fleet)
     assert statuses(report) == {"leaf1": Status.WOULD_CHANGE, "leaf2": Status.OK}
     assert not {"changed", "saved"} & {said for _, said in switches.log}
     assert report.exit_code == 0
@@ -96,7 +108,7 @@ def test_diff_sends_nothing(target: FileTarget) -> None:
 
 def test_verify_names_the_difference_and_its_exit_code(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": 7, "leaf2": PLANNED_LIMIT_BYTES})
-    report = verify(PLAN, inventory("leaf1", "leaf2"), fleet=Fleet(connector=switches.connect))
+    report = verify(PLAN, inventory("leaf1", "leaf2"), fleet=switches.fleet)
     assert statuses(report) == {"leaf1": Status.DIFFERS, "leaf2": Status.OK}
     [found] = report.devices[0].differences
     assert (found.device, found.port, found.queue, found.found) == ("leaf1", "leaf1", 0, "7 B")
@@ -105,7 +117,7 @@ def test_verify_names_the_difference_and_its_exit_code(target: FileTarget) -> No
 
 def test_one_device_that_fails_stops_no_other(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": 1, "leaf2": 1, "spine1": 1}, refusing={"leaf2": "cat >"})
-    report = push(PLAN, inventory(*SWITCHES), fleet=Fleet(connector=switches.connect))
+    report = push(PLAN, inventory(*SWITCHES), fleet=switches.fleet)
     assert statuses(report) == {
         "spine1": Status.CHANGED,
         "spine2": Status.FAILED,
@@ -120,22 +132,57 @@ def test_one_device_that_fails_stops_no_other(target: FileTarget) -> None:
     assert report.exit_code == DeviceError.exit_code
 
 
-def test_what_reads_back_wrong_is_not_saved(target: FileTarget) -> None:
-    switches = ScriptedSwitches({"leaf1": 1}, deaf=frozenset({"leaf1"}))
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+SAVE_ALONE = Change((), (Step("cp a b"),))
+PUSHES = {
+    "it reads back something else": (
+        1,
+        {"leaf1"},
+        lambda change: change,
+        "runs something else than the",
+        "1 B",
+    ),
+    "no step mends what differs": (
+        1,
+        set(),
+        partial(_said, SAVE_ALONE),
+        "than the plan. Nothing was sent",
+        "1 B",
+    ),
+    "something would be sent again": (
+        PLANNED_LIMIT_BYTES,
+        set(),
+        lambda change: dataclasses.replace(change, steps=(Step("cat > conf"),), text="again\n"),
+        "runs something else than the plan",
+        "again",
+    ),
+}
+"""Limit that runs, who is deaf, the change that the target makes, the error, and what still differs."""
+
+
+@pytest.mark.parametrize(("limit", "deaf", "changes", "error", "differs"), PUSHES.values(), ids=PUSHES)
+def test_what_does_not_read_back_as_planned_is_not_saved(
+    target: FileTarget,
+    limit: int,
+    deaf: set[str],
+    changes: Callable[[Change], Change],
+    error: str,
+    differs: str,
+) -> None:
+    target.changes = changes
+    switches = ScriptedSwitches({"leaf1": limit}, frozenset(deaf))
+    report = one(push, switches)
     assert report.status is Status.FAILED
-    assert [found.found for found in report.differences] == ["1 B"]
-    assert "runs something else than the plan" in report.error
+    assert error in report.error
+    assert [found.found for found in report.differences] == [differs]
     assert "saved" not in switches.said("leaf1")
 
 
-def test_a_bug_of_ours_concerns_one_device(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(answers: object, wanted: SwitchState, capabilities: object) -> RunningState:
-        raise KeyError(wanted.ports[0].name)
+def test_a_bug_of_ours_concerns_one_device(target: FileTarget) -> None:
+    def broken(_: RunningState) -> RunningState:
+        raise KeyError("leaf1")
 
-    monkeypatch.setattr(target, "read", read)
-    switches = ScriptedSwitches({"leaf1": 1})
-    [report] = verify(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+    target.reads = broken
+    report = one(verify, ScriptedSwitches({"leaf1": 1}))
     assert report.status is Status.FAILED
     assert report.error == "leaf1 (127.0.0.1:22): a bug in mltswitch: KeyError: 'leaf1'"
 
@@ -143,13 +190,13 @@ def test_a_bug_of_ours_concerns_one_device(target: FileTarget, monkeypatch: pyte
 def test_what_was_not_saved_is_saved_by_the_next_push(target: FileTarget) -> None:
     switches = ScriptedSwitches({"leaf1": 1}, refusing={"leaf1": "cp "})
     for change in (f"-limit 1\n+limit {PLANNED_LIMIT_BYTES}\n", ""):
-        [refused] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+        refused = one(push, switches)
         assert (refused.status, refused.change) == (Status.FAILED, change)
         assert "refuses 'cp " in refused.error
         assert "applied and read back, but not saved" in refused.error
         assert "saved" not in switches.said("leaf1")
     switches.refusing = {}
-    [mended] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+    mended = one(push, switches)
     assert (mended.status, mended.error) == (Status.OK, "")
     assert switches.said("leaf1")[-3:] == ["asked", "saved", "closed"]
 
@@ -157,150 +204,72 @@ def test_what_was_not_saved_is_saved_by_the_next_push(target: FileTarget) -> Non
 @pytest.mark.parametrize("operation", [diff, verify])
 def test_comparing_saves_nothing(target: FileTarget, operation: Callable[..., FleetReport]) -> None:
     switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
-    operation(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect))
+    operation(PLAN, inventory("leaf1"), fleet=switches.fleet)
     assert switches.said("leaf1") == ["connected", "asked", "closed"]
 
 
-def test_what_no_value_says_is_noted_until_it_is_mended(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read, change = target.read, target.diff
-    monkeypatch.setattr(
-        target,
-        "read",
-        lambda answers, wanted, can: dataclasses.replace(
-            read(answers, wanted, can), notes=("odd\x1b", NOT_SAVED)
-        ),
-    )
+def test_what_no_value_says_is_noted_until_it_is_mended(target: FileTarget) -> None:
+    target.reads = lambda running: dataclasses.replace(running, notes=("odd\x1b", NOT_SAVED))
     switches = ScriptedSwitches({"leaf1": 1})
     for operation in (diff, verify):
-        [report] = operation(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
-        assert report.notes == ("odd\\x1b", NOT_SAVED)
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+        assert one(operation, switches).notes == ("odd\\x1b", NOT_SAVED)
+    report = one(push, switches)
     assert (report.status, report.notes) == (Status.CHANGED, ("odd\\x1b",))
-    monkeypatch.setattr(
-        target,
-        "diff",
-        lambda running, wanted, can: dataclasses.replace(change(running, wanted, can), save=()),
-    )
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+    target.changes = lambda change: dataclasses.replace(change, save=())
+    report = one(push, switches)
     assert (report.status, report.notes) == (Status.OK, ("odd\\x1b", NOT_SAVED))
 
 
-def test_what_no_step_mends_is_neither_ok_nor_saved(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(target, "diff", lambda *given: Change((), (Step("cp a b"),)))
-    switches = ScriptedSwitches({"leaf1": 1})
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
-    assert report.status is Status.FAILED
-    assert report.error.endswith("runs something else than the plan. Nothing was sent")
-    assert [found.found for found in report.differences] == ["1 B"]
-    assert "saved" not in switches.said("leaf1")
-
-
-def test_verify_names_what_a_push_would_send_though_every_value_is_right(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verify_names_what_a_push_would_send_though_every_value_is_right(target: FileTarget) -> None:
     lines = "".join(f"  line {number}\n" for number in range(5))
-    unstated = Change((Step("cat > conf"),), text=lines)
     switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
-    monkeypatch.setattr(target, "diff", lambda *given: unstated)
-    report = verify(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect))
-    [device_report] = report.devices
-    assert (device_report.status, report.exit_code) == (Status.DIFFERS, VerificationError.exit_code)
-    [found] = device_report.differences
-    assert str(found) == ("leaf1: push expected nothing to send, found line 0; line 1; line 2; and 2 more")
-    monkeypatch.setattr(target, "diff", lambda *given: dataclasses.replace(unstated, text=""))
-    [device_report] = verify(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
-    assert [found.found for found in device_report.differences] == ["cat > conf"]
+    for text, told in ((lines, "line 0; line 1; line 2; and 2 more"), ("", "cat > conf")):
+        unstated = Change((Step("cat > conf"),), text=text)
+        target.changes = partial(_said, unstated)
+        report = verify(PLAN, inventory("leaf1"), fleet=switches.fleet)
+        assert (report.devices[0].status, report.exit_code) == (Status.DIFFERS, VerificationError.exit_code)
+        [found] = report.devices[0].differences
+        assert str(found) == f"leaf1: push expected nothing to send, found {told}"
     assert "changed" not in switches.said("leaf1")
 
 
-def test_verify_names_why_a_push_would_be_refused(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(running: RunningState, wanted: SwitchState, capabilities: object) -> Change:
+def test_verify_names_why_a_push_would_be_refused(target: FileTarget) -> None:
+    def refuse(_: Change) -> Change:
         raise DeviceError("somebody else\nwrote it", where="/etc/unit")
 
-    monkeypatch.setattr(target, "diff", refuse)
-    switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES, "leaf2": 7})
-    right, wrong = verify(PLAN, inventory("leaf1", "leaf2"), fleet=Fleet(connector=switches.connect)).devices
-    assert right.status is Status.DIFFERS
-    assert [(found.field, found.found) for found in right.differences] == [
-        ("push", "a refusal: /etc/unit: somebody else wrote it")
-    ]
-    assert [(found.field, found.found) for found in wrong.differences] == [("limit", "7 B")]
+    target.changes = refuse
+    for limit, expected in (
+        (PLANNED_LIMIT_BYTES, ("push", "a refusal: /etc/unit: somebody else wrote it")),
+        (7, ("limit", "7 B")),
+    ):
+        report = one(verify, ScriptedSwitches({"leaf1": limit}))
+        assert report.status is Status.DIFFERS
+        assert [(found.field, found.found) for found in report.differences] == [expected]
 
 
-def test_a_push_that_would_send_something_again_is_not_saved(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change = target.diff
-
-    def never_done(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-        return dataclasses.replace(
-            change(running, wanted, capabilities), steps=(Step("cat > conf"),), text="again\n"
-        )
-
-    monkeypatch.setattr(target, "diff", never_done)
-    switches = ScriptedSwitches({"leaf1": PLANNED_LIMIT_BYTES})
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
-    assert report.status is Status.FAILED
-    assert [found.found for found in report.differences] == ["again"]
-    assert "saved" not in switches.said("leaf1")
-
-
-def test_what_the_device_cannot_do_is_in_every_report(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit_to_hardware = target.fit_to_hardware
-    monkeypatch.setattr(
-        target,
-        "fit_to_hardware",
-        lambda plan, switch: dataclasses.replace(fit_to_hardware(plan, switch), unsupported=("no cap",)),
-    )
-    switches = ScriptedSwitches({"leaf1": 1})
+def test_what_the_device_cannot_do_is_in_every_report(target: FileTarget) -> None:
+    target.fits = lambda fitted: dataclasses.replace(fitted, unsupported=("no cap",))
     for operation in (diff, push, verify):
-        reports = operation(
-            PLAN, inventory("leaf1", "leaf2"), fleet=Fleet(connector=switches.connect)
-        ).devices
-        assert [report.shortfalls for report in reports] == [("no cap",)] * 2
-        assert reports[1].status is Status.FAILED
+        for limits, fails in (({"leaf1": 1}, False), ({}, True)):
+            report = one(operation, ScriptedSwitches(limits))
+            assert (report.shortfalls, report.status is Status.FAILED) == (("no cap",), fails)
 
 
-def test_the_way_back_is_told_after_a_change_alone(
-    target: FileTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change = target.diff
-    monkeypatch.setattr(
-        target,
-        "diff",
-        lambda running, wanted, can: dataclasses.replace(
-            change(running, wanted, can), rollback_hint="rollback \x1b"
-        ),
-    )
+def test_the_way_back_is_told_after_a_change_alone(target: FileTarget) -> None:
+    target.changes = lambda change: dataclasses.replace(change, rollback_hint="rollback \x1b")
     switches = ScriptedSwitches({"leaf1": 1})
-    told = [
-        operation(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices[0].way_back
-        for operation in (diff, push, push, verify)
-    ]
+    told = [one(operation, switches).way_back for operation in (diff, push, push, verify)]
     assert told == ["", "rollback \\x1b", "", ""]
 
 
-def test_a_bug_after_the_change_does_not_hide_it(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = target.read
-
-    def read_once(
-        answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
-    ) -> RunningState:
-        if answers != dict.fromkeys(answers, "1\n"):
+def test_a_bug_after_the_change_does_not_hide_it(target: FileTarget) -> None:
+    def read_once(running: RunningState) -> RunningState:
+        if set(running.answers.values()) != {"1\n"}:
             raise KeyError("tc says\n" + "x" * 10_000)
-        return read(answers, wanted, capabilities)
+        return running
 
-    monkeypatch.setattr(target, "read", read_once)
-    switches = ScriptedSwitches({"leaf1": 1})
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+    target.reads = read_once
+    report = one(push, ScriptedSwitches({"leaf1": 1}))
     assert report.status is Status.FAILED
     assert report.change == f"-limit 1\n+limit {PLANNED_LIMIT_BYTES}\n"
     assert "a bug in mltswitch: KeyError: " in report.error
@@ -313,15 +282,14 @@ def test_nothing_is_sent_where_one_device_cannot_express_the_plan(target: FileTa
     target.unable = frozenset({"leaf2"})
     switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
     with pytest.raises(UnsupportedPlanError, match="leaf2"):
-        push(PLAN, inventory(*SWITCHES), fleet=Fleet(connector=switches.connect))
+        push(PLAN, inventory(*SWITCHES), fleet=switches.fleet)
     assert switches.log == []
 
 
-def test_a_step_with_a_line_end_is_not_sent(target: FileTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    smuggled = Change((Step("true\nreboot"),), text="true\n")
-    monkeypatch.setattr(target, "diff", lambda *given: smuggled)
+def test_a_step_with_a_line_end_is_not_sent(target: FileTarget) -> None:
+    target.changes = partial(_said, Change((Step("true\nreboot"),), text="true\n"))
     switches = ScriptedSwitches({"leaf1": 1})
-    [report] = push(PLAN, inventory("leaf1"), fleet=Fleet(connector=switches.connect)).devices
+    report = one(push, switches)
     assert report.status is Status.FAILED
     assert "control character" in report.error
     assert report.error.endswith("Nothing was sent")
@@ -358,15 +326,13 @@ def rack_of(*devices: Device) -> Inventory:
 )
 def test_inventory_and_fabric_must_agree(target: FileTarget, rack: Inventory, line: str) -> None:
     with pytest.raises(UserInputError) as caught:
-        push(PLAN, rack, fleet=Fleet(connector=ScriptedSwitches({}).connect))
+        push(PLAN, rack, fleet=ScriptedSwitches({}).fleet)
     assert str(caught.value).startswith(line)
 
 
 def test_a_switch_outside_the_inventory_is_a_warning_and_a_limit_is_none(target: FileTarget) -> None:
     switches = ScriptedSwitches(dict.fromkeys(SWITCHES, 1))
-    report = diff(
-        PLAN, inventory("leaf1", "leaf2", "spine1"), limit="leaf1", fleet=Fleet(connector=switches.connect)
-    )
+    report = diff(PLAN, inventory("leaf1", "leaf2", "spine1"), limit="leaf1", fleet=switches.fleet)
     assert statuses(report) == {"leaf1": Status.WOULD_CHANGE}
     assert report.warnings == ("switch spine2 of fabric small is not in the inventory inventory",)
 

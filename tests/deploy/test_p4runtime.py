@@ -241,16 +241,17 @@ def test_two_switches_do_not_share_a_thrift_server(server: Server, rack: Invento
 
 
 @contextmanager
-def thrift_server(*answers: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """Its port, and what one caller said before it was answered."""
+def thrift_server(*connections: Sequence[bytes]) -> Iterator[tuple[int, list[bytes]]]:
+    """The port of a server that answers each connection so, in order, and what it is told."""
     said: list[bytes] = []
 
     def serve(listener: socket.socket) -> None:
-        connection, _ = listener.accept()
-        with connection:
-            for each in answers:
-                said.append(connection.recv(4096))
-                connection.sendall(each)
+        for answers in connections:
+            connection, _ = listener.accept()
+            with connection:
+                for each in answers:
+                    said.append(connection.recv(4096))
+                    connection.sendall(each)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve, args=(listener,))
@@ -264,7 +265,7 @@ REPLY = b"\x80\1\0\2\0\0\0\x1bset_all_egress_queue_depths\0\0\0\0\x08\0\0\0\0\0\
 
 def test_the_depth_is_said_in_thrift() -> None:
     second = REPLY.replace(b"\x1bset_all_egress_queue_depths", b"\x1aset_all_egress_queue_rates")
-    with thrift_server(REPLY, second) as (port, said):
+    with thrift_server([REPLY, second]) as (port, said):
         set_queue_depth("127.0.0.1", port, 16384)
     name = b"simple_switch:set_all_egress_queue_depths"
     arguments = b"\x08\0\1\0\0\x40\0\0"
@@ -280,28 +281,10 @@ def test_the_depth_is_said_in_thrift() -> None:
     [(b"", "answers nothing"), (b"\0\0\6\4\0\0", "answers b'"), (REPLY[:-2] + b"\1\0", "answers b'")],
 )
 def test_what_is_no_bmv2_is_one_line(answer: bytes, problem: str) -> None:
-    with thrift_server(answer) as (port, _), pytest.raises(DeviceError, match="--with-thrift") as failure:
+    with thrift_server([answer]) as (port, _), pytest.raises(DeviceError, match="--with-thrift") as failure:
         set_queue_depth("127.0.0.1", port, 16384)
     assert problem in str(failure.value)
     assert "\n" not in str(failure.value)
-
-
-@contextmanager
-def thrift_servers(answers: Sequence[bytes]) -> Iterator[int]:
-    """The port of a server that gives each connection one of the answers, in order."""
-
-    def serve(listener: socket.socket) -> None:
-        for answer in answers:
-            connection, _ = listener.accept()
-            with connection:
-                connection.recv(4096)
-                connection.sendall(answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        yield listener.getsockname()[1]
-        thread.join()
 
 
 ONE = b"\0\0\0\x1fset_egress_priority_queue_depth\0\0\0\0"
@@ -312,14 +295,17 @@ NOT_TAKEN = b"\x80\1\0\3" + ONE + b"\x0b\0\1\0\0\0\x45" + RANGE_ERROR + b"\x08\0
 
 @pytest.mark.parametrize("queues", [8, 4, 1])
 def test_queues_are_counted_by_the_depths_that_the_switch_takes(queues: int) -> None:
-    with thrift_servers([*[NOT_TAKEN] * (8 - queues), TAKEN]) as port:
+    with thrift_server(*[[NOT_TAKEN]] * (8 - queues), [TAKEN]) as (port, _):
         assert priority_queues("127.0.0.1", port) == queues
 
 
 def test_a_switch_that_takes_no_depth_is_an_error() -> None:
-    with thrift_servers([NOT_TAKEN] * 8) as port, pytest.raises(DeviceError, match="refuses every queue"):
+    with (
+        thrift_server(*[[NOT_TAKEN]] * 8) as (port, _),
+        pytest.raises(DeviceError, match="refuses every queue"),
+    ):
         priority_queues("127.0.0.1", port)
-    with thrift_servers([b"\0\0\6\4\0\0"]) as port, pytest.raises(DeviceError, match="answers b'"):
+    with thrift_server([b"\0\0\6\4\0\0"]) as (port, _), pytest.raises(DeviceError, match="answers b'"):
         priority_queues("127.0.0.1", port)
 
 
@@ -330,9 +316,9 @@ def test_the_mtu_of_a_port_is_that_of_its_interface(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "p4runtime"))
         server.listen()
-        with thrift_servers([answer]) as port:
+        with thrift_server([answer]) as (port, _):
             found = port_mtus(f"unix:{tmp_path / 'p4runtime'}", port)
         assert found == {7: int(Path("/sys/class/net/lo/mtu").read_text())}
-        with thrift_servers([answer[:50]]) as port, pytest.raises(DeviceError, match="cannot be read"):
+        with thrift_server([answer[:50]]) as (port, _), pytest.raises(DeviceError, match="cannot be read"):
             port_mtus(f"unix:{tmp_path / 'p4runtime'}", port)
     assert port_mtus("192.0.2.1", 9090) == {}, "nobody tells it of another machine"

@@ -1,6 +1,7 @@
 """The shell session against a real sshd: exactness, host keys, refusals, time and size limits."""
 
 import logging
+import shutil
 import socket
 from pathlib import Path
 
@@ -185,7 +186,13 @@ def test_a_name_that_does_not_resolve(sshd: Sshd, target: FileTarget) -> None:
         pass
 
 
-def test_a_key_that_the_device_does_not_know(sshd: Sshd, target: FileTarget, tmp_path: Path) -> None:
+def test_a_key_that_the_device_does_not_know(
+    sshd: Sshd, target: FileTarget, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator's own key, which the device would take, is not offered in its place."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+    shutil.copy(sshd.folder / "id", tmp_path / ".ssh" / "id_ed25519")
     make_key(tmp_path / "stranger")
     text = line(sshd.device(key_file=tmp_path / "stranger"), target)
     assert f"with the key {tmp_path / 'stranger'}" in text

@@ -24,7 +24,7 @@ def test_two_operators_at_once(target: FileTarget) -> None:
         other = device("tor", switch="leaf1", address="127.0.0.1")  # the same address under another name
         for rack in (inventory(*SWITCHES), Inventory((other,), Path("inventory"))):
             with pytest.raises(UserInputError) as caught:
-                push(PLAN, rack, fleet=Fleet(connector=switches.connect))
+                push(PLAN, rack, fleet=switches.fleet)
             refused.append(str(caught.value))
 
     fleet = Fleet(connector=switches.connect, progress=second, concurrency=1)
@@ -35,7 +35,7 @@ def test_two_operators_at_once(target: FileTarget) -> None:
     for line in refused:
         assert "`mltswitch push`, since " in line
         assert f"process {os.getpid()}" in line
-    assert push(PLAN, inventory("spine1"), fleet=Fleet(connector=switches.connect)).exit_code == 0
+    assert push(PLAN, inventory("spine1"), fleet=switches.fleet).exit_code == 0
 
 
 def test_a_lock_ends_with_its_process(target: FileTarget) -> None:
