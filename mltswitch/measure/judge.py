@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult
-from mltswitch.measure.ramp import RampResult
+from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult, RampResult
 from mltswitch.plan import ClassKind, Plan
 from mltswitch.units import BITS_PER_BYTE, format_seconds
 

@@ -15,20 +15,19 @@ from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import TRAFFIC, DeviceDifference
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory
-from mltswitch.measure.acceptance.schedule import Flow
-from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts, TestHost, open_hosts
-from mltswitch.measure.watch import read_counters, silence, tells_traffic
+from mltswitch.measure.counters import read_counters, silence, tells_traffic
+from mltswitch.measure.hosts import HEADER_BYTES, DisturbedRunError, Hosts, TestHost, open_hosts
+from mltswitch.measure.schedule import packets_at
 from mltswitch.plan import Host, Plan, TrafficClass
 from mltswitch.plan.trust import background_dscp, forbidden_dscps
 from mltswitch.targets import hardware_capabilities
-from mltswitch.wire.tos import Ecn
 
 PACKETS: Final = 100
 """Of each class, on each path."""
 NOISE_PACKETS: Final = 10
 """Of others, such as ARP and neighbour discovery, that a queue may send meanwhile."""
 GAP_SECONDS: Final = 0.005
-PAYLOAD_BYTES: Final = 64
+PACKET_BYTES: Final = 64 + HEADER_BYTES
 """Together 0.2 Mbit/s on the wire: less than any rate cap, so that nothing waits and nothing is dropped."""
 TRIES: Final = 3
 _ALONE: Final = Fleet()
@@ -83,9 +82,10 @@ def check_queues(
         opened = [
             stack.enter_context(
                 open_hosts(
+                    plan,
                     hosts[pair.receiver.name],
                     [replace(hosts[pair.sender.name], destinations=tuple(to for to, _ in pair.ways))],
-                    PAYLOAD_BYTES,
+                    PACKET_BYTES,
                 )
             )
             for pair in pairs
@@ -93,7 +93,7 @@ def check_queues(
         for index, entry in enumerate(plan.classes):
             expected = _expected(plan, asked, pairs, entry)
             for attempt in range(1, TRIES + 1):
-                risen, heard, disturbed = _send(pairs, opened, index, entry, arrived)
+                risen, heard, disturbed = _send(pairs, opened, index, arrived)
                 more = {
                     job.device.name: tuple(_differences(job, name, entry, expected, risen, pairs))
                     for name, job in asked.items()
@@ -140,17 +140,15 @@ def _send(
     pairs: Sequence[_Pair],
     opened: Sequence[Hosts],
     index: int,
-    entry: TrafficClass,
     arrived: Callable[[], Risen],
 ) -> tuple[Risen, list[int], DisturbedRunError | None]:
     """What the counters say of one class's packets, how many of them each receiver heard, and what kept a
     host from sending as it was asked to."""
     before, disturbed, heard = arrived(), None, []
     for pair, hosts in zip(pairs, opened, strict=True):
-        count = PACKETS * len(pair.ways)
-        flow = Flow("", index, entry.dscp[0], (Ecn.ECT_0,), 0.0, GAP_SECONDS, count)
+        schedule = packets_at(np.arange(PACKETS * len(pair.ways)) * GAP_SECONDS, index, (True,))
         try:
-            heard.append(len(np.unique(hosts.exchange(((flow,),)).records["sequence"])))
+            heard.append(len(np.unique(hosts.exchange((schedule,)).records["sequence"])))
         except DisturbedRunError as error:
             disturbed = error
     return {place: now - before.get(place, 0) for place, now in arrived().items()}, heard, disturbed

@@ -13,26 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.capabilities import BytesLimit
+from mltswitch.capabilities import BytesLimit, Unlimited
 from mltswitch.deploy.session import Session
 from mltswitch.errors import MachineError
 from mltswitch.measure.acceptance import (
     AcceptanceResult,
     Check,
     DeviceCounters,
-    ExpectedPort,
-    ExpectedQueue,
     Place,
     Question,
+    TestedClass,
     Verdict,
     accept,
 )
-from mltswitch.measure.acceptance.checks import BackgroundClass
 from mltswitch.measure.acceptance.run import AGAIN_SECONDS, ATTEMPTS, MEASUREMENTS, settle
-from mltswitch.measure.acceptance.schedule import Run
-from mltswitch.measure.acceptance.session import DisturbedRunError, Exchanged, Hosts
+from mltswitch.measure.hosts import DisturbedRunError, Exchanged, Hosts
+from mltswitch.measure.runs import TestedPort
+from mltswitch.measure.schedule import Run
 from mltswitch.targets import target_for
-from tests.measure.acceptance_port import PACKET, RATE, SimulatedPort, SimulatedQueue
+from tests.measure.simulated_port import PACKET, RATE, SimulatedPort, SimulatedQueue
 
 S, L = 20, 40
 PLACE = Place(
@@ -43,12 +42,12 @@ PLACE = Place(
     receiver="host4",
     senders=("host1", "host3"),
     destinations=((), ()),
-    burst_senders=(1,),
-    expected=ExpectedPort(RATE, PACKET, "enqueue", 0),
-    gradients=(ExpectedQueue("gradient-0", 4, 26, 4, S * PACKET, BytesLimit(L * PACKET), L * PACKET),),
+    tested=TestedPort(RATE, PACKET, 2, (1,)),
+    gradients=(TestedClass("gradient-0", 4, 26, 4, BytesLimit(L * PACKET), L * PACKET, S * PACKET),),
     controls=(),
-    background=BackgroundClass("background", 5, 0, None, None),
+    background=TestedClass("background", 5, 0, 5, Unlimited(), 20 * PACKET),
     host_control=None,
+    host_control_senders=(),
     unverified=(),
 )
 RIGHT, WRONG = SimulatedQueue(S, L), SimulatedQueue(2 * S, 2 * L)
@@ -71,10 +70,7 @@ class Late(SimulatedPort):
     """Its hosts fell behind."""
 
     def exchange(self, run: Run) -> Exchanged:
-        found = super().exchange(run)
-        return replace(
-            found, sent=tuple(replace(sent, late_seconds=2 * AGAIN_SECONDS) for sent in found.sent)
-        )
+        return replace(super().exchange(run), late_seconds=2 * AGAIN_SECONDS)
 
 
 class Refused(SimulatedPort):
