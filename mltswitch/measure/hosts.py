@@ -211,17 +211,13 @@ class _Program:
         )
 
     def close(self) -> None:
-        with suppress(OSError, ValueError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-        try:
-            self._process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        """The program ends with its standard input."""
+        with suppress(ValueError):  # all has been closed
+            try:
+                self._process.communicate(timeout=2.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.communicate()
 
 
 @contextmanager

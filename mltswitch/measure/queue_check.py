@@ -31,10 +31,20 @@ PACKET_BYTES: Final = 64 + HEADER_BYTES
 """Together 0.2 Mbit/s on the wire: less than any rate cap, so that nothing waits and nothing is dropped."""
 TRIES: Final = 3
 _ALONE: Final = Fleet()
-Hop = tuple[str, str, str]
-"""Switch, the port by which packets come, empty where nobody knows it, and the port by which they go."""
 Risen = Mapping[tuple[str, str, int], int]
 """Switch, port and hardware queue → packets that came to the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hop:
+    """One switch on the way of packets."""
+
+    switch: str
+    comes: str
+    """The port by which packets come; empty where nobody knows it."""
+    goes: str
+    before: str
+    """Who hands the packets over: where they are missing, it may be the one that lost them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +53,12 @@ class _Pair:
 
     sender: Host
     receiver: Host
-    ways: tuple[tuple[IPv4Address, tuple[Hop, ...]], ...]
+    ways: tuple[tuple[IPv4Address, tuple[_Hop, ...]], ...]
+
+    @property
+    def hops(self) -> Iterator[_Hop]:
+        """Each hop of each way."""
+        return (hop for _, hops in self.ways for hop in hops)
 
 
 def check_queues(
@@ -63,7 +78,7 @@ def check_queues(
     """
     pairs = tuple(_pairs(plan, hosts))
     jobs, _ = prepare(plan, inventory, limit)
-    on_path = {switch for pair in pairs for _, hops in pair.ways for switch, _, _ in hops}
+    on_path = {hop.switch for pair in pairs for hop in pair.hops}
     crossed = [job for job in jobs if job.device.switch in on_path]
     asked = {job.device.switch: job for job in crossed if tells_traffic(job.target)}
     notes = (f"{job.device.name}: {silence(job.target)}" for job in crossed if job not in asked.values())
@@ -120,20 +135,21 @@ def _pairs(plan: Plan, hosts: Mapping[str, TestHost]) -> Iterator[_Pair]:
         yield _Pair(sender, receiver, tuple(_ways(plan, sender, receiver)))
 
 
-def _ways(plan: Plan, sender: Host, receiver: Host) -> Iterator[tuple[IPv4Address, tuple[Hop, ...]]]:
+def _ways(plan: Plan, sender: Host, receiver: Host) -> Iterator[tuple[IPv4Address, tuple[_Hop, ...]]]:
     """Every path that has an address; else the last port, which all packets take."""
     topology, aliases = plan.topology, dict(receiver.aliases)
     is_near = sender.leaf == receiver.leaf
     for path in topology.paths_between(sender, receiver):
         if is_near or path.name not in aliases:
             break
-        hops, comes = [], sender.leaf_port
+        hops, comes, before = [], sender.leaf_port, sender.name
         for switch, port in topology.walk(sender, receiver, path):
-            hops.append((switch, comes, port.name))
-            comes = port.peer_port
+            hops.append(_Hop(switch, comes, port.name, before))
+            comes, before = port.peer_port, f"{switch} {port.name}"
         yield aliases[path.name], tuple(hops)
     if is_near or not aliases:
-        yield receiver.address, ((receiver.leaf, sender.leaf_port if is_near else "", receiver.leaf_port),)
+        comes, before = (sender.leaf_port, sender.name) if is_near else ("", "the fabric")
+        yield receiver.address, (_Hop(receiver.leaf, comes, receiver.leaf_port, before),)
 
 
 def _send(
@@ -159,20 +175,19 @@ def _expected(
 ) -> Counter[tuple[str, str, int]]:
     """How many packets of a class the plan sends to each queue; 0 for the others of the ports on the way."""
     expected: Counter[tuple[str, str, int]] = Counter()
-    for pair in pairs:
-        for _, hops in pair.ways:
-            dscp = entry.dscp[0]
-            for name, comes, goes in hops:
-                switch = plan.topology.switch(name)
-                capabilities = hardware_capabilities(switch.platform, switch.hardware)
-                forbidden = forbidden_dscps(plan.classes, switch.port(comes)) if comes else ()
-                if dscp in forbidden and capabilities.rewrites_code_points:
-                    dscp = background_dscp(plan.classes)
-                if name in jobs:
-                    ports = zip(switch.ports, jobs[name].fitted.state.ports, strict=True)
-                    state = next(state for port, state in ports if port.name == goes)
-                    for queue in state.queues:
-                        expected[name, state.name, queue.queue] += PACKETS * (dscp in queue.dscps)
+    for _, hops in (way for pair in pairs for way in pair.ways):
+        dscp = entry.dscp[0]
+        for hop in hops:
+            switch = plan.topology.switch(hop.switch)
+            capabilities = hardware_capabilities(switch.platform, switch.hardware)
+            forbidden = forbidden_dscps(plan.classes, switch.port(hop.comes)) if hop.comes else ()
+            if dscp in forbidden and capabilities.rewrites_code_points:
+                dscp = background_dscp(plan.classes)
+            if switch.name in jobs:
+                ports = zip(switch.ports, jobs[switch.name].fitted.state.ports, strict=True)
+                state = next(state for port, state in ports if port.name == hop.goes)
+                for queue in state.queues:
+                    expected[switch.name, state.name, queue.queue] += PACKETS * (dscp in queue.dscps)
     return expected
 
 
@@ -184,7 +199,9 @@ def _differences(
     risen: Risen,
     pairs: Iterable[_Pair],
 ) -> Iterator[DeviceDifference]:
-    before = _senders_to(switch, pairs)
+    before = ", ".join(
+        dict.fromkeys(hop.before for pair in pairs for hop in pair.hops if hop.switch == switch)
+    )
     class_of = {queue: name for name, queue in job.fitted.class_queues.items()}
     for (name, port, queue), packets in expected.items():
         counted = risen.get((name, port, queue), 0)
@@ -198,21 +215,6 @@ def _differences(
                 f"{packets} packets of {entry.name}",
                 f"{counted} from {before}" if counted < packets else str(counted),
             )
-
-
-def _senders_to(switch: str, pairs: Iterable[_Pair]) -> str:
-    """Who hands the packets over to a switch: where they are missing, it may be the one that lost them."""
-    found: dict[str, None] = {}
-    for pair in pairs:
-        for _, hops in pair.ways:
-            for place, (name, _, _) in enumerate(hops):
-                if name == switch and place:
-                    found[f"{hops[place - 1][0]} {hops[place - 1][2]}"] = None
-                elif name == switch:
-                    found[
-                        pair.sender.name if len(hops) > 1 or pair.sender.leaf == switch else "the fabric"
-                    ] = None
-    return ", ".join(found)
 
 
 def _unheard(

@@ -58,7 +58,13 @@ def find_place(
     """The place for these hosts; raises UserInputError where they cannot overload the port."""
     switch = plan.topology.switch(switch_name)
     known = {host.name: host for host in plan.topology.hosts}
-    chosen = [_host(known, name) for name in hosts]
+    unknown = [name for name in hosts if name not in known]
+    if unknown:
+        expected = f"some of {', '.join(known)}"
+        raise UserInputError(
+            f"{unknown[0]!r} is no host of the plan's fabric", where="--hosts", expected=expected
+        )
+    chosen = [known[name] for name in hosts]
     if len(set(hosts)) != len(hosts) or len(chosen) < 2:
         raise UserInputError(
             f"{len(set(hosts))} host(s) named", where="--hosts", expected="at least two different ones"
@@ -119,18 +125,10 @@ def _classes(
     for index, entry in enumerate(plan.classes):
         queue = queues[fitted.class_queues[entry.name]]
         threshold = queue.ecn_threshold_bytes
-        tested = TestedClass(
-            entry.name,
-            index,
-            entry.dscp[0],
-            queue.queue,
-            queue.limit,
-            _standing_bytes(queue.limit, threshold or 0, capabilities, profile.packet_bytes),
-            threshold,
-            _bps(queue.maximum, profile.rate_bps),
-            _bps(queue.minimum, profile.rate_bps),
-        )
-        found.append((entry.kind, tested))
+        standing = _standing_bytes(queue.limit, threshold or 0, capabilities, profile.packet_bytes)
+        maximum, minimum = (_bps(rate, profile.rate_bps) for rate in (queue.maximum, queue.minimum))
+        limits = (queue.queue, queue.limit, standing, threshold, maximum, minimum)
+        found.append((entry.kind, TestedClass(entry.name, index, entry.dscp[0], *limits)))
     return found
 
 
@@ -142,16 +140,6 @@ def _leads_to_background(plan: Plan, switch: Switch, fitted: FittedState, dscp: 
     return dscp in state.rewritten or any(
         queue.queue == background and dscp in queue.dscps for queue in state.queues
     )
-
-
-def _host(known: dict[str, Host], name: str) -> Host:
-    if name not in known:
-        raise UserInputError(
-            f"{name!r} is no host of the plan's fabric",
-            where="--hosts",
-            expected=f"some of {', '.join(known)}",
-        )
-    return known[name]
 
 
 def _receiver(hosts: Sequence[Host], switch: Switch, name: str | None) -> Host:
@@ -167,14 +155,9 @@ def _receiver(hosts: Sequence[Host], switch: Switch, name: str | None) -> Host:
 
 def _port(plan: Plan, switch: Switch, sender: Host, receiver: Host, name: str | None) -> Port:
     """The named port, else the one that the device sends through to the receiver."""
+    wanted = name or (receiver.leaf_port if receiver.leaf == switch.name else None)
     for port in switch.ports:
-        if name is not None:
-            if port.name == name:
-                return port
-        elif receiver.leaf == switch.name:
-            if port.name == receiver.leaf_port:
-                return port
-        elif _crossing(plan, switch, port, sender, receiver):
+        if port.name == wanted or (wanted is None and _crossing(plan, switch, port, sender, receiver)):
             return port
     if name is not None:
         raise UserInputError(
