@@ -136,8 +136,8 @@ def pushed(session_lab: SessionLab, lab_plan: Plan) -> Iterator[Pushed]:
 @pytest.fixture(autouse=True)
 def short_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lab's queues settle sooner than a phase of the usual length ends, and its empty path is short."""
-    monkeypatch.setattr("mltswitch.measure.acceptance.schedule.FEWEST_PACKETS", 700)
-    monkeypatch.setattr("mltswitch.measure.acceptance.schedule.IDLE_PACKETS", 15)
+    monkeypatch.setattr("mltswitch.measure.runs.FEWEST_PACKETS", 700)
+    monkeypatch.setattr("mltswitch.measure.runs.IDLE_PACKETS", 15)
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_each_changed_queue_is_caught(pushed: Pushed, monkeypatch: pytest.Monkey
         replaced(r"(classid 20:2 drr quantum) \d+", r"\1 200"),
         without(" action pedit "),
     )
-    monkeypatch.setattr("mltswitch.measure.acceptance.run.pairs", lambda _: ())  # nothing is out of order
+    monkeypatch.setattr("mltswitch.measure.acceptance.run.pairwise", lambda _: ())  # nothing is out of order
     above = (Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.STANDS)
     caught = of("gradient-0", *above)
     caught |= of("gradient-1", Question.STANDS) | of("gradient-2", Question.DROPPED_ABOVE)

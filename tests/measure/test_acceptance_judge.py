@@ -65,6 +65,7 @@ def test_a_right_queue_passes_every_question(threshold: int, above: int, seed: i
     port = SimulatedPort({4: SimulatedQueue(threshold, limit)}, seed=seed)
     checks = judge_class(traced(port, threshold, limit), expected(threshold, limit), PORT)
     assert set(answers(checks).values()) == {True}, checks
+    assert not any(check.explanation for check in checks)
 
 
 @pytest.mark.parametrize(
@@ -93,23 +94,22 @@ def test_each_fault_is_told_by_the_right_question(queue: SimulatedQueue, caught:
     )
 
 
-def test_what_passes_has_nothing_to_explain() -> None:
-    assert not any(check.explanation for check in judged(SimulatedQueue(S, L)))
-
-
 def test_a_port_at_another_rate_is_told() -> None:
     assert Question.RATE in failures(judged(SimulatedQueue(S, L), rate_share=0.8))
 
 
-def test_marks_at_dequeue() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(S, L)}, marks_at="dequeue"))
-    late = judge_class(trace, expected(), replace(PORT, marks_at="dequeue"))
-    assert set(answers(late).values()) == {True}, late
-
-
-def test_an_average_within_its_window_passes() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(S, L, weight=0.5)}))
-    checks = judge_class(trace, expected(), replace(PORT, averaging_packets=4))
+@pytest.mark.parametrize(
+    ("port", "queue", "known"),
+    [
+        ({"marks_at": "dequeue"}, SimulatedQueue(S, L), {"marks_at": "dequeue"}),
+        ({}, SimulatedQueue(S, L, weight=0.5), {"averaging_packets": 4}),
+    ],
+)
+def test_what_the_capabilities_say_of_marks_is_allowed(
+    port: dict[str, str], queue: SimulatedQueue, known: dict[str, object]
+) -> None:
+    trace = traced(SimulatedPort({4: queue}, **port))  # type: ignore[arg-type]  # the test's own names
+    checks = judge_class(trace, expected(), replace(PORT, **known))  # type: ignore[arg-type]  # these, too
     assert set(answers(checks).values()) == {True}, checks
 
 
@@ -126,29 +126,22 @@ def test_a_limit_that_is_no_length_is_not_checked(limit: AlphaLimit | Unlimited,
     assert all(words in check.explanation for check in checks if check.holds is None)
 
 
-def test_thresholds_too_short_to_tell_are_not_checked() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(1, 3)}), 1, 3)
-    found = answers(judge_class(trace, expected(1, 3), PORT))
-    assert found.pop(Question.RATE) is True
-    assert set(found.values()) == {None}
+ABOVE_S = {Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE}
+OF_S = {Question.BURST, Question.KEPT_BELOW} | ABOVE_S
+OF_L = {Question.ECT_KEPT, Question.STANDS}
 
 
-def test_a_limit_at_the_threshold_leaves_marks_unchecked() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(30, 31)}), 30, 31)
-    found = answers(judge_class(trace, expected(30, 31), PORT))
-    unchecked = {Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE}
+@pytest.mark.parametrize(
+    ("threshold", "limit", "unchecked"), [(1, 3, OF_S | OF_L), (30, 31, ABOVE_S), (None, L, OF_S)]
+)
+def test_what_delays_cannot_tell_is_not_checked(
+    threshold: int | None, limit: int, unchecked: set[Question]
+) -> None:
+    real = limit if threshold is None else threshold
+    trace = traced(SimulatedPort({4: SimulatedQueue(real, limit)}), real, limit)
+    found = answers(judge_class(trace, expected(threshold, limit), PORT))
     assert {question for question, holds in found.items() if holds is None} == unchecked
     assert False not in found.values()
-
-
-def test_a_class_without_threshold() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(L, L)}))
-    checks = judge_class(trace, expected(threshold=None), PORT)
-    assert {check.question for check in checks if check.holds} == {
-        Question.RATE,
-        Question.ECT_KEPT,
-        Question.STANDS,
-    }
 
 
 def test_nothing_through_the_port() -> None:
@@ -164,39 +157,32 @@ UPPER, LOWER = expected(18, 36, "gradient-1", 3), expected(32, 64, "gradient-2",
 QUEUES = {3: SimulatedQueue(18, 36), 4: SimulatedQueue(32, 64)}
 
 
-def order(queues: dict[int, SimulatedQueue]) -> Check:
-    run = order_run(PORT, 3, 4, (36 * PACKET, 64 * PACKET))
-    return judge_order(observe(SimulatedPort(queues).exchange(run)), UPPER, LOWER, PORT)
-
-
-def test_strict_order() -> None:
-    right, wrong = order(QUEUES), order({4: QUEUES[4], 3: QUEUES[3]})
-    assert right.holds is True, right
-    assert wrong.holds is False, wrong
-    assert "reversed" in wrong.explanation
-
-
 SHORT = {3: SimulatedQueue(1, 3), 4: SimulatedQueue(32, 64)}
 
 
-@pytest.mark.parametrize("above", [SHORT, QUEUES], ids=["short", "long"])
-@pytest.mark.parametrize("is_right", [True, False])
-def test_pauses_of_the_hosts_accuse_nobody_and_hide_nothing(
-    above: dict[int, SimulatedQueue], is_right: bool
-) -> None:
-    queues = above if is_right else {4: above[4], 3: above[3]}
+def order_trace(queues: dict[int, SimulatedQueue], pauses: tuple[float, float] | None = None) -> Trace:
     run = order_run(PORT, 3, 4, (36 * PACKET, 64 * PACKET))
-    port = SimulatedPort(queues, pauses=(0.030, 0.008))
-    check = judge_order(observe(port.exchange(run)), UPPER, LOWER, PORT)
-    assert (check.holds is not False) is is_right, check
-    if above is SHORT and is_right:
-        assert check.holds is None
-        assert "paused too often" in check.explanation
+    return observe(SimulatedPort(queues, pauses=pauses).exchange(run))
+
+
+@pytest.mark.parametrize("pauses", [None, (0.030, 0.008)])
+@pytest.mark.parametrize("above", [SHORT, QUEUES], ids=["short", "long"])
+def test_order_is_told_and_pauses_of_the_hosts_accuse_nobody_and_hide_nothing(
+    above: dict[int, SimulatedQueue], pauses: tuple[float, float] | None
+) -> None:
+    right = judge_order(order_trace(above, pauses), UPPER, LOWER, PORT)
+    wrong = judge_order(order_trace({4: above[4], 3: above[3]}, pauses), UPPER, LOWER, PORT)
+    assert wrong.holds is False, wrong
+    assert "reversed" in wrong.explanation
+    if above is SHORT and pauses:
+        assert right.holds is None
+        assert "paused too often" in right.explanation
+    assert right.holds is not False, right
+    assert right.holds or pauses, right
 
 
 def test_an_upper_class_that_never_filled_the_port_proves_nothing() -> None:
-    run = order_run(PORT, 3, 4, (36 * PACKET, 64 * PACKET))
-    trace = observe(SimulatedPort(QUEUES).exchange(run))
+    trace = order_trace(QUEUES)
     lost = ((trace.phase == "upper") & (np.arange(len(trace)) % 3 > 0)) | (trace.phase == "lower")
     check = judge_order(replace(trace, is_received=trace.is_received & ~lost), UPPER, LOWER, PORT)
     assert check.holds is None
@@ -217,19 +203,21 @@ def test_control(queues: dict[int, SimulatedQueue], holds: bool | None) -> None:
     assert check.holds is holds, check
 
 
+def cap_trace(cap: float | None) -> Trace:
+    run = cap_run(PORT, 1, GRADIENTS, RATE // 10, 30 * PACKET)
+    return observe(SimulatedPort({1: SimulatedQueue(30, 30, cap=cap), **QUEUES}).exchange(run))
+
+
 @pytest.mark.parametrize(
     ("cap", "holds"), [(0.1, True), (0.05, True), (0.13, False), (0.18, False), (None, False)]
 )
 def test_control_at_its_cap(cap: float | None, holds: bool) -> None:
-    port = SimulatedPort({1: SimulatedQueue(30, 30, cap=cap), **QUEUES})
-    run = cap_run(PORT, 1, GRADIENTS, RATE // 10, 30 * PACKET)
-    check = judge_cap(observe(port.exchange(run)), CONTROL, RATE // 10, PORT)
+    check = judge_cap(cap_trace(cap), CONTROL, RATE // 10, PORT)
     assert check.holds is holds, check
 
 
 def test_control_that_hosts_did_not_send_proves_no_cap() -> None:
-    run = cap_run(PORT, 1, GRADIENTS, RATE // 10, 30 * PACKET)
-    trace = observe(SimulatedPort({1: SimulatedQueue(30, 30, cap=0.1), **QUEUES}).exchange(run))
+    trace = cap_trace(0.1)
     thinned = trace.where((trace.phase != "greedy") | (np.arange(len(trace)) % 2 == 0))
     assert judge_cap(thinned, CONTROL, RATE // 10, PORT).holds is None
 
@@ -289,15 +277,19 @@ def test_network_control_of_hosts(queues: dict[int, SimulatedQueue], holds: bool
     assert check.holds is holds, check
 
 
-def test_counters() -> None:
+@pytest.mark.parametrize(
+    ("marked", "dropped", "holds"), [(1, 1, True), (0, 1, False), (1, 2, False), (1, 0, False)]
+)
+def test_counters(marked: int, dropped: int, holds: bool) -> None:
+    """Times what the hosts saw."""
     port = SimulatedPort({4: SimulatedQueue(S, L)})
     trace = traced(port)
     before = EgressCounters(ce_marked_packets=9, dropped_at_threshold_packets=8, dropped_at_limit_packets=7)
-    right = replace(before, ce_marked_packets=9 + port.marked, dropped_at_threshold_packets=8 + port.dropped)
-    assert judge_counters(trace, expected(), before, right).holds is True
-    wrong = replace(right, ce_marked_packets=9)
-    assert judge_counters(trace, expected(), before, wrong).holds is False
-    wrong = replace(right, dropped_at_threshold_packets=8 + 2 * port.dropped)
-    assert judge_counters(trace, expected(), before, wrong).holds is False
-    unread = judge_counters(trace, expected(), "nobody can be asked", right)
+    after = replace(
+        before,
+        ce_marked_packets=9 + marked * port.marked,
+        dropped_at_threshold_packets=8 + dropped * port.dropped,
+    )
+    assert judge_counters(trace, expected(), before, after).holds is holds
+    unread = judge_counters(trace, expected(), "nobody can be asked", after)
     assert (unread.holds, unread.explanation) == (None, "nobody can be asked")
