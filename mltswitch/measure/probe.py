@@ -6,7 +6,7 @@ how exact a measured loss is.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from typing import Final
 
@@ -248,7 +248,8 @@ class Probe:
         warm_up = self._warm_up_seconds(offer.load)
         run = offered_run(plan, bottleneck, offer, warm_up + seconds, seed)
         trace = observe(self._hosts.exchange(run), 0.0)
-        trace = trace.where(trace.time_seconds >= warm_up)
+        trace = replace(trace, time_seconds=trace.time_seconds - warm_up)
+        trace = trace.where(trace.time_seconds >= 0)
         behind = self._control_wait_seconds(trace) if bottleneck.has_line_behind else 0.0
         classes = [
             loss
@@ -257,7 +258,7 @@ class Probe:
                 trace.where(trace.class_index == flow.class_index),
                 flow,
                 predicted[plan.classes[flow.class_index].name],
-                (warm_up, seconds),
+                seconds,
                 self.idle_seconds + behind,
             )
         ]
@@ -271,7 +272,7 @@ class Probe:
         packets: Trace,
         flow: Flow,
         prediction: QueuePrediction,
-        span: tuple[float, float],
+        seconds: float,
         empty_seconds: float,
     ) -> Iterator[ClassLoss]:
         """Both kinds of a gradient class's packets; of other classes those that are sent, the unimportant."""
@@ -280,8 +281,7 @@ class Probe:
         for is_important in (False, True) if entry.kind is ClassKind.GRADIENT else (False,):
             mine = packets.where(packets.is_ect == is_important)
             sent, lost = (
-                by_block(mine.time_seconds[chosen] - span[0], span[1])
-                for chosen in (slice(None), ~mine.is_received)
+                by_block(each.time_seconds, seconds) for each in (mine, mine.where(~mine.is_received))
             )
             received = int(np.sum(mine.is_received))
             yield ClassLoss(

@@ -1,7 +1,7 @@
 """When which packet is sent: arrival processes as arrays, reproducible from a seed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -94,10 +94,5 @@ def merged(schedules: Sequence[Schedule]) -> Schedule:
     """All packets in order of time; those of one moment in the order of the schedules."""
     time = np.concatenate([schedule.time_seconds for schedule in schedules])
     order = np.argsort(time, kind="stable")
-    return Schedule(
-        time[order],
-        np.concatenate([schedule.class_index for schedule in schedules])[order],
-        np.concatenate([schedule.is_important for schedule in schedules])[order],
-        np.concatenate([schedule.turn for schedule in schedules])[order],
-        np.concatenate([schedule.phase for schedule in schedules])[order],
-    )
+    columns = ([getattr(schedule, field.name) for schedule in schedules] for field in fields(Schedule))
+    return Schedule(*(np.concatenate(column)[order] for column in columns))

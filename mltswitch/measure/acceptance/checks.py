@@ -61,16 +61,26 @@ class Check:
 
     question: Question
     traffic_class: str
-    holds: bool | None
+    holds: bool | None = None
     """None: not checked, and `explanation` says why."""
-    seen: str
-    expected: str
+    seen: str = ""
+    expected: str = ""
     explanation: str = ""
     """What a failure means, or why there is no answer; empty where it passed."""
     measured: int = 1
     """Runs that were asked until one answered like this."""
     is_disturbed: bool = False
     """No answer, and the hosts are to blame: they paused, or sent too little. Another run may give one."""
+
+    def answer(self, holds: bool, failure: str = "") -> "Check":
+        """The same, passed or failed; what a failure means is what `FAILURES` or `failure` says."""
+        return replace(
+            self, holds=bool(holds), explanation="" if holds else failure or FAILURES[self.question]
+        )
+
+    def unanswered(self, reason: str, *, is_disturbed: bool = False) -> "Check":
+        """The same, not checked, and why."""
+        return replace(self, explanation=reason, is_disturbed=is_disturbed)
 
     def excused(self, reason: str) -> "Check":
         """The same, but a failure is none: the hosts may be what failed."""
@@ -82,33 +92,6 @@ class Check:
     def result(self) -> str:
         """As it is printed."""
         return {True: "pass", False: "FAIL", None: "not checked"}[self.holds]
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A question that is being answered."""
-
-    question: Question
-    traffic_class: str
-    seen: str = ""
-    expected: str = ""
-
-    def answer(self, holds: bool, failure: str = "") -> Check:
-        """Passed or failed; what a failure means is what the question says, or `failure`."""
-        why = "" if holds else failure or FAILURES[self.question]
-        return Check(self.question, self.traffic_class, bool(holds), self.seen, self.expected, why)
-
-    def unanswered(self, reason: str, *, is_disturbed: bool = False) -> Check:
-        """Not checked, and why."""
-        return Check(
-            self.question,
-            self.traffic_class,
-            None,
-            self.seen,
-            self.expected,
-            reason,
-            is_disturbed=is_disturbed,
-        )
 
 
 @dataclass(frozen=True, slots=True)

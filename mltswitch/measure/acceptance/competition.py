@@ -5,7 +5,7 @@ from typing import Final
 
 import numpy as np
 
-from mltswitch.measure.acceptance.checks import Asked, Check, Question, TestedClass
+from mltswitch.measure.acceptance.checks import Check, Question, TestedClass
 from mltswitch.measure.acceptance.judge import RESOLUTION_PACKETS
 from mltswitch.measure.observe import Trace
 from mltswitch.measure.runs import TestedPort
@@ -75,7 +75,7 @@ def judge_order(trace: Trace, upper: TestedClass, lower: TestedClass, port: Test
     first, second = upper.traffic_class, lower.traffic_class
     name, seen = f"{first} > {second}", f"{share:.1%} served, {first} at {format_bps(round(rate, -3))}"
     expected = f"at most {STARVED_SHARE:.0%} of {second} served"
-    asked = Asked(Question.ORDER, name, seen, expected)
+    asked = Check(Question.ORDER, name, None, seen, expected)
     if share <= STARVED_SHARE:
         if rate >= FILLED_SHARE * port.rate_bps:
             return asked.answer(True)
@@ -89,7 +89,7 @@ def judge_order(trace: Trace, upper: TestedClass, lower: TestedClass, port: Test
             "paused too often to tell",
             is_disturbed=True,
         )
-    asked = Asked(Question.ORDER, name, f"{seen}, {overtaking:.1%} before older {first}", expected)
+    asked = Check(Question.ORDER, name, None, f"{seen}, {overtaking:.1%} before older {first}", expected)
     return asked.answer(
         False,
         f"{second} is served while {first} waits: the order is reversed, or a scheduler shares the port "
@@ -105,9 +105,10 @@ def judge_control(trace: Trace, control: TestedClass, port: TestedPort) -> Check
     wait = float(np.percentile(waits, CONTROL_PERCENTILE)) if len(waits) else float("inf")
     is_full = np.any(~trace.of("overload").is_received)
     seen = f"{lost} of {len(sent)} lost, p{CONTROL_PERCENTILE:.0f} wait {format_seconds(wait)}"
-    asked = Asked(
+    asked = Check(
         Question.CONTROL,
         control.traffic_class,
+        None,
         seen if is_full else "no gradient packet was lost",
         f"0 lost, waits of at most {format_seconds(allowed)}",
     )
@@ -123,9 +124,10 @@ def judge_cap(trace: Trace, control: TestedClass, maximum_bps: int, port: Tested
     got = window.served_bps(greedy)
     offered = window.bps(int(np.sum(greedy.time_seconds >= window.start)))
     most = maximum_bps * (1 + CAP_SHARE) + window.bps(SLACK_PACKETS)
-    asked = Asked(
+    asked = Check(
         Question.CAPPED,
         control.traffic_class,
+        None,
         f"{format_bps(round(got, -3))} of {format_bps(round(offered, -3))} offered",
         f"at most {format_bps(round(most, -3))}",
     )
@@ -140,9 +142,10 @@ def judge_share(trace: Trace, background: TestedClass, share_bps: int, port: Tes
     window = _Window.of(last, port)
     got, carried = window.served_bps(last), window.served_bps(trace)
     least = share_bps * (1 - GUARANTEE_SHARE) - window.bps(SLACK_PACKETS)
-    asked = Asked(
+    asked = Check(
         Question.SHARE,
         background.traffic_class,
+        None,
         format_bps(round(got, -3)),
         f"at least {format_bps(round(least, -3))}",
     )
@@ -174,7 +177,7 @@ def judge_host_control(
     theirs, lasts = suffering("host-control"), suffering("beside")
     name, late = background.traffic_class, format_seconds(allowed)
     seen = f"{theirs:.0%} lost or later than {late}, of {name} {lasts:.0%}"
-    asked = Asked(Question.HOST_CONTROL, host_control.traffic_class, seen, f"as {name}")
+    asked = Check(Question.HOST_CONTROL, host_control.traffic_class, None, seen, f"as {name}")
     if lasts < SUFFERING_SHARE:
         return asked.unanswered(
             f"{name} did not suffer from the gradients, so nothing can be told from it", is_disturbed=True

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from mltswitch.measure.acceptance.checks import Asked, Check, Question, TestedClass
+from mltswitch.measure.acceptance.checks import Check, Question, TestedClass
 from mltswitch.measure.observe import Trace, best_split
 from mltswitch.measure.runs import TestedPort
 from mltswitch.measure.schedule import Bools, Floats
@@ -88,8 +88,8 @@ class _Judge:
             else:
                 yield (blocked(question, length) if blocked else None) or check(question, length)
 
-    def _ask(self, question: Question, seen: str = "", expected: str = "") -> Asked:
-        return Asked(question, self._expected.traffic_class, seen, expected)
+    def _ask(self, question: Question, seen: str = "", expected: str = "") -> Check:
+        return Check(question, self._expected.traffic_class, None, seen, expected)
 
     def _tolerance(self, length: int, *, is_quiet: bool = False) -> float:
         """How far from a length a queue must be to be told apart; `is_quiet`: were the path never busy."""
@@ -231,7 +231,7 @@ def judge_counters(
     """Whether the device counted the marks and drops that the hosts saw; a text says why it was not read."""
     for unread in (before, after):
         if isinstance(unread, str):
-            return Asked(Question.COUNTERS, expected.traffic_class, "not read").unanswered(unread)
+            return Check(Question.COUNTERS, expected.traffic_class, None, "not read").unanswered(unread)
     pairs = [(getattr(before, field), getattr(after, field)) for field in COUNTED]
     counted_marked, early, full = (None if None in pair else pair[1] - pair[0] for pair in pairs)
     lost = int(np.sum(~trace.is_received))
@@ -244,9 +244,10 @@ def judge_counters(
     else:
         found.append(("dropped", early + full, lost, lost))
     read = [(what, count, least, most) for what, count, least, most in found if count is not None]
-    asked = Asked(
+    asked = Check(
         Question.COUNTERS,
         expected.traffic_class,
+        None,
         ", ".join(f"{what} {count:,}" for what, count, _, _ in read),
         ", ".join(
             f"{what} {least:,}" + (f" to {most:,}" if most > least else "") for what, _, least, most in read

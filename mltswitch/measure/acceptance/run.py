@@ -8,7 +8,7 @@ from typing import Final
 
 from mltswitch.deploy import Session
 from mltswitch.errors import DeviceError
-from mltswitch.measure.acceptance.checks import Asked, Check, Question, TestedClass
+from mltswitch.measure.acceptance.checks import Check, Question, TestedClass
 from mltswitch.measure.acceptance.competition import (
     judge_cap,
     judge_control,
@@ -134,7 +134,7 @@ class _Acceptance:
 
     def _cap(self, control: TestedClass) -> tuple[Check, ...]:
         name, maximum = control.traffic_class, control.maximum_bps
-        asked = Asked(Question.CAPPED, name)
+        asked = Check(Question.CAPPED, name)
         if maximum is None:
             return (asked.unanswered("the device holds no queue to a rate"),)
         if not self._port.burst_senders:
@@ -157,10 +157,10 @@ class _Acceptance:
         )
         checks: list[Check] = []
         if last.minimum_bps is None:
-            asked = Asked(Question.SHARE, last.traffic_class)
+            asked = Check(Question.SHARE, last.traffic_class)
             checks.append(asked.unanswered("the device guarantees no share of the port to the last queue"))
         if hosts is not None and not senders:
-            asked = Asked(Question.HOST_CONTROL, hosts.traffic_class)
+            asked = Check(Question.HOST_CONTROL, hosts.traffic_class)
             why_not = "no host that sends stands right behind the device"
             if self._port.burst_senders:
                 why_not = "the device has one map for all ports, so hosts are believed"
