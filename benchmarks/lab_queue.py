@@ -19,19 +19,11 @@ import click
 from rich.console import Console
 
 from benchmarks.lab_port import running_port
-from benchmarks.linux_port import AVERAGING, PLAIN, PortModel, Replayed, merged, replay
+from benchmarks.linux_port import AVERAGING, PLAIN, PortModel, Replayed, replay
 from mltswitch.cli.output import table
 from mltswitch.errors import MltswitchError
-from mltswitch.measure import (
-    Bottleneck,
-    LoadResult,
-    Offer,
-    offered_problem,
-    path_delay,
-    probe_load,
-    sending_tasks,
-)
-from mltswitch.measure.schedule import poisson_bursts
+from mltswitch.measure import Bottleneck, LoadResult, Offer, offered_problem, offered_run, open_probe
+from mltswitch.measure.schedule import merged
 from mltswitch.plan import ClassKind, Plan
 from mltswitch.queueing import QueuePrediction, SimulationSettings, predict
 from mltswitch.targets.linux.lines import shaper_burst_bytes
@@ -98,8 +90,7 @@ def expect(plan: Plan, bottleneck: Bottleneck, offer: Offer, seconds: float) -> 
     port, traffic, thresholds = offered_problem(plan, profile, offer)
     port = replace(port, buffer_packets=None)
     averaged = [replace(entry, average_weight=LINUX_WEIGHT) for entry in thresholds]
-    tasks = sending_tasks(plan, bottleneck, offer, SEED).values()
-    sent = merged([poisson_bursts(task.flows, seconds, task.seed) for task in tasks])
+    sent = merged(offered_run(plan, bottleneck, offer, seconds, SEED))
     linux = PortModel(LINUX_WEIGHT, True, shaper_burst_bytes(profile.rate_bps) / profile.packet_bytes)
     ways = {"replay_plain": PLAIN, "replay_averaging": AVERAGING, "replay": linux}
     return Expected(
@@ -140,18 +131,9 @@ def measure(rate: str, offers: Sequence[Offer], seconds: float, progress: Consol
     """All points, one after the other; raises MachineError."""
     rows: list[Row] = []
     progress.print("bringing the lab up")
-    with running_port(rate) as (plan, bottleneck):
-        delay = path_delay(plan, bottleneck, SEED)
+    with running_port(rate) as (plan, bottleneck), open_probe(plan, bottleneck, SEED) as opened:
         for offer in offers:
-            found = probe_load(
-                plan,
-                bottleneck,
-                offer,
-                model="completion",
-                delay=delay,
-                seconds=seconds,
-                seed=SEED,
-            )
+            found = opened.load(offer, model="completion", seconds=seconds, seed=SEED)
             progress.print(
                 f"load {offer.load:g}, bursts of {offer.burst_packets}: "
                 f"senders at most {found.late_seconds * 1e3:.1f} ms late"

@@ -76,15 +76,6 @@ class Replayed:
     p50_packet_times: float
 
 
-def merged(schedules: Sequence[Schedule]) -> Schedule:
-    """All senders' packets in order of time."""
-    time = np.concatenate([schedule.time_seconds for schedule in schedules])
-    order = np.argsort(time, kind="stable")
-    classes = np.concatenate([schedule.class_index for schedule in schedules])
-    important = np.concatenate([schedule.is_important for schedule in schedules])
-    return Schedule(time[order], classes[order], important[order])
-
-
 def replay(
     schedule: Schedule, thresholds: Sequence[QueueThresholds], packet_seconds: float, model: PortModel
 ) -> list[Replayed]:

@@ -15,18 +15,9 @@ from mltswitch.deploy import connect
 from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.inventory import Device, load_inventory
 from mltswitch.lab import Lab
-from mltswitch.measure.acceptance import (
-    AcceptanceResult,
-    Check,
-    DeviceCounters,
-    TestHost,
-    Verdict,
-    accept,
-    find_place,
-    open_hosts,
-    payload_bytes,
-)
-from mltswitch.measure.watch import silence
+from mltswitch.measure import TestHost, open_hosts
+from mltswitch.measure.acceptance import AcceptanceResult, Check, DeviceCounters, Verdict, accept, find_place
+from mltswitch.measure.counters import silence
 from mltswitch.plan import load_plan
 from mltswitch.targets import target_for
 from mltswitch.units import format_bps, format_seconds
@@ -108,7 +99,7 @@ def acceptance(
     ]
     with (
         _counters(device) as counters,
-        open_hosts(receiving, senders, payload_bytes(place)) as running,
+        open_hosts(plan, receiving, senders, place.tested.packet_bytes) as running,
     ):
         result = accept(place, running, counters, progress)
     if as_json:

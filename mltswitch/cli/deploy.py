@@ -32,7 +32,7 @@ from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Lossless
 
 if TYPE_CHECKING:
-    from mltswitch.measure.acceptance import TestHost
+    from mltswitch.measure import TestHost
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 INTERRUPTED: Final = 130
@@ -281,7 +281,7 @@ def _lab_hosts(plan: Plan, inventory_paths: Iterable[Path]) -> dict[str, "TestHo
     """The plan's hosts that the lab of an inventory has; raises MachineError where none is up."""
     from mltswitch.cli.lab import STATE_FOLDER
     from mltswitch.lab import Lab
-    from mltswitch.measure.acceptance import TestHost
+    from mltswitch.measure import TestHost
 
     folders = [path if path.is_dir() else path.parent for path in inventory_paths]
     lab = Lab(

@@ -3,8 +3,8 @@
 from mltswitch.errors import UserInputError
 from mltswitch.lab.lab import Lab
 from mltswitch.lab.model import BMV2_PLATFORM
-from mltswitch.measure import Bottleneck, ProbeHost
-from mltswitch.plan import Host, Plan
+from mltswitch.measure import Bottleneck, TestHost
+from mltswitch.plan import Plan
 
 
 def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
@@ -40,17 +40,16 @@ def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
         )
     leaf = topology.switch(target.leaf)
     profile = plan.port_profile(leaf, leaf.port(target.leaf_port))
-    probe_hosts = {host.name: _probe_host(lab, host) for host in hosts}
+    destinations = tuple(address for _, address in target.aliases) or (target.address,)
+    probed = {
+        host.name: TestHost(host.name, tuple(lab.host_namespace(host.name).command(())), destinations)
+        for host in hosts
+    }
     return Bottleneck(
         port=f"{target.leaf}:{target.leaf_port}",
         profile=profile,
-        receiver=probe_hosts[target.name],
-        senders=tuple(probe_hosts[host.name] for host in senders),
-        near_sender=probe_hosts[near[0].name],
+        receiver=probed[target.name],
+        senders=tuple(probed[host.name] for host in senders),
+        near_sender=probed[near[0].name],
         has_line_behind=leaf.platform == BMV2_PLATFORM,
     )
-
-
-def _probe_host(lab: Lab, host: Host) -> ProbeHost:
-    prefix = tuple(lab.host_namespace(host.name).command(()))
-    return ProbeHost(host.name, prefix, tuple(address for _, address in host.aliases))

@@ -1,12 +1,11 @@
 """What a probe's figures prove, or do not: one verdict per promise of the plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
 
-from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult
-from mltswitch.measure.ramp import RampResult
+from mltswitch.measure.probe import ClassLoss, LoadResult, ProbeResult, RampResult
 from mltswitch.plan import ClassKind, Plan
 from mltswitch.units import BITS_PER_BYTE, format_seconds
 
@@ -32,14 +31,21 @@ class Verdict:
 
 def judge(plan: Plan, result: ProbeResult) -> tuple[Verdict, ...]:
     """All verdicts; a probe passes when none is broken."""
-    packet_seconds = result.packet_bytes * BITS_PER_BYTE / result.rate_bps
     kinds = {entry.name: entry.kind for entry in plan.classes}
+    packet_seconds = result.packet_bytes * BITS_PER_BYTE / result.rate_bps
     selective = {ramp.traffic_class for ramp in result.ramps if ramp.limit_bytes > ramp.ecn_threshold_bytes}
     verdicts = [verdict for ramp in result.ramps for verdict in _thresholds(ramp, result.packet_bytes)]
     for load in result.loads:
-        verdicts.append(_order(load, kinds, packet_seconds))
-        verdicts.append(_importance(load, selective))
-        verdicts += _control(load, kinds)
+        classes: dict[str, list[ClassLoss]] = {}
+        for entry in load.classes:
+            classes.setdefault(entry.traffic_class, []).append(entry)
+        gradients = {name: each for name, each in classes.items() if kinds[name] is ClassKind.GRADIENT}
+        pairs = [each for name, each in classes.items() if len(each) == 2 and name in selective]
+        verdicts.append(_order(load, gradients, packet_seconds))
+        verdicts.append(_importance(load, pairs))
+        verdicts += [
+            _control(load, each) for each in load.classes if kinds[each.traffic_class] is ClassKind.CONTROL
+        ]
     return tuple(verdicts)
 
 
@@ -81,51 +87,37 @@ def _near(promise: str, found_bytes: int | None, planned_bytes: int, packet_byte
     )
 
 
-def _order(load: LoadResult, kinds: dict[str, ClassKind], packet_seconds: float) -> Verdict:
+def _order(load: LoadResult, gradients: Mapping[str, list[ClassLoss]], packet_seconds: float) -> Verdict:
     """Strict priority: nobody waits longer than the class below, or starves while a lower one is served."""
-    groups: dict[str, list[ClassLoss]] = {}
-    for entry in load.classes:
-        if kinds[entry.traffic_class] is ClassKind.GRADIENT:
-            groups.setdefault(entry.traffic_class, []).append(entry)
-    delays = {name: _delay_seconds(group) for name, group in groups.items()}
-    broken = []
-    for (above, mine), (below, other) in pairwise(delays.items()):
-        if other is not None and (mine is None or mine > other + packet_seconds):
-            broken.append(f"{above} {_milliseconds(mine)} > {below} {_milliseconds(other)}")
-    measured = ", ".join(f"{name} {_milliseconds(delay)}" for name, delay in delays.items())
+    delays = {}  # the longer median delay of a class's two kinds; None where nothing of it arrived
+    for name, kinds in gradients.items():
+        known = [entry.delay_p50_seconds for entry in kinds if entry.delay_p50_seconds is not None]
+        delays[name] = max(known, default=None)
+    shown = {
+        name: f"{name} {'starved' if delay is None else format_seconds(delay)}"
+        for name, delay in delays.items()
+    }
+    broken = [
+        f"{shown[above]} > {shown[below]}"
+        for (above, mine), (below, other) in pairwise(delays.items())
+        if other is not None and (mine is None or mine > other + packet_seconds)
+    ]
     return Verdict(
         f"load {load.load:g}: strict priority, no delay falls from class to class",
         None if len(delays) < 2 else not broken,
-        "; ".join(broken) or measured or "no gradients",
+        "; ".join(broken) or ", ".join(shown.values()) or "no gradients",
     )
 
 
-def _delay_seconds(group: list[ClassLoss]) -> float | None:
-    """The longer median delay of a class's two kinds; None where nothing of it arrived."""
-    return max(
-        (entry.delay_p50_seconds for entry in group if entry.delay_p50_seconds is not None), default=None
-    )
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "starved" if seconds is None else format_seconds(seconds)
-
-
-def _importance(load: LoadResult, selective: set[str]) -> Verdict:
-    """Unimportant packets are lost first, in the classes whose L stands above their S."""
-    by_class: dict[str, dict[bool, ClassLoss]] = {}
-    for entry in load.classes:
-        by_class.setdefault(entry.traffic_class, {})[entry.is_important] = entry
-    pairs = [
-        (name, both[False], both[True])
-        for name, both in by_class.items()
-        if len(both) == 2 and name in selective
+def _importance(load: LoadResult, pairs: list[list[ClassLoss]]) -> Verdict:
+    """Unimportant packets, the first of each pair, are lost first, in the classes whose L stands above S."""
+    broken = [small.traffic_class for small, large in pairs if _loses_more(large, small, load.burst_packets)]
+    figures = [
+        f"{small.traffic_class} {small.loss or 0:.1%} / {large.loss or 0:.1%}" for small, large in pairs
     ]
-    broken = [name for name, small, large in pairs if _loses_more(large, small, load.burst_packets)]
-    figures = [f"{name} {small.loss or 0:.1%} / {large.loss or 0:.1%}" for name, small, large in pairs]
     return Verdict(
         f"load {load.load:g}: unimportant packets are lost first",
-        not broken if any(small.lost + large.lost for _, small, large in pairs) else None,
+        not broken if any(small.lost + large.lost for small, large in pairs) else None,
         "broken by " + ", ".join(broken)
         if broken
         else "unimportant / important: " + (", ".join(figures) or "S = L everywhere"),
@@ -140,13 +132,10 @@ def _loses_more(one: ClassLoss, other: ClassLoss, burst_packets: int) -> bool:
     return (one.loss or 0.0) - (other.loss or 0.0) > CHANCE_DEVIATIONS * sqrt(variance) + STALL_LOSS
 
 
-def _control(load: LoadResult, kinds: dict[str, ClassKind]) -> Iterator[Verdict]:
-    for entry in load.classes:
-        if kinds[entry.traffic_class] is ClassKind.CONTROL:
-            p99 = entry.delay_p99_seconds
-            yield Verdict(
-                f"load {load.load:g}: {entry.traffic_class} untouched",
-                entry.lost == 0 and entry.received > 0,
-                f"{entry.lost} of {entry.sent} lost"
-                + (f", p99 {format_seconds(p99)}" if p99 is not None else ""),
-            )
+def _control(load: LoadResult, entry: ClassLoss) -> Verdict:
+    p99 = entry.delay_p99_seconds
+    figures = f"{entry.lost} of {entry.sent} lost" + (
+        f", p99 {format_seconds(p99)}" if p99 is not None else ""
+    )
+    promise = f"load {load.load:g}: {entry.traffic_class} untouched"
+    return Verdict(promise, entry.lost == 0 and entry.received > 0, figures)

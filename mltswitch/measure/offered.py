@@ -1,14 +1,12 @@
-"""What a probe sends at a load, as tasks for its senders and as the problem that a loss model takes.
+"""What a probe sends at a load, as schedules of its senders and as the problem that a loss model takes.
 
 Both come from the same flows: a prediction is for what was sent, not for what the plan expects.
 """
 
 from dataclasses import dataclass, replace
 
-from mltswitch.measure.ramp import packets_per_second
-from mltswitch.measure.run import ProbeHost
-from mltswitch.measure.schedule import Flow
-from mltswitch.measure.sender import BurstTask
+from mltswitch.measure.hosts import TestHost
+from mltswitch.measure.schedule import Flow, Run, poisson_bursts
 from mltswitch.plan import ClassKind, Plan, PortProfile
 from mltswitch.planning.predict import PortProblem, port_problem
 from mltswitch.queueing import Batch, Importance, Poisson, QueuePrediction, QueueTraffic, predict
@@ -23,10 +21,10 @@ class Bottleneck:
 
     port: str
     profile: PortProfile
-    receiver: ProbeHost
-    senders: tuple[ProbeHost, ...]
-    near_sender: ProbeHost
-    """A sender whose packets cross no other queue than the port's."""
+    receiver: TestHost
+    senders: tuple[TestHost, ...]
+    near_sender: TestHost
+    """The one of the senders whose packets cross no other queue than the port's."""
     has_line_behind: bool = False
     """Whether packets that left the queues wait once more, in one line for all classes, before the link.
 
@@ -46,7 +44,7 @@ class Offer:
 
 def offered_flows(plan: Plan, profile: PortProfile, offer: Offer) -> tuple[Flow, ...]:
     """What all senders together send to the port; classes without traffic have no flow."""
-    line = packets_per_second(profile)
+    line = 1 / profile.packet_seconds
     flows = []
     for position, entry in enumerate(plan.classes):
         if entry.kind is ClassKind.GRADIENT:
@@ -60,23 +58,20 @@ def offered_flows(plan: Plan, profile: PortProfile, offer: Offer) -> tuple[Flow,
     return tuple(flows)
 
 
-def sending_tasks(plan: Plan, bottleneck: Bottleneck, offer: Offer, seed: int) -> dict[ProbeHost, BurstTask]:
+def offered_run(plan: Plan, bottleneck: Bottleneck, offer: Offer, seconds: float, seed: int) -> Run:
     """The flows in equal parts; Poisson bursts of several senders are Poisson bursts again."""
     count = len(bottleneck.senders)
-    flows = tuple(
+    flows = [
         replace(flow, packets_per_second=flow.packets_per_second / count)
         for flow in offered_flows(plan, bottleneck.profile, offer)
-    )
-    return {
-        sender: BurstTask(flows=flows, seed=seed * 1000 + number)
-        for number, sender in enumerate(bottleneck.senders)
-    }
+    ]
+    return tuple(poisson_bursts(flows, seconds, seed * 1000 + number) for number in range(count))
 
 
 def offered_problem(plan: Plan, profile: PortProfile, offer: Offer) -> PortProblem:
     """The port under these flows; bursts come at once, as they do from links much faster than the port."""
     port, _, thresholds = port_problem(plan, profile)
-    line = packets_per_second(profile)
+    line = 1 / profile.packet_seconds
     traffic = [QueueTraffic(0.0) for _ in plan.classes]
     for flow in offered_flows(plan, profile, offer):
         traffic[flow.class_index] = QueueTraffic(

@@ -1,29 +1,64 @@
 """Overload one switch port with tagged packets and compare what arrives with what the plan predicts.
 
-Packets of a burst, and of a busy period, share their fate: that bounds how exact a measured loss is.
+All hosts of a probe share one clock. Packets of a burst, and of a busy period, share their fate: that bounds
+how exact a measured loss is.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from math import isfinite, sqrt
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from mltswitch.measure.offered import Bottleneck, Offer, offered_flows, predict_offer, sending_tasks
-from mltswitch.measure.path import path_delay
-from mltswitch.measure.ramp import PathDelay, RampResult, ramp
-from mltswitch.measure.run import Received, run
-from mltswitch.measure.schedule import Flow
-from mltswitch.plan import ClassKind, Plan, TrafficClass
+from mltswitch.capabilities import BytesLimit
+from mltswitch.errors import MachineError
+from mltswitch.measure.hosts import Hosts, open_hosts
+from mltswitch.measure.observe import Trace, best_split, observe
+from mltswitch.measure.offered import Bottleneck, Offer, offered_flows, offered_run, predict_offer
+from mltswitch.measure.runs import ALTERNATING, NOT_ECT, TestedPort, threshold_run
+from mltswitch.measure.schedule import Flow, Schedule, packets_at, poisson_bursts
+from mltswitch.plan import ClassKind, Plan
 from mltswitch.queueing import MODELS, QueuePrediction
-from mltswitch.wire import Ecn
+from mltswitch.units import BITS_PER_BYTE
 
-LONGEST_WARM_UP_SECONDS = 10.0
-WARM_UP_SLACK = 1.25
+IDLE_GAP_SECONDS: Final = 0.02
+IDLE_PACKETS: Final = 50
+BUSY_OVERLOAD: Final = 2.0
+"""Offered over port rate, by important packets of the last gradient class."""
+BUSY_CONTROL_PACKETS_PER_SECOND: Final = 50.0
+BUSY_SECONDS: Final = 2.0
+LONGEST_LINE_PACKETS: Final = 512
+"""More than the line behind the queues of a switch that we know: the first half of a run must fill it."""
+LONGEST_WARM_UP_SECONDS: Final = 10.0
+WARM_UP_SLACK: Final = 1.25
 """A line behind the queues takes so much longer to fill than by the means of all that comes and leaves."""
+MARK_TOLERANCE_PACKETS: Final = 3
+"""A packet marked, or not, this far on the wrong side of the threshold counts as an exception."""
+FEWEST_PACKETS: Final = 20
+"""Below this a median says nothing."""
 Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RampResult:
+    """Planned thresholds beside those seen; None where too few packets came through to tell."""
+
+    traffic_class: str
+    ecn_threshold_bytes: int
+    limit_bytes: int
+    drop_seen_bytes: int | None
+    """Queue at which Not-ECT are dropped: in front of those that survive while the drops hold it. S."""
+    mark_seen_bytes: int | None
+    """Queue above which ECT packets come marked. S."""
+    wrong_marks: float | None
+    """Share of ECT packets that came unmarked through a longer queue, or marked through a shorter one."""
+    full_seen_bytes: int | None
+    """Queue in front of ECT packets when they alone overload the port. L."""
+    survivors_when_full: float
+    """Share of Not-ECT packets that came through then; 0 where S is well below L."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,153 +132,208 @@ def probe(
 ) -> ProbeResult:
     """Measure thresholds and losses at the given loads; raises MachineError when a host fails."""
     progress(f"probing {bottleneck.port}: idle path")
-    delay = path_delay(plan, bottleneck, seed)
-    hosts = (bottleneck.near_sender, bottleneck.receiver)
-    ramps = []
-    for position, entry in enumerate(plan.classes):
-        if entry.kind is ClassKind.GRADIENT:
-            progress(f"probing {bottleneck.port}: thresholds of {entry.name}")
-            ramps.append(ramp(plan, bottleneck.profile, hosts, position, delay, seed))
-    results = []
-    for number, load in enumerate(loads):
-        progress(f"probing {bottleneck.port}: load {load:g} for {seconds:g} s")
-        results.append(
-            probe_load(
-                plan,
-                bottleneck,
-                Offer(load, burst_packets),
-                model=model,
-                delay=delay,
-                seconds=seconds,
-                seed=seed + number,
-            )
-        )
-    profile = bottleneck.profile
+    with open_probe(plan, bottleneck, seed) as opened:
+        ramps = []
+        for position, entry in enumerate(plan.classes):
+            if entry.kind is ClassKind.GRADIENT:
+                progress(f"probing {bottleneck.port}: thresholds of {entry.name}")
+                ramps.append(opened.thresholds(position))
+        results = []
+        for number, load in enumerate(loads):
+            progress(f"probing {bottleneck.port}: load {load:g} for {seconds:g} s")
+            offer = Offer(load, burst_packets)
+            results.append(opened.load(offer, model=model, seconds=seconds, seed=seed + number))
     return ProbeResult(
         bottleneck.port,
         model,
-        profile.rate_bps,
-        profile.packet_bytes,
-        delay.idle_ns / 1e9,
+        bottleneck.profile.rate_bps,
+        bottleneck.profile.packet_bytes,
+        opened.idle_seconds,
         tuple(results),
         tuple(ramps),
-        delay.behind_ns / 1e9,
+        opened.behind_seconds,
     )
 
 
-def probe_load(
-    plan: Plan,
-    bottleneck: Bottleneck,
-    offer: Offer,
-    *,
-    model: str,
-    delay: PathDelay,
-    seconds: float,
-    seed: int,
-) -> LoadResult:
-    """One run at one load, beside the model's prediction for what is sent; raises MachineError."""
-    tasks = sending_tasks(plan, bottleneck, offer, seed)
-    predicted = predict_offer(plan, bottleneck.profile, offer, model)
-    warm_up = _warm_up_seconds(offer.load, delay.behind_ns / 1e9)
-    received = run(plan, bottleneck.receiver, tasks, warm_up + seconds, seed)
-    behind = _behind_seconds(plan, received, warm_up, delay) if bottleneck.has_line_behind else 0.0
-    view = _View(received, bottleneck.profile.packet_seconds, delay.idle_ns / 1e9 + behind, warm_up, seconds)
-    classes = [
-        view.class_loss(
-            plan.classes[flow.class_index],
-            flow,
-            predicted[plan.classes[flow.class_index].name],
-            is_important=is_important,
+@contextmanager
+def open_probe(plan: Plan, bottleneck: Bottleneck, seed: int) -> Iterator["Probe"]:
+    """Start the programs on the hosts and measure the empty path; raises MachineError when a host fails."""
+    hint = "lower ports.rate in the fabric, or the loads"
+    size = bottleneck.profile.packet_bytes
+    with open_hosts(plan, bottleneck.receiver, bottleneck.senders, size, hint=hint) as hosts:
+        yield Probe(plan, bottleneck, hosts, seed)
+
+
+class Probe:
+    """The hosts around a port, and how long packets take through it when nothing waits in its queues."""
+
+    idle_seconds: float
+    """One way through the idle port: the median of lone packets of the first gradient class."""
+    behind_seconds: float
+    """How much longer while the port sends all the time, in the line behind the queues; 0 without one."""
+
+    def __init__(self, plan: Plan, bottleneck: Bottleneck, hosts: Hosts, seed: int) -> None:
+        self._plan = plan
+        self._bottleneck = bottleneck
+        self._hosts = hosts
+        kinds = [entry.kind for entry in plan.classes]
+        self._control = kinds.index(ClassKind.CONTROL)
+        times = np.arange(IDLE_PACKETS) * IDLE_GAP_SECONDS
+        idle = self._from_near(packets_at(times, kinds.index(ClassKind.GRADIENT), ALTERNATING))
+        self.idle_seconds = float(np.median(idle.wait_seconds[idle.is_received]))
+        self.behind_seconds = self._busy_wait_seconds(seed) if bottleneck.has_line_behind else 0.0
+
+    def _from_near(self, schedule: Schedule, empty_seconds: float = 0.0) -> Trace:
+        """What becomes of the packets of the near sender, while the others are silent."""
+        silent = packets_at(np.zeros(0), 0, NOT_ECT)
+        run = [
+            schedule if each == self._bottleneck.near_sender else silent for each in self._bottleneck.senders
+        ]
+        trace = observe(self._hosts.exchange(tuple(run)), empty_seconds)
+        if not np.any(trace.is_received):
+            hint = "push the plan first: the alias routes may be missing"
+            raise MachineError("nothing arrived", where=self._bottleneck.port, hint=hint)
+        return trace
+
+    def _busy_wait_seconds(self, seed: int) -> float:
+        """What control waits, whose own queue is empty, while gradients overload the port."""
+        line = 1 / self._bottleneck.profile.packet_seconds
+        last = max(n for n, entry in enumerate(self._plan.classes) if entry.kind is ClassKind.GRADIENT)
+        seconds = max(BUSY_SECONDS, 2 * LONGEST_LINE_PACKETS / (line * (BUSY_OVERLOAD - 1)))
+        flows = (
+            Flow(last, BUSY_OVERLOAD * line, 1, 0.0),
+            Flow(self._control, BUSY_CONTROL_PACKETS_PER_SECOND, 1, 1.0),
         )
-        for flow in offered_flows(plan, bottleneck.profile, offer)
-        for is_important in (False, True)
-        if _is_sent(plan.classes[flow.class_index], is_important=is_important)
-    ]
-    return LoadResult(
-        offer.load,
-        offer.burst_packets,
-        model,
-        seconds,
-        received.late_seconds,
-        tuple(classes),
-        warm_up,
-        behind,
-    )
+        trace = self._from_near(poisson_bursts(flows, seconds, seed))
+        return self._control_wait_seconds(trace.where(trace.time_seconds >= seconds / 2))
 
+    def _control_wait_seconds(self, trace: Trace) -> float:
+        """Control is served before all else that is sent, so what it waits it waits behind the queues."""
+        delays = trace.wait_seconds[(trace.class_index == self._control) & trace.is_received]
+        return max(0.0, float(np.median(delays)) - self.idle_seconds) if len(delays) else 0.0
 
-def _warm_up_seconds(load: float, behind_seconds: float) -> float:
-    """Until an overload has filled the line behind the queues, and these begin to lose what they should."""
-    if load <= 1.0:
-        return behind_seconds
-    return min(LONGEST_WARM_UP_SECONDS, WARM_UP_SLACK * behind_seconds / (load - 1.0))
+    def thresholds(self, position: int) -> RampResult:
+        """The thresholds of the plan's class at `position` as they show from outside.
 
-
-def _behind_seconds(plan: Plan, received: Received, warm_up_seconds: float, delay: PathDelay) -> float:
-    """Control is served before all else that is sent, so what it waits it waits behind the queues."""
-    position = next(n for n, entry in enumerate(plan.classes) if entry.kind is ClassKind.CONTROL)
-    records = received.records[received.received_seconds(received.records) >= warm_up_seconds]
-    delays = records["delay_ns"][records["class_index"] == position]
-    return max(0.0, float(np.median(delays)) - delay.idle_ns) / 1e9 if len(delays) else 0.0
-
-
-def _is_sent(entry: TrafficClass, *, is_important: bool) -> bool:
-    """Only gradients are tagged by importance; control and background are sent Not-ECT."""
-    return entry.kind is ClassKind.GRADIENT or not is_important
-
-
-@dataclass(frozen=True, slots=True)
-class _View:
-    received: Received
-    packet_seconds: float
-    idle_delay_seconds: float
-    warm_up_seconds: float
-    seconds: float
-
-    def class_loss(
-        self, entry: TrafficClass, flow: Flow, prediction: QueuePrediction, *, is_important: bool
-    ) -> ClassLoss:
-        records = self.received.records[
-            self._is_counted(self.received.received_seconds(self.received.records))
-        ]
-        mine = records[
-            (records["class_index"] == flow.class_index) & (records["is_important"] == is_important)
-        ]
-        sent = self._by_block(self.received.sent_seconds(flow.class_index, is_important=is_important))
-        lost = sent - self._by_block(self.received.received_seconds(mine))
-        total = int(sent.sum())
-        p50, p99 = _percentiles(mine["delay_ns"] / 1e9)
-        class_p50, _ = _percentiles(records["delay_ns"][records["class_index"] == flow.class_index] / 1e9)
-        waiting = prediction.p50_delay_packet_times
-        return ClassLoss(
-            traffic_class=entry.name,
-            is_important=is_important,
-            sent=total,
-            received=len(mine),
-            ce_marked=int(np.sum((mine["tos"] & Ecn.CE) == Ecn.CE)),
-            lost=total - len(mine),
-            loss=(total - len(mine)) / total if total else None,
-            loss_half_width=loss_half_width(sent, lost, flow.burst_packets),
-            predicted_loss=prediction.loss_important if is_important else prediction.loss_unimportant,
-            delay_p50_seconds=p50,
-            delay_p99_seconds=p99,
-            wait_p50_seconds=None if class_p50 is None else max(0.0, class_p50 - self.idle_delay_seconds),
-            predicted_wait_p50_seconds=None
-            if waiting is None or not isfinite(waiting)
-            else waiting * self.packet_seconds,
+        The class alone overloads the port. The queue in front of a packet that came through is its delay
+        above the empty path's, times the port rate; medians over the settled half of a phase, since single
+        packets also wait for a busy machine.
+        """
+        profile, name = self._bottleneck.profile, self._plan.classes[position].name
+        settings = next(queue for queue in profile.queues if queue.traffic_class == name)
+        threshold = settings.ecn_threshold_bytes or 0
+        limit = settings.limit.size_bytes if isinstance(settings.limit, BytesLimit) else profile.buffer_bytes
+        bytes_per_second = profile.rate_bps / BITS_PER_BYTE
+        behind = round(self.behind_seconds * bytes_per_second)  # fills as well, before the queue does
+        port = TestedPort(profile.rate_bps, profile.packet_bytes, 1, ())
+        (schedule,) = threshold_run(port, position, threshold + behind, limit + behind)
+        trace = self._from_near(schedule, self.idle_seconds + self.behind_seconds)
+        holding, filling = (_settled(trace.of(phase)) for phase in ("hold", "fill"))
+        mark_seen, wrong = _marking(holding, bytes_per_second, profile.packet_bytes)
+        return RampResult(
+            traffic_class=name,
+            ecn_threshold_bytes=threshold,
+            limit_bytes=limit,
+            drop_seen_bytes=_median_bytes(holding.where(~holding.is_ect), bytes_per_second),
+            mark_seen_bytes=mark_seen,
+            wrong_marks=wrong,
+            full_seen_bytes=_median_bytes(filling.where(filling.is_ect), bytes_per_second),
+            survivors_when_full=float(np.mean(filling.is_received[~filling.is_ect])),
         )
 
-    def _is_counted(self, due_seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
-        return due_seconds >= self.warm_up_seconds
+    def load(self, offer: Offer, *, model: str, seconds: float, seed: int) -> LoadResult:
+        """One run at one load, beside the model's prediction for what is sent; raises MachineError."""
+        plan, bottleneck = self._plan, self._bottleneck
+        predicted = predict_offer(plan, bottleneck.profile, offer, model)
+        warm_up = self._warm_up_seconds(offer.load)
+        run = offered_run(plan, bottleneck, offer, warm_up + seconds, seed)
+        trace = observe(self._hosts.exchange(run), 0.0)
+        trace = replace(trace, time_seconds=trace.time_seconds - warm_up)
+        trace = trace.where(trace.time_seconds >= 0)
+        behind = self._control_wait_seconds(trace) if bottleneck.has_line_behind else 0.0
+        classes = [
+            loss
+            for flow in offered_flows(plan, bottleneck.profile, offer)
+            for loss in self._losses(
+                trace.where(trace.class_index == flow.class_index),
+                flow,
+                predicted[plan.classes[flow.class_index].name],
+                seconds,
+                self.idle_seconds + behind,
+            )
+        ]
+        late = trace.late_seconds
+        return LoadResult(
+            offer.load, offer.burst_packets, model, seconds, late, tuple(classes), warm_up, behind
+        )
 
-    def _by_block(self, due_seconds: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        counted = due_seconds[self._is_counted(due_seconds)]
-        return by_block(counted - self.warm_up_seconds, self.seconds)
+    def _losses(
+        self,
+        packets: Trace,
+        flow: Flow,
+        prediction: QueuePrediction,
+        seconds: float,
+        empty_seconds: float,
+    ) -> Iterator[ClassLoss]:
+        """Both kinds of a gradient class's packets; of other classes those that are sent, the unimportant."""
+        entry = self._plan.classes[flow.class_index]
+        delay, waiting = _percentile(packets, 50), prediction.p50_delay_packet_times
+        for is_important in (False, True) if entry.kind is ClassKind.GRADIENT else (False,):
+            mine = packets.where(packets.is_ect == is_important)
+            sent, lost = (
+                by_block(each.time_seconds, seconds) for each in (mine, mine.where(~mine.is_received))
+            )
+            received = int(np.sum(mine.is_received))
+            yield ClassLoss(
+                traffic_class=entry.name,
+                is_important=is_important,
+                sent=len(mine),
+                received=received,
+                ce_marked=int(np.sum(mine.is_marked)),
+                lost=len(mine) - received,
+                loss=(len(mine) - received) / len(mine) if len(mine) else None,
+                loss_half_width=loss_half_width(sent, lost, flow.burst_packets),
+                predicted_loss=prediction.loss_important if is_important else prediction.loss_unimportant,
+                delay_p50_seconds=_percentile(mine, 50),
+                delay_p99_seconds=_percentile(mine, 99),
+                wait_p50_seconds=None if delay is None else max(0.0, delay - empty_seconds),
+                predicted_wait_p50_seconds=None
+                if waiting is None or not isfinite(waiting)
+                else waiting * self._bottleneck.profile.packet_seconds,
+            )
+
+    def _warm_up_seconds(self, load: float) -> float:
+        """Until an overload has filled the line behind the queues: then these lose what they should."""
+        if load <= 1.0:
+            return self.behind_seconds
+        return min(LONGEST_WARM_UP_SECONDS, WARM_UP_SLACK * self.behind_seconds / (load - 1.0))
 
 
-def _percentiles(delays: npt.NDArray[np.float64]) -> tuple[float | None, float | None]:
-    if not len(delays):
+def _settled(phase: Trace) -> Trace:
+    return phase.where(slice(len(phase) // 2, None))
+
+
+def _median_bytes(packets: Trace, bytes_per_second: float) -> int | None:
+    """Median queue in front of those packets that came through."""
+    waits = packets.wait_seconds[packets.is_received]
+    return round(float(np.median(waits)) * bytes_per_second) if len(waits) >= FEWEST_PACKETS else None
+
+
+def _marking(holding: Trace, bytes_per_second: float, packet_bytes: int) -> tuple[int | None, float | None]:
+    """(queue above which packets are marked, share of packets well on the wrong side of it)."""
+    came = holding.where(holding.is_ect & holding.is_received)
+    if np.sum(came.is_marked) < FEWEST_PACKETS:
         return None, None
-    return float(np.percentile(delays, 50)), float(np.percentile(delays, 99))
+    waiting = came.wait_seconds * bytes_per_second
+    split = best_split(waiting, came.is_marked)
+    tolerance = MARK_TOLERANCE_PACKETS * packet_bytes
+    wrong = np.where(came.is_marked, waiting < split - tolerance, waiting > split + tolerance)
+    return round(split), float(np.mean(wrong))
+
+
+def _percentile(packets: Trace, percent: float) -> float | None:
+    delays = packets.wait_seconds[packets.is_received]
+    return float(np.percentile(delays, percent)) if len(delays) else None
 
 
 BLOCKS: Final = 20

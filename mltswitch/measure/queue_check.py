@@ -15,27 +15,36 @@ from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.results import TRAFFIC, DeviceDifference
 from mltswitch.errors import UserInputError
 from mltswitch.inventory import Inventory
-from mltswitch.measure.acceptance.schedule import Flow
-from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts, TestHost, open_hosts
-from mltswitch.measure.watch import read_counters, silence, tells_traffic
+from mltswitch.measure.counters import read_counters, silence, tells_traffic
+from mltswitch.measure.hosts import HEADER_BYTES, DisturbedRunError, Hosts, TestHost, open_hosts
+from mltswitch.measure.schedule import packets_at
 from mltswitch.plan import Host, Plan, TrafficClass
 from mltswitch.plan.trust import background_dscp, forbidden_dscps
 from mltswitch.targets import hardware_capabilities
-from mltswitch.wire.tos import Ecn
 
 PACKETS: Final = 100
 """Of each class, on each path."""
 NOISE_PACKETS: Final = 10
 """Of others, such as ARP and neighbour discovery, that a queue may send meanwhile."""
 GAP_SECONDS: Final = 0.005
-PAYLOAD_BYTES: Final = 64
+PACKET_BYTES: Final = 64 + HEADER_BYTES
 """Together 0.2 Mbit/s on the wire: less than any rate cap, so that nothing waits and nothing is dropped."""
 TRIES: Final = 3
 _ALONE: Final = Fleet()
-Hop = tuple[str, str, str]
-"""Switch, the port by which packets come, empty where nobody knows it, and the port by which they go."""
 Risen = Mapping[tuple[str, str, int], int]
 """Switch, port and hardware queue → packets that came to the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Hop:
+    """One switch on the way of packets."""
+
+    switch: str
+    comes: str
+    """The port by which packets come; empty where nobody knows it."""
+    goes: str
+    before: str
+    """Who hands the packets over: where they are missing, it may be the one that lost them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,12 @@ class _Pair:
 
     sender: Host
     receiver: Host
-    ways: tuple[tuple[IPv4Address, tuple[Hop, ...]], ...]
+    ways: tuple[tuple[IPv4Address, tuple[_Hop, ...]], ...]
+
+    @property
+    def hops(self) -> Iterator[_Hop]:
+        """Each hop of each way."""
+        return (hop for _, hops in self.ways for hop in hops)
 
 
 def check_queues(
@@ -64,7 +78,7 @@ def check_queues(
     """
     pairs = tuple(_pairs(plan, hosts))
     jobs, _ = prepare(plan, inventory, limit)
-    on_path = {switch for pair in pairs for _, hops in pair.ways for switch, _, _ in hops}
+    on_path = {hop.switch for pair in pairs for hop in pair.hops}
     crossed = [job for job in jobs if job.device.switch in on_path]
     asked = {job.device.switch: job for job in crossed if tells_traffic(job.target)}
     notes = (f"{job.device.name}: {silence(job.target)}" for job in crossed if job not in asked.values())
@@ -83,9 +97,10 @@ def check_queues(
         opened = [
             stack.enter_context(
                 open_hosts(
+                    plan,
                     hosts[pair.receiver.name],
                     [replace(hosts[pair.sender.name], destinations=tuple(to for to, _ in pair.ways))],
-                    PAYLOAD_BYTES,
+                    PACKET_BYTES,
                 )
             )
             for pair in pairs
@@ -93,7 +108,7 @@ def check_queues(
         for index, entry in enumerate(plan.classes):
             expected = _expected(plan, asked, pairs, entry)
             for attempt in range(1, TRIES + 1):
-                risen, heard, disturbed = _send(pairs, opened, index, entry, arrived)
+                risen, heard, disturbed = _send(pairs, opened, index, arrived)
                 more = {
                     job.device.name: tuple(_differences(job, name, entry, expected, risen, pairs))
                     for name, job in asked.items()
@@ -120,37 +135,36 @@ def _pairs(plan: Plan, hosts: Mapping[str, TestHost]) -> Iterator[_Pair]:
         yield _Pair(sender, receiver, tuple(_ways(plan, sender, receiver)))
 
 
-def _ways(plan: Plan, sender: Host, receiver: Host) -> Iterator[tuple[IPv4Address, tuple[Hop, ...]]]:
+def _ways(plan: Plan, sender: Host, receiver: Host) -> Iterator[tuple[IPv4Address, tuple[_Hop, ...]]]:
     """Every path that has an address; else the last port, which all packets take."""
     topology, aliases = plan.topology, dict(receiver.aliases)
     is_near = sender.leaf == receiver.leaf
     for path in topology.paths_between(sender, receiver):
         if is_near or path.name not in aliases:
             break
-        hops, comes = [], sender.leaf_port
+        hops, comes, before = [], sender.leaf_port, sender.name
         for switch, port in topology.walk(sender, receiver, path):
-            hops.append((switch, comes, port.name))
-            comes = port.peer_port
+            hops.append(_Hop(switch, comes, port.name, before))
+            comes, before = port.peer_port, f"{switch} {port.name}"
         yield aliases[path.name], tuple(hops)
     if is_near or not aliases:
-        yield receiver.address, ((receiver.leaf, sender.leaf_port if is_near else "", receiver.leaf_port),)
+        comes, before = (sender.leaf_port, sender.name) if is_near else ("", "the fabric")
+        yield receiver.address, (_Hop(receiver.leaf, comes, receiver.leaf_port, before),)
 
 
 def _send(
     pairs: Sequence[_Pair],
     opened: Sequence[Hosts],
     index: int,
-    entry: TrafficClass,
     arrived: Callable[[], Risen],
 ) -> tuple[Risen, list[int], DisturbedRunError | None]:
     """What the counters say of one class's packets, how many of them each receiver heard, and what kept a
     host from sending as it was asked to."""
     before, disturbed, heard = arrived(), None, []
     for pair, hosts in zip(pairs, opened, strict=True):
-        count = PACKETS * len(pair.ways)
-        flow = Flow("", index, entry.dscp[0], (Ecn.ECT_0,), 0.0, GAP_SECONDS, count)
+        schedule = packets_at(np.arange(PACKETS * len(pair.ways)) * GAP_SECONDS, index, (True,))
         try:
-            heard.append(len(np.unique(hosts.exchange(((flow,),)).records["sequence"])))
+            heard.append(len(np.unique(hosts.exchange((schedule,)).records["sequence"])))
         except DisturbedRunError as error:
             disturbed = error
     return {place: now - before.get(place, 0) for place, now in arrived().items()}, heard, disturbed
@@ -161,20 +175,19 @@ def _expected(
 ) -> Counter[tuple[str, str, int]]:
     """How many packets of a class the plan sends to each queue; 0 for the others of the ports on the way."""
     expected: Counter[tuple[str, str, int]] = Counter()
-    for pair in pairs:
-        for _, hops in pair.ways:
-            dscp = entry.dscp[0]
-            for name, comes, goes in hops:
-                switch = plan.topology.switch(name)
-                capabilities = hardware_capabilities(switch.platform, switch.hardware)
-                forbidden = forbidden_dscps(plan.classes, switch.port(comes)) if comes else ()
-                if dscp in forbidden and capabilities.rewrites_code_points:
-                    dscp = background_dscp(plan.classes)
-                if name in jobs:
-                    ports = zip(switch.ports, jobs[name].fitted.state.ports, strict=True)
-                    state = next(state for port, state in ports if port.name == goes)
-                    for queue in state.queues:
-                        expected[name, state.name, queue.queue] += PACKETS * (dscp in queue.dscps)
+    for _, hops in (way for pair in pairs for way in pair.ways):
+        dscp = entry.dscp[0]
+        for hop in hops:
+            switch = plan.topology.switch(hop.switch)
+            capabilities = hardware_capabilities(switch.platform, switch.hardware)
+            forbidden = forbidden_dscps(plan.classes, switch.port(hop.comes)) if hop.comes else ()
+            if dscp in forbidden and capabilities.rewrites_code_points:
+                dscp = background_dscp(plan.classes)
+            if switch.name in jobs:
+                ports = zip(switch.ports, jobs[switch.name].fitted.state.ports, strict=True)
+                state = next(state for port, state in ports if port.name == hop.goes)
+                for queue in state.queues:
+                    expected[switch.name, state.name, queue.queue] += PACKETS * (dscp in queue.dscps)
     return expected
 
 
@@ -186,7 +199,9 @@ def _differences(
     risen: Risen,
     pairs: Iterable[_Pair],
 ) -> Iterator[DeviceDifference]:
-    before = _senders_to(switch, pairs)
+    before = ", ".join(
+        dict.fromkeys(hop.before for pair in pairs for hop in pair.hops if hop.switch == switch)
+    )
     class_of = {queue: name for name, queue in job.fitted.class_queues.items()}
     for (name, port, queue), packets in expected.items():
         counted = risen.get((name, port, queue), 0)
@@ -200,21 +215,6 @@ def _differences(
                 f"{packets} packets of {entry.name}",
                 f"{counted} from {before}" if counted < packets else str(counted),
             )
-
-
-def _senders_to(switch: str, pairs: Iterable[_Pair]) -> str:
-    """Who hands the packets over to a switch: where they are missing, it may be the one that lost them."""
-    found: dict[str, None] = {}
-    for pair in pairs:
-        for _, hops in pair.ways:
-            for place, (name, _, _) in enumerate(hops):
-                if name == switch and place:
-                    found[f"{hops[place - 1][0]} {hops[place - 1][2]}"] = None
-                elif name == switch:
-                    found[
-                        pair.sender.name if len(hops) > 1 or pair.sender.leaf == switch else "the fabric"
-                    ] = None
-    return ", ".join(found)
 
 
 def _unheard(

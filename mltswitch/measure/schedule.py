@@ -1,12 +1,43 @@
 """When which packet is sent: arrival processes as arrays, reproducible from a seed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mltswitch.queueing import Importance
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The packets of one sender in order of time; all arrays have one entry per packet."""
+
+    time_seconds: Floats
+    class_index: npt.NDArray[np.uint8]
+    """Places in the plan's classes, which decide the code points."""
+    is_important: Bools
+    """Which packets leave as ECT(0); the others are Not-ECT."""
+    turn: npt.NDArray[np.int64]
+    """Packets of a class with the same number take one path; the numbers take the paths in turn."""
+    phase: npt.NDArray[np.str_]
+    """The part of a run that each packet belongs to; empty where a run has no parts."""
+
+    def __len__(self) -> int:
+        return len(self.time_seconds)
+
+
+Run = tuple[Schedule, ...]
+"""What each sender sends."""
+
+
+def run_seconds(run: Run) -> float:
+    """When the last packet of a run is due."""
+    return max(float(schedule.time_seconds[-1]) for schedule in run if len(schedule))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,50 +53,46 @@ class Flow:
     """Whether it is drawn for each packet, or for each burst."""
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """Packets in order of time; all arrays have one entry per packet."""
-
-    time_seconds: npt.NDArray[np.float64]
-    class_index: npt.NDArray[np.uint8]
-    is_important: npt.NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        return len(self.time_seconds)
-
-
 def poisson_bursts(flows: Sequence[Flow], duration_seconds: float, seed: int) -> Schedule:
-    """Bursts at exponential intervals, each of one class."""
+    """Bursts at exponential intervals, each of one class; a burst takes one path."""
     generator = np.random.default_rng(seed)
-    times: list[npt.NDArray[np.float64]] = []
-    classes: list[npt.NDArray[np.uint8]] = []
-    important: list[npt.NDArray[np.bool_]] = []
+    parts = []
     for flow in flows:
-        bursts_per_second = flow.packets_per_second / flow.burst_packets
-        count = generator.poisson(bursts_per_second * duration_seconds)
+        size = flow.burst_packets
+        count = generator.poisson(flow.packets_per_second / size * duration_seconds)
         starts = np.sort(generator.uniform(0.0, duration_seconds, count))
-        packets = np.repeat(starts, flow.burst_packets)
-        times.append(packets)
-        classes.append(np.full(len(packets), flow.class_index, dtype=np.uint8))
-        if flow.importance == "burst":
-            important.append(np.repeat(generator.random(count) >= flow.unimportant_share, flow.burst_packets))
-        else:
-            important.append(generator.random(len(packets)) >= flow.unimportant_share)
-    return _merged(times, classes, important)
+        draws = generator.random(count if flow.importance == "burst" else count * size)
+        important = np.repeat(draws, size if flow.importance == "burst" else 1) >= flow.unimportant_share
+        parts.append(packets_at(np.repeat(starts, size), flow.class_index, important, turn_packets=size))
+    return merged(parts)
 
 
-def alternating(class_index: int, packets_per_second: float, duration_seconds: float) -> Schedule:
-    """Evenly spaced packets of one class, important and unimportant in turn."""
-    count = int(packets_per_second * duration_seconds)
-    time = np.arange(count, dtype=np.float64) / packets_per_second
-    return Schedule(time, np.full(count, class_index, dtype=np.uint8), np.arange(count) % 2 == 0)
-
-
-def _merged(
-    times: list[npt.NDArray[np.float64]],
-    classes: list[npt.NDArray[np.uint8]],
-    important: list[npt.NDArray[np.bool_]],
+def packets_at(
+    time_seconds: npt.NDArray[np.floating[Any]],
+    class_index: int,
+    is_important: Bools | Sequence[bool],
+    *,
+    turn_packets: int = 1,
+    phase: str = "",
 ) -> Schedule:
-    time = np.concatenate(times)
+    """Packets of one class at these times, the first `turn_packets` on one path, the next on another.
+
+    Args:
+        is_important: one entry per packet, or a shorter pattern that the packets take in turn.
+    """
+    count = len(time_seconds)
+    return Schedule(
+        time_seconds.astype(np.float64),
+        np.full(count, class_index, dtype=np.uint8),
+        np.resize(np.asarray(is_important, dtype=np.bool_), count),
+        np.arange(count) // turn_packets,
+        np.full(count, phase),
+    )
+
+
+def merged(schedules: Sequence[Schedule]) -> Schedule:
+    """All packets in order of time; those of one moment in the order of the schedules."""
+    time = np.concatenate([schedule.time_seconds for schedule in schedules])
     order = np.argsort(time, kind="stable")
-    return Schedule(time[order], np.concatenate(classes)[order], np.concatenate(important)[order])
+    columns = ([getattr(schedule, field.name) for schedule in schedules] for field in fields(Schedule))
+    return Schedule(*(np.concatenate(column)[order] for column in columns))

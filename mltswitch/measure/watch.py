@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,9 +15,9 @@ from mltswitch.deploy.prepare import Job, prepare
 from mltswitch.deploy.session import Session, explained, place
 from mltswitch.errors import DeviceError, MltswitchError, UnsupportedPlanError
 from mltswitch.inventory import Inventory
+from mltswitch.measure.counters import read_counters, silence, tells_traffic
 from mltswitch.plan import Plan
-from mltswitch.targets import Target
-from mltswitch.targets.base import EgressCounters, QueueCounters, QueuePlace
+from mltswitch.targets.base import EgressCounters, QueueCounters
 
 PATIENCE_SECONDS: Final = 15.0
 """A device that has not answered by then is shown as late, and no reading waits for it again until it has."""
@@ -127,34 +127,6 @@ class _Watched:
                 for spot, found in counted.items()
             ),
         )
-
-
-def read_counters(session: Session, job: Job) -> QueueCounters:
-    """The counters of a device's planned ports; raises DeviceError."""
-    if not tells_traffic(job.target):
-        raise DeviceError(silence(job.target), where=job.device.name)
-    ports = job.fitted.state.ports
-    return ask_counters(
-        job.target, session.ask, [(port.name, each.queue) for port in ports for each in port.queues]
-    )
-
-
-def ask_counters(target: Target, ask: Callable[[str], str], places: Sequence[QueuePlace]) -> QueueCounters:
-    """What a device of this kind answers for some queues; raises DeviceError."""
-    if target.counters is None:
-        raise DeviceError(target.no_counters or silence(target))
-    queries = target.counters.queries(dict.fromkeys(port for port, _ in places))
-    return target.counters.read({each: ask(each) for each in queries}, places)
-
-
-def tells_traffic(target: Target) -> bool:
-    """Whether it tells how many packets came to each queue."""
-    return target.counters is not None and target.counters.tells_traffic
-
-
-def silence(target: Target) -> str:
-    """What is said of a platform whose counters we do not read."""
-    return f"platform {target.platform} does not tell counters of its queues in a form that we know"
 
 
 def _queue_reading(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from benchmarks.linux_port import AVERAGING, PLAIN, SURVIVING, PortModel, merged, replay
-from mltswitch.measure.schedule import Flow, Schedule, poisson_bursts
+from benchmarks.linux_port import AVERAGING, PLAIN, SURVIVING, PortModel, replay
+from mltswitch.measure.schedule import Flow, Schedule, merged, packets_at, poisson_bursts
 from mltswitch.queueing import Batch, QueueThresholds, QueueTraffic, predict
 from mltswitch.queueing.problem import Port
 
@@ -13,10 +13,7 @@ THRESHOLDS = (QueueThresholds(8, 20), QueueThresholds(16, 32))
 
 
 def burst_at(*times: float, packets: int, position: int = 0, is_important: bool = False) -> Schedule:
-    time = np.repeat(np.array(times), packets)
-    return Schedule(
-        time, np.full(len(time), position, dtype=np.uint8), np.full(len(time), is_important, dtype=np.bool_)
-    )
+    return packets_at(np.repeat(np.array(times), packets), position, (is_important,))
 
 
 def lost_packets(schedule: Schedule, model: PortModel, position: int = 0) -> int:

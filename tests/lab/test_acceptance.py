@@ -10,17 +10,15 @@ import pytest
 from mltswitch import deploy
 from mltswitch.capabilities import BytesLimit
 from mltswitch.inventory import Device, Inventory
+from mltswitch.measure import TestHost, open_hosts
 from mltswitch.measure.acceptance import (
     AcceptanceResult,
     DeviceCounters,
     Place,
     Question,
-    TestHost,
     Verdict,
     accept,
     find_place,
-    open_hosts,
-    payload_bytes,
 )
 from mltswitch.measure.acceptance.run import MEASUREMENTS
 from mltswitch.plan import Plan
@@ -71,7 +69,7 @@ class Pushed:
         device = next(entry for entry in self.inventory.devices if entry.name == SWITCH)
         with (
             deploy.connect(device, target_for("linux")) as session,
-            open_hosts(host(place.receiver), senders, payload_bytes(place)) as hosts,
+            open_hosts(self.plan, host(place.receiver), senders, place.tested.packet_bytes) as hosts,
         ):
             counters = DeviceCounters(session, target=target_for("linux"))
             return accept(place, hosts, counters, lambda _: None)
@@ -138,8 +136,8 @@ def pushed(session_lab: SessionLab, lab_plan: Plan) -> Iterator[Pushed]:
 @pytest.fixture(autouse=True)
 def short_phases(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lab's queues settle sooner than a phase of the usual length ends, and its empty path is short."""
-    monkeypatch.setattr("mltswitch.measure.acceptance.schedule.FEWEST_PACKETS", 700)
-    monkeypatch.setattr("mltswitch.measure.acceptance.schedule.IDLE_PACKETS", 15)
+    monkeypatch.setattr("mltswitch.measure.runs.FEWEST_PACKETS", 700)
+    monkeypatch.setattr("mltswitch.measure.runs.IDLE_PACKETS", 15)
 
 
 @pytest.fixture
@@ -217,7 +215,7 @@ def test_each_changed_queue_is_caught(pushed: Pushed, monkeypatch: pytest.Monkey
         replaced(r"(classid 20:2 drr quantum) \d+", r"\1 200"),
         without(" action pedit "),
     )
-    monkeypatch.setattr("mltswitch.measure.acceptance.run.pairs", lambda _: ())  # nothing is out of order
+    monkeypatch.setattr("mltswitch.measure.acceptance.run.pairwise", lambda _: ())  # nothing is out of order
     above = (Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE, Question.STANDS)
     caught = of("gradient-0", *above)
     caught |= of("gradient-1", Question.STANDS) | of("gradient-2", Question.DROPPED_ABOVE)
@@ -251,7 +249,7 @@ def test_a_wrong_order_is_caught(pushed: Pushed) -> None:
         place,
         gradients=place.gradients[1:],
         controls=tuple(replace(entry, maximum_bps=None) for entry in place.controls),
-        background=replace(place.background, share_bps=None),
+        background=replace(place.background, minimum_bps=None),
         host_control=None,
     )
     caught = of("gradient-1 > gradient-2", Question.ORDER) | of("control", Question.CONTROL)
@@ -272,7 +270,7 @@ def test_a_slower_port_is_caught_every_time(pushed: Pushed) -> None:
         place,
         gradients=place.gradients[:1],
         controls=(),
-        background=replace(place.background, share_bps=None),
+        background=replace(place.background, minimum_bps=None),
         host_control=None,
     )
     # What hosts that paused in every run say is no answer: that is asked anew, and not what was answered.

@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit, Unlimited
 from mltswitch.errors import MachineError
-from mltswitch.measure.acceptance.checks import (
-    BackgroundClass,
-    Check,
-    ControlClass,
-    ExpectedPort,
-    ExpectedQueue,
-    HostControl,
-    Question,
-)
+from mltswitch.measure.acceptance import Check, Question, TestedClass
 from mltswitch.measure.acceptance.competition import (
     judge_cap,
     judge_control,
@@ -25,12 +17,10 @@ from mltswitch.measure.acceptance.competition import (
     judge_order,
     judge_share,
 )
-from mltswitch.measure.acceptance.counters import judge_counters
-from mltswitch.measure.acceptance.judge import judge_class
-from mltswitch.measure.acceptance.observe import Trace, observe
-from mltswitch.measure.acceptance.schedule import (
-    Marking,
-    Port,
+from mltswitch.measure.acceptance.judge import judge_class, judge_counters
+from mltswitch.measure.observe import Trace, observe
+from mltswitch.measure.runs import (
+    TestedPort,
     background_run,
     cap_run,
     control_run,
@@ -38,23 +28,21 @@ from mltswitch.measure.acceptance.schedule import (
     threshold_run,
 )
 from mltswitch.targets.base import EgressCounters
-from tests.measure.acceptance_port import PACKET, RATE, SimulatedPort, SimulatedQueue
+from tests.measure.simulated_port import PACKET, RATE, SimulatedPort, SimulatedQueue
 
-PORT = Port(RATE, PACKET, 2, (1,))
-EXPECTED_PORT = ExpectedPort(RATE, PACKET, "enqueue", 0)
+PORT = TestedPort(RATE, PACKET, 2, (1,))
 S, L = 32, 64
-MARKING = Marking(4, 26)
 
 
 def expected(
     threshold: int | None = S, limit: int = L, name: str = "gradient-2", index: int = 4
-) -> ExpectedQueue:
+) -> TestedClass:
     size = None if threshold is None else threshold * PACKET
-    return ExpectedQueue(name, index, 26, index, size, BytesLimit(limit * PACKET), limit * PACKET)
+    return TestedClass(name, index, 26, index, BytesLimit(limit * PACKET), limit * PACKET, size)
 
 
 def traced(port: SimulatedPort, threshold: int = S, limit: int = L) -> Trace:
-    return observe(port.exchange(threshold_run(PORT, MARKING, threshold * PACKET, limit * PACKET)))
+    return observe(port.exchange(threshold_run(PORT, 4, threshold * PACKET, limit * PACKET)))
 
 
 def answers(checks: tuple[Check, ...]) -> dict[Question, bool | None]:
@@ -67,7 +55,7 @@ def failures(checks: tuple[Check, ...]) -> set[Question]:
 
 def judged(queue: SimulatedQueue, **port: object) -> tuple[Check, ...]:
     trace = traced(SimulatedPort({4: queue}, **port))  # type: ignore[arg-type]  # names and types are the test's own
-    return judge_class(trace, expected(), EXPECTED_PORT)
+    return judge_class(trace, expected(), PORT)
 
 
 @settings(max_examples=12, deadline=None)
@@ -75,8 +63,9 @@ def judged(queue: SimulatedQueue, **port: object) -> tuple[Check, ...]:
 def test_a_right_queue_passes_every_question(threshold: int, above: int, seed: int) -> None:
     limit = threshold + above
     port = SimulatedPort({4: SimulatedQueue(threshold, limit)}, seed=seed)
-    checks = judge_class(traced(port, threshold, limit), expected(threshold, limit), EXPECTED_PORT)
+    checks = judge_class(traced(port, threshold, limit), expected(threshold, limit), PORT)
     assert set(answers(checks).values()) == {True}, checks
+    assert not any(check.explanation for check in checks)
 
 
 @pytest.mark.parametrize(
@@ -105,23 +94,22 @@ def test_each_fault_is_told_by_the_right_question(queue: SimulatedQueue, caught:
     )
 
 
-def test_what_passes_has_nothing_to_explain() -> None:
-    assert not any(check.explanation for check in judged(SimulatedQueue(S, L)))
-
-
 def test_a_port_at_another_rate_is_told() -> None:
     assert Question.RATE in failures(judged(SimulatedQueue(S, L), rate_share=0.8))
 
 
-def test_marks_at_dequeue() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(S, L)}, marks_at="dequeue"))
-    late = judge_class(trace, expected(), replace(EXPECTED_PORT, marks_at="dequeue"))
-    assert set(answers(late).values()) == {True}, late
-
-
-def test_an_average_within_its_window_passes() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(S, L, weight=0.5)}))
-    checks = judge_class(trace, expected(), replace(EXPECTED_PORT, averaging_packets=4))
+@pytest.mark.parametrize(
+    ("port", "queue", "known"),
+    [
+        ({"marks_at": "dequeue"}, SimulatedQueue(S, L), {"marks_at": "dequeue"}),
+        ({}, SimulatedQueue(S, L, weight=0.5), {"averaging_packets": 4}),
+    ],
+)
+def test_what_the_capabilities_say_of_marks_is_allowed(
+    port: dict[str, str], queue: SimulatedQueue, known: dict[str, object]
+) -> None:
+    trace = traced(SimulatedPort({4: queue}, **port))  # type: ignore[arg-type]  # the test's own names
+    checks = judge_class(trace, expected(), replace(PORT, **known))  # type: ignore[arg-type]  # these, too
     assert set(answers(checks).values()) == {True}, checks
 
 
@@ -130,7 +118,7 @@ def test_an_average_within_its_window_passes() -> None:
 )
 def test_a_limit_that_is_no_length_is_not_checked(limit: AlphaLimit | Unlimited, words: str) -> None:
     queue = replace(expected(), limit=limit)
-    checks = judge_class(traced(SimulatedPort({4: SimulatedQueue(S, L)})), queue, EXPECTED_PORT)
+    checks = judge_class(traced(SimulatedPort({4: SimulatedQueue(S, L)})), queue, PORT)
     found = answers(checks)
     assert found.pop(Question.ECT_KEPT) is None
     assert found.pop(Question.STANDS) is None
@@ -138,29 +126,22 @@ def test_a_limit_that_is_no_length_is_not_checked(limit: AlphaLimit | Unlimited,
     assert all(words in check.explanation for check in checks if check.holds is None)
 
 
-def test_thresholds_too_short_to_tell_are_not_checked() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(1, 3)}), 1, 3)
-    found = answers(judge_class(trace, expected(1, 3), EXPECTED_PORT))
-    assert found.pop(Question.RATE) is True
-    assert set(found.values()) == {None}
+ABOVE_S = {Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE}
+OF_S = {Question.BURST, Question.KEPT_BELOW} | ABOVE_S
+OF_L = {Question.ECT_KEPT, Question.STANDS}
 
 
-def test_a_limit_at_the_threshold_leaves_marks_unchecked() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(30, 31)}), 30, 31)
-    found = answers(judge_class(trace, expected(30, 31), EXPECTED_PORT))
-    unchecked = {Question.MARKS_BEGIN, Question.MARKED_ABOVE, Question.DROPPED_ABOVE}
+@pytest.mark.parametrize(
+    ("threshold", "limit", "unchecked"), [(1, 3, OF_S | OF_L), (30, 31, ABOVE_S), (None, L, OF_S)]
+)
+def test_what_delays_cannot_tell_is_not_checked(
+    threshold: int | None, limit: int, unchecked: set[Question]
+) -> None:
+    real = limit if threshold is None else threshold
+    trace = traced(SimulatedPort({4: SimulatedQueue(real, limit)}), real, limit)
+    found = answers(judge_class(trace, expected(threshold, limit), PORT))
     assert {question for question, holds in found.items() if holds is None} == unchecked
     assert False not in found.values()
-
-
-def test_a_class_without_threshold() -> None:
-    trace = traced(SimulatedPort({4: SimulatedQueue(L, L)}))
-    checks = judge_class(trace, expected(threshold=None), EXPECTED_PORT)
-    assert {check.question for check in checks if check.holds} == {
-        Question.RATE,
-        Question.ECT_KEPT,
-        Question.STANDS,
-    }
 
 
 def test_nothing_through_the_port() -> None:
@@ -168,45 +149,42 @@ def test_nothing_through_the_port() -> None:
         traced(SimulatedPort({4: SimulatedQueue(0, 0)}))
 
 
+GRADIENTS = (3, 4)
+CONTROL = TestedClass("control", 1, 40, 1, BytesLimit(30 * PACKET), 30 * PACKET, maximum_bps=RATE // 10)
+BACKGROUND = TestedClass("background", 5, 0, 5, BytesLimit(32 * PACKET), 32 * PACKET, minimum_bps=RATE // 20)
+HOST_CONTROL = TestedClass("network-control", 0, 48, 0, BytesLimit(16 * PACKET), 16 * PACKET)
 UPPER, LOWER = expected(18, 36, "gradient-1", 3), expected(32, 64, "gradient-2", 4)
 QUEUES = {3: SimulatedQueue(18, 36), 4: SimulatedQueue(32, 64)}
-
-
-def order(queues: dict[int, SimulatedQueue]) -> Check:
-    run = order_run(PORT, Marking(3, 36), Marking(4, 26), (36 * PACKET, 64 * PACKET))
-    return judge_order(observe(SimulatedPort(queues).exchange(run)), UPPER, LOWER, EXPECTED_PORT)
-
-
-def test_strict_order() -> None:
-    right, wrong = order(QUEUES), order({4: QUEUES[4], 3: QUEUES[3]})
-    assert right.holds is True, right
-    assert wrong.holds is False, wrong
-    assert "reversed" in wrong.explanation
 
 
 SHORT = {3: SimulatedQueue(1, 3), 4: SimulatedQueue(32, 64)}
 
 
+def order_trace(queues: dict[int, SimulatedQueue], pauses: tuple[float, float] | None = None) -> Trace:
+    run = order_run(PORT, 3, 4, (36 * PACKET, 64 * PACKET))
+    return observe(SimulatedPort(queues, pauses=pauses).exchange(run))
+
+
+@pytest.mark.parametrize("pauses", [None, (0.030, 0.008)])
 @pytest.mark.parametrize("above", [SHORT, QUEUES], ids=["short", "long"])
-@pytest.mark.parametrize("is_right", [True, False])
-def test_pauses_of_the_hosts_accuse_nobody_and_hide_nothing(
-    above: dict[int, SimulatedQueue], is_right: bool
+def test_order_is_told_and_pauses_of_the_hosts_accuse_nobody_and_hide_nothing(
+    above: dict[int, SimulatedQueue], pauses: tuple[float, float] | None
 ) -> None:
-    queues = above if is_right else {4: above[4], 3: above[3]}
-    run = order_run(PORT, Marking(3, 36), Marking(4, 26), (36 * PACKET, 64 * PACKET))
-    port = SimulatedPort(queues, pauses=(0.030, 0.008))
-    check = judge_order(observe(port.exchange(run)), UPPER, LOWER, EXPECTED_PORT)
-    assert (check.holds is not False) is is_right, check
-    if above is SHORT and is_right:
-        assert check.holds is None
-        assert "paused too often" in check.explanation
+    right = judge_order(order_trace(above, pauses), UPPER, LOWER, PORT)
+    wrong = judge_order(order_trace({4: above[4], 3: above[3]}, pauses), UPPER, LOWER, PORT)
+    assert wrong.holds is False, wrong
+    assert "reversed" in wrong.explanation
+    if above is SHORT and pauses:
+        assert right.holds is None
+        assert "paused too often" in right.explanation
+    assert right.holds is not False, right
+    assert right.holds or pauses, right
 
 
 def test_an_upper_class_that_never_filled_the_port_proves_nothing() -> None:
-    run = order_run(PORT, Marking(3, 36), Marking(4, 26), (36 * PACKET, 64 * PACKET))
-    trace = observe(SimulatedPort(QUEUES).exchange(run))
+    trace = order_trace(QUEUES)
     lost = ((trace.phase == "upper") & (np.arange(len(trace)) % 3 > 0)) | (trace.phase == "lower")
-    check = judge_order(replace(trace, is_received=trace.is_received & ~lost), UPPER, LOWER, EXPECTED_PORT)
+    check = judge_order(replace(trace, is_received=trace.is_received & ~lost), UPPER, LOWER, PORT)
     assert check.holds is None
     assert "did not fill the port" in check.explanation
 
@@ -220,38 +198,34 @@ def test_an_upper_class_that_never_filled_the_port_proves_nothing() -> None:
     ],
 )
 def test_control(queues: dict[int, SimulatedQueue], holds: bool | None) -> None:
-    run = control_run(PORT, Marking(1, 40), (Marking(3, 36), Marking(4, 26)), 100 * PACKET)
-    check = judge_control(observe(SimulatedPort(queues).exchange(run)), "control", EXPECTED_PORT)
+    run = control_run(PORT, 1, GRADIENTS, 100 * PACKET)
+    check = judge_control(observe(SimulatedPort(queues).exchange(run)), CONTROL, PORT)
     assert check.holds is holds, check
 
 
-CONTROL = ControlClass("control", 1, 40, RATE // 10, 30 * PACKET)
-BACKGROUND = BackgroundClass("background", 5, 0, RATE // 20, 32 * PACKET)
-HOST_CONTROL = HostControl("network-control", 0, 48, (1,))
-GRADIENTS = (Marking(3, 36), Marking(4, 26))
+def cap_trace(cap: float | None) -> Trace:
+    run = cap_run(PORT, 1, GRADIENTS, RATE // 10, 30 * PACKET)
+    return observe(SimulatedPort({1: SimulatedQueue(30, 30, cap=cap), **QUEUES}).exchange(run))
 
 
 @pytest.mark.parametrize(
     ("cap", "holds"), [(0.1, True), (0.05, True), (0.13, False), (0.18, False), (None, False)]
 )
 def test_control_at_its_cap(cap: float | None, holds: bool) -> None:
-    port = SimulatedPort({1: SimulatedQueue(30, 30, cap=cap), **QUEUES})
-    run = cap_run(PORT, Marking(1, 40), GRADIENTS, RATE // 10, 30 * PACKET)
-    check = judge_cap(observe(port.exchange(run)), CONTROL, RATE // 10, EXPECTED_PORT)
+    check = judge_cap(cap_trace(cap), CONTROL, RATE // 10, PORT)
     assert check.holds is holds, check
 
 
 def test_control_that_hosts_did_not_send_proves_no_cap() -> None:
-    run = cap_run(PORT, Marking(1, 40), GRADIENTS, RATE // 10, 30 * PACKET)
-    trace = observe(SimulatedPort({1: SimulatedQueue(30, 30, cap=0.1), **QUEUES}).exchange(run))
+    trace = cap_trace(0.1)
     thinned = trace.where((trace.phase != "greedy") | (np.arange(len(trace)) % 2 == 0))
-    assert judge_cap(thinned, CONTROL, RATE // 10, EXPECTED_PORT).holds is None
+    assert judge_cap(thinned, CONTROL, RATE // 10, PORT).holds is None
 
 
 def background_trace(
     queues: dict[int, SimulatedQueue], pauses: tuple[float, float] | None = None, seed: int = 1
 ) -> Trace:
-    run = background_run(PORT, Marking(5, 0), RATE // 20, Marking(0, 48), (1,), GRADIENTS, 100 * PACKET)
+    run = background_run(PORT, 5, RATE // 20, 0, (1,), GRADIENTS, 100 * PACKET)
     return observe(SimulatedPort(queues, pauses=pauses, seed=seed).exchange(run))
 
 
@@ -267,9 +241,7 @@ def background_trace(
 )
 @pytest.mark.parametrize("seed", range(5))
 def test_share_of_background(last: SimulatedQueue, holds: bool, seed: int) -> None:
-    check = judge_share(
-        background_trace({**QUEUES, 5: last}, seed=seed), BACKGROUND, RATE // 20, EXPECTED_PORT
-    )
+    check = judge_share(background_trace({**QUEUES, 5: last}, seed=seed), BACKGROUND, RATE // 20, PORT)
     assert check.holds is holds, check
 
 
@@ -277,16 +249,14 @@ def test_a_port_that_stood_still_condemns_no_share() -> None:
     """It sent a third less than it can, of all classes alike."""
     trace = background_trace({**QUEUES, 5: SimulatedQueue(32, 32, share=0.05)})
     lost = (trace.phase != "idle") & (np.arange(len(trace)) % 3 == 0)
-    check = judge_share(
-        replace(trace, is_received=trace.is_received & ~lost), BACKGROUND, RATE // 20, EXPECTED_PORT
-    )
+    check = judge_share(replace(trace, is_received=trace.is_received & ~lost), BACKGROUND, RATE // 20, PORT)
     assert (check.holds, check.is_disturbed) == (None, True), check
     assert "the port sent only" in check.explanation
 
 
 def test_what_background_gets_in_pauses_of_the_hosts_is_no_share() -> None:
     queues = {3: SimulatedQueue(1, 2), 4: SimulatedQueue(1, 3), 5: SimulatedQueue(32, 32)}
-    check = judge_share(background_trace(queues, (0.040, 0.020)), BACKGROUND, RATE // 20, EXPECTED_PORT)
+    check = judge_share(background_trace(queues, (0.040, 0.020)), BACKGROUND, RATE // 20, PORT)
     assert (check.holds, check.is_disturbed) == (None, True), check
     assert "paused too often" in check.explanation
 
@@ -303,19 +273,23 @@ def test_what_background_gets_in_pauses_of_the_hosts_is_no_share() -> None:
 def test_network_control_of_hosts(queues: dict[int, SimulatedQueue], holds: bool | None) -> None:
     if holds is None:  # background is served first: nothing can be told from it
         queues = {5: queues[5], 0: SimulatedQueue(16, 16), **QUEUES}
-    check = judge_host_control(background_trace(queues), HOST_CONTROL, BACKGROUND, EXPECTED_PORT)
+    check = judge_host_control(background_trace(queues), HOST_CONTROL, BACKGROUND, PORT)
     assert check.holds is holds, check
 
 
-def test_counters() -> None:
+@pytest.mark.parametrize(
+    ("marked", "dropped", "holds"), [(1, 1, True), (0, 1, False), (1, 2, False), (1, 0, False)]
+)
+def test_counters(marked: int, dropped: int, holds: bool) -> None:
+    """Times what the hosts saw."""
     port = SimulatedPort({4: SimulatedQueue(S, L)})
     trace = traced(port)
     before = EgressCounters(ce_marked_packets=9, dropped_at_threshold_packets=8, dropped_at_limit_packets=7)
-    right = replace(before, ce_marked_packets=9 + port.marked, dropped_at_threshold_packets=8 + port.dropped)
-    assert judge_counters(trace, expected(), before, right).holds is True
-    wrong = replace(right, ce_marked_packets=9)
-    assert judge_counters(trace, expected(), before, wrong).holds is False
-    wrong = replace(right, dropped_at_threshold_packets=8 + 2 * port.dropped)
-    assert judge_counters(trace, expected(), before, wrong).holds is False
-    unread = judge_counters(trace, expected(), "nobody can be asked", right)
+    after = replace(
+        before,
+        ce_marked_packets=9 + marked * port.marked,
+        dropped_at_threshold_packets=8 + dropped * port.dropped,
+    )
+    assert judge_counters(trace, expected(), before, after).holds is holds
+    unread = judge_counters(trace, expected(), "nobody can be asked", after)
     assert (unread.holds, unread.explanation) == (None, "nobody can be asked")

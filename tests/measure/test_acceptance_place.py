@@ -17,23 +17,21 @@ from mltswitch.measure.acceptance import (
     accept,
     find_place,
 )
-from mltswitch.measure.acceptance.checks import HostControl
 from mltswitch.measure.acceptance.report import SETTLED_BY, AcceptanceResult, open_items
-from mltswitch.measure.acceptance.schedule import (
+from mltswitch.measure.hosts import Hosts
+from mltswitch.measure.runs import (
     HOLD_LOAD,
-    Marking,
-    Port,
+    TestedPort,
     background_run,
     cap_run,
     control_run,
     order_run,
-    run_seconds,
     threshold_run,
 )
-from mltswitch.measure.acceptance.session import Hosts
+from mltswitch.measure.schedule import run_seconds
 from mltswitch.plan import Plan
 from mltswitch.targets import target_for, targets
-from tests.measure.acceptance_port import PACKET, SimulatedPort, SimulatedQueue
+from tests.measure.simulated_port import PACKET, SimulatedPort, SimulatedQueue
 
 
 def place(plan: Plan, device: str, hosts: str, receiver: str | None = None, port: str | None = None) -> Place:
@@ -43,7 +41,7 @@ def place(plan: Plan, device: str, hosts: str, receiver: str | None = None, port
 def test_the_port_before_a_host(lab_plan: Plan) -> None:
     found = place(lab_plan, "leaf2", "host1,host3,host4")
     assert (found.port, found.receiver, found.senders) == ("eth2", "host4", ("host1", "host3"))
-    assert found.burst_senders == (1,)
+    assert found.tested.burst_senders == (1,)
     aliases = {host.name: host.aliases for host in lab_plan.topology.hosts}["host4"]
     assert found.destinations == (tuple(address for _, address in aliases), (aliases[0][1],))
     assert place(lab_plan, "leaf2", "host4,host1,host3").receiver == "host3"
@@ -52,7 +50,7 @@ def test_the_port_before_a_host(lab_plan: Plan) -> None:
 
 def test_a_port_between_switches(lab_plan: Plan) -> None:
     up = place(lab_plan, "leaf1", "host1,host2,host4", receiver="host4", port="eth4")
-    assert (up.port, up.burst_senders) == ("eth4", (0, 1))
+    assert (up.port, up.tested.burst_senders) == ("eth4", (0, 1))
     assert up.destinations == 2 * ((IPv4Address("10.102.0.66"),),)
 
 
@@ -67,7 +65,7 @@ def test_expected_is_what_the_device_can_express(lab_plan: Plan) -> None:
         assert isinstance(entry.limit, AlphaLimit)
         assert entry.limit_bytes is None
         assert entry.standing_bytes > (entry.ecn_threshold_bytes or 0)
-    assert found.expected.marks_at == "dequeue"
+    assert found.tested.marks_at == "dequeue"
     onyx = place(lab_plan, "onyx1", "host1,host3,host5")
     assert all(isinstance(entry.limit, Unlimited) for entry in onyx.gradients)
 
@@ -97,24 +95,21 @@ def test_what_cannot_be_tested_is_refused(
 @pytest.mark.parametrize("rate", [10_000_000, 1_000_000_000, 10_000_000_000])
 @pytest.mark.parametrize("senders", [1, 2, 3])
 def test_no_run_is_long_or_more_than_its_hosts_can_send(rate: int, senders: int) -> None:
-    port = Port(rate, 1514, senders, (0,))
-    marks = [Marking(index, 10 + index) for index in range(8)]
+    port = TestedPort(rate, 1514, senders, (0,))
     runs = [
-        threshold_run(port, marks[0], 50_000, 92_000),
-        order_run(port, marks[0], marks[1], (92_000, 92_000)),
-        control_run(port, marks[0], marks[1:], 300_000),
-        cap_run(port, marks[0], marks[1:], rate // 10, 48_448),
-        background_run(port, marks[0], rate // 20, marks[7], (0,), marks[1:7], 300_000),
+        threshold_run(port, 0, 50_000, 92_000),
+        order_run(port, 0, 1, (92_000, 92_000)),
+        control_run(port, 0, range(1, 8), 300_000),
+        cap_run(port, 0, range(1, 8), rate // 10, 48_448),
+        background_run(port, 0, rate // 20, 7, (0,), range(1, 7), 300_000),
     ]
     for run in runs:
         assert run_seconds(run) < 8.5
         assert len(run) == senders
-        for flows in run:
-            streams = [flow for flow in flows if flow.gap_seconds > 0 and flow.phase not in ("idle", "burst")]
-            starts = sorted({flow.phase for flow in streams})
-            for phase in starts:
-                together = [flow for flow in streams if flow.phase == phase]
-                load = sum(port.packet_seconds / flow.gap_seconds for flow in together)
+        for schedule in run:
+            for phase in {*schedule.phase.tolist()} - {"idle", "burst"}:
+                times = schedule.time_seconds[schedule.phase == phase]
+                load = (len(times) - 1) * port.packet_seconds / (times[-1] - times[0])
                 assert load <= HOLD_LOAD / senders * 1.01
 
 
@@ -230,7 +225,7 @@ def test_a_port_without_share_or_remap_fails(lab_plan: Plan) -> None:
 
 def test_what_a_device_cannot_do_is_not_checked(lab_plan: Plan) -> None:
     onyx = place(lab_plan, "onyx1", "host1,host3,host5")
-    assert onyx.background.share_bps is None
+    assert onyx.background.minimum_bps is None
     assert onyx.controls[0].maximum_bps is None
     result = accepted_by(onyx, ported(onyx))
     why = {check.question: check.explanation for check in result.checks if check.holds is None}
@@ -241,5 +236,7 @@ def test_what_a_device_cannot_do_is_not_checked(lab_plan: Plan) -> None:
 
 def test_who_sends_network_control(lab_plan: Plan) -> None:
     linux = place(lab_plan, "leaf2", "host1,host3,host4")
-    assert linux.host_control == HostControl("network-control", 0, 48, (1,))
-    assert (linux.background.share_bps, linux.controls[0].maximum_bps) == (500_000, 1_000_000)
+    assert linux.host_control is not None
+    assert (linux.host_control.class_index, linux.host_control.dscp) == (0, 48)
+    assert linux.host_control_senders == (1,)
+    assert (linux.background.minimum_bps, linux.controls[0].maximum_bps) == (500_000, 1_000_000)

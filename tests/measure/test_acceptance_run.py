@@ -13,26 +13,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mltswitch.capabilities import BytesLimit
+from mltswitch.capabilities import BytesLimit, Unlimited
 from mltswitch.deploy.session import Session
 from mltswitch.errors import MachineError
 from mltswitch.measure.acceptance import (
     AcceptanceResult,
     Check,
     DeviceCounters,
-    ExpectedPort,
-    ExpectedQueue,
     Place,
     Question,
+    TestedClass,
     Verdict,
     accept,
 )
-from mltswitch.measure.acceptance.checks import BackgroundClass
 from mltswitch.measure.acceptance.run import AGAIN_SECONDS, ATTEMPTS, MEASUREMENTS, settle
-from mltswitch.measure.acceptance.schedule import Run
-from mltswitch.measure.acceptance.session import DisturbedRunError, Exchanged, Hosts
+from mltswitch.measure.hosts import DisturbedRunError, Exchanged, Hosts
+from mltswitch.measure.runs import TestedPort
+from mltswitch.measure.schedule import Run
 from mltswitch.targets import target_for
-from tests.measure.acceptance_port import PACKET, RATE, SimulatedPort, SimulatedQueue
+from tests.measure.simulated_port import PACKET, RATE, SimulatedPort, SimulatedQueue
 
 S, L = 20, 40
 PLACE = Place(
@@ -43,12 +42,12 @@ PLACE = Place(
     receiver="host4",
     senders=("host1", "host3"),
     destinations=((), ()),
-    burst_senders=(1,),
-    expected=ExpectedPort(RATE, PACKET, "enqueue", 0),
-    gradients=(ExpectedQueue("gradient-0", 4, 26, 4, S * PACKET, BytesLimit(L * PACKET), L * PACKET),),
+    tested=TestedPort(RATE, PACKET, 2, (1,)),
+    gradients=(TestedClass("gradient-0", 4, 26, 4, BytesLimit(L * PACKET), L * PACKET, S * PACKET),),
     controls=(),
-    background=BackgroundClass("background", 5, 0, None, None),
+    background=TestedClass("background", 5, 0, 5, Unlimited(), 20 * PACKET),
     host_control=None,
+    host_control_senders=(),
     unverified=(),
 )
 RIGHT, WRONG = SimulatedQueue(S, L), SimulatedQueue(2 * S, 2 * L)
@@ -71,10 +70,7 @@ class Late(SimulatedPort):
     """Its hosts fell behind."""
 
     def exchange(self, run: Run) -> Exchanged:
-        found = super().exchange(run)
-        return replace(
-            found, sent=tuple(replace(sent, late_seconds=2 * AGAIN_SECONDS) for sent in found.sent)
-        )
+        return replace(super().exchange(run), late_seconds=2 * AGAIN_SECONDS)
 
 
 class Refused(SimulatedPort):
@@ -82,6 +78,16 @@ class Refused(SimulatedPort):
 
     def exchange(self, run: Run) -> Exchanged:
         raise DisturbedRunError("its own kernel refused 7 of 9 packets", where="host1")
+
+
+class Noisy(SimulatedPort):
+    """Delays that tell less than S are no answer."""
+
+    def exchange(self, run: Run) -> Exchanged:
+        found = super().exchange(run)
+        noise = np.random.default_rng(3).integers(0, 60_000_000, len(found.records))
+        found.records["arrived_ns"] += noise
+        return found
 
 
 def accepted(*ports: SimulatedPort) -> tuple[AcceptanceResult, int, list[str]]:
@@ -94,77 +100,52 @@ def accepted(*ports: SimulatedPort) -> tuple[AcceptanceResult, int, list[str]]:
     return result, hosts.runs, said
 
 
-def measured(result: AcceptanceResult) -> dict[Question, int]:
-    return {check.question: check.measured for check in result.checks}
+BAD, LATE, REFUSED = SimulatedPort({4: WRONG}), Late({4: WRONG}), Refused({4: RIGHT})
+NOISY = Noisy({4: RIGHT})
+NO_FAILURE = {Verdict.ACCEPTED, Verdict.INCONCLUSIVE}
 
 
-def test_a_right_port_is_measured_once() -> None:
-    result, runs, _ = accepted(QUIET)
-    assert (result.verdict, runs) == (Verdict.ACCEPTED, 1)
-    assert set(measured(result).values()) == {1}
+@pytest.mark.parametrize(
+    ("ports", "verdicts", "runs", "said"),
+    [
+        ([QUIET], {Verdict.ACCEPTED}, 1, ""),
+        ([BAD, QUIET], {Verdict.ACCEPTED}, 2, "? Once more"),
+        ([BAD], {Verdict.FAILED}, MEASUREMENTS, "? Once more"),
+        ([LATE, QUIET], {Verdict.ACCEPTED}, 2, ": a sender paused for 80 ms, once more"),
+        ([LATE], NO_FAILURE, ATTEMPTS, ": a sender paused for 80 ms, once more"),
+        ([REFUSED, QUIET], {Verdict.ACCEPTED}, 2, "refused 7 of 9 packets, once more"),
+        ([NOISY, QUIET], {Verdict.ACCEPTED}, 2, "? Once more"),
+        ([NOISY], {Verdict.INCONCLUSIVE}, MEASUREMENTS, "? Once more"),
+    ],
+)
+def test_what_a_run_leaves_open_is_measured_again(
+    ports: list[SimulatedPort], verdicts: set[Verdict], runs: int, said: str
+) -> None:
+    """One bad run condemns nobody, a late one says nothing, and what is wrong fails every time."""
+    result, count, lines = accepted(*ports)
+    assert result.verdict in verdicts, result.checks
+    assert count == runs
+    assert runs == 1 or any(line.endswith(said) for line in lines)
+    counts = {check.question: check.measured for check in result.checks}
+    if ports == [QUIET] or LATE in ports:  # a run that is not believed does not count
+        assert set(counts.values()) == {1}
+    if BAD in ports:
+        assert (counts[Question.RATE], counts[Question.STANDS], counts[Question.MARKS_BEGIN]) == (
+            1,
+            runs,
+            runs,
+        )
+        once = accepted(QUIET)[0]
+        assert result.seconds == pytest.approx(runs * once.seconds)
+    if ports == [LATE]:
+        spoilt = [check for check in result.checks if check.is_disturbed]
+        assert {check.question for check in spoilt} >= {Question.STANDS, Question.MARKS_BEGIN}
+        assert all("a sender paused for 80 ms in every run" in check.explanation for check in spoilt)
 
 
-def test_one_bad_run_condemns_nobody() -> None:
-    result, runs, said = accepted(SimulatedPort({4: WRONG}), QUIET)
-    assert (result.verdict, runs) == (Verdict.ACCEPTED, 2)
-    counts = measured(result)
-    assert counts[Question.RATE] == 1
-    assert counts[Question.STANDS] == counts[Question.MARKS_BEGIN] == 2
-    assert any(Question.STANDS in line and line.endswith("? Once more") for line in said)
-
-
-def test_what_is_wrong_fails_every_time() -> None:
-    result, runs, _ = accepted(SimulatedPort({4: WRONG}))
-    assert (result.verdict, runs) == (Verdict.FAILED, MEASUREMENTS)
-    for check in result.checks:
-        if check.holds is not None:
-            assert check.measured == (1 if check.holds else MEASUREMENTS)
-
-
-def test_the_time_on_the_wire_is_that_of_all_runs() -> None:
-    once, thrice = accepted(QUIET)[0], accepted(SimulatedPort({4: WRONG}))[0]
-    assert thrice.seconds == pytest.approx(MEASUREMENTS * once.seconds)
-
-
-def test_a_late_run_is_repeated_and_not_believed() -> None:
-    result, runs, said = accepted(Late({4: WRONG}), QUIET)
-    assert (result.verdict, runs) == (Verdict.ACCEPTED, 2)
-    assert set(measured(result).values()) == {1}
-    assert any("a sender paused for 80 ms, once more" in line for line in said)
-
-
-def test_hosts_that_are_always_late_accuse_nobody() -> None:
-    result, runs, _ = accepted(Late({4: WRONG}))
-    assert runs == ATTEMPTS
-    assert result.verdict is not Verdict.FAILED
-    spoilt = [check for check in result.checks if check.is_disturbed]
-    assert {check.question for check in spoilt} >= {Question.STANDS, Question.MARKS_BEGIN}
-    assert all("a sender paused for 80 ms in every run" in check.explanation for check in spoilt)
-
-
-def test_a_run_that_a_host_spoilt_is_repeated() -> None:
-    result, runs, _ = accepted(Refused({4: RIGHT}), QUIET)
-    assert (result.verdict, runs) == (Verdict.ACCEPTED, 2)
+def test_hosts_that_never_send_as_asked_end_the_test() -> None:
     with pytest.raises(MachineError, match="refused 7 of 9 packets"):
-        accepted(Refused({4: RIGHT}))
-
-
-def test_a_noisy_path_is_measured_again() -> None:
-    """Delays that tell less than S are no answer; the next run's do."""
-
-    class Noisy(SimulatedPort):
-        def exchange(self, run: Run) -> Exchanged:
-            found = super().exchange(run)
-            found.records["arrived_ns"] += np.random.default_rng(3).integers(
-                0, 60_000_000, len(found.records)
-            )
-            return found
-
-    result, runs, _ = accepted(Noisy({4: RIGHT}), QUIET)
-    assert (result.verdict, runs) == (Verdict.ACCEPTED, 2)
-    unclear, runs, _ = accepted(Noisy({4: RIGHT}))
-    assert runs == MEASUREMENTS
-    assert unclear.verdict is Verdict.INCONCLUSIVE, unclear.checks
+        accepted(REFUSED)
 
 
 @pytest.mark.parametrize(

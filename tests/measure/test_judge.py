@@ -84,42 +84,31 @@ def test_every_threshold_promise_can_break(lab_plan: Plan, changes: dict[str, ob
     assert broken(lab_plan, result((ramp(**changes),))) == [promise]
 
 
-def test_inverted_priorities(lab_plan: Plan) -> None:
-    upside_down = (entry("gradient-0", 0.02), entry("gradient-1", 0.004), entry("gradient-2", 0.03))
-    assert broken(lab_plan, result((), *upside_down)) == [
-        "load 1.1: strict priority, no delay falls from class to class"
-    ]
+ORDER = "load 1.1: strict priority, no delay falls from class to class"
+CONTROL = "load 1.1: control untouched"
+FIRST = "load 1.1: unimportant packets are lost first"
 
 
-@pytest.mark.parametrize("control", [entry("control", 0.001, lost=1), entry("control", None, lost=100)])
-def test_touched_control(lab_plan: Plan, control: ClassLoss) -> None:
-    assert broken(lab_plan, result((), control, *GOOD_LOAD[1:])) == ["load 1.1: control untouched"]
-
-
-def test_important_packets_lost_first(lab_plan: Plan) -> None:
-    found = result(
-        (ramp(),), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=50)
-    )
-    assert broken(lab_plan, found) == ["load 1.1: unimportant packets are lost first"]
-
-
-def test_a_difference_by_chance_breaks_nothing(lab_plan: Plan) -> None:
-    found = result(
-        (ramp(),), entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=14)
-    )
-    assert broken(lab_plan, found) == []
-
-
-def test_a_starved_class_above_a_served_one(lab_plan: Plan) -> None:
-    found = result(
-        (), entry("gradient-0", None, lost=100), entry("gradient-1", 0.001), entry("gradient-2", 0.01)
-    )
-    assert broken(lab_plan, found) == ["load 1.1: strict priority, no delay falls from class to class"]
-
-
-def test_starvation_from_below_is_strict_priority(lab_plan: Plan) -> None:
-    found = result((), entry("gradient-0", 0.001), entry("gradient-1", None, lost=100))
-    assert broken(lab_plan, found) == []
+@pytest.mark.parametrize(
+    ("entries", "promises"),
+    [
+        ((entry("gradient-0", 0.02), entry("gradient-1", 0.004), entry("gradient-2", 0.03)), [ORDER]),
+        ((entry("gradient-0", None, lost=100), *GOOD_LOAD[2:]), [ORDER]),
+        ((entry("gradient-0", 0.001), entry("gradient-1", None, lost=100)), []),
+        ((entry("control", 0.001, lost=1), *GOOD_LOAD[1:]), [CONTROL]),
+        ((entry("control", None, lost=100), *GOOD_LOAD[1:]), [CONTROL]),
+        (
+            (entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=50)),
+            [FIRST],
+        ),
+        ((entry("gradient-2", 0.01, lost=10, is_important=False), entry("gradient-2", 0.01, lost=14)), []),
+    ],
+    ids=["inverted", "starved-above", "starved-below", "touched", "cut-off", "important-first", "by-chance"],
+)
+def test_every_promise_about_a_load_can_break(
+    lab_plan: Plan, entries: tuple[ClassLoss, ...], promises: list[str]
+) -> None:
+    assert broken(lab_plan, result((ramp(),), *entries)) == promises
 
 
 def test_what_cannot_be_told_is_said(lab_plan: Plan) -> None:

@@ -6,12 +6,11 @@ from ipaddress import IPv4Address
 import numpy as np
 import pytest
 
-from mltswitch.measure import Bottleneck, Offer, ProbeHost, offered_problem, predict_offer, sending_tasks
-from mltswitch.measure.schedule import poisson_bursts
+from mltswitch.measure import Bottleneck, Offer, TestHost, offered_problem, offered_run, predict_offer
 from mltswitch.plan import ClassKind, Plan
 from mltswitch.queueing import Batch, Poisson, predict
 
-HOSTS = tuple(ProbeHost(name, (), (IPv4Address("127.0.0.1"),)) for name in ("one", "two", "three"))
+HOSTS = tuple(TestHost(name, (), (IPv4Address("127.0.0.1"),)) for name in ("one", "two", "three"))
 
 
 def bottleneck(plan: Plan) -> Bottleneck:
@@ -22,9 +21,8 @@ def test_the_problem_is_what_the_senders_send(lab_plan: Plan) -> None:
     place = bottleneck(lab_plan)
     offer, seconds = Offer(1.2, 8), 60.0
     _, traffic, _ = offered_problem(lab_plan, place.profile, offer)
-    tasks = sending_tasks(lab_plan, place, offer, seed=4)
-    assert set(tasks) == set(place.senders)
-    schedules = [poisson_bursts(task.flows, seconds, task.seed) for task in tasks.values()]
+    schedules = offered_run(lab_plan, place, offer, seconds, seed=4)
+    assert len(schedules) == len(place.senders)
     assert not np.array_equal(schedules[0].time_seconds, schedules[1].time_seconds)
     line = seconds / place.profile.packet_seconds
     for position, (entry, queue) in enumerate(zip(lab_plan.classes, traffic, strict=True)):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltswitch.measure.schedule import Flow, alternating, poisson_bursts
+from mltswitch.measure.schedule import Flow, poisson_bursts
 from mltswitch.queueing import Importance
 
 
@@ -32,6 +32,7 @@ def test_bursts_stay_together(rate: float, burst: int, seconds: float, seed: int
     again = poisson_bursts([Flow(0, rate, burst, 0.5)], seconds, seed)
     assert np.array_equal(schedule.time_seconds, again.time_seconds)
     assert np.array_equal(schedule.is_important, again.is_important)
+    assert (schedule.turn.reshape(-1, burst) == np.arange(len(starts))[:, None]).all()
 
 
 @pytest.mark.parametrize(("importance", "mixed"), [("packet", True), ("burst", False)])
@@ -46,11 +47,3 @@ def test_another_seed_gives_other_arrivals() -> None:
     flows = [Flow(0, 500, 4, 0.5)]
     one, two = (poisson_bursts(flows, 2.0, seed).time_seconds for seed in (1, 2))
     assert len(one) != len(two) or not np.array_equal(one, two)
-
-
-def test_ramp_alternates() -> None:
-    ramp = alternating(2, 1000.0, 0.5)
-    assert len(ramp) == 500
-    assert ramp.is_important[::2].all()
-    assert not ramp.is_important[1::2].any()
-    assert np.diff(ramp.time_seconds) == pytest.approx(0.001)

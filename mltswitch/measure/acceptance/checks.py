@@ -1,8 +1,9 @@
 """What an acceptance test asks, and how an answer looks."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Literal
+from typing import Final
 
 from mltswitch.capabilities import AlphaLimit, BytesLimit, Limit
 
@@ -26,22 +27,60 @@ class Question(StrEnum):
     HOST_CONTROL = "network control of hosts is background"
 
 
+FAILURES: Final[Mapping[Question, str]] = {
+    Question.RATE: "the overload does not meet this port's queue, or the port's rate is another one: a link "
+    "that came up slower, a shaper, or another bottleneck on the way",
+    Question.BURST: "packets are marked or dropped although fewer than S are queued: S stands too low, the "
+    "length is averaged over earlier traffic, or other traffic crosses the port",
+    Question.MARKS_BEGIN: "marking begins at another queue length than planned: S is another one, or the "
+    "length is averaged over more packets than the capability says",
+    Question.MARKED_ABOVE: "packets pass a queue longer than S without a mark: S stands higher, ECN is off, "
+    "or marks come with a probability below one",
+    Question.KEPT_BELOW: "Not-ECT packets are lost from a queue shorter than S: S stands lower, the length "
+    "is averaged, or they are lost on the way to this port",
+    Question.DROPPED_ABOVE: "Not-ECT packets pass a queue longer than S: the device marks but does not drop "
+    "what cannot be marked (no RED drop, `nodrop`), or S stands higher",
+    Question.ECT_KEPT: "ECN-capable packets are dropped before the queue is full: L stands lower, the shared "
+    "buffer ends earlier, or the device drops at S instead of marking",
+    Question.STANDS: "an overload by ECT packets alone fills the queue to another length: L is another one, "
+    "the shared buffer ends earlier, or ECT packets are dropped at S",
+    Question.COUNTERS: "the device counts other packets than the hosts saw: another queue of the port serves "
+    "this class, packets are lost elsewhere, or other traffic crosses the port",
+    Question.CONTROL: "control traffic suffers from gradients: its queue is not above theirs, its DSCP is "
+    "not believed on the way, or the shared buffer is full before it comes",
+    Question.CAPPED: "control takes more than its cap: its queue has no shaper, or another rate, and whoever "
+    "sends so much control starves the gradients",
+    Question.SHARE: "gradients starve background: its queue has no guaranteed share, or a smaller one",
+}
+"""What a failure means, for questions whose answer is the same whatever failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """One question about one class, and its answer."""
 
     question: Question
     traffic_class: str
-    holds: bool | None
+    holds: bool | None = None
     """None: not checked, and `explanation` says why."""
-    seen: str
-    expected: str
+    seen: str = ""
+    expected: str = ""
     explanation: str = ""
     """What a failure means, or why there is no answer; empty where it passed."""
     measured: int = 1
     """Runs that were asked until one answered like this."""
     is_disturbed: bool = False
     """No answer, and the hosts are to blame: they paused, or sent too little. Another run may give one."""
+
+    def answer(self, holds: bool, failure: str = "") -> "Check":
+        """The same, passed or failed; what a failure means is what `FAILURES` or `failure` says."""
+        return replace(
+            self, holds=bool(holds), explanation="" if holds else failure or FAILURES[self.question]
+        )
+
+    def unanswered(self, reason: str, *, is_disturbed: bool = False) -> "Check":
+        """The same, not checked, and why."""
+        return replace(self, explanation=reason, is_disturbed=is_disturbed)
 
     def excused(self, reason: str) -> "Check":
         """The same, but a failure is none: the hosts may be what failed."""
@@ -56,18 +95,23 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedQueue:
-    """One gradient class of the port as the device can express the plan."""
+class TestedClass:
+    """One class of the port as the device can express the plan."""
 
+    __test__ = False  # pytest takes every Test… for its own
     traffic_class: str
     class_index: int
     dscp: int
     queue: int
     """The hardware's number."""
-    ecn_threshold_bytes: int | None
     limit: Limit
     standing_bytes: int
     """Queue that an overload by ECT should reach at least: L, or where there is none, well above S."""
+    ecn_threshold_bytes: int | None = None
+    maximum_bps: int | None = None
+    """What the device lets it have; None: the port's rate."""
+    minimum_bps: int | None = None
+    """What it gets however much waits in other classes; None: nothing."""
 
     @property
     def limit_bytes(self) -> int | None:
@@ -80,52 +124,3 @@ class ExpectedQueue:
         if isinstance(self.limit, AlphaLimit):
             return f"the device has no limit in bytes, but {self.limit} of what its pool has free"
         return "the device has no limit in bytes"
-
-
-@dataclass(frozen=True, slots=True)
-class ControlClass:
-    """A class that gradients must not touch."""
-
-    traffic_class: str
-    class_index: int
-    dscp: int
-    maximum_bps: int | None
-    """What the device lets it have; None: the port's rate."""
-    limit_bytes: int | None = None
-    """What of it can wait; None: no length is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackgroundClass:
-    """The class that is served last."""
-
-    traffic_class: str
-    class_index: int
-    dscp: int
-    share_bps: int | None
-    """What it gets however much waits in other classes; None: nothing."""
-    limit_bytes: int | None
-    """What of it can wait; None: no length is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostControl:
-    """Network control that hosts send, which is none of theirs."""
-
-    traffic_class: str
-    class_index: int
-    dscp: int
-    senders: tuple[int, ...]
-    """Senders right behind the device from whose ports it leads to background; empty: none."""
-    why_not: str = ""
-    """Why nobody can send it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpectedPort:
-    """The port under test."""
-
-    rate_bps: int
-    packet_bytes: int
-    marks_at: Literal["enqueue", "dequeue"]
-    averaging_packets: int

@@ -18,21 +18,13 @@ from mltswitch.capabilities import (
     Unverified,
 )
 from mltswitch.errors import UserInputError
-from mltswitch.measure.acceptance.checks import (
-    BackgroundClass,
-    ControlClass,
-    ExpectedPort,
-    ExpectedQueue,
-    HostControl,
-)
-from mltswitch.measure.acceptance.schedule import HOLD_LOAD
-from mltswitch.plan import ClassKind, Host, Plan, Port, Switch, SwitchRole
-from mltswitch.targets import FittedState, QueueState, target_for
+from mltswitch.measure.acceptance.checks import TestedClass
+from mltswitch.measure.runs import FULLEST_LINK, HOLD_LOAD, TestedPort
+from mltswitch.plan import ClassKind, Host, Plan, Port, PortProfile, Switch, SwitchRole
+from mltswitch.targets import FittedState, target_for
 
 UNBOUNDED_PACKETS: Final = 20
 """Beyond twice S: how far a queue without a limit in bytes is filled."""
-FULLEST_LINK: Final = 0.95
-"""Part of a link on the way to the port that a sender may use: a fuller one would queue, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +39,15 @@ class Place:
     senders: tuple[str, ...]
     destinations: tuple[tuple[IPv4Address, ...], ...]
     """For each sender the addresses of the receiver whose packets cross the port, taken in turn."""
-    burst_senders: tuple[int, ...]
-    """Senders from which no other queue lies before the port's."""
-    expected: ExpectedPort
-    gradients: tuple[ExpectedQueue, ...]
+    tested: TestedPort
+    gradients: tuple[TestedClass, ...]
     """In order of service."""
-    controls: tuple[ControlClass, ...]
-    background: BackgroundClass
-    host_control: HostControl | None
-    """None: the plan has no network control."""
+    controls: tuple[TestedClass, ...]
+    background: TestedClass
+    host_control: TestedClass | None
+    """Network control that hosts send, which is none of theirs; None: the plan has no network control."""
+    host_control_senders: tuple[int, ...]
+    """Senders right behind the device from whose ports it leads to background."""
     unverified: tuple[Unverified, ...]
     """What the device's capabilities leave open."""
 
@@ -66,7 +58,13 @@ def find_place(
     """The place for these hosts; raises UserInputError where they cannot overload the port."""
     switch = plan.topology.switch(switch_name)
     known = {host.name: host for host in plan.topology.hosts}
-    chosen = [_host(known, name) for name in hosts]
+    unknown = [name for name in hosts if name not in known]
+    if unknown:
+        expected = f"some of {', '.join(known)}"
+        raise UserInputError(
+            f"{unknown[0]!r} is no host of the plan's fabric", where="--hosts", expected=expected
+        )
+    chosen = [known[name] for name in hosts]
     if len(set(hosts)) != len(hosts) or len(chosen) < 2:
         raise UserInputError(
             f"{len(set(hosts))} host(s) named", where="--hosts", expected="at least two different ones"
@@ -85,21 +83,9 @@ def find_place(
     profile = plan.port_profile(switch, tested)
     _require_overload(senders, near, destinations, shaped=profile.shaped)
     fitted = target_os.fit_to_hardware(plan, switch.name)
-    state = fitted.state.ports[switch.ports.index(tested)]
-    queues = {queue.queue: queue for queue in state.queues}
-    gradients = tuple(
-        _expected(
-            entry.name,
-            index,
-            entry.dscp[0],
-            queues[fitted.class_queues[entry.name]],
-            capabilities,
-            profile.packet_bytes,
-        )
-        for index, entry in enumerate(plan.classes)
-        if entry.kind is ClassKind.GRADIENT
-    )
-    last = plan.classes[-1]
+    classes = _classes(plan, fitted, switch.ports.index(tested), capabilities, profile)
+    of_kind = {kind: tuple(each for of, each in classes if of is kind) for kind in ClassKind}
+    network_control = of_kind[ClassKind.NETWORK_CONTROL]
     return Place(
         switch=switch.name,
         port=tested.name,
@@ -108,42 +94,52 @@ def find_place(
         receiver=target.name,
         senders=tuple(host.name for host in senders),
         destinations=destinations,
-        burst_senders=near,
-        expected=ExpectedPort(
-            profile.rate_bps, profile.packet_bytes, capabilities.marks_at, capabilities.averaging_packets
+        tested=TestedPort(
+            profile.rate_bps,
+            profile.packet_bytes,
+            len(senders),
+            near,
+            capabilities.marks_at,
+            capabilities.averaging_packets,
         ),
-        gradients=gradients,
-        controls=tuple(
-            ControlClass(
-                entry.name,
-                index,
-                entry.dscp[0],
-                _bps(queues[fitted.class_queues[entry.name]].maximum, profile.rate_bps),
-                _length(queues[fitted.class_queues[entry.name]].limit),
-            )
-            for index, entry in enumerate(plan.classes)
-            if entry.kind is ClassKind.CONTROL
+        gradients=of_kind[ClassKind.GRADIENT],
+        controls=of_kind[ClassKind.CONTROL],
+        background=classes[-1][1],
+        host_control=network_control[0] if network_control else None,
+        host_control_senders=tuple(
+            number
+            for number in near
+            if network_control
+            and _leads_to_background(plan, switch, fitted, network_control[0].dscp, senders[number].leaf_port)
         ),
-        background=BackgroundClass(
-            last.name,
-            len(plan.classes) - 1,
-            last.dscp[0],
-            _bps(queues[fitted.class_queues[last.name]].minimum, profile.rate_bps),
-            _length(queues[fitted.class_queues[last.name]].limit),
-        ),
-        host_control=_host_control(plan, switch, fitted, senders, near),
         unverified=capabilities.unverified,
     )
 
 
-def _host(known: dict[str, Host], name: str) -> Host:
-    if name not in known:
-        raise UserInputError(
-            f"{name!r} is no host of the plan's fabric",
-            where="--hosts",
-            expected=f"some of {', '.join(known)}",
-        )
-    return known[name]
+def _classes(
+    plan: Plan, fitted: FittedState, port: int, capabilities: Capabilities, profile: PortProfile
+) -> list[tuple[ClassKind, TestedClass]]:
+    """The plan's classes as the device's port at this place has them."""
+    queues = {queue.queue: queue for queue in fitted.state.ports[port].queues}
+    found = []
+    for index, entry in enumerate(plan.classes):
+        queue = queues[fitted.class_queues[entry.name]]
+        threshold = queue.ecn_threshold_bytes
+        standing = _standing_bytes(queue.limit, threshold or 0, capabilities, profile.packet_bytes)
+        maximum, minimum = (_bps(rate, profile.rate_bps) for rate in (queue.maximum, queue.minimum))
+        limits = (queue.queue, queue.limit, standing, threshold, maximum, minimum)
+        found.append((entry.kind, TestedClass(entry.name, index, entry.dscp[0], *limits)))
+    return found
+
+
+def _leads_to_background(plan: Plan, switch: Switch, fitted: FittedState, dscp: int, port_name: str) -> bool:
+    """Whether the device takes what comes in at this port with the code point for background."""
+    background = fitted.class_queues[plan.classes[-1].name]
+    ports = zip(switch.ports, fitted.state.ports, strict=True)
+    state = next(state for port, state in ports if port.name == port_name)
+    return dscp in state.rewritten or any(
+        queue.queue == background and dscp in queue.dscps for queue in state.queues
+    )
 
 
 def _receiver(hosts: Sequence[Host], switch: Switch, name: str | None) -> Host:
@@ -159,14 +155,9 @@ def _receiver(hosts: Sequence[Host], switch: Switch, name: str | None) -> Host:
 
 def _port(plan: Plan, switch: Switch, sender: Host, receiver: Host, name: str | None) -> Port:
     """The named port, else the one that the device sends through to the receiver."""
+    wanted = name or (receiver.leaf_port if receiver.leaf == switch.name else None)
     for port in switch.ports:
-        if name is not None:
-            if port.name == name:
-                return port
-        elif receiver.leaf == switch.name:
-            if port.name == receiver.leaf_port:
-                return port
-        elif _crossing(plan, switch, port, sender, receiver):
+        if port.name == wanted or (wanted is None and _crossing(plan, switch, port, sender, receiver)):
             return port
     if name is not None:
         raise UserInputError(
@@ -237,49 +228,6 @@ def _require_overload(
                 where="--hosts",
                 hint="name more hosts, or some that stand right behind the device",
             )
-
-
-def _expected(
-    name: str, index: int, dscp: int, queue: QueueState, capabilities: Capabilities, packet_bytes: int
-) -> ExpectedQueue:
-    return ExpectedQueue(
-        name,
-        index,
-        dscp,
-        queue.queue,
-        queue.ecn_threshold_bytes,
-        queue.limit,
-        _standing_bytes(queue.limit, queue.ecn_threshold_bytes or 0, capabilities, packet_bytes),
-    )
-
-
-def _host_control(
-    plan: Plan, switch: Switch, fitted: FittedState, senders: Sequence[Host], near: Sequence[int]
-) -> HostControl | None:
-    """Who can send network control that the device should take for background."""
-    found = [(i, entry) for i, entry in enumerate(plan.classes) if entry.kind is ClassKind.NETWORK_CONTROL]
-    if not found:
-        return None
-    index, entry = found[0]
-    dscp = entry.dscp[0]
-    background = fitted.class_queues[plan.classes[-1].name]
-    leads_to = {
-        port.name: background
-        if dscp in state.rewritten
-        else next(queue.queue for queue in state.queues if dscp in queue.dscps)
-        for port, state in zip(switch.ports, fitted.state.ports, strict=True)
-    }
-    remapped = tuple(number for number in near if leads_to[senders[number].leaf_port] == background)
-    why_not = ""
-    if not near:
-        why_not = "no host that sends stands right behind the device"
-    elif not remapped:
-        why_not = "the device has one map for all ports, so hosts are believed"
-    return HostControl(entry.name, index, dscp, remapped, why_not)
-
-
-def _length(limit: Limit) -> int | None:
-    return limit.size_bytes if isinstance(limit, BytesLimit) else None
 
 
 def _standing_bytes(limit: Limit, threshold_bytes: int, capabilities: Capabilities, packet_bytes: int) -> int:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Final
 
 from mltswitch.deploy import Session
 from mltswitch.errors import DeviceError
-from mltswitch.measure.acceptance.checks import Check, ControlClass, ExpectedQueue, Question
+from mltswitch.measure.acceptance.checks import Check, Question, TestedClass
 from mltswitch.measure.acceptance.competition import (
     judge_cap,
     judge_control,
@@ -15,29 +16,17 @@ from mltswitch.measure.acceptance.competition import (
     judge_order,
     judge_share,
 )
-from mltswitch.measure.acceptance.counters import COUNTED, judge_counters
-from mltswitch.measure.acceptance.judge import judge_class
-from mltswitch.measure.acceptance.observe import Trace, observe
+from mltswitch.measure.acceptance.judge import COUNTED, judge_class, judge_counters
 from mltswitch.measure.acceptance.place import Place
 from mltswitch.measure.acceptance.report import AcceptanceResult, open_items
-from mltswitch.measure.acceptance.schedule import (
-    Marking,
-    Port,
-    Run,
-    background_run,
-    cap_run,
-    control_run,
-    order_run,
-    pairs,
-    run_seconds,
-    threshold_run,
-)
-from mltswitch.measure.acceptance.session import DisturbedRunError, Hosts
-from mltswitch.measure.packet import IPV4_UDP_HEADER_BYTES
-from mltswitch.measure.watch import ask_counters
+from mltswitch.measure.counters import ask_counters
+from mltswitch.measure.hosts import DisturbedRunError, Hosts
+from mltswitch.measure.observe import Trace, observe
+from mltswitch.measure.runs import background_run, cap_run, control_run, order_run, threshold_run
+from mltswitch.measure.schedule import Run, run_seconds
 from mltswitch.targets import Target
 from mltswitch.targets.base import EgressCounters
-from mltswitch.units import ETHERNET_HEADER_BYTES, format_seconds
+from mltswitch.units import format_seconds
 
 MEASUREMENTS: Final = 3
 """Runs that a check may fail before it has failed; one that passes is asked once."""
@@ -59,11 +48,6 @@ class DeviceCounters:
     """Whose answers these are; None: nobody can be asked."""
 
 
-def payload_bytes(place: Place) -> int:
-    """UDP payload of a full-size packet."""
-    return place.expected.packet_bytes - ETHERNET_HEADER_BYTES - IPV4_UDP_HEADER_BYTES
-
-
 def accept(place: Place, hosts: Hosts, counters: DeviceCounters, progress: Progress) -> AcceptanceResult:
     """Run every test of the port; raises MachineError when a host fails, DeviceError when the device does."""
     return _Acceptance(place, hosts, counters, progress).result()
@@ -72,22 +56,21 @@ def accept(place: Place, hosts: Hosts, counters: DeviceCounters, progress: Progr
 class _Acceptance:
     def __init__(self, place: Place, hosts: Hosts, counters: DeviceCounters, progress: Progress) -> None:
         self._place = place
+        self._port = place.tested
         self._hosts = hosts
         self._counters = counters
         self._progress = progress
-        self._port = Port(
-            place.expected.rate_bps, place.expected.packet_bytes, len(place.senders), place.burst_senders
-        )
+        self._gradients = [queue.class_index for queue in place.gradients]
+        self._standing_bytes = sum(queue.standing_bytes for queue in place.gradients)
         self._noise = self._late = self._seconds = 0.0
 
     def result(self) -> AcceptanceResult:
         place = self._place
         checks: list[Check] = []
         for queue in place.gradients:
-            checks += self._class(queue)
-        by_name = {queue.traffic_class: queue for queue in place.gradients}
-        for upper, lower in pairs({name: _marking(queue) for name, queue in by_name.items()}):
-            checks += self._order(by_name[upper], by_name[lower])
+            checks += self._thresholds(queue)
+        for upper, lower in pairwise(place.gradients):
+            checks += self._order(upper, lower)
         if place.gradients:
             for control in place.controls:
                 checks += (*self._control(control), *self._cap(control))
@@ -100,8 +83,8 @@ class _Acceptance:
             hardware=place.hardware,
             receiver=place.receiver,
             senders=place.senders,
-            rate_bps=place.expected.rate_bps,
-            packet_bytes=place.expected.packet_bytes,
+            rate_bps=self._port.rate_bps,
+            packet_bytes=self._port.packet_bytes,
             seconds=self._seconds,
             noise_seconds=self._noise,
             late_seconds=self._late,
@@ -110,19 +93,19 @@ class _Acceptance:
             still_open=left,
         )
 
-    def _class(self, queue: ExpectedQueue) -> tuple[Check, ...]:
-        run = threshold_run(self._port, _marking(queue), queue.ecn_threshold_bytes or 0, queue.standing_bytes)
+    def _thresholds(self, queue: TestedClass) -> tuple[Check, ...]:
+        threshold = queue.ecn_threshold_bytes or 0
+        run = threshold_run(self._port, queue.class_index, threshold, queue.standing_bytes)
         counted: list[EgressCounters | str] = []
 
         def judge(trace: Trace) -> tuple[Check, ...]:
-            before, after = counted[-1], self._count(queue)
-            judged = judge_class(trace, queue, self._place.expected)
-            return (*judged, judge_counters(trace, queue, before, after))
+            counters = judge_counters(trace, queue, counted[-1], self._count(queue))
+            return (*judge_class(trace, queue, self._port), counters)
 
         what = f"thresholds of {queue.traffic_class}"
         return self._ask(what, run, judge, lambda: counted.append(self._count(queue)))
 
-    def _count(self, queue: ExpectedQueue) -> EgressCounters | str:
+    def _count(self, queue: TestedClass) -> EgressCounters | str:
         """The queue's counters, or why there are none."""
         session, target = self._counters.session, self._counters.target
         if session is None or target is None or target.counters is None:
@@ -137,71 +120,70 @@ class _Acceptance:
             return f"port {spot[0]}: the chip does not count marks or drops of queue {queue.queue}"
         return counters
 
-    def _order(self, upper: ExpectedQueue, lower: ExpectedQueue) -> tuple[Check, ...]:
-        run = order_run(
-            self._port, _marking(upper), _marking(lower), (upper.standing_bytes, lower.standing_bytes)
-        )
-        return self._ask(
-            f"order of {upper.traffic_class} and {lower.traffic_class}",
-            run,
-            lambda trace: (judge_order(trace, upper, lower, self._place.expected),),
-        )
+    def _order(self, upper: TestedClass, lower: TestedClass) -> tuple[Check, ...]:
+        standing = (upper.standing_bytes, lower.standing_bytes)
+        run = order_run(self._port, upper.class_index, lower.class_index, standing)
+        what = f"order of {upper.traffic_class} and {lower.traffic_class}"
+        return self._ask(what, run, lambda trace: (judge_order(trace, upper, lower, self._port),))
 
-    def _control(self, control: ControlClass) -> tuple[Check, ...]:
-        gradients = [_marking(queue) for queue in self._place.gradients]
-        standing = sum(queue.standing_bytes for queue in self._place.gradients)
-        marking = Marking(control.class_index, control.dscp)
-        run = control_run(self._port, marking, gradients, standing, control.maximum_bps)
-        return self._ask(
-            f"{control.traffic_class} under overload",
-            run,
-            lambda trace: (judge_control(trace, control.traffic_class, self._place.expected),),
-        )
+    def _control(self, control: TestedClass) -> tuple[Check, ...]:
+        index, maximum = control.class_index, control.maximum_bps
+        run = control_run(self._port, index, self._gradients, self._standing_bytes, maximum)
+        what = f"{control.traffic_class} under overload"
+        return self._ask(what, run, lambda trace: (judge_control(trace, control, self._port),))
 
-    def _cap(self, control: ControlClass) -> tuple[Check, ...]:
+    def _cap(self, control: TestedClass) -> tuple[Check, ...]:
         name, maximum = control.traffic_class, control.maximum_bps
-        why_not = ""
+        asked = Check(Question.CAPPED, name)
         if maximum is None:
-            why_not = "the device holds no queue to a rate"
-        elif not self._port.burst_senders:
-            why_not = "no host that sends stands right behind the device, and switches before it hold control"
-        if maximum is None or why_not:
-            return (Check(Question.CAPPED, name, None, "", "", why_not),)
-        gradients = [_marking(queue) for queue in self._place.gradients]
-        marking = Marking(control.class_index, control.dscp)
-        run = cap_run(self._port, marking, gradients, maximum, control.limit_bytes)
+            return (asked.unanswered("the device holds no queue to a rate"),)
+        if not self._port.burst_senders:
+            return (
+                asked.unanswered(
+                    "no host that sends stands right behind the device, and switches before it hold control"
+                ),
+            )
+        run = cap_run(self._port, control.class_index, self._gradients, maximum, control.limit_bytes)
         return self._ask(
-            f"cap of {name}", run, lambda trace: (judge_cap(trace, control, maximum, self._place.expected),)
+            f"cap of {name}", run, lambda trace: (judge_cap(trace, control, maximum, self._port),)
         )
 
     def _background(self) -> list[Check]:
         """Background's share, and network control from hosts: one run tells both."""
-        last, hosts = self._place.background, self._place.host_control
+        last, hosts, senders = (
+            self._place.background,
+            self._place.host_control,
+            self._place.host_control_senders,
+        )
         checks: list[Check] = []
-        if last.share_bps is None:
-            why_not = "the device guarantees no share of the port to the last queue"
-            checks.append(Check(Question.SHARE, last.traffic_class, None, "", "", why_not))
-        if hosts is not None and hosts.why_not:
-            checks.append(Check(Question.HOST_CONTROL, hosts.traffic_class, None, "", "", hosts.why_not))
+        if last.minimum_bps is None:
+            asked = Check(Question.SHARE, last.traffic_class)
+            checks.append(asked.unanswered("the device guarantees no share of the port to the last queue"))
+        if hosts is not None and not senders:
+            asked = Check(Question.HOST_CONTROL, hosts.traffic_class)
+            why_not = "no host that sends stands right behind the device"
+            if self._port.burst_senders:
+                why_not = "the device has one map for all ports, so hosts are believed"
+            checks.append(asked.unanswered(why_not))
             hosts = None
-        if last.share_bps is None and hosts is None:
+        if last.minimum_bps is None and hosts is None:
             return checks
         run = background_run(
             self._port,
-            Marking(last.class_index, last.dscp),
-            last.share_bps,
-            None if hosts is None else Marking(hosts.class_index, hosts.dscp),
-            () if hosts is None else hosts.senders,
-            [_marking(queue) for queue in self._place.gradients],
-            sum(queue.standing_bytes for queue in self._place.gradients) + (last.limit_bytes or 0),
+            last.class_index,
+            last.minimum_bps,
+            None if hosts is None else hosts.class_index,
+            senders,
+            self._gradients,
+            self._standing_bytes + (last.limit_bytes or 0),
         )
 
         def judge(trace: Trace) -> tuple[Check, ...]:
             judged = []
-            if last.share_bps is not None:
-                judged.append(judge_share(trace, last, last.share_bps, self._place.expected))
+            if last.minimum_bps is not None:
+                judged.append(judge_share(trace, last, last.minimum_bps, self._port))
             if hosts is not None:
-                judged.append(judge_host_control(trace, hosts, last, self._place.expected))
+                judged.append(judge_host_control(trace, hosts, last, self._port))
             return tuple(judged)
 
         return [*checks, *self._ask(f"{last.traffic_class} under overload", run, judge)]
@@ -275,7 +257,3 @@ def _paused(trace: Trace) -> str:
     if trace.late_seconds > AGAIN_SECONDS:
         return f"a sender paused for {format_seconds(trace.late_seconds)}"
     return ""
-
-
-def _marking(queue: ExpectedQueue) -> Marking:
-    return Marking(queue.class_index, queue.dscp)

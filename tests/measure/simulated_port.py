@@ -1,13 +1,14 @@
-"""A switch port in virtual time: what an acceptance test meets, with queues as somebody configured them."""
+"""A switch port in virtual time, in place of `Hosts`, with queues as somebody configured them."""
 
 from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from mltswitch.measure.acceptance.schedule import Flow, Run
-from mltswitch.measure.acceptance.session import RECORD, Exchanged, Sent
+from mltswitch.measure.hosts import RECORD, Exchanged
+from mltswitch.measure.schedule import Run, Schedule
 from mltswitch.wire import Ecn
 
 PACKET = 1514
@@ -15,6 +16,8 @@ RATE = 10_000_000
 PACKET_SECONDS = PACKET * 8 / RATE
 CLOCKS = ((7.5, 40e-6), (-3600.0, -25e-6))
 """Senders' clocks: seconds ahead of the receiver's, and drift."""
+ONE_CLOCK = ((0.0, 0.0), (0.0, 0.0))
+EPOCH_NS = 1_700_000_000 * 10**9
 PATH_SECONDS = 350e-6
 JITTER_SECONDS = 40e-6
 
@@ -54,9 +57,11 @@ class SimulatedPort:
         rate_share: float = 1.0,
         marks_at: Literal["enqueue", "dequeue"] = "enqueue",
         pauses: tuple[float, float] | None = None,
+        clocks: tuple[tuple[float, float], ...] = CLOCKS,
         seed: int = 1,
     ) -> None:
         self.order = order
+        self._clocks = clocks
         self.marks_at = marks_at
         self.marked = self.dropped = 0
         self._pauses = pauses
@@ -67,42 +72,33 @@ class SimulatedPort:
     def exchange(self, run: Run) -> Exchanged:
         """The run as hosts with these clocks would report it."""
         sent, arrivals = [], []
-        for sender, flows in enumerate(run):
-            entry, mine = self._send(sender, flows)
+        for sender, schedule in enumerate(run):
+            entry, mine = self._send(sender, schedule)
             sent.append(entry)
             arrivals += mine
         arrivals.sort(key=lambda arrival: arrival.time)
-        rows = self._serve(arrivals)
-        return Exchanged(run, tuple(sent), np.array(rows, dtype=RECORD))
+        return Exchanged(run, tuple(sent), 0.001, np.array(self._serve(arrivals), dtype=RECORD))
 
-    def _send(self, sender: int, flows: tuple[Flow, ...]) -> tuple[Sent, list[_Arrival]]:
-        packets = sorted(
-            (flow.start_seconds + number * flow.gap_seconds, position, number)
-            for position, flow in enumerate(flows)
-            for number in range(flow.count)
-        )
-        due, flow, number = (np.array(column) for column in zip(*packets, strict=True))
-        leaves = due.copy()
+    def _send(self, sender: int, schedule: Schedule) -> tuple[npt.NDArray[np.int64], list[_Arrival]]:
+        leaves = schedule.time_seconds
         if self._pauses is not None:
             every, length = self._pauses
-            leaves = np.maximum(due, np.floor(due / every) * every + length)
-        ahead, drift = CLOCKS[sender]
-        epoch = 1_700_000_000 * 10**9
-        sent_ns = epoch + np.round((leaves * (1 + drift) + ahead) * 1e9).astype(np.int64)
-        on_the_way = PATH_SECONDS * (1 + sender) + self._generator.exponential(JITTER_SECONDS, len(due))
+            leaves = np.maximum(leaves, np.floor(leaves / every) * every + length)
+        ahead, drift = self._clocks[sender]
+        sent_ns = EPOCH_NS + np.round((leaves * (1 + drift) + ahead) * 1e9).astype(np.int64)
+        on_the_way = PATH_SECONDS * (1 + sender) + self._generator.exponential(JITTER_SECONDS, len(leaves))
         arrivals = [
-            _Arrival(
-                float(time),
-                sender,
-                sequence,
-                flows[place].class_index,
-                flows[place].ecn[count % len(flows[place].ecn)],
-            )
-            for sequence, (time, place, count) in enumerate(
-                zip(leaves + on_the_way, flow.tolist(), number.tolist(), strict=True)
+            _Arrival(time, sender, sequence, index, Ecn.ECT_0 if is_important else Ecn.NOT_ECT)
+            for sequence, (time, index, is_important) in enumerate(
+                zip(
+                    (leaves + on_the_way).tolist(),
+                    schedule.class_index.tolist(),
+                    schedule.is_important.tolist(),
+                    strict=True,
+                )
             )
         ]
-        return Sent(due, flow, number, sent_ns, 0.001), arrivals
+        return sent_ns, arrivals
 
     def _next(self, waiting: dict[int, deque[tuple[_Arrival, int]]], now: float) -> int:
         """The queue that is served now; a queue with a cap stands still after each packet."""
@@ -141,7 +137,7 @@ class SimulatedPort:
                 if self.marks_at == "dequeue" and arrival.ecn and len(waiting[index]) >= rule.threshold:
                     tos |= Ecn.CE
                 free += self._packet_seconds
-                at = 1_700_000_000 * 10**9 + round((free + 0.001) * 1e9)
+                at = EPOCH_NS + round((free + 0.001) * 1e9)
                 rows.append((arrival.sender, tos, arrival.sequence, at))
                 self.marked += (tos & Ecn.CE) == Ecn.CE
                 continue

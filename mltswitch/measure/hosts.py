@@ -1,4 +1,4 @@
-"""The hosts of an acceptance test: one program on each, fed over the standard input of what reaches it.
+"""The hosts of a measurement: one program on each, fed over the standard input of what reaches it.
 
 The program travels with the first task, so a host needs python3 and nothing of ours.
 """
@@ -19,9 +19,14 @@ import numpy as np
 import numpy.typing as npt
 
 from mltswitch.errors import MachineError
-from mltswitch.measure.acceptance import agent
-from mltswitch.measure.acceptance.schedule import Run, run_seconds
+from mltswitch.measure import agent
+from mltswitch.measure.schedule import Run, run_seconds
+from mltswitch.plan import Plan
+from mltswitch.units import ETHERNET_HEADER_BYTES
+from mltswitch.wire import Ecn
+from mltswitch.wire.internet import IPV4_HEADER_BYTES, UDP_HEADER_BYTES
 
+HEADER_BYTES: Final = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + UDP_HEADER_BYTES
 BOOTSTRAP: Final = "import sys; exec(sys.stdin.read(int(sys.stdin.readline())))"
 """Reads the program's length and the program, and runs it; the rest of standard input is the program's."""
 TEST_PORT: Final = 47002
@@ -29,11 +34,10 @@ TEST_PORT: Final = 47002
 PATIENCE_SECONDS: Final = 60.0
 """Beyond the planned end of a task; then the host's program is ended."""
 LARGEST_LATE_SECONDS: Final = 0.25
-LARGEST_OVERRUN_SECONDS: Final = 0.25
 LARGEST_REFUSED_SHARE: Final = 0.001
 """Beyond these the offered load was not the one that was asked for."""
 RECORD: Final = np.dtype([("sender", "u1"), ("tos", "u1"), ("sequence", "<u4"), ("arrived_ns", "<i8")])
-"""As the program packs what it received."""
+"""One received datagram, as the program packs it; `tos` is the DSCP/ECN byte as it arrived."""
 
 
 class DisturbedRunError(MachineError):
@@ -49,7 +53,7 @@ class TestHost:
     prefix: tuple[str, ...]
     """What runs a command there: `ip netns exec …`, `ssh …`; empty for this machine."""
     destinations: tuple[IPv4Address, ...] = ()
-    """Where a sender sends to, in turn."""
+    """Where a sender sends to, one address per path, taken in turn."""
     quoted: bool = False
     """Whether a shell on the way takes the command apart again, as ssh's does."""
 
@@ -60,25 +64,14 @@ class TestHost:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """What one sender sent, packet by packet in order of its schedule."""
-
-    due_seconds: npt.NDArray[np.float64]
-    flow: npt.NDArray[np.int64]
-    """Index into the sender's flows."""
-    number: npt.NDArray[np.int64]
-    """Place within its flow."""
-    sent_ns: npt.NDArray[np.int64]
-    """By the sender's clock."""
-    late_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Exchanged:
     """One run as its hosts saw it."""
 
     run: Run
-    sent: tuple[Sent, ...]
+    sent_ns: tuple[npt.NDArray[np.int64], ...]
+    """When each packet of each sender left, by the sender's clock."""
+    late_seconds: float
+    """How far the slowest sender fell behind its schedule."""
     records: npt.NDArray[np.void]
 
 
@@ -86,12 +79,13 @@ class Hosts:
     """Programs that run on a receiver and some senders."""
 
     def __init__(
-        self, receiver: "_Program", senders: Sequence["_Program"], payload_bytes: int, port: int
+        self, plan: Plan, programs: Sequence["_Program"], packet_bytes: int, port: int, hint: str
     ) -> None:
-        self._receiver = receiver
-        self._senders = tuple(senders)
-        self._payload_bytes = payload_bytes
+        self._receiver, *self._senders = programs
+        self._dscps = np.array([entry.dscp[0] for entry in plan.classes], dtype=np.uint8)
+        self._payload_bytes = packet_bytes - HEADER_BYTES
         self._port = port
+        self._hint = hint
         self._number = time.time_ns() % 2**31
 
     def exchange(self, run: Run) -> Exchanged:
@@ -104,18 +98,21 @@ class Hosts:
         self._number += 1
         seconds = run_seconds(run)
         common = {"run": self._number, "port": self._port}
-        self._receiver.ask({"role": "receive", "seconds": seconds, **common})
-        for number, (sender, flows) in enumerate(zip(self._senders, run, strict=True)):
-            sender.ask(
-                {
-                    "role": "send",
-                    "sender": number,
-                    "destinations": [str(address) for address in sender.host.destinations],
-                    "payload_bytes": self._payload_bytes,
-                    "flows": [flow.request() for flow in flows],
-                    **common,
-                }
-            )
+        self._receiver.say(json.dumps({"role": "receive", "seconds": seconds, **common}))
+        for number, (sender, schedule) in enumerate(zip(self._senders, run, strict=True)):
+            destinations = [str(address) for address in sender.host.destinations]
+            ecn = np.where(schedule.is_important, np.uint8(Ecn.ECT_0), np.uint8(Ecn.NOT_ECT))
+            task = {
+                "role": "send",
+                "sender": number,
+                "destinations": destinations,
+                "payload_bytes": self._payload_bytes,
+                "due_seconds": _base64(schedule.time_seconds.astype("<f8")),
+                "tos": _base64(self._dscps[schedule.class_index] << 2 | ecn),
+                "path": _base64((schedule.turn % len(destinations)).astype(np.uint8)),
+                **common,
+            }
+            sender.say(json.dumps(task))
         programs = (self._receiver, *self._senders)
         for program in programs:
             program.expect_ready()
@@ -124,11 +121,38 @@ class Hosts:
         # All answers are read before one is judged, so that after a disturbed run the next one is in step.
         answers = [sender.answer(seconds) for sender in self._senders]
         received = self._receiver.answer(seconds)
-        sent = tuple(
-            _sent(sender.host, answer, [flow.request() for flow in flows])
-            for sender, answer, flows in zip(self._senders, answers, run, strict=True)
+        for sender, answer, schedule in zip(self._senders, answers, run, strict=True):
+            self._require_on_time(sender.host, answer, len(schedule))
+        if received["dropped"]:
+            raise DisturbedRunError(
+                f"the receiving host itself dropped packets ({received['dropped']})",
+                where=self._receiver.host.name,
+                hint="raise net.core.rmem_max there, or let the port run at a lower rate while you test it",
+            )
+        return Exchanged(
+            run,
+            tuple(np.frombuffer(base64.b64decode(answer["sent_ns"]), dtype="<i8") for answer in answers),
+            max(float(answer["late_seconds"]) for answer in answers),
+            np.frombuffer(base64.b64decode(received["records"]), dtype=RECORD),
         )
-        return Exchanged(run, sent, _records(self._receiver.host, received))
+
+    def _require_on_time(self, host: TestHost, answer: dict[str, Any], packets: int) -> None:
+        """What a host did not send, or not in time, must not count as the switch's doing."""
+        if answer["refused"] > LARGEST_REFUSED_SHARE * packets:
+            raise DisturbedRunError(
+                f"its own kernel refused {answer['refused']} of {packets} packets", where=host.name
+            )
+        late = max(answer["late_seconds"], answer["overrun_seconds"])
+        if late > LARGEST_LATE_SECONDS:
+            raise DisturbedRunError(
+                f"sent up to {late:.2f} s late: it is too slow for this port, or too busy",
+                where=host.name,
+                hint=self._hint,
+            )
+
+
+def _base64(numbers: npt.NDArray[Any]) -> str:
+    return base64.b64encode(numbers.tobytes()).decode("ascii")
 
 
 class _Program:
@@ -148,9 +172,6 @@ class _Program:
             raise MachineError(f"cannot be reached: {error.strerror}", where=host.name) from None
         source = Path(agent.__file__).read_text(encoding="ascii")
         self.say(f"{len(source)}\n{source}", end="")
-
-    def ask(self, task: dict[str, Any]) -> None:
-        self.say(json.dumps(task))
 
     def say(self, text: str, end: str = "\n") -> None:
         if self._process.stdin is not None:
@@ -190,26 +211,33 @@ class _Program:
         )
 
     def close(self) -> None:
-        with suppress(OSError, ValueError):
-            if self._process.stdin is not None:
-                self._process.stdin.close()
-        try:
-            self._process.wait(timeout=2.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        for stream in (self._process.stdout, self._process.stderr):
-            if stream is not None:
-                stream.close()
+        """The program ends with its standard input."""
+        with suppress(ValueError):  # all has been closed
+            try:
+                self._process.communicate(timeout=2.0)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.communicate()
 
 
 @contextmanager
 def open_hosts(
-    receiver: TestHost, senders: Sequence[TestHost], payload_bytes: int, port: int = TEST_PORT
+    plan: Plan,
+    receiver: TestHost,
+    senders: Sequence[TestHost],
+    packet_bytes: int,
+    *,
+    port: int = TEST_PORT,
+    hint: str = "name more hosts, or let the port run at a lower rate while you test it",
 ) -> Iterator[Hosts]:
     """Start the program on every host, and end it afterwards; raises MachineError.
 
     The receiver listens at `port` of all its addresses: one receiver a machine and port.
+
+    Args:
+        plan: decides the code points of the classes.
+        packet_bytes: size of every packet, with all headers from Ethernet on.
+        hint: what helps where a sender is too slow.
     """
     with ExitStack() as stack:
         programs = []
@@ -217,34 +245,4 @@ def open_hosts(
             program = _Program(host)
             stack.callback(program.close)
             programs.append(program)
-        yield Hosts(programs[0], programs[1:], payload_bytes, port)
-
-
-def _sent(host: TestHost, answer: dict[str, Any], flows: list[dict[str, Any]]) -> Sent:
-    packets = agent.schedule(flows)
-    refused = int(answer["refused"])
-    if refused > LARGEST_REFUSED_SHARE * len(packets):
-        raise DisturbedRunError(
-            f"its own kernel refused {refused} of {len(packets)} packets", where=host.name
-        )
-    late, overrun = float(answer["late_seconds"]), float(answer["overrun_seconds"])
-    if late > LARGEST_LATE_SECONDS or overrun > LARGEST_OVERRUN_SECONDS:
-        raise DisturbedRunError(
-            f"sent up to {max(late, overrun):.2f} s late: it is too slow for this port, or too busy",
-            where=host.name,
-            hint="name more hosts, or let the port run at a lower rate while you test it",
-        )
-    sent_ns = np.frombuffer(base64.b64decode(answer["sent_ns"]), dtype="<i8")
-    due, flow, number = (np.array(column) for column in zip(*packets, strict=True))
-    return Sent(due, flow, number, sent_ns, late)
-
-
-def _records(host: TestHost, answer: dict[str, Any]) -> npt.NDArray[np.void]:
-    dropped = int(answer["dropped"])
-    if dropped:
-        raise DisturbedRunError(
-            f"the receiving host itself dropped packets ({dropped})",
-            where=host.name,
-            hint="raise net.core.rmem_max there, or let the port run at a lower rate while you test it",
-        )
-    return np.frombuffer(base64.b64decode(answer["records"]), dtype=RECORD)
+        yield Hosts(plan, programs, packet_bytes, port, hint)

@@ -1,7 +1,8 @@
-"""What runs on a host of an acceptance test: sends or receives tagged datagrams, one task after the other.
+"""What runs on a host of a measurement: sends or receives tagged datagrams, one task after the other.
 
 This file is the whole program. It goes to the host over the standard input of `python3`, so it needs Python
-3.7 or later and Linux there, no package and no file. Requests and answers are JSON, one a line:
+3.7 or later and Linux there, no package and no file. Requests and answers are JSON, one a line; arrays are
+base64 of little-endian numbers:
 
     {"role": "send", ...}     -> "ready", waits for the line "go", sends -> {"sent_ns": base64, ...}
     {"role": "receive", ...}  -> "ready", waits for the line "go", receives -> {"records": base64, ...}
@@ -26,9 +27,9 @@ HEADER = struct.Struct("!4sIBxI")
 MAGIC = b"MLTa"
 RECORD = struct.Struct("<BBIq")
 """Received: sender, DSCP/ECN byte as it arrived, sequence, kernel's time of arrival (ns since the epoch)."""
-MAXIMUM_PACKETS = 2_000_000
+MAXIMUM_PACKETS = 10_000_000
 """Of one task; more is refused, whatever asks for it."""
-MAXIMUM_SECONDS = 60.0
+MAXIMUM_SECONDS = 180.0
 SPIN_SECONDS = 100e-6
 """Below this a sleep is less exact than not sleeping."""
 SILENCE_SECONDS = 0.3
@@ -40,64 +41,53 @@ SO_RCVBUFFORCE, SO_TIMESTAMPNS, SO_RXQ_OVFL = 33, 35, 40
 TIMESPEC = struct.Struct("@ll")
 
 
-def schedule(flows: list[dict[str, Any]]) -> list[tuple[float, int, int]]:
-    """Every packet of the flows in order of time: a list of (seconds, flow, number within the flow).
-
-    A flow is {"start", "gap" (seconds), "count", "dscp", "ecn" (code points, taken in turn)}.
-    """
-    packets = [
-        (flow["start"] + number * flow["gap"], position, number)
-        for position, flow in enumerate(flows)
-        for number in range(flow["count"])
-    ]
-    packets.sort()
-    return packets
-
-
 def send(task: dict[str, Any]) -> dict[str, Any]:
-    """Send everything on schedule; what was sent when, refused by this host's own kernel, and how late."""
-    flows = task["flows"]
-    packets = schedule(flows)
-    if len(packets) > MAXIMUM_PACKETS or (packets and packets[-1][0] > MAXIMUM_SECONDS):
-        raise ValueError("the task is larger than any acceptance test")
+    """Send everything on schedule; what was sent when, refused by this host's own kernel, and how late.
+
+    The task has the arrays "due_seconds" (f8), "tos" and "path" (u1), with one entry per packet in order of
+    time; a path is an index into "destinations".
+    """
+    due_seconds = from_little_endian(array("d", base64.b64decode(task["due_seconds"])))
+    planned = due_seconds[-1] if due_seconds else 0.0
+    if len(due_seconds) > MAXIMUM_PACKETS or planned > MAXIMUM_SECONDS:
+        raise ValueError("the task is larger than any measurement")
     places = [(address, task["port"]) for address in task["destinations"]]
     padding = bytes(task["payload_bytes"] - HEADER.size)
-    tags = [
-        [[(socket.IPPROTO_IP, socket.IP_TOS, bytes([flow["dscp"] << 2 | ecn]))] for ecn in flow["ecn"]]
-        for flow in flows
-    ]
-    sent_ns = array("q", bytes(8 * len(packets)))
+    tags = [[(socket.IPPROTO_IP, socket.IP_TOS, bytes([tos]))] for tos in range(256)]
+    packets = zip(due_seconds, base64.b64decode(task["tos"]), base64.b64decode(task["path"]))  # noqa: B905  (Python 3.10)
+    sent_ns = array("q", bytes(8 * len(due_seconds)))
     refused, late = 0, 0.0
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
         say("ready")
         await_go()
         start = time.monotonic()
-        for sequence, (due, position, number) in enumerate(packets):
+        for sequence, (due, tos, path) in enumerate(packets):
             ahead = start + due - time.monotonic()
             if ahead > SPIN_SECONDS:
                 time.sleep(ahead)
             late = max(late, -ahead)
-            kinds = tags[position]
-            # A whole turn of code points takes one path, so that no path sees one kind alone.
-            place = places[number // len(kinds) % len(places)]
             sent_ns[sequence] = time.time_ns()
             header = HEADER.pack(MAGIC, task["run"], task["sender"], sequence)
             try:
-                channel.sendmsg([header, padding], kinds[number % len(kinds)], 0, place)
+                channel.sendmsg([header, padding], tags[tos], 0, places[path])
             except OSError as error:
                 if error.errno not in (errno.EAGAIN, errno.ENOBUFS):
                     raise
                 refused += 1
         took = time.monotonic() - start
-    planned = packets[-1][0] if packets else 0.0
-    if sys.byteorder != "little":
-        sent_ns.byteswap()
     return {
-        "sent_ns": base64.b64encode(sent_ns.tobytes()).decode("ascii"),
+        "sent_ns": base64.b64encode(from_little_endian(sent_ns).tobytes()).decode("ascii"),
         "refused": refused,
         "late_seconds": late,
         "overrun_seconds": max(0.0, took - planned),
     }
+
+
+def from_little_endian(numbers: array[Any]) -> array[Any]:
+    """The same numbers in this machine's byte order, or back."""
+    if sys.byteorder != "little":
+        numbers.byteswap()
+    return numbers
 
 
 def receive(task: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mltswitch.errors import MachineError
-from mltswitch.measure.acceptance.session import Exchanged
+from mltswitch.measure.hosts import Exchanged
+from mltswitch.measure.schedule import Bools, Floats
 from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import Ecn
 
@@ -22,12 +23,8 @@ FEWEST_IDLE_PACKETS: Final = 10
 NOISE_PERCENTILE: Final = 90.0
 RATE_BLOCKS: Final = 10
 FEWEST_BLOCK_PACKETS: Final = 5
-
 ARRAYS: Final = ("phase", "class_index", "is_ect", "is_received", "is_marked", "time_seconds", "wait_seconds")
 """Fields of a trace that have an entry for each packet."""
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +32,7 @@ class Trace:
     """The packets of some phases in order of arrival at the port; all arrays have one entry per packet."""
 
     phase: npt.NDArray[np.str_]
-    class_index: npt.NDArray[np.int64]
+    class_index: npt.NDArray[np.uint8]
     is_ect: Bools
     is_received: Bools
     is_marked: Bools
@@ -51,7 +48,12 @@ class Trace:
     def __len__(self) -> int:
         return len(self.time_seconds)
 
-    def where(self, chosen: Bools | npt.NDArray[np.int64]) -> "Trace":
+    @property
+    def left_seconds(self) -> Floats:
+        """When each packet left the queue."""
+        return self.time_seconds + self.wait_seconds
+
+    def where(self, chosen: Bools | npt.NDArray[np.int64] | slice) -> "Trace":
         """The packets that a mask chooses, or places in their order."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in ARRAYS})
 
@@ -64,53 +66,66 @@ class Trace:
 
         The median over parts of that time: while a busy host pauses, the port may stand idle.
         """
-        left = np.sort((self.time_seconds + self.wait_seconds)[self.is_received])
+        left = np.sort(self.left_seconds[self.is_received])
         left = left[len(left) // 2 :]
         step = len(left) // RATE_BLOCKS
         if step < FEWEST_BLOCK_PACKETS:
             return None
-        durations = np.diff(left[::step])
-        typical = float(np.median(durations))
+        typical = float(np.median(np.diff(left[::step])))
         return step * packet_bytes * BITS_PER_BYTE / typical if typical > 0 else None
 
 
-def observe(exchanged: Exchanged) -> Trace:
-    """The run as the queue saw it; raises MachineError where the empty path cannot be known."""
-    columns = [_of_sender(exchanged, sender) for sender in range(len(exchanged.sent))]
-    merged = Trace(
+def observe(exchanged: Exchanged, empty_seconds: float | None = None) -> Trace:
+    """The run as the queue saw it.
+
+    Args:
+        empty_seconds: the delay of the empty path, where it is known and all hosts share one clock; None: the
+            run's own phases `idle` tell it.
+
+    Raises:
+        MachineError: the empty path cannot be known.
+    """
+    columns = [
+        _of_sender(exchanged, sender, empty_seconds)
+        for sender, schedule in enumerate(exchanged.run)
+        if len(schedule)
+    ]
+    trace = Trace(
         **{name: np.concatenate([getattr(column, name) for column in columns]) for name in ARRAYS},
         noise_seconds=max(column.noise_seconds for column in columns),
-        late_seconds=max(column.late_seconds for column in columns),
+        late_seconds=exchanged.late_seconds,
     )
-    return _with_waits_of_the_lost(merged.where(np.argsort(merged.time_seconds, kind="stable")))
+    trace = trace.where(np.argsort(trace.time_seconds, kind="stable"))
+    return replace(trace, wait_seconds=_with_waits_of_the_lost(trace))
 
 
-def _of_sender(exchanged: Exchanged, sender: int) -> Trace:
-    sent, flows = exchanged.sent[sender], exchanged.run[sender]
-    phases = np.array([flow.phase for flow in flows])[sent.flow]
-    classes = np.array([flow.class_index for flow in flows])[sent.flow]
-    patterns = [np.array(flow.ecn) != Ecn.NOT_ECT for flow in flows]
-    is_ect = np.array(
-        [
-            patterns[flow][number % len(patterns[flow])]
-            for flow, number in zip(sent.flow, sent.number, strict=True)
-        ]
-    )
-    arrived = np.zeros(len(sent.sent_ns), dtype=np.int64)
-    is_marked = np.zeros(len(arrived), dtype=np.bool_)
+def _of_sender(exchanged: Exchanged, sender: int, empty_seconds: float | None) -> Trace:
+    sent, schedule = exchanged.sent_ns[sender], exchanged.run[sender]
+    arrived = np.zeros(len(sent), dtype=np.int64)
+    is_marked = np.zeros(len(sent), dtype=np.bool_)
     mine = exchanged.records[exchanged.records["sender"] == sender]
-    mine = mine[mine["sequence"] < len(arrived)]
+    mine = mine[mine["sequence"] < len(sent)]
     arrived[mine["sequence"]] = mine["arrived_ns"]
     is_marked[mine["sequence"]] = (mine["tos"] & Ecn.CE) == Ecn.CE
     is_received = arrived > 0
-    start_ns = int(exchanged.sent[0].sent_ns[0])
+    start_ns = next(int(each[0]) for each in exchanged.sent_ns if len(each))
     # Nanoseconds since the epoch do not fit a float; the clocks' difference is in `delay`, and stays there.
-    left = (sent.sent_ns - start_ns) / 1e9
-    delay = np.where(is_received, (arrived - sent.sent_ns) / 1e9, np.nan)
-    idle = (phases == "idle") & is_received
-    empty, noise = _empty_path(left, delay, idle)
+    left = (sent - start_ns) / 1e9
+    delay = np.where(is_received, (arrived - sent) / 1e9, np.nan)
+    if empty_seconds is None:
+        empty, noise = _empty_path(left, delay, (schedule.phase == "idle") & is_received)
+    else:
+        empty, noise = np.full(len(left), empty_seconds), 0.0
     return Trace(
-        phases, classes, is_ect, is_received, is_marked, left + empty, delay - empty, noise, sent.late_seconds
+        schedule.phase,
+        schedule.class_index,
+        schedule.is_important,
+        is_received,
+        is_marked,
+        left + empty,
+        delay - empty,
+        noise,
+        exchanged.late_seconds,
     )
 
 
@@ -134,8 +149,8 @@ def _empty_path(left: Floats, delay: Floats, idle: Bools) -> tuple[Floats, float
     return empty, float(np.percentile(spread, NOISE_PERCENTILE))
 
 
-def _with_waits_of_the_lost(trace: Trace) -> Trace:
-    """Lost packets get the waits of their neighbours in time, of the same class and phase."""
+def _with_waits_of_the_lost(trace: Trace) -> Floats:
+    """Each packet's wait; lost packets get those of their neighbours in time, of the same class and phase."""
     wait = np.maximum(trace.wait_seconds, 0.0)
     for phase in np.unique(trace.phase):
         for index in np.unique(trace.class_index):
@@ -145,4 +160,13 @@ def _with_waits_of_the_lost(trace: Trace) -> Trace:
                 wait[lost] = np.interp(trace.time_seconds[lost], trace.time_seconds[known], wait[known])
             else:
                 wait[lost] = 0.0
-    return replace(trace, wait_seconds=wait)
+    return wait
+
+
+def best_split(found: Floats, marked: Bools) -> float:
+    """The length that separates unmarked from marked packets with the fewest exceptions."""
+    order = np.argsort(found, kind="stable")
+    marks_below = np.concatenate([[0], np.cumsum(marked[order])])
+    unmarked_above = np.sum(~marked) - np.concatenate([[0], np.cumsum(~marked[order])])
+    cut = int((marks_below + unmarked_above).argmin())
+    return float(found[order][min(cut, len(found) - 1)])
