@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.hostagent.spraying.shares import DELAY_FLOOR_SECONDS, FULL_WEIGHT, Policy, path_weights
-from mltswitch.hostagent.transport.description import PathSnapshot
+from mltswitch.hostagent.transport.records import PathSnapshot
 
 
 def path(
