@@ -135,7 +135,7 @@ class Agent:
         engine, wanted = self.engine, set(names)
 
         def missing_of() -> set[str]:
-            return wanted - engine.peers.sessions.keys() - (engine.peers.former if or_left else set())
+            return wanted - engine.peers.sessions.keys() - (engine.peers.lost.keys() if or_left else set())
 
         self._wait(lambda: not missing_of(), timeout_seconds)
         missing = sorted(missing_of())

@@ -158,9 +158,8 @@ class Engine:
                 return self.peers.connections[peer, channel]
             if peer in self.peers.sessions:
                 raise DeadlineExceededError(f"has not declared channel {channel}", peer=peer)
-            why = self.peers.why_lost(peer)
-        lost = f"is not connected: {why}" if why else "is not connected"
-        what = "the agent is closed" if self.is_closed else lost
+            why = f": {self.peers.lost[peer][0]}" if peer in self.peers.lost else ""
+        what = "the agent is closed" if self.is_closed else f"is not connected{why}"
         raise PeerUnreachableError(what, peer=peer)
 
     def stop(self) -> None:

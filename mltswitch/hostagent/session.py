@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Set
+from collections.abc import Callable
 from typing import Any, Final
 
 from mltswitch.errors import UserInputError
@@ -161,21 +161,12 @@ class Peers:
         self.transports: Final[dict[str, TransportEngine]] = {}
         self._channels: dict[str, str] = {}
         """Transports of the channels that are declared, by name."""
-        self._lost: dict[str, tuple[str, dict[str, Connection]]] = {}
+        self.lost: Final[dict[str, tuple[str, dict[str, Connection]]]] = {}
         """Why peers went, the last ones, and what they had open: their messages can still be read."""
-
-    def why_lost(self, peer: str) -> str:
-        """Why a peer went; empty where it never was there, or long ago."""
-        return self._lost.get(peer, ("", {}))[0]
-
-    @property
-    def former(self) -> Set[str]:
-        """Peers that were connected, and have left; the last ones of many."""
-        return self._lost.keys()
 
     def left(self, peer: str, channel: str) -> Connection | None:
         """The channel with a peer that is gone."""
-        return None if peer in self.sessions else self._lost.get(peer, ("", {}))[1].get(channel)
+        return None if peer in self.sessions else self.lost.get(peer, ("", {}))[1].get(channel)
 
     def declare(self, name: str, transport: str, host: Any) -> None:
         """Declare a channel towards every peer; `host` is the TransportHost of a transport that is new.
@@ -224,10 +215,10 @@ class Peers:
                 self.connections.pop((session.peer, channel), None)
             if self.sessions.get(session.peer) is session:
                 del self.sessions[session.peer]
-            self._lost.pop(session.peer, None)
-            self._lost[session.peer] = error.what, session.connections.copy()
-            if len(self._lost) > MOST_LOST:
-                del self._lost[next(iter(self._lost))]
+            self.lost.pop(session.peer, None)
+            self.lost[session.peer] = error.what, session.connections.copy()
+            if len(self.lost) > MOST_LOST:
+                del self.lost[next(iter(self.lost))]
             self.changed.notify_all()
         self.tell(PeerLost(peer=session.peer, result=error.result, reason=error.what))
 

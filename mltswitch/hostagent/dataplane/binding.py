@@ -8,7 +8,6 @@ import os
 import socket
 from collections.abc import Sequence
 from enum import IntFlag
-from functools import cache
 from typing import Any, Final, NamedTuple, Self, TypedDict
 from weakref import WeakSet
 
@@ -103,11 +102,6 @@ def constant_name(kind: str, value: int) -> str:
     return name
 
 
-@cache
-def _function(name: str) -> Any:
-    return getattr(lib, f"mlt_{name}")
-
-
 class DataPlaneError(MltswitchError):
     """The data plane refused a call; `status` is of `enum mlt_status`."""
 
@@ -174,7 +168,7 @@ class DataPlane:
     def _call(self, name: str, *arguments: Any) -> int:
         if not self.handle:  # closed; finalizers of what is freed together come in any order
             raise DataPlaneError(lib.MLT_DEAD, name)
-        status: int = _function(name)(self.handle, *arguments)
+        status: int = getattr(lib, f"mlt_{name}")(self.handle, *arguments)
         if status < 0:
             raise DataPlaneError(status, name.replace("_", " "))
         return status
