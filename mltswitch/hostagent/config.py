@@ -225,8 +225,10 @@ class AgentConfig(BaseModel):
             data |= options or {}
         config = validate(data, cls, where=where, text=text)
         config._source = where
-        used = {config.transport, *config.channels.values()}
-        strays = [name for name in transports() if name in own and name not in used and not _names(own, name)]
+        channels = own.get("channels")  # which options may have replaced
+        used = [own.get("transport"), *(channels.values() if isinstance(channels, dict) else ())]
+        used += [config.transport, *config.channels.values()]
+        strays = [name for name in transports() if name in own and name not in used]
         if strays and "transport" in own:  # a file that names none leaves that to the training job
             stray = strays[0]
             raise UserInputError(
@@ -480,14 +482,6 @@ class AgentConfig(BaseModel):
             "high_ns": high_ns,
             "window_bytes": window_bytes,
         }
-
-
-def _names(file: Mapping[str, Any], transport: str) -> bool:
-    """Whether the file itself has a channel with it, which options may have replaced."""
-    channels = file.get("channels")
-    return file.get("transport") == transport or (
-        isinstance(channels, dict) and transport in channels.values()
-    )
 
 
 def _refuse(*rules: tuple[str, object, str]) -> None:

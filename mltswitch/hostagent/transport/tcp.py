@@ -154,12 +154,9 @@ class _Engine:
     def offer(self, peer: str, channel: str) -> dict[str, Any]:  # noqa: ARG002  (all get the same)
         connection = _Connection(self)
         self.doors[connection.token] = connection
-        return {
-            "version": 1,
-            "token": connection.token,
-            "addresses": [[address, self.ports[address]] for address in self.addresses],
-            "chunk_bytes": self.settings.chunk_bytes,
-        }
+        addresses = [[address, self.ports[address]] for address in self.addresses]
+        offer = {"token": connection.token, "addresses": addresses, "chunk_bytes": self.settings.chunk_bytes}
+        return {"version": 1, **offer}
 
     def withdraw(self, ours: dict[str, Any]) -> None:
         if ours["token"] in self.doors:
