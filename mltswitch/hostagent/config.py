@@ -47,7 +47,6 @@ from mltswitch.wire import AGENT_PORT, Dscp
 from mltswitch.wire.internet import ip_udp_bytes
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.dataplane.binding import RateOptions
     from mltswitch.hostagent.security.tls import TlsIdentity
 
 AGENT_SCHEMA: Literal["mltswitch/agent/v1"] = "mltswitch/agent/v1"
@@ -462,8 +461,8 @@ class AgentConfig(BaseModel):
         packets_ns = round(packets_bits / (self.line_rate_bps or LOOPBACK_RATE_BPS) * NANOSECONDS)
         return min(MOST_ACKNOWLEDGEMENT_DELAY_NS, packets_ns)
 
-    def rate_options(self, window_bytes: int = 0) -> "RateOptions":
-        """Of the rate control to one peer, from the line rate and the queue where that is known.
+    def rate_options(self, window_bytes: int = 0) -> dict[str, Any]:
+        """A `struct mlt_rate_options` for one peer, from the line rate and the queue where that is known.
 
         T_low lies the noise of hosts above the round trip of an idle network, or a quarter of a full queue
         where that is more; T_high half-way from there to a full queue, so that flows slow down before it is

@@ -7,8 +7,7 @@ dictionary of its fields: cffi checks names and types, what is absent is 0. A co
 import os
 import socket
 from collections.abc import Sequence
-from enum import IntFlag
-from typing import Any, Final, NamedTuple, Self, TypedDict
+from typing import Any, Final, NamedTuple, Self
 from weakref import WeakSet
 
 from mltswitch.errors import MachineError, MltswitchError
@@ -27,31 +26,6 @@ _ffi: Final[Any] = _dataplane.ffi
 
 Fields = dict[str, Any]
 """A structure of dataplane.h."""
-
-
-class RateOptions(TypedDict, total=False):
-    """How fast a flow may be: `struct mlt_rate_options`."""
-
-    kind: int
-    cap_bps: float
-    floor_bps: float
-    rate_bps: float
-    increase_bps: float
-    decrease: float
-    low_ns: int
-    high_ns: int
-    sample_ns: int
-    inflight_gain: float
-    window_bytes: int
-    initial_window_bytes: int
-
-
-class Feature(IntFlag):
-    """What the kernel does for a socket: `enum mlt_feature`."""
-
-    SEGMENTATION = lib.MLT_SEGMENTATION
-    COALESCING = lib.MLT_COALESCING
-    TIMESTAMPS = lib.MLT_TIMESTAMPS
 
 
 _FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
@@ -190,10 +164,10 @@ class DataPlane:
         """Stop the thread; what is open fails, and can still be asked how it ended."""
         self._call("stop")
 
-    def add_socket(self, bound: socket.socket) -> tuple[int, Feature]:
-        """Number of a UDP or packet socket, and what the kernel does for it; before `start`."""
+    def add_socket(self, bound: socket.socket) -> tuple[int, int]:
+        """Number of a UDP or packet socket, and its bits of `enum mlt_feature`; before `start`."""
         features = _ffi.new("uint32_t *")
-        return self._call("add_socket", bound.fileno(), features), Feature(features[0])
+        return self._call("add_socket", bound.fileno(), features), int(features[0])
 
     def start(self) -> None:
         """Run in a thread of its own, by the sockets."""
@@ -224,7 +198,7 @@ class DataPlane:
         """Shares of the paths; 0: not used."""
         self._call("set_weights", token, list(weights), len(weights))
 
-    def set_rate(self, token: int, options: RateOptions) -> None:
+    def set_rate(self, token: int, options: Fields) -> None:
         """Change cap, thresholds or controller while the flow is open."""
         self._call("set_rate", token, _ffi.new("struct mlt_rate_options *", options))
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, RateOptions, lib
+from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, lib
 from mltswitch.hostagent.errors import PeerBusyError, PeerRefusedError
 from mltswitch.hostagent.protocol.frames import first_problem, text
 from mltswitch.hostagent.spraying.shares import Policy
@@ -143,7 +143,7 @@ class DatagramEngine:
         self.plane.flows[mine.token] = connection
         return connection
 
-    def _rate_options(self, window_bytes: int, *, has_credit: bool) -> RateOptions:
+    def _rate_options(self, window_bytes: int, *, has_credit: bool) -> Fields:
         """Of flows of whose bytes so many may be on the way; who asks for credit in vain has `bbr`."""
         law = self.settings.rate_control
         return {

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, RateOptions, constant_name, lib
+from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, constant_name, lib
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -100,7 +100,7 @@ class DatagramConnection:
         token: int,
         remotes: Sequence[str],
         body_bytes: int,
-        rate: RateOptions,
+        rate: Fields,
     ) -> None:
         self.plane: Final = plane
         self._transport = transport

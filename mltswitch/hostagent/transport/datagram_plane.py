@@ -15,7 +15,6 @@ from mltswitch.hostagent.config import LOOPBACK_RATE_BPS
 from mltswitch.hostagent.dataplane.binding import (
     DataPlane,
     DataPlaneError,
-    Feature,
     Fields,
     lib,
     path_fields,
@@ -110,7 +109,7 @@ class DatagramPlane:
                     expected="an address of this host and a UDP port that is free",
                 ) from None
             place, features = self.core.add_socket(bound)
-            if not features & Feature.SEGMENTATION:
+            if not features & lib.MLT_SEGMENTATION:
                 warn("this kernel cuts no UDP bursts (UDP_SEGMENT): packets are sent one by one")
             self._set_buffers(bound)
             return place, address, bound.getsockname()[1]

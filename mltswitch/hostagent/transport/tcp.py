@@ -17,10 +17,10 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
 from mltswitch.hostagent.streams import listening_socket
-from mltswitch.hostagent.transport import records as api
 from mltswitch.hostagent.transport import tcp_frames as wire
 from mltswitch.hostagent.transport.description import Transport
 from mltswitch.hostagent.transport.host import TransportHost
+from mltswitch.hostagent.transport.records import ConnectionSnapshot, RateController
 from mltswitch.hostagent.transport.tcp_frames import TcpSettings
 from mltswitch.hostagent.transport.tcp_streams import Incoming, Outgoing, data_socket
 from mltswitch.hostagent.transport.tcp_transfers import Transfers
@@ -71,8 +71,8 @@ class _Connection(Transfers):
         self.soon(lambda: self.say("read"))
         return message
 
-    def snapshot(self) -> api.ConnectionSnapshot:
-        return api.ConnectionSnapshot(transport="tcp", open_transfers=len(self._open))
+    def snapshot(self) -> ConnectionSnapshot:
+        return ConnectionSnapshot(transport="tcp", open_transfers=len(self._open))
 
     # The control channel
 
@@ -99,7 +99,7 @@ class _Connection(Transfers):
         """What ends transfers goes by the control connection, before its end."""
         return True
 
-    def set_rate(self, cap_bps: float | None, controller: api.RateController | None) -> None:  # noqa: ARG002
+    def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:  # noqa: ARG002
         """See Connection."""
         raise UserInputError("over tcp the kernel decides the rate", where=f"peer {self.peer}")
 

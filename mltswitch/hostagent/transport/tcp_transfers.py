@@ -20,8 +20,15 @@ import numpy as np
 from mltswitch.hostagent import errors
 from mltswitch.hostagent.errors import AgentError, ProtocolViolationError
 from mltswitch.hostagent.protocol.frames import text
-from mltswitch.hostagent.transport import records as api
-from mltswitch.hostagent.transport.records import Moment, Receive, Send
+from mltswitch.hostagent.transport.records import (
+    AtDeadline,
+    Completion,
+    Direction,
+    Moment,
+    Receive,
+    Send,
+    TransferStatistics,
+)
 from mltswitch.hostagent.transport.tcp_frames import MOST_CHUNKS, Key
 from mltswitch.hostagent.waiting import wait_in_slices
 from mltswitch.wire import ElementType
@@ -58,7 +65,7 @@ class _Ticket:
         self.timers: list[asyncio.TimerHandle] = []
         self.is_over = False
         self._connection = connection
-        self._completion: Future[api.Completion] = Future()
+        self._completion: Future[Completion] = Future()
 
     def wait(self, timeout_seconds: float | None) -> bool:
         mine = self._completion
@@ -69,12 +76,12 @@ class _Ticket:
     def notify(self, callback: Callable[[], object]) -> None:
         self._completion.add_done_callback(lambda _: self._connection.soon(callback))
 
-    def completion(self) -> api.Completion | None:
+    def completion(self) -> Completion | None:
         return self._completion.result() if self._completion.done() else None
 
-    def statistics(self, ended_ns: int = 0) -> api.TransferStatistics:
+    def statistics(self, ended_ns: int = 0) -> TransferStatistics:
         short = len(self.arrived) * self.chunk_bytes - self.size if self.arrived[-1] else 0
-        return api.TransferStatistics(
+        return TransferStatistics(
             size_bytes=self.size,
             packets=len(self.arrived),
             packets_sent=self.taken,
@@ -101,11 +108,11 @@ class _Ticket:
         self.is_over, self.view = True, memoryview(b"")
         for timer in self.timers:
             timer.cancel()
-        completion = api.Completion(
+        completion = Completion(
             self._connection.peer,
             self._connection.channel,
             *self.key,
-            api.Direction.SEND if self.is_send else api.Direction.RECEIVE,
+            Direction.SEND if self.is_send else Direction.RECEIVE,
             error,
             self.statistics(monotonic_ns()),
             np.packbits(self.arrived, bitorder="little").tobytes(),
@@ -339,7 +346,7 @@ class Transfers(ABC):
         request, chunks = ticket.request, len(ticket.arrived)
         state = f"{ticket.taken} of {chunks} chunks sent"
         if isinstance(request, Receive):
-            if request.at_deadline is api.AtDeadline.TAKE:
+            if request.at_deadline is AtDeadline.TAKE:
                 self.take(ticket)
             state = f"{ticket.arrived_count} of {chunks} chunks arrived"
         elif ticket.number < 0:
