@@ -9,8 +9,7 @@ from click.core import ParameterSource
 from mltswitch.cli.agent_options import option_name
 from mltswitch.cli.output import console, json_option, print_json, table
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.fields import Spraying
-from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LARGEST_FIRST_SOURCE_PORT, MOST_PATHS
+from mltswitch.hostagent.spraying import FIRST_SOURCE_PORT, LARGEST_FIRST_SOURCE_PORT, MOST_PATHS, Spraying
 from mltswitch.hostagent.spraying.paths import Path, SegmentList, SourcePort, paths_between, setup_commands
 from mltswitch.plan import load_plan
 from mltswitch.wire import SourceRoute

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from mltswitch.hostagent.telemetry.trace import TraceWriter as TraceWriter
     from mltswitch.hostagent.transfer import CompletionQueue as CompletionQueue
     from mltswitch.hostagent.transfer import Transfer as Transfer
-    from mltswitch.hostagent.transport.description import Completion as Completion
-    from mltswitch.hostagent.transport.description import RateController as RateController
-    from mltswitch.hostagent.transport.description import RateSample as RateSample
-    from mltswitch.hostagent.transport.description import TransferStatistics as TransferStatistics
+    from mltswitch.hostagent.transport.records import Completion as Completion
+    from mltswitch.hostagent.transport.records import RateController as RateController
+    from mltswitch.hostagent.transport.records import RateSample as RateSample
+    from mltswitch.hostagent.transport.records import TransferStatistics as TransferStatistics
 
 _MODULES: Final = {
     "mltswitch.errors": "UserInputError",
@@ -53,7 +53,7 @@ _MODULES: Final = {
     "mltswitch.hostagent.telemetry.metrics": "serve_metrics",
     "mltswitch.hostagent.telemetry.trace": "TraceWriter",
     "mltswitch.hostagent.transfer": "CompletionQueue Transfer",
-    "mltswitch.hostagent.transport.description": "Completion RateController RateSample TransferStatistics",
+    "mltswitch.hostagent.transport.records": "Completion RateController RateSample TransferStatistics",
 }
 """Module → what users have of it."""
 _HOME: Final = dict(sorted((name, module) for module, names in _MODULES.items() for name in names.split()))

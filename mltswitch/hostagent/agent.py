@@ -9,17 +9,13 @@ A posted tensor's memory is shared with the library until its completion: do not
 not read what is being received.
 """
 
-import threading
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
-from weakref import WeakSet
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.channel import Channel, ReceiveRequest, SendRequest
+from mltswitch.hostagent.channel import Channel, LayerTags, ReceiveRequest, SendRequest
 from mltswitch.hostagent.config import DEFAULT_CHANNEL, AgentConfig
 from mltswitch.hostagent.early_close import Gather
 from mltswitch.hostagent.elements import check_byte_order
@@ -27,12 +23,11 @@ from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.engine import STOP_SECONDS, Engine
 from mltswitch.hostagent.errors import DeadlineExceededError, PeerUnreachableError
 from mltswitch.hostagent.protocol.frames import text
-from mltswitch.hostagent.tagging.classes import TwoQueues
-from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer, TransferEnded
-from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
+from mltswitch.hostagent.telemetry.events import AgentEvent, AgentStarted, Observer
+from mltswitch.hostagent.telemetry.snapshot import AgentSnapshot
 from mltswitch.hostagent.telemetry.trace import KINDS, TraceWriter
 from mltswitch.hostagent.transfer import CompletionQueue, Transfer
-from mltswitch.hostagent.transport.description import Completion
+from mltswitch.hostagent.transport.records import Completion
 
 
 class Agent:
@@ -59,11 +54,7 @@ class Agent:
         self.completions: Final = CompletionQueue()
         """Told of the posts that name it."""
         self.name: Final = self.config.own_name
-        self._two_queues: TwoQueues | None = self.config.two_queues_of_classes()
-        self._sends_by_layer: defaultdict[int, WeakSet[Transfer]] = defaultdict(WeakSet)
-        self._classes_lock = threading.Lock()
-        """Of the two queues, until the open sends have their code points."""
-        self._ended = EndedTransfers()
+        self._tags = LayerTags(self.config)
         self._started_ns = time.monotonic_ns()
         self._trace: TraceWriter | None = None
         self._channels: dict[str, Channel] = {}
@@ -94,7 +85,7 @@ class Agent:
     @property
     def peers(self) -> tuple[str, ...]:
         """Who is connected."""
-        return tuple(self.engine.sessions)
+        return tuple(self.engine.peers.sessions)
 
     @property
     def default(self) -> Channel:
@@ -113,7 +104,9 @@ class Agent:
         found = self._channels.get(name)
         if found is None or transport not in {None, found.transport}:
             self.engine.run(self.engine.declare(name, transport or "mlt"), STOP_SECONDS)
-            found = self._channels.setdefault(name, Channel(self, name, transport or "mlt"))
+            found = self._channels.setdefault(
+                name, Channel(self.engine, self._tags, name, transport or "mlt")
+            )
         return found
 
     def connect(
@@ -142,7 +135,7 @@ class Agent:
         engine, wanted = self.engine, set(names)
 
         def missing_of() -> set[str]:
-            return wanted - engine.sessions.keys() - (engine.former if or_left else set())
+            return wanted - engine.peers.sessions.keys() - (engine.peers.lost.keys() if or_left else set())
 
         self._wait(lambda: not missing_of(), timeout_seconds)
         missing = sorted(missing_of())
@@ -153,7 +146,7 @@ class Agent:
 
     def wait_for_any_peer(self, timeout_seconds: float = 60.0) -> str:
         """The name of one that is connected; raises DeadlineExceededError."""
-        self._wait(lambda: bool(self.engine.sessions), timeout_seconds)
+        self._wait(lambda: bool(self.engine.peers.sessions), timeout_seconds)
         for name in self.peers:
             return name
         raise DeadlineExceededError(f"nobody has connected within {timeout_seconds:g} s")
@@ -223,13 +216,13 @@ class Agent:
         if self.engine.is_closed:
             raise PeerUnreachableError("the agent is closed")
         peers: dict[str, dict[str, Any]] = {name: {} for name in self.peers}
-        for (peer, channel), connection in list(self.engine.connections.items()):
+        for (peer, channel), connection in list(self.engine.peers.connections.items()):
             peers.setdefault(peer, {})[channel] = connection.snapshot()
         return AgentSnapshot(
             name=self.name,
             started_ns=self._started_ns,
             peers=peers,
-            ended=self._ended.read(),
+            ended=self.engine.ended.read(),
             data_plane=self.engine.counters(),
         )
 
@@ -239,53 +232,9 @@ class Agent:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # For channels and transfers
-
-    def dscp(self, layer: int) -> int:
-        """The code point of a layer's next packets."""
-        return self.config.dscp(layer) if self._two_queues is None else self._two_queues.dscp(layer)
-
-    def send_began(self, transfer: Transfer, layer: int) -> None:
-        """It has its layer's code point: who begins or ends may change that of others (MLT, appendix D)."""
-        two_queues = self._two_queues
-        if two_queues is not None:
-            with self._classes_lock:
-                self._sends_by_layer[layer].add(transfer)
-                # its own too: another may have begun since its code point was asked for
-                self._retag(two_queues, {layer, *two_queues.started(layer)})
-            transfer.add_done_callback(partial(self._send_ended, two_queues, layer))
-
-    def transfer_ended(self, completion: Completion) -> None:
-        """Count it, and tell observers."""
-        error = completion.error
-        result = COMPLETED if error is None else error.result
-        self._ended.count(completion.direction, result, completion.statistics)
-        if self.engine.hears(TransferEnded):
-            self.engine.tell(
-                TransferEnded(
-                    peer=completion.peer,
-                    channel=completion.channel,
-                    tensor=completion.tensor,
-                    round_number=completion.round_number,
-                    direction=completion.direction,
-                    result=result,
-                    reason="" if error is None else error.what,
-                    statistics=completion.statistics,
-                )
-            )
-
-    def _send_ended(self, two_queues: TwoQueues, layer: int) -> None:
-        with self._classes_lock:
-            self._retag(two_queues, two_queues.finished(layer))
-
-    def _retag(self, two_queues: TwoQueues, layers: Iterable[int]) -> None:
-        for layer in layers:
-            for transfer in list(self._sends_by_layer[layer]):
-                transfer.retag(two_queues.dscp(layer))
-
     def _wait(self, is_so: Callable[[], bool], timeout_seconds: float) -> None:
         self.engine.check_wait()
-        with self.engine.changed:
+        with self.engine.peers.changed:
             self.engine.wait_for_change(lambda: is_so() or self.engine.is_closed, timeout_seconds)
         if self.engine.is_closed:
             raise PeerUnreachableError("the agent is closed")

@@ -1,36 +1,37 @@
 """A channel: one transport, and a space of tensor and round numbers of its own, towards every peer."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from threading import Lock
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.config import MOST_BURST_PACKETS
+from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.early_close import EarlyCloseSettings, Gather, History, changed
 from mltswitch.hostagent.elements import memory_of
+from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import AgentError, CancelledError, DeadlineExceededError
+from mltswitch.hostagent.spraying import MOST_BURST_PACKETS
+from mltswitch.hostagent.tagging.classes import TwoQueues
 from mltswitch.hostagent.tagging.policies import ImportancePolicy, policy_named
 from mltswitch.hostagent.telemetry.events import TransferEnded, TransferPosted
 from mltswitch.hostagent.transfer import CompletionQueue, Transfer
-from mltswitch.hostagent.transport.description import (
+from mltswitch.hostagent.transport.description import Connection, transport_named, transports
+from mltswitch.hostagent.transport.records import (
     AtDeadline,
-    Connection,
     Direction,
     Moment,
     RateController,
     Receive,
     Send,
     StopRule,
-    transport_named,
-    transports,
 )
 from mltswitch.hostagent.waiting import LONGEST_SECONDS
 from mltswitch.wire import CS6, CS7, ElementType
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.agent import Agent
 
 MOST_MESSAGE_BYTES: Final = 1024
 LONGEST_DEADLINE_SECONDS: Final = 86_400.0 * 365
@@ -94,17 +95,53 @@ class ReceiveRequest:
     element_type: ElementType | str | None = None
 
 
+class LayerTags:
+    """The code points of an agent's sends by layer; safe to use from several threads.
+
+    Where two classes stand for many priorities, who begins or ends may change the code point of open sends
+    (MLT, appendix D).
+    """
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config, self._two_queues = config, config.two_queues_of_classes()
+        self._sends: defaultdict[int, WeakSet[Transfer]] = defaultdict(WeakSet)
+        self._lock = Lock()
+        """Of the two queues, until the open sends have their code points."""
+
+    def dscp(self, layer: int) -> int:
+        """The code point of a layer's next packets."""
+        return self._config.dscp(layer) if self._two_queues is None else self._two_queues.dscp(layer)
+
+    def began(self, transfer: Transfer, layer: int) -> None:
+        """A send with its layer's code point has been posted."""
+        if self._two_queues is not None:
+            with self._lock:
+                self._sends[layer].add(transfer)
+                # its own too: another may have begun since its code point was asked for
+                self._retag({layer, *self._two_queues.started(layer)})
+            transfer.add_done_callback(partial(self._ended, self._two_queues, layer))
+
+    def _ended(self, two_queues: TwoQueues, layer: int) -> None:
+        with self._lock:
+            self._retag(two_queues.finished(layer))
+
+    def _retag(self, layers: Iterable[int]) -> None:
+        for layer in layers:
+            for transfer in list(self._sends[layer]):
+                transfer.retag(self.dscp(layer))
+
+
 class Channel:
     """Of one agent; safe to use from several threads. Opens with every peer that has declared it, too."""
 
-    def __init__(self, agent: "Agent", name: str, transport: str) -> None:
-        self._agent = agent
+    def __init__(self, engine: Engine, tags: LayerTags, name: str, transport: str) -> None:
+        self._engine, self._config, self._tags = engine, engine.config, tags
         self.name: Final = name
         self.transport: Final = transport
         self._description = transport_named(transport)
         self.history: Final = History()
         """What the rounds of its gathers have taken."""
-        self._burst_packets = agent.config.burst
+        self._burst_packets = engine.config.burst
         self.examines_paths = False
         """For the doctor: code points of routing protocols are sent, too."""
 
@@ -145,7 +182,7 @@ class Channel:
         transfers = self._post(peer, Direction.SEND, checked, completions)
         for transfer, request, send in zip(transfers, requests, checked, strict=True):
             if request.dscp is None and request.traffic_class is None:
-                self._agent.send_began(transfer, send.layer)
+                self._tags.began(transfer, send.layer)
         return transfers
 
     def post_receives(
@@ -193,7 +230,7 @@ class Channel:
 
         What is None comes from the transport's section of the agent's file. Raises UserInputError.
         """
-        settings = self._agent.config.section(self.transport)
+        settings = self._config.section(self.transport)
         if not isinstance(settings, EarlyCloseSettings):
             known = [name for name, entry in transports().items() if entry.closes_early]
             problem = f"channel {self.name} is over {self.transport}, which closes nothing early"
@@ -212,7 +249,7 @@ class Channel:
         """Until the channel is open with all of them; raises AgentError naming one with which it is not."""
         until = time.monotonic() + timeout_seconds
         for peer in peers:
-            self._agent.engine.connection(peer, self.name, max(0.0, until - time.monotonic()))
+            self._engine.connection(peer, self.name, max(0.0, until - time.monotonic()))
 
     def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
         """Small, reliable and in order, while both stay connected.
@@ -225,41 +262,41 @@ class Channel:
             raise UserInputError(
                 f"has {len(message)} bytes", where="message", expected=f"1 to {MOST_MESSAGE_BYTES}"
             )
-        connection = self._agent.engine.connection(peer, self.name, timeout_seconds)
+        connection = self._engine.connection(peer, self.name, timeout_seconds)
         until = time.monotonic() + timeout_seconds
         while not connection.send_message(message):
             if time.monotonic() > until:
                 raise DeadlineExceededError("reads no messages", peer=peer)
-            self._agent.engine.check_wait()
+            self._engine.check_wait()
             time.sleep(_RETRY_SECONDS)
 
     def call_on_message(self, call: Callable[[str], object] | None) -> None:
         """Call it, at once and in the agent's thread, with the peer whose message can be received now."""
         if call is None:
-            self._agent.engine.readers.pop(self.name, None)
+            self._engine.readers.pop(self.name, None)
         else:
-            self._agent.engine.readers[self.name] = call
+            self._engine.readers[self.name] = call
 
     def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
         """The peer's next one, where it has left since, too, unless it is connected anew.
 
         Raises DeadlineExceededError where none comes, AgentError where the peer is gone and all are read.
         """
-        engine = self._agent.engine
+        engine = self._engine
         engine.check_wait()
         until = time.monotonic() + timeout_seconds
-        with engine.changed:
-            left = engine.left(peer, self.name)
+        with engine.peers.changed:
+            left = engine.peers.left(peer, self.name)
             connection = left or engine.connection(peer, self.name, timeout_seconds)
             while (message := connection.take_message()) is None:
-                if engine.connections.get((peer, self.name)) is not connection:
+                if engine.peers.connections.get((peer, self.name)) is not connection:
                     connection = engine.connection(peer, self.name, 0.0)  # raises, unless it is a new one
                     continue
                 if time.monotonic() >= until:
                     raise DeadlineExceededError(
                         f"has sent no message within {timeout_seconds:g} s", peer=peer
                     )
-                engine.changed.wait(min(LONGEST_SECONDS, max(0.0, until - time.monotonic())))
+                engine.peers.changed.wait(min(LONGEST_SECONDS, max(0.0, until - time.monotonic())))
         return message
 
     def set_rate(
@@ -280,14 +317,14 @@ class Channel:
 
     def connection(self, peer: str) -> Connection:
         """The transport's own end; raises AgentError where the peer is not connected."""
-        return self._agent.engine.connection(peer, self.name, 0.0)
+        return self._engine.connection(peer, self.name, 0.0)
 
     def _post(
         self, peer: str, direction: Direction, requests: Sequence[Any], completions: CompletionQueue | None
     ) -> list[Transfer]:
         if not requests:
             raise UserInputError("has no tensors", where="post", expected="1 or more")
-        agent, engine = self._agent, self._agent.engine
+        engine = self._engine
         try:
             seconds = min(request.deadline_ns for request in requests) / 1e9
             connection = engine.connection(peer, self.name, seconds)
@@ -305,14 +342,14 @@ class Channel:
                 )
             )
         post = connection.post_sends if direction is Direction.SEND else connection.post_receives
-        transfers = [Transfer(agent, peer, self.name, ticket, completions) for ticket in post(requests)]
+        transfers = [Transfer(engine, peer, self.name, ticket, completions) for ticket in post(requests)]
         if completions is not None or engine.hears(TransferEnded):
             for transfer in transfers:
                 transfer.watch()
         return transfers
 
     def _send(self, request: SendRequest) -> Send:
-        config, defaults = self._agent.config, self._agent.config.defaults
+        config, defaults = self._config, self._config.defaults
         layer = config.layer_number(request.layer)
         if request.dscp is not None:
             dscp = _whole("dscp", request.dscp, 63)
@@ -321,7 +358,7 @@ class Channel:
         elif request.traffic_class is not None:
             dscp = config.dscp_of_class(request.traffic_class)
         else:
-            dscp = self._agent.dscp(layer)
+            dscp = self._tags.dscp(layer)
         priority = request.priority
         burst = self._burst_packets if request.burst_packets is None else request.burst_packets
         importance = defaults.importance if request.importance is None else request.importance
@@ -342,11 +379,11 @@ class Channel:
         )
 
     def _deadline_ns(self, seconds: float | None) -> int:
-        default = self._agent.config.defaults.deadline_seconds
+        default = self._config.defaults.deadline_seconds
         return _nanoseconds("deadline_seconds", default if seconds is None else seconds)
 
     def _receive(self, peer: str, request: ReceiveRequest) -> tuple[Receive, Gather | None]:
-        defaults = self._agent.config.defaults
+        defaults = self._config.defaults
         loss = defaults.loss_bound if request.loss_bound is None else request.loss_bound
         loss = _share("loss_bound", loss)
         stop = _named("stop", defaults.stop if request.stop is None else request.stop, StopRule)
@@ -374,12 +411,12 @@ class Channel:
         gather = request.gather
         if gather is not None and not gather.belongs_to(self.history):
             raise UserInputError(
-                f"is not of channel {self.name} of agent {self._agent.name}",
+                f"is not of channel {self.name} of agent {self._engine.name}",
                 where="gather",
                 expected="one that its `gather` has made",
             )
         if gather is None and closes_early and loss > 0:
-            settings = self._agent.config.section(self.transport)
+            settings = self._config.section(self.transport)
             gather = Gather(self.history, settings, is_alone=True)
         if gather is None:
             return receive, None

@@ -4,42 +4,49 @@ A file says what a plan does not, or all of it without one. `AgentConfig.resolve
 """
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    StrictBool,
+    create_model,
+    model_validator,
+)
 
 from mltswitch.documents import parse_yaml, place_of, read_text, validate
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.endpoint import Endpoint, host_name_problem, look_up, parse_endpoint
-from mltswitch.hostagent.fields import (
+from mltswitch.hostagent.endpoint import (
     AddressText,
-    Defaults,
+    Endpoint,
     EndpointText,
-    FileName,
-    Flag,
     HostName,
     PlaceText,
-    RateBps,
-    SizeBytes,
-    Spraying,
-    TraceSettings,
-    TransportName,
+    host_name_problem,
+    look_up,
+    parse_endpoint,
 )
 from mltswitch.hostagent.port_share import PortShareSettings
 from mltswitch.hostagent.protocol.frames import MOST_CHANNELS, MOST_PEERS, ChannelName
-from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS
+from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_BURST_PACKETS, MOST_PATHS, Spraying
 from mltswitch.hostagent.tagging.classes import Classes, JobPlace, TwoQueues
+from mltswitch.hostagent.tagging.policies import POLICIES
+from mltswitch.hostagent.telemetry.trace import KINDS
 from mltswitch.hostagent.transport.description import transports
-from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
+from mltswitch.hostagent.transport.records import StopRule
+from mltswitch.units import BITS_PER_BYTE, NANOSECONDS, parse_bps, parse_bytes
 from mltswitch.wire import AGENT_PORT, Dscp
 from mltswitch.wire.internet import ip_udp_bytes
 
 if TYPE_CHECKING:
-    from mltswitch.hostagent.dataplane.binding import RateOptions
     from mltswitch.hostagent.security.tls import TlsIdentity
 
 AGENT_SCHEMA: Literal["mltswitch/agent/v1"] = "mltswitch/agent/v1"
@@ -51,8 +58,6 @@ LOOPBACK_MTU_BYTES: Final = 65_536
 """Of Linux's loopback interface; no cable carries more."""
 MOST_DATAGRAM_BYTES: Final = 65_000
 """MLT_MOST_DATAGRAM_BYTES of the data plane."""
-MOST_BURST_PACKETS: Final = 64
-"""UDP_MAX_SEGMENTS of Linux before 6.9."""
 EXAMPLE_CLASSES: Final = Classes(control_dscp=40, gradient_dscp=(34,))
 """On loopback, where no switch reads them: the example fabric's."""
 BEYOND_LOOPBACK: Final = (
@@ -71,6 +76,54 @@ ACKNOWLEDGED_TOGETHER: Final = 4
 MOST_ACKNOWLEDGEMENT_DELAY_NS: Final = 1_000_000
 INCREASE_SHARE: Final = 0.01
 """TIMELY's step over the line rate."""
+SAFE_IMPORTANT_BOUND: Final = 0.01
+"""Of the important packets, where a receive allows losses and says nothing of them."""
+
+
+def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
+    def checked(name: str) -> str:
+        if name not in known():
+            raise ValueError(f"{name[:60]!r} is no {kind}, write one of {', '.join(known())}")
+        return name
+
+    return AfterValidator(checked)
+
+
+FileName = Annotated[str, Field(min_length=1, max_length=4096)]
+"""A path, from the folder of the file that names it."""
+RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
+SizeBytes = Annotated[int, BeforeValidator(parse_bytes)]
+Share = Annotated[float, Field(ge=0, le=1)]
+TransportName = Annotated[str, _one_of("transport", transports)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TraceSettings(_Part):
+    """A trace that an agent writes without being asked by its program."""
+
+    folder: FileName
+    """It is there already; the trace in it is named after the agent: `NAME.jsonl`."""
+    events: tuple[Annotated[str, _one_of("event", KINDS.keys)], ...] = ()
+    """Names of the events that are written; none: all, which makes small transfers dearer."""
+
+
+class Defaults(_Part):
+    """What a post leaves out."""
+
+    deadline_seconds: float = Field(default=60, gt=0, le=1e6)
+    loss_bound: Share = 0
+    important_loss_bound: Share | None = None
+    """None: 0.01, or the loss bound where that is less."""
+    importance: Annotated[str, _one_of("policy", lambda: POLICIES)] = "magnitude"
+    stop: StopRule = StopRule.PATIENT
+
+    def important_bound(self, loss_bound: float) -> float:
+        """Of a receive with this loss bound that names none for important packets."""
+        safe = min(loss_bound, SAFE_IMPORTANT_BOUND)
+        return safe if self.important_loss_bound is None else self.important_loss_bound
 
 
 def _schema(schema: dict[str, Any]) -> None:
@@ -97,7 +150,7 @@ class AgentConfig(BaseModel):
     """The model profile that the plan was made for, so that layers and tensors have names."""
     keys: FileName | None = None
     """Folder with this host's keys, from `mltswitch agent keys`; None: plain text, over loopback alone."""
-    plaintext: Flag = False
+    plaintext: StrictBool = False
     """No keys, and yet beyond loopback: on networks that are yours alone."""
     addresses: tuple[AddressText, ...] = Field(default=(), max_length=MOST_PATHS)
     """Of the data, one a path, or the same again where ports or routes name paths; without, the plan's, the
@@ -110,7 +163,7 @@ class AgentConfig(BaseModel):
     """Where others listen, by IP address or by name; beside them every host of the plan, at its address."""
     mtu_bytes: int = Field(default=1500, ge=576, le=LOOPBACK_MTU_BYTES, strict=True)
     """Longest packet; without, the plan's, or 65,536 over loopback alone."""
-    authenticate: Flag | None = None
+    authenticate: StrictBool | None = None
     """A tag on every datagram; None: where there are keys."""
     burst_packets: int | None = Field(default=None, ge=1, le=MOST_BURST_PACKETS, strict=True)
     """n, packets with one path and one DSCP/ECN byte; None: the plan's, or as many as leave in 125 µs."""
@@ -171,8 +224,10 @@ class AgentConfig(BaseModel):
             data |= options or {}
         config = validate(data, cls, where=where, text=text)
         config._source = where
-        used = {config.transport, *config.channels.values()}
-        strays = [name for name in transports() if name in own and name not in used and not _names(own, name)]
+        channels = own.get("channels")  # which options may have replaced
+        used = [own.get("transport"), *(channels.values() if isinstance(channels, dict) else ())]
+        used += [config.transport, *config.channels.values()]
+        strays = [name for name in transports() if name in own and name not in used]
         if strays and "transport" in own:  # a file that names none leaves that to the training job
             stray = strays[0]
             raise UserInputError(
@@ -230,7 +285,12 @@ class AgentConfig(BaseModel):
     def _of_plan(self, folder: Path, name: str) -> dict[str, Any]:
         from mltswitch.hostagent.planned import planned_fields  # what reads plans takes long to load
 
-        fields = planned_fields(self, folder, name)
+        try:
+            fields = planned_fields(folder, str(self.plan), name, self.profile, self.spraying)
+        except UserInputError as error:
+            if error.where == "name" and self.name is self.keys is None:
+                error.hint = "say which host of the plan this is: name, --name or keys"
+            raise
         for field in {"listen", "mtu_bytes", "burst_packets"} & self.model_fields_set:
             fields[field] = getattr(self, field) or fields[field]
         fields["peers"] |= self.peers
@@ -401,8 +461,8 @@ class AgentConfig(BaseModel):
         packets_ns = round(packets_bits / (self.line_rate_bps or LOOPBACK_RATE_BPS) * NANOSECONDS)
         return min(MOST_ACKNOWLEDGEMENT_DELAY_NS, packets_ns)
 
-    def rate_options(self, window_bytes: int = 0) -> "RateOptions":
-        """Of the rate control to one peer, from the line rate and the queue where that is known.
+    def rate_options(self, window_bytes: int = 0) -> dict[str, Any]:
+        """A `struct mlt_rate_options` for one peer, from the line rate and the queue where that is known.
 
         T_low lies the noise of hosts above the round trip of an idle network, or a quarter of a full queue
         where that is more; T_high half-way from there to a full queue, so that flows slow down before it is
@@ -421,14 +481,6 @@ class AgentConfig(BaseModel):
             "high_ns": high_ns,
             "window_bytes": window_bytes,
         }
-
-
-def _names(file: Mapping[str, Any], transport: str) -> bool:
-    """Whether the file itself has a channel with it, which options may have replaced."""
-    channels = file.get("channels")
-    return file.get("transport") == transport or (
-        isinstance(channels, dict) and transport in channels.values()
-    )
 
 
 def _refuse(*rules: tuple[str, object, str]) -> None:

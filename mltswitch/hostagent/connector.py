@@ -9,8 +9,8 @@ import logging
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 
 from mltswitch.errors import MltswitchError
 from mltswitch.hostagent.endpoint import Endpoint
@@ -23,7 +23,7 @@ from mltswitch.hostagent.protocol.handshake import (
     hello,
 )
 from mltswitch.hostagent.security.tls import TlsIdentity
-from mltswitch.hostagent.session import Session, guarded
+from mltswitch.hostagent.session import Peers, Session, guarded
 from mltswitch.hostagent.streams import (
     as_agent_error,
     certified_name,
@@ -35,9 +35,6 @@ from mltswitch.hostagent.streams import (
     streams_of,
 )
 from mltswitch.hostagent.telemetry.events import PeerLost
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.engine import Engine
 
 _log: Final = logging.getLogger(__name__)
 MOST_UNIDENTIFIED: Final = 256
@@ -53,16 +50,22 @@ class Connector:
     """Of one agent.
 
     Args:
-        engine: whose sessions they become.
+        peers: whose sessions calls become.
+        dscp: of control traffic.
         identity: None: plain text.
         admit: why a peer that calls is refused; None or an empty text: it is not.
     """
 
     def __init__(
-        self, engine: "Engine", identity: TlsIdentity | None, admit: Callable[[str], str | None] | None
+        self,
+        peers: Peers,
+        dscp: int,
+        identity: TlsIdentity | None,
+        admit: Callable[[str], str | None] | None,
     ) -> None:
-        self._engine = engine
+        self._peers, self._dscp = peers, dscp
         self._identity, self._admit = identity, admit
+        self._tasks: set[asyncio.Task[None]] = set()
         self._dialling: Counter[str] = Counter()
         """Calls of ours, from the first attempt to the last: whom we call ourselves needs no leave."""
         self._handshaking: Counter[str] = Counter()
@@ -70,11 +73,17 @@ class Connector:
         self._unidentified: Counter[str] = Counter()
         self._room = asyncio.Event()
 
+    def task(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs beside all else, until it ends or the agent does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
     async def listen(self, at: Endpoint) -> Endpoint:
         """Take calls from now on; where, with the port that the kernel chose. Raises MachineError."""
         listener = listening_socket(at, MOST_UNIDENTIFIED)
-        set_up(listener, self._engine.config.control_dscp)  # answers to calls are of that class, too
-        self._engine.task(self._accept_all(listener))
+        set_up(listener, self._dscp)  # answers to calls are of that class, too
+        self.task(self._accept_all(listener))
         return Endpoint(at.address, listener.getsockname()[1])
 
     async def _accept_all(self, listener: socket.socket) -> None:
@@ -84,7 +93,7 @@ class Connector:
                     self._room.clear()
                     await self._room.wait()
                 try:
-                    accepted, address = await self._engine.loop.sock_accept(listener)
+                    accepted, address = await asyncio.get_running_loop().sock_accept(listener)
                 except OSError as error:
                     _log.warning("a call could not be taken: %s", error)
                     await asyncio.sleep(FIRST_PAUSE_SECONDS)
@@ -93,7 +102,7 @@ class Connector:
                     accepted.close()
                 else:
                     self._unidentified[address[0]] += 1
-                    self._engine.task(self._accept(accepted, address[0]))
+                    self.task(self._accept(accepted, address[0]))
                 await asyncio.sleep(0)  # others have their turn, however many call
 
     async def _accept(self, accepted: socket.socket, address: str) -> None:
@@ -102,16 +111,16 @@ class Connector:
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(HELLO_SECONDS):
-                set_up(accepted, self._engine.config.control_dscp)
+                set_up(accepted, self._dscp)
                 reader, writer = await streams_of(accepted, self._identity, is_server=True)
                 certified = certified_name(writer, self._identity, is_client=True)
                 frame = await read_frame(reader, address, MOST_HELLO_BYTES)
-                theirs = checked_hello(frame, own_name=self._engine.name, certified=certified)
+                theirs = checked_hello(frame, own_name=self._peers.name, certified=certified)
                 self._check_caller(theirs.name)
-            ours = self._engine.offers(theirs.name)
-            session = Session(self._engine, theirs.name, reader, writer, ours)
-            send_frame(writer, hello(self._engine.name, ours))
-            self._engine.begin(session, theirs)
+            ours = self._peers.offers(theirs.name)
+            session = Session(self._peers, theirs.name, reader, writer, ours)
+            send_frame(writer, hello(self._peers.name, ours))
+            self._peers.begin(session, theirs)
         except (MltswitchError, OSError, TimeoutError) as problem:
             error = as_agent_error(problem, address)
             if writer is None:
@@ -120,10 +129,10 @@ class Connector:
                 if not isinstance(error, PeerUnreachableError) and session is None:
                     send_frame(writer, goodbye_for(error))
                 writer.close()
-            is_here = error.peer in self._engine.sessions  # by another call
+            is_here = error.peer in self._peers.sessions  # by another call
             if not is_here and session is None and not isinstance(error, CrossedCallError):
                 who = error.peer or address
-                self._engine.tell(PeerLost(peer=who, result=error.result, reason=error.what))
+                self._peers.tell(PeerLost(peer=who, result=error.result, reason=error.what))
             return
         finally:
             self._unidentified[address] -= 1
@@ -133,11 +142,11 @@ class Connector:
         await session.run()
 
     def _check_caller(self, peer: str) -> None:
-        if peer in self._engine.sessions:
+        if peer in self._peers.sessions:
             raise PeerBusyError(f"{peer} is connected already", peer=peer)
-        if len(self._engine.sessions) >= MOST_PEERS:
+        if len(self._peers.sessions) >= MOST_PEERS:
             raise PeerBusyError(f"{MOST_PEERS} peers are connected", peer=peer)
-        if self._handshaking[peer] and self._engine.name < peer:
+        if self._handshaking[peer] and self._peers.name < peer:
             raise CrossedCallError("our own call to you goes on", peer=peer)
         if self._admit is not None and not self._dialling[peer]:
             reasons: list[str | None] = []
@@ -154,7 +163,7 @@ class Connector:
         pause = FIRST_PAUSE_SECONDS
         self._dialling[peer] += 1
         try:
-            while peer not in self._engine.sessions:
+            while peer not in self._peers.sessions:
                 last: AgentError
                 try:
                     async with asyncio.timeout(max(0.05, min(HELLO_SECONDS, until - time.monotonic()))):
@@ -163,7 +172,7 @@ class Connector:
                     last = error
                 except (TimeoutError, OSError) as error:
                     last = as_agent_error(error, peer)
-                if peer in self._engine.sessions:
+                if peer in self._peers.sessions:
                     return
                 if time.monotonic() + pause >= until:
                     raise last
@@ -174,8 +183,8 @@ class Connector:
 
     async def _dial(self, peer: str, remote: Endpoint) -> None:
         """Say HELLO, and begin when the peer has."""
-        engine = self._engine
-        connected = await dialled(remote, peer, engine.config.control_dscp)
+        peers = self._peers
+        connected = await dialled(remote, peer, self._dscp)
         writer: asyncio.StreamWriter | None = None
         session: Session | None = None
         ours: dict[str, ChannelOffer] = {}
@@ -183,20 +192,20 @@ class Connector:
             reader, writer = await streams_of(connected, self._identity, peer=peer)
             certified = certified_name(writer, self._identity, is_client=False)
             self._check_not_connected(peer)
-            ours = engine.offers(peer)
+            ours = peers.offers(peer)
             self._handshaking[peer] += 1
             try:
-                send_frame(writer, hello(engine.name, ours))
+                send_frame(writer, hello(peers.name, ours))
                 frame = await read_frame(reader, peer, MOST_HELLO_BYTES)
             finally:
                 self._handshaking[peer] -= 1
-            theirs = checked_hello(frame, own_name=engine.name, certified=certified, expected=peer)
+            theirs = checked_hello(frame, own_name=peers.name, certified=certified, expected=peer)
             self._check_not_connected(peer)
-            session = Session(engine, peer, reader, writer, ours)
-            engine.begin(session, theirs)
+            session = Session(peers, peer, reader, writer, ours)
+            peers.begin(session, theirs)
         except BaseException as error:
             for offer in ours.values() if session is None else ():
-                engine.withdraw(offer)
+                peers.withdraw(offer)
             if writer is None:
                 connected.close()
             else:
@@ -204,8 +213,8 @@ class Connector:
                     send_frame(writer, goodbye_for(error))
                 writer.close()
             raise
-        engine.task(session.run())
+        self.task(session.run())
 
     def _check_not_connected(self, peer: str) -> None:
-        if peer in self._engine.sessions:  # it has called meanwhile
+        if peer in self._peers.sessions:  # it has called meanwhile
             raise CrossedCallError("is connected already", peer=peer)

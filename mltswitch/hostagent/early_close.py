@@ -19,7 +19,7 @@ from pydantic import Field, ValidationError
 from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.transport.datagram_settings import DatagramSettings
-from mltswitch.hostagent.transport.description import ClosingRule, Receive, TransferStatistics
+from mltswitch.hostagent.transport.records import ClosingRule, Receive, TransferStatistics
 from mltswitch.units import NANOSECONDS
 
 ROUNDS_KEPT: Final = 32

@@ -4,7 +4,9 @@ import re
 import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
 
 from mltswitch.errors import UserInputError
 from mltswitch.wire import AGENT_PORT
@@ -19,6 +21,8 @@ _DNS_NAME: Final = re.compile(
 _ZONE: Final = re.compile(r"[A-Za-z0-9_.-]{1,15}", re.ASCII)
 """Of a link-local address (RFC 4007): an interface's name."""
 _SHOWN: Final = 60
+"""Characters of a value in an error."""
+_BROADCAST: Final = IPv4Address("255.255.255.255")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +101,23 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _checked_host_name(name: str) -> str:
+    if problem := host_name_problem(name):
+        raise ValueError(f"{name[:_SHOWN]!r} {problem}")
+    return name
+
+
+def _checked_address(text: str) -> str:
+    address = parse_endpoint(text if ":" not in text else f"[{text}]").ip
+    if address.is_unspecified or address.is_multicast or address == _BROADCAST:
+        raise ValueError(f"{text[:_SHOWN]!r} means several addresses or hosts; data has one address a path")
+    return text
+
+
+# Fields of a file, which keep their text as it was written.
+HostName = Annotated[str, AfterValidator(_checked_host_name)]
+EndpointText = Annotated[str, AfterValidator(lambda text: parse_endpoint(text) and text)]
+PlaceText = Annotated[str, AfterValidator(lambda text: parse_place(text) and text)]
+AddressText = Annotated[str, AfterValidator(_checked_address)]

@@ -8,15 +8,16 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence, Set
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError as FutureCancelledError
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.config import AgentConfig
 from mltswitch.hostagent.connector import Connector
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import (
@@ -25,36 +26,25 @@ from mltswitch.hostagent.errors import (
     DeadlineExceededError,
     PeerUnreachableError,
 )
-from mltswitch.hostagent.protocol.frames import (
-    MOST_CHANNELS,
-    ChannelOffer,
-    Goodbye,
-    Hello,
-    TransportFrame,
-    is_channel_name,
-)
+from mltswitch.hostagent.protocol.frames import Goodbye, TransportFrame
 from mltswitch.hostagent.protocol.handshake import goodbye_for
 from mltswitch.hostagent.security.tls import TlsIdentity
-from mltswitch.hostagent.session import Session, guarded
-from mltswitch.hostagent.streams import as_agent_error
+from mltswitch.hostagent.session import Peers, Session, guarded
 from mltswitch.hostagent.telemetry.events import (
     AgentEnded,
     AgentEvent,
     Observer,
-    PeerConnected,
-    PeerLost,
+    TransferEnded,
     Warned,
 )
-from mltswitch.hostagent.transport.description import Connection, TransportEngine, transport_named
+from mltswitch.hostagent.telemetry.snapshot import COMPLETED, EndedTransfers
+from mltswitch.hostagent.transport.description import Connection
+from mltswitch.hostagent.transport.records import Completion
 from mltswitch.hostagent.waiting import wait_in_slices
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.config import AgentConfig
 
 _log: Final = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-MOST_LOST: Final = 64
 STOP_SECONDS: Final = 5.0
 SETTLE_SECONDS: Final = 1.0
 SETTLE_PAUSE_SECONDS: Final = 0.001
@@ -71,7 +61,7 @@ class Engine:
 
     def __init__(
         self,
-        config: "AgentConfig",
+        config: AgentConfig,
         name: str,
         identity: TlsIdentity | None,
         admit: Callable[[str], str | None] | None,
@@ -80,24 +70,17 @@ class Engine:
         self.config: Final = config
         self.name: Final = name
         self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
-        self.connections: dict[tuple[str, str], Connection] = {}
-        """By peer and channel; changed under `changed`, in the engine's thread alone."""
-        self.sessions: dict[str, Session] = {}
-        self.changed = threading.Condition()
-        self._lost: dict[str, tuple[str, dict[str, Connection]]] = {}
-        """Why peers went, the last ones, and what they had open: their messages can still be read."""
+        self.peers: Final = Peers(name, self.tell)
         self.warnings: list[str] = []
+        self.ended: Final = EndedTransfers()
         self.listening_at = Endpoint("127.0.0.1", 0)
-        self.connector: Final = Connector(self, identity, admit)
+        self.connector: Final = Connector(self.peers, config.control_dscp, identity, admit)
         self._observers: list[tuple[Observer, tuple[type[AgentEvent], ...]]] = []
         """Each with the kinds of events that it wants."""
         for observer in observers:
             self.observe(observer)
         self.readers: dict[str, Callable[[str], object]] = {}
         """By channel, who is called with the peer whose message has arrived, in the engine's thread."""
-        self._channels: dict[str, str] = {}
-        self._transports: dict[str, TransportEngine] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
         self.is_closed = False
         self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"mltswitch-{name}", daemon=True)
@@ -142,7 +125,7 @@ class Engine:
 
     def wait_for_change(self, is_so: Callable[[], bool], timeout_seconds: float) -> bool:
         """Whether it became so in time; who calls this holds `changed`."""
-        return wait_in_slices(partial(self.changed.wait_for, is_so), timeout_seconds)
+        return wait_in_slices(partial(self.peers.changed.wait_for, is_so), timeout_seconds)
 
     def check_wait(self) -> None:
         """Raises where this thread must not wait."""
@@ -162,30 +145,22 @@ class Engine:
         Raises PeerUnreachableError, DeadlineExceededError.
         """
         self._check_process()
-        found = self.connections.get((peer, channel))
+        found = self.peers.connections.get((peer, channel))
         if found is not None:
             return found
         self.check_wait()
-        with self.changed:
+        with self.peers.changed:
             self.wait_for_change(
-                lambda: (peer, channel) in self.connections or peer not in self.sessions, timeout_seconds
+                lambda: (peer, channel) in self.peers.connections or peer not in self.peers.sessions,
+                timeout_seconds,
             )
-            if (peer, channel) in self.connections:
-                return self.connections[peer, channel]
-            if peer in self.sessions:
+            if (peer, channel) in self.peers.connections:
+                return self.peers.connections[peer, channel]
+            if peer in self.peers.sessions:
                 raise DeadlineExceededError(f"has not declared channel {channel}", peer=peer)
-            why = f": {self._lost[peer][0]}" if peer in self._lost else ""
+            why = f": {self.peers.lost[peer][0]}" if peer in self.peers.lost else ""
         what = "the agent is closed" if self.is_closed else f"is not connected{why}"
         raise PeerUnreachableError(what, peer=peer)
-
-    @property
-    def former(self) -> Set[str]:
-        """Peers that were connected, and have left; the last ones of many."""
-        return self._lost.keys()
-
-    def left(self, peer: str, channel: str) -> Connection | None:
-        """The channel with a peer that is gone."""
-        return None if peer in self.sessions else self._lost.get(peer, ("", {}))[1].get(channel)
 
     def stop(self) -> None:
         """Say goodbye to all, close everything; at most STOP_SECONDS. In a forked child nothing happens."""
@@ -200,8 +175,8 @@ class Engine:
             self.soon(self.loop.stop)
             self._thread.join(STOP_SECONDS)
         self.is_closed = True
-        with self.changed:
-            self.changed.notify_all()
+        with self.peers.changed:
+            self.peers.changed.notify_all()
 
     def connect(self, peer: str, remote: Endpoint, timeout_seconds: float) -> None:
         """Patiently; raises what the last attempt raised."""
@@ -212,13 +187,13 @@ class Engine:
         """Everything that is open with the peer fails, here and there."""
 
         async def leave() -> None:
-            session = self.sessions.get(peer)
+            session = self.peers.sessions.get(peer)
             if session is not None:
                 await self._settled([session])
                 error = PeerUnreachableError(f"was disconnected: {reason}", peer=peer)
                 session.end(error, Goodbye(reason=reason))
 
-        self.soon(lambda: self.task(leave()))
+        self.soon(lambda: self.connector.task(leave()))
 
     def observe(self, observer: Observer, kinds: tuple[type[AgentEvent], ...] = (AgentEvent,)) -> None:
         """Tell it of events of these kinds; see `Agent.observe`."""
@@ -248,28 +223,53 @@ class Engine:
         """Of all transports; any thread may ask."""
         self._check_process()
         return {
-            name: count for each in list(self._transports.values()) for name, count in each.counters().items()
+            name: count
+            for each in list(self.peers.transports.values())
+            for name, count in each.counters().items()
         }
+
+    async def declare(self, channel: str, transport: str) -> None:
+        """Declare a channel towards every peer; raises UserInputError, MachineError."""
+        self.peers.declare(channel, transport, self)
+
+    def transfer_ended(self, completion: Completion) -> None:
+        """Count a transfer, and tell observers; from any thread."""
+        error = completion.error
+        result = COMPLETED if error is None else error.result
+        self.ended.count(completion.direction, result, completion.statistics)
+        if self.hears(TransferEnded):
+            self.tell(
+                TransferEnded(
+                    peer=completion.peer,
+                    channel=completion.channel,
+                    tensor=completion.tensor,
+                    round_number=completion.round_number,
+                    direction=completion.direction,
+                    result=result,
+                    reason="" if error is None else error.what,
+                    statistics=completion.statistics,
+                )
+            )
 
     # What transports and sessions ask for, in the engine's thread
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """See TransportHost."""
-        session = self.sessions.get(peer)
+        session = self.peers.sessions.get(peer)
         if session is not None:
             session.send(TransportFrame(channel=channel, body=body))
 
     def message_arrived(self, peer: str, channel: str) -> None:
         """See TransportHost."""
-        with self.changed:
-            self.changed.notify_all()
+        with self.peers.changed:
+            self.peers.changed.notify_all()
         call = self.readers.get(channel)
         if call is not None:
             call(peer)
 
     def connection_failed(self, peer: str, error: AgentError) -> None:
         """See TransportHost."""
-        session = self.sessions.get(peer)
+        session = self.peers.sessions.get(peer)
         if session is not None:
             session.end(error, goodbye_for(error))
 
@@ -278,38 +278,6 @@ class Engine:
         if text not in self.warnings:
             self.warnings.append(text)
             self.tell(Warned(text=text))
-
-    def offer(self, peer: str, channel: str) -> ChannelOffer:
-        """Of a declared channel."""
-        transport = self._channels[channel]
-        return ChannelOffer(transport=transport, parameters=self._transports[transport].offer(peer, channel))
-
-    def withdraw(self, offer: ChannelOffer) -> None:
-        """It came to nothing."""
-        self._transports[offer.transport].withdraw(offer.parameters)
-
-    def accept(self, peer: str, channel: str, ours: ChannelOffer, theirs: ChannelOffer) -> Connection:
-        """Both ends have declared the channel: posts may begin."""
-        transport = self._transports[ours.transport]
-        connection = transport.accept(peer, channel, ours.parameters, theirs.parameters)
-        with self.changed:
-            self.connections[peer, channel] = connection
-            self.changed.notify_all()
-        return connection
-
-    def ended(self, session: Session, error: AgentError) -> None:
-        """A peer is gone."""
-        with self.changed:
-            for channel in session.connections:
-                self.connections.pop((session.peer, channel), None)
-            if self.sessions.get(session.peer) is session:
-                del self.sessions[session.peer]
-            self._lost.pop(session.peer, None)
-            self._lost[session.peer] = error.what, session.connections.copy()
-            if len(self._lost) > MOST_LOST:
-                del self._lost[next(iter(self._lost))]
-            self.changed.notify_all()
-        self.tell(PeerLost(peer=session.peer, result=error.result, reason=error.what))
 
     # The thread
 
@@ -322,8 +290,8 @@ class Engine:
                 _log.error("the thread of agent %s has been ended by what it called", self.name)
                 self.is_closed = True
                 self.loop.run_until_complete(self._stop())
-                with self.changed:
-                    self.changed.notify_all()
+                with self.peers.changed:
+                    self.peers.changed.notify_all()
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()
             with suppress(RuntimeError):
@@ -339,13 +307,13 @@ class Engine:
             await asyncio.sleep(SETTLE_PAUSE_SECONDS)
 
     async def _stop(self) -> None:
-        await self._settled(list(self.sessions.values()))
-        for session in list(self.sessions.values()):
+        await self._settled(list(self.peers.sessions.values()))
+        for session in list(self.peers.sessions.values()):
             session.end(
                 CancelledError("the agent was closed", peer=session.peer),
                 Goodbye(reason="the agent was closed"),
             )
-        for transport in self._transports.values():
+        for transport in self.peers.transports.values():
             transport.close()
         others = asyncio.all_tasks() - {asyncio.current_task()}  # ours, and what other threads wait for
         for task in others:
@@ -353,44 +321,3 @@ class Engine:
         if others:
             await asyncio.wait(others, timeout=1.0)
         self.tell(AgentEnded())
-
-    def task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs beside all else, until it ends or the agent does."""
-        task = self.loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def declare(self, name: str, transport: str) -> None:
-        """A channel, towards every peer; raises UserInputError, MachineError."""
-        problem = "" if is_channel_name(name) else "is no name: letters, digits and '_.:-', 63 or fewer"
-        if self._channels.get(name, transport) != transport:
-            problem = f"has transport {self._channels[name]} already"
-        elif name not in self._channels and len(self._channels) >= MOST_CHANNELS:
-            problem = f"is one more than {MOST_CHANNELS}"
-        if problem:
-            raise UserInputError(problem, where=f"channel {name[:80]}")
-        if transport not in self._transports:
-            self._transports[transport] = transport_named(transport).open(self)
-        self._channels[name] = transport
-        for session in list(self.sessions.values()):
-            session.declare(name)
-
-    # How sessions begin: for connector.py
-
-    def offers(self, peer: str) -> dict[str, ChannelOffer]:
-        """Of all declared channels."""
-        return {name: self.offer(peer, name) for name in self._channels}
-
-    def begin(self, session: Session, theirs: Hello) -> None:
-        """Both have said HELLO; raises AgentError where channels do not fit, and the session has ended."""
-        try:
-            with self.changed:  # who waits for the peer sees it with its channels
-                self.sessions[session.peer] = session
-                session.begin(theirs)
-                self.changed.notify_all()
-        except Exception as error:
-            session.end(as_agent_error(error, session.peer))
-            raise
-        for name in self._channels:
-            session.declare(name)  # those that are newer than our HELLO
-        self.tell(PeerConnected(peer=session.peer, channels=tuple(session.connections)))

@@ -5,9 +5,8 @@ from typing import Any
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent.config import MOST_BURST_PACKETS, AgentConfig
 from mltswitch.hostagent.endpoint import Endpoint
-from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.spraying import MOST_BURST_PACKETS, Spraying
 from mltswitch.hostagent.spraying.paths import Path as FabricPath
 from mltswitch.hostagent.spraying.paths import SegmentList, host_of, paths_between
 from mltswitch.hostagent.tagging.classes import Classes
@@ -17,25 +16,28 @@ from mltswitch.wire import AGENT_PORT, SourceRoute
 from mltswitch.wire.hardware_address import hardware_address
 
 
-def planned_fields(config: AgentConfig, folder: Path, name: str) -> dict[str, Any]:
-    """By the names of `AgentConfig`.
+def planned_fields(
+    folder: Path, file: str, name: str, profile: str | None, given: Spraying
+) -> dict[str, Any]:
+    """Read a plan, and return what it says of a host, by the names of the fields of `AgentConfig`.
 
     Args:
-        config: names plan and profile, and what a plan leaves open of spraying.
-        folder: both files are looked for from here.
-        name: this host's.
+        folder: plan and profile are looked for from here.
+        file: the plan's.
+        name: the host's.
+        profile: file or name of the model profile, for names of layers.
+        given: what the plan leaves open of spraying.
 
-    Raises UserInputError, or UnsupportedPlanError for a plan whose paths agents cannot use.
+    Raises UserInputError (`where` is "name" for a host that the plan does not know), or UnsupportedPlanError
+    for a plan whose paths agents cannot use.
     """
-    plan = load_plan(folder / str(config.plan))
+    plan = load_plan(folder / file)
     try:
         host = host_of(plan, name)
     except UserInputError as error:
         error.where = "name"
-        if config.name is None and config.keys is None:
-            error.hint = "say which host of the plan this is: name, --name or keys"
         raise
-    spraying, addresses = _spraying(plan, host, config.spraying)
+    spraying, addresses = _spraying(plan, host, given)
     return _rate(plan, host) | {
         "addresses": addresses,
         "listen": str(Endpoint(str(host.address), AGENT_PORT)),
@@ -46,7 +48,7 @@ def planned_fields(config: AgentConfig, folder: Path, name: str) -> dict[str, An
         },
         "mtu_bytes": plan.fabric.ports.mtu_bytes,
         "burst_packets": min(plan.paths.burst_packets, MOST_BURST_PACKETS),
-        "classes": planned_classes(plan, _profile(plan, config.profile, folder)),
+        "classes": planned_classes(plan, _profile(plan, profile, folder)),
         "spraying": spraying,
     }
 

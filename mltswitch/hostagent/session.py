@@ -1,10 +1,12 @@
-"""One peer: its control connection, and the channels that are open with it. Lives in the engine's thread."""
+"""Peers: the control connection of each, and the channels open with it. Lives in the engine's thread."""
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent.errors import (
     AgentError,
     PeerRefusedError,
@@ -19,25 +21,25 @@ from mltswitch.hostagent.protocol.frames import (
     Hello,
     OpenChannel,
     TransportFrame,
+    is_channel_name,
     text,
 )
 from mltswitch.hostagent.protocol.handshake import goodbye_for
-from mltswitch.hostagent.streams import read_frame, send_frame
-from mltswitch.hostagent.transport.description import Connection
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.engine import Engine
+from mltswitch.hostagent.streams import as_agent_error, read_frame, send_frame
+from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
+from mltswitch.hostagent.transport.description import Connection, TransportEngine, transport_named
 
 _log: Final = logging.getLogger(__name__)
 MOST_WAITING_BYTES: Final = 8 << 20
 """Of frames that the peer does not take."""
+MOST_LOST: Final = 64
 
 
 class Session:
     """From both HELLOs to the end.
 
     Args:
-        engine: whose peer it is.
+        peers: all of the agent.
         peer: its name.
         reader: of the control connection.
         writer: of the control connection.
@@ -46,7 +48,7 @@ class Session:
 
     def __init__(
         self,
-        engine: "Engine",
+        peers: "Peers",
         peer: str,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
@@ -54,7 +56,7 @@ class Session:
     ) -> None:
         self.peer: Final = peer
         self.connections: dict[str, Connection] = {}
-        self._engine = engine
+        self._peers = peers
         self._reader, self._writer = reader, writer
         self._ours = ours
         self._theirs: dict[str, ChannelOffer] = {}
@@ -69,7 +71,7 @@ class Session:
     def declare(self, name: str) -> None:
         """A channel of ours that is new."""
         if name not in self._ours and not self._is_over:
-            self._ours[name] = offer = self._engine.offer(self.peer, name)
+            self._ours[name] = offer = self._peers.offer(self.peer, name)
             self.send(OpenChannel(name=name, offer=offer))
             try:
                 self._open(name)
@@ -104,9 +106,9 @@ class Session:
             connection.close(error)
         for name, offer in self._ours.items():
             if name not in self.connections:
-                self._engine.withdraw(offer)
+                self._peers.withdraw(offer)
         self._writer.close()
-        self._engine.ended(self, error)
+        self._peers.ended(self, error)
         self.connections.clear()
 
     def _take(self, frame: Frame | None) -> None:
@@ -138,7 +140,101 @@ class Session:
                 " the other",
                 peer=self.peer,
             )
-        self.connections[name] = self._engine.accept(self.peer, name, ours, theirs)
+        self.connections[name] = self._peers.accept(self.peer, name, ours, theirs)
+
+
+class Peers:
+    """All peers of one agent, and the channels that it declares to them.
+
+    Args:
+        name: the agent's.
+        tell: takes events for observers.
+    """
+
+    def __init__(self, name: str, tell: Callable[[AgentEvent], None]) -> None:
+        self.name: Final = name
+        self.tell: Final = tell
+        self.sessions: Final[dict[str, Session]] = {}
+        self.connections: Final[dict[tuple[str, str], Connection]] = {}
+        """By peer and channel; changed under `changed`, in the engine's thread alone."""
+        self.changed: Final = threading.Condition()
+        self.transports: Final[dict[str, TransportEngine]] = {}
+        self._channels: dict[str, str] = {}
+        """Transports of the channels that are declared, by name."""
+        self.lost: Final[dict[str, tuple[str, dict[str, Connection]]]] = {}
+        """Why peers went, the last ones, and what they had open: their messages can still be read."""
+
+    def left(self, peer: str, channel: str) -> Connection | None:
+        """The channel with a peer that is gone."""
+        return None if peer in self.sessions else self.lost.get(peer, ("", {}))[1].get(channel)
+
+    def declare(self, name: str, transport: str, host: Any) -> None:
+        """Declare a channel towards every peer; `host` is the TransportHost of a transport that is new.
+
+        Raises UserInputError, MachineError.
+        """
+        problem = "" if is_channel_name(name) else "is no name: letters, digits and '_.:-', 63 or fewer"
+        if self._channels.get(name, transport) != transport:
+            problem = f"has transport {self._channels[name]} already"
+        elif name not in self._channels and len(self._channels) >= MOST_CHANNELS:
+            problem = f"is one more than {MOST_CHANNELS}"
+        if problem:
+            raise UserInputError(problem, where=f"channel {name[:80]}")
+        if transport not in self.transports:
+            self.transports[transport] = transport_named(transport).open(host)
+        self._channels[name] = transport
+        for session in list(self.sessions.values()):
+            session.declare(name)
+
+    def offers(self, peer: str) -> dict[str, ChannelOffer]:
+        """Of all declared channels."""
+        return {name: self.offer(peer, name) for name in self._channels}
+
+    def offer(self, peer: str, channel: str) -> ChannelOffer:
+        """Of a declared channel."""
+        transport = self._channels[channel]
+        return ChannelOffer(transport=transport, parameters=self.transports[transport].offer(peer, channel))
+
+    def withdraw(self, offer: ChannelOffer) -> None:
+        """It came to nothing."""
+        self.transports[offer.transport].withdraw(offer.parameters)
+
+    def accept(self, peer: str, channel: str, ours: ChannelOffer, theirs: ChannelOffer) -> Connection:
+        """Both ends have declared the channel: posts may begin."""
+        transport = self.transports[ours.transport]
+        connection = transport.accept(peer, channel, ours.parameters, theirs.parameters)
+        with self.changed:
+            self.connections[peer, channel] = connection
+            self.changed.notify_all()
+        return connection
+
+    def ended(self, session: Session, error: AgentError) -> None:
+        """A peer is gone."""
+        with self.changed:
+            for channel in session.connections:
+                self.connections.pop((session.peer, channel), None)
+            if self.sessions.get(session.peer) is session:
+                del self.sessions[session.peer]
+            self.lost.pop(session.peer, None)
+            self.lost[session.peer] = error.what, session.connections.copy()
+            if len(self.lost) > MOST_LOST:
+                del self.lost[next(iter(self.lost))]
+            self.changed.notify_all()
+        self.tell(PeerLost(peer=session.peer, result=error.result, reason=error.what))
+
+    def begin(self, session: Session, theirs: Hello) -> None:
+        """Both have said HELLO; raises AgentError where channels do not fit, and the session has ended."""
+        try:
+            with self.changed:  # who waits for the peer sees it with its channels
+                self.sessions[session.peer] = session
+                session.begin(theirs)
+                self.changed.notify_all()
+        except Exception as error:
+            session.end(as_agent_error(error, session.peer))
+            raise
+        for name in self._channels:
+            session.declare(name)  # those that are newer than our HELLO
+        self.tell(PeerConnected(peer=session.peer, channels=tuple(session.connections)))
 
 
 def guarded(call: Callable[[], object], what: str) -> bool:

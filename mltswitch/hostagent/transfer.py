@@ -7,21 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent.engine import Engine
 from mltswitch.hostagent.errors import DeadlineExceededError
-from mltswitch.hostagent.transport.description import (
-    Completion,
-    Direction,
-    Send,
-    Ticket,
-    TransferStatistics,
-)
+from mltswitch.hostagent.transport.description import Ticket
+from mltswitch.hostagent.transport.records import Completion, Direction, Send, TransferStatistics
 from mltswitch.hostagent.waiting import LONGEST_SECONDS
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.agent import Agent
 
 _log: Final = logging.getLogger(__name__)
 
@@ -61,11 +54,11 @@ class Transfer:
     """A post on its way: wait for it, or await it."""
 
     def __init__(
-        self, agent: "Agent", peer: str, channel: str, ticket: Ticket, completions: CompletionQueue | None
+        self, engine: Engine, peer: str, channel: str, ticket: Ticket, completions: CompletionQueue | None
     ) -> None:
         self.peer: Final = peer
         self.channel: Final = channel
-        self._agent = agent
+        self._engine = engine
         self._is_watched = False
         self._ticket: Ticket | None = ticket  # from here on, an interrupted one is watched to its end
         request = ticket.request
@@ -99,7 +92,7 @@ class Transfer:
         """
         completion = self._completion
         if completion is None:
-            self._agent.engine.check_wait()
+            self._engine.check_wait()
             ticket = self._ticket
             if ticket is not None and not ticket.wait(timeout_seconds):
                 raise DeadlineExceededError(
@@ -182,7 +175,7 @@ class Transfer:
                 return None
             self._ticket, self._completion = None, completion
             callbacks, self._callbacks = self._callbacks, []
-        self._agent.transfer_ended(completion)
+        self._engine.transfer_ended(completion)
         if self._completions is not None:
             self._completions.add(completion)
         for callback in callbacks:
@@ -193,7 +186,7 @@ class Transfer:
         ticket = getattr(self, "_ticket", None)
         if ticket is not None and not self._is_watched:
             # Nobody can ask for it any more; its memory is kept until it has ended, and then it is counted.
-            type(self)(self._agent, self.peer, self.channel, ticket, None).watch()
+            type(self)(self._engine, self.peer, self.channel, ticket, None).watch()
 
 
 def _result(completion: Completion | None) -> Completion:

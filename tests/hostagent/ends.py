@@ -136,7 +136,7 @@ def losing(agent: Agent, share: float, address: str | None = None) -> Iterator[N
 
 
 def _places(agent: Agent, address: str | None) -> set[tuple[str, int]]:
-    planes = [engine.plane for engine in agent.engine._transports.values() if hasattr(engine, "plane")]
+    planes = [engine.plane for engine in agent.engine.peers.transports.values() if hasattr(engine, "plane")]
     return {(place, port) for _, place, port in planes[0].sockets if address in {None, place}}
 
 

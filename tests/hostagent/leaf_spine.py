@@ -16,11 +16,11 @@ from typing import Any, Final
 import numpy as np
 
 from mltswitch.hostagent import Agent, AgentConfig
-from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.planned import _spraying
+from mltswitch.hostagent.spraying import Spraying
 from mltswitch.hostagent.spraying.paths import host_of, setup_commands
 from mltswitch.hostagent.telemetry.events import PathChanged
-from mltswitch.hostagent.transport.description import PathSnapshot
+from mltswitch.hostagent.transport.records import PathSnapshot
 from mltswitch.lab.namespaces import NamespaceHandle
 from mltswitch.plan import Plan
 from tests.hostagent.ends import Notes

@@ -15,8 +15,8 @@ import pytest
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import Agent, AgentConfig, DeadlineExceededError, Group, PeerUnreachableError
 from mltswitch.hostagent.errors import RanksMissingError
-from mltswitch.hostagent.fields import Spraying
 from mltswitch.hostagent.group import was_there
+from mltswitch.hostagent.spraying import Spraying
 from tests.hostagent.background import eventually
 
 PATIENCE = 30.0

@@ -29,7 +29,7 @@ from mltswitch.hostagent import (
     TransferMismatchError,
 )
 from mltswitch.hostagent.transfer import Transfer
-from mltswitch.hostagent.transport.description import Direction
+from mltswitch.hostagent.transport.records import Direction
 from tests.hostagent.background import eventually, in_background
 from tests.hostagent.ends import (
     PATIENCE_SECONDS,
@@ -524,7 +524,7 @@ def test_a_transfer_that_nobody_waits_for_frees_its_memory_and_its_place(
     pair: tuple[Agent, Agent], is_watched: bool
 ) -> None:
     sender, receiver = pair
-    plane = receiver.default.connection(SENDER).engine.plane.core  # type: ignore[attr-defined]
+    plane = receiver.default.connection(SENDER).plane.core  # type: ignore[attr-defined]
     held: list[weakref.ref[Any]] = []
     for number in range(20):
         buffer = np.zeros(5000, np.float32)
@@ -589,6 +589,6 @@ def test_a_transfer_that_is_interrupted_while_it_is_made_is_watched(make: Make) 
     request = cast(Any, SimpleNamespace(tensor=1, round_number=0, memory=SimpleNamespace(element_count=1)))
     ticket = _Interrupting(request)
     with pytest.raises(KeyboardInterrupt):
-        Transfer(make(SENDER), RECEIVER, "default", cast(Any, ticket), None)
+        Transfer(make(SENDER).engine, RECEIVER, "default", cast(Any, ticket), None)
     gc.collect()
     assert ticket.is_watched

@@ -14,7 +14,7 @@ from benchmarks import geo_faults
 from benchmarks.geo_simulation import netstorm9
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, Group
-from mltswitch.hostagent.fields import TraceSettings
+from mltswitch.hostagent.config import TraceSettings
 from mltswitch.hostagent.telemetry.links import LinkWatch
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.wan import known_wan

@@ -7,9 +7,7 @@ dictionary of its fields: cffi checks names and types, what is absent is 0. A co
 import os
 import socket
 from collections.abc import Sequence
-from enum import IntFlag
-from functools import cache
-from typing import Any, Final, NamedTuple, Self, TypedDict
+from typing import Any, Final, NamedTuple, Self
 from weakref import WeakSet
 
 from mltswitch.errors import MachineError, MltswitchError
@@ -28,31 +26,6 @@ _ffi: Final[Any] = _dataplane.ffi
 
 Fields = dict[str, Any]
 """A structure of dataplane.h."""
-
-
-class RateOptions(TypedDict, total=False):
-    """How fast a flow may be: `struct mlt_rate_options`."""
-
-    kind: int
-    cap_bps: float
-    floor_bps: float
-    rate_bps: float
-    increase_bps: float
-    decrease: float
-    low_ns: int
-    high_ns: int
-    sample_ns: int
-    inflight_gain: float
-    window_bytes: int
-    initial_window_bytes: int
-
-
-class Feature(IntFlag):
-    """What the kernel does for a socket: `enum mlt_feature`."""
-
-    SEGMENTATION = lib.MLT_SEGMENTATION
-    COALESCING = lib.MLT_COALESCING
-    TIMESTAMPS = lib.MLT_TIMESTAMPS
 
 
 _FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
@@ -101,11 +74,6 @@ def constant_name(kind: str, value: int) -> str:
     """Of a constant of `enum mlt_KIND`: `MLT_PATH_DEAD`, say."""
     name: str = _ffi.string(_ffi.cast(f"enum mlt_{kind}", value))
     return name
-
-
-@cache
-def _function(name: str) -> Any:
-    return getattr(lib, f"mlt_{name}")
 
 
 class DataPlaneError(MltswitchError):
@@ -174,7 +142,7 @@ class DataPlane:
     def _call(self, name: str, *arguments: Any) -> int:
         if not self.handle:  # closed; finalizers of what is freed together come in any order
             raise DataPlaneError(lib.MLT_DEAD, name)
-        status: int = _function(name)(self.handle, *arguments)
+        status: int = getattr(lib, f"mlt_{name}")(self.handle, *arguments)
         if status < 0:
             raise DataPlaneError(status, name.replace("_", " "))
         return status
@@ -196,10 +164,10 @@ class DataPlane:
         """Stop the thread; what is open fails, and can still be asked how it ended."""
         self._call("stop")
 
-    def add_socket(self, bound: socket.socket) -> tuple[int, Feature]:
-        """Number of a UDP or packet socket, and what the kernel does for it; before `start`."""
+    def add_socket(self, bound: socket.socket) -> tuple[int, int]:
+        """Number of a UDP or packet socket, and its bits of `enum mlt_feature`; before `start`."""
         features = _ffi.new("uint32_t *")
-        return self._call("add_socket", bound.fileno(), features), Feature(features[0])
+        return self._call("add_socket", bound.fileno(), features), int(features[0])
 
     def start(self) -> None:
         """Run in a thread of its own, by the sockets."""
@@ -230,7 +198,7 @@ class DataPlane:
         """Shares of the paths; 0: not used."""
         self._call("set_weights", token, list(weights), len(weights))
 
-    def set_rate(self, token: int, options: RateOptions) -> None:
+    def set_rate(self, token: int, options: Fields) -> None:
         """Change cap, thresholds or controller while the flow is open."""
         self._call("set_rate", token, _ffi.new("struct mlt_rate_options *", options))
 

@@ -11,8 +11,7 @@ enum { DEFAULT_ACK_PACKETS = 16 };
 static const int64_t DEFAULT_SILENCE_NS = 10 * SECOND;
 static const int64_t LEAST_ACK_DELAY_NS = 200 * MICROSECOND;
 
-/* Under the lock; puts the command last. Returns whether the core must be woken. */
-static bool queue(struct shared *shared, struct command *command)
+bool commands_queue(struct shared *shared, struct command *command)
 {
     bool is_first = !shared->first;
     command->next = NULL;
@@ -107,9 +106,9 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
         flow->options.ack_delay_ns = LEAST_ACK_DELAY_NS;
     if (!flow->options.ack_packets)
         flow->options.ack_packets = DEFAULT_ACK_PACKETS;
-    uint32_t overhead_bytes = HEADER_BYTES + (options->has_keys ? TAG_BYTES : 0);
-    flow->send_body_bytes = options->send_datagram_bytes - overhead_bytes;
-    flow->receive_body_bytes = options->receive_datagram_bytes - overhead_bytes;
+    flow->overhead_bytes = HEADER_BYTES + (options->has_keys ? TAG_BYTES : 0);
+    flow->send_body_bytes = options->send_datagram_bytes - flow->overhead_bytes;
+    flow->receive_body_bytes = options->receive_datagram_bytes - flow->overhead_bytes;
     flow->frame_bytes = flow->send_body_bytes < FRAME_BYTES ? flow->send_body_bytes : FRAME_BYTES;
     if (options->has_keys) {
         gmac_init(&flow->send_gmac, options->send_key);
@@ -141,13 +140,8 @@ static struct flow *flow_new(struct mlt *core, uint64_t token, const struct mlt_
     link_init(&flow->receiving, flow);
     link_init(&flow->credit.receives, NULL);
     flow->credit.losing.kept = 1;
-    timer_init(&flow->control_timer, TIMER_CONTROL, flow);
-    timer_init(&flow->reply_timer, TIMER_REPLY, flow);
-    timer_init(&flow->pace_timer, TIMER_PACE, flow);
-    timer_init(&flow->health_timer, TIMER_HEALTH, flow);
-    timer_init(&flow->watch_timer, TIMER_WATCH, flow);
-    timer_init(&flow->tail_timer, TIMER_TAIL, flow);
-    timer_init(&flow->credit_timer, TIMER_CREDIT, flow);
+    for (int kind = 0; kind < FLOW_TIMERS; kind++)
+        timer_init(&flow->timers[kind], (enum timer_kind)kind, flow);
     flow->inbox.last = &flow->inbox.first;
     flow->user_credit = MLT_USER_CREDIT_BYTES;
     if (!control_open(flow) || !departures_open(flow)) {
@@ -173,17 +167,10 @@ static void messages_free(struct user_queue *queue_)
 static void flow_free(struct flow *flow)
 {
     struct mlt *core = flow->core;
-    timer_cancel(core, &flow->control_timer);
-    timer_cancel(core, &flow->reply_timer);
-    timer_cancel(core, &flow->pace_timer);
-    timer_cancel(core, &flow->health_timer);
-    timer_cancel(core, &flow->watch_timer);
-    timer_cancel(core, &flow->tail_timer);
-    timer_cancel(core, &flow->credit_timer);
-    if (link_is_in(&flow->active))
-        link_remove(&flow->active);
-    if (link_is_in(&flow->replying))
-        link_remove(&flow->replying);
+    for (int kind = 0; kind < FLOW_TIMERS; kind++)
+        timer_cancel(core, &flow->timers[kind]);
+    link_remove(&flow->active);
+    link_remove(&flow->replying);
     messages_free(&flow->control.user);
     messages_free(&flow->inbox);
     entry_table_free(flow);
@@ -205,14 +192,13 @@ int mlt_open(struct mlt *core, uint64_t token, const struct mlt_flow_options *op
     if (!are_usable(core, options, paths, count))
         return MLT_INVALID;
     struct flow *flow = flow_new(core, token, options, paths, count);
-    struct command *command = calloc(1, sizeof *command);
+    struct command *command = command_new(COMMAND_OPEN);
     if (!flow || !command) {
         if (flow)
             flow_free(flow);
         free(command);
         return MLT_NO_MEMORY;
     }
-    command->kind = COMMAND_OPEN;
     command->flow = flow;
     pthread_mutex_lock(&shared->lock);
     int status = MLT_OK;
@@ -223,7 +209,7 @@ int mlt_open(struct mlt *core, uint64_t token, const struct mlt_flow_options *op
     bool is_first = false;
     if (!status) {
         shared->flows[number] = flow;
-        is_first = queue(shared, command);
+        is_first = commands_queue(shared, command);
     }
     pthread_mutex_unlock(&shared->lock);
     sockets_wake(core, is_first);
@@ -234,7 +220,7 @@ int mlt_open(struct mlt *core, uint64_t token, const struct mlt_flow_options *op
     return status;
 }
 
-/* Queues a command for a flow; what it holds is freed where there is no such flow. */
+/* Queues a command for a flow, or for the port of all; it is freed where there is no such flow. */
 static int ask_flow(struct mlt *core, uint64_t token, struct command *command)
 {
     struct shared *shared = &core->shared;
@@ -245,12 +231,12 @@ static int ask_flow(struct mlt *core, uint64_t token, struct command *command)
     if (!status) {
         pthread_mutex_lock(&shared->lock);
         command->flow = handle_flow(shared, token);
-        if (!command->flow) {
+        if (!command->flow && command->kind != COMMAND_SHARE) {
             status = MLT_UNKNOWN;
         } else {
             if (command->kind == COMMAND_CLOSE)
                 shared->flows[token >> 48] = NULL;
-            is_first = queue(shared, command);
+            is_first = commands_queue(shared, command);
         }
         pthread_mutex_unlock(&shared->lock);
     }
@@ -298,20 +284,12 @@ int mlt_set_rate(struct mlt *core, uint64_t token, const struct mlt_rate_options
 
 int mlt_set_share(struct mlt *core, double share)
 {
-    struct shared *shared = &core->shared;
     if (!(share > 0 && share <= 1))
         return MLT_INVALID;
-    if (handle_check(core))
-        return MLT_DEAD;
     struct command *command = command_new(COMMAND_SHARE);
-    if (!command)
-        return MLT_NO_MEMORY;
-    command->share = share;
-    pthread_mutex_lock(&shared->lock);
-    bool is_first = queue(shared, command);
-    pthread_mutex_unlock(&shared->lock);
-    sockets_wake(core, is_first);
-    return MLT_OK;
+    if (command)
+        command->share = share;
+    return ask_flow(core, 0, command);
 }
 
 /* ----------------------------------------------------------------------------------------------- small messages */
@@ -342,7 +320,7 @@ int mlt_send_message(struct mlt *core, uint64_t token, const void *bytes, int le
             status = MLT_FULL;
         if (!status) {
             command->flow->user_sent += cost;
-            is_first = queue(shared, command);
+            is_first = commands_queue(shared, command);
         }
         pthread_mutex_unlock(&shared->lock);
     }
@@ -471,7 +449,7 @@ static void command_run(struct mlt *core, struct command *command)
         break;
     case COMMAND_RATE:
         controller_set(&flow->controller, &command->rate);
-        timer_cancel(core, &flow->pace_timer);
+        timer_cancel(core, &flow->timers[TIMER_PACE]);
         flow_activate(flow);
         break;
     case COMMAND_SHARE:
@@ -502,10 +480,4 @@ void commands_run(struct mlt *core)
         free(command);
         command = next;
     }
-}
-
-/* Under the lock. */
-bool commands_queue(struct mlt *core, struct command *command)
-{
-    return queue(&core->shared, command);
 }

@@ -72,8 +72,7 @@ static void zero_missing(const struct transfer *transfer)
         return;
     for (uint32_t packet = 0; packet < layout->packets; packet++)
         if (!bit_is_set(transfer->arrived, packet))
-            memset(transfer->memory + (size_t)packet * layout->full_bytes, 0,
-                   packet == layout->packets - 1 ? layout->last_bytes : layout->full_bytes);
+            memset(transfer->memory + (size_t)packet * layout->full_bytes, 0, layout_bytes(layout, packet));
 }
 
 /* A receive has ended that the peer has not heard of, and a send may wait for it. Where the end of the one before is

@@ -86,7 +86,7 @@ static void set_timer(struct flow *flow)
         if (frame->is_there && due_ns < at_ns)
             at_ns = due_ns;
     }
-    timer_set(flow->core, &flow->control_timer, at_ns);
+    timer_set(flow->core, &flow->timers[TIMER_CONTROL], at_ns);
 }
 
 void control_build(struct flow *flow)
@@ -116,7 +116,7 @@ void control_timeout(struct flow *flow)
     int64_t now_ns = flow->core->now_ns;
     int resent = 0;
     if (!batch_has_room(flow->core, RESENT_AT_ONCE, 0)) {
-        timer_set(flow->core, &flow->control_timer, now_ns + SLACK_NS);
+        timer_set(flow->core, &flow->timers[TIMER_CONTROL], now_ns + SLACK_NS);
         return;
     }
     for (uint32_t number = control->unacknowledged; number != control->next && resent < RESENT_AT_ONCE; number++) {
@@ -137,7 +137,7 @@ static void reply_now(struct flow *flow)
 
 static void reply_later(struct flow *flow)
 {
-    struct timer *timer = &flow->reply_timer;
+    struct timer *timer = &flow->timers[TIMER_REPLY];
     if (flow->control.reply_later) {
         reply_now(flow);
         return;

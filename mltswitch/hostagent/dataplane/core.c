@@ -251,8 +251,7 @@ void transfer_end(struct transfer *transfer, int status, const char *text)
         return;
     transfer->is_open = false;
     timer_cancel(core, &transfer->timer);
-    if (link_is_in(&transfer->sending))
-        link_remove(&transfer->sending);
+    link_remove(&transfer->sending);
     if (transfer->left && transfer->stage != WAITS_FOR_READY) {
         queues_leave(transfer);
         departures_forget(transfer);
@@ -264,7 +263,7 @@ void transfer_end(struct transfer *transfer, int status, const char *text)
     names_forget(transfer);
     batch_forget(core, transfer, NULL);
     if (--flow->open == 0)
-        timer_cancel(core, &flow->watch_timer);
+        timer_cancel(core, &flow->timers[TIMER_WATCH]);
     struct entry *entry = transfer->entry;
     if (entry && entry->transfer == transfer) {
         entry->transfer = NULL;
@@ -302,8 +301,7 @@ void flow_fail(struct flow *flow, int status, const char *text)
                 transfer_unhold(flow->core, entry->ended);
                 entry->ended = NULL;
             }
-            if (link_is_in(&entry->talk))
-                link_remove(&entry->talk);
+            link_remove(&entry->talk);
             entry->is_offer = entry->is_closing = entry->has_announced = false;
             entry_forget_end(flow, entry);
             if (entry->transfer)

@@ -51,7 +51,7 @@ enum {
 
 static uint32_t packet_bytes(const struct transfer *transfer)
 {
-    return HEADER_BYTES + (transfer->flow->options.has_keys ? TAG_BYTES : 0) + transfer->layout.full_bytes;
+    return transfer->flow->overhead_bytes + transfer->layout.full_bytes;
 }
 
 static uint64_t missing_bytes(const struct transfer *transfer)
@@ -71,17 +71,16 @@ bool credit_cut(struct flow *flow, struct at_hand *hand)
 {
     struct credit *credit = &flow->credit;
     const struct layout *layout = &hand->transfer->layout;
-    uint32_t overhead_bytes = packet_bytes(hand->transfer) - layout->full_bytes, count = 0;
+    uint32_t count = 0;
     int64_t left = (int32_t)(credit->limit - credit->sent);
     for (; count < hand->count; count++) {
-        bool is_last = hand->packets[count] == layout->packets - 1;
-        left -= overhead_bytes + (is_last ? layout->last_bytes : layout->full_bytes);
+        left -= flow->overhead_bytes + layout_bytes(layout, hand->packets[count]);
         if (left < 0)
             break;
     }
     hand->count = count;
-    if (!count && flow->credit_timer.place < 0)
-        timer_set(flow->core, &flow->credit_timer, flow->core->now_ns + patience_ns(flow));
+    if (!count && flow->timers[TIMER_CREDIT].place < 0)
+        timer_set(flow->core, &flow->timers[TIMER_CREDIT], flow->core->now_ns + patience_ns(flow));
     return count > 0;
 }
 
@@ -99,7 +98,7 @@ void credit_ask(struct flow *flow)
     if (batch_has_room(flow->core, 1, 0))
         path_probe(flow, path_for_control(flow, credit->asked), NULL, 0, flow->options.control_tos);
     credit->asked += credit->asked < MOST_DOUBLINGS;
-    timer_set(flow->core, &flow->credit_timer, flow->core->now_ns + patience_ns(flow));
+    timer_set(flow->core, &flow->timers[TIMER_CREDIT], flow->core->now_ns + patience_ns(flow));
 }
 
 void credit_granted(struct flow *flow, uint64_t stamp, uint32_t limit)
@@ -116,7 +115,7 @@ void credit_granted(struct flow *flow, uint64_t stamp, uint32_t limit)
     if (!is_more)
         return;
     credit->asked = 0;
-    timer_cancel(flow->core, &flow->credit_timer);
+    timer_cancel(flow->core, &flow->timers[TIMER_CREDIT]);
     flow_activate(flow);
 }
 

@@ -76,7 +76,7 @@ static void set_timer(struct flow *flow)
         int64_t path_ns = silent_since_ns(&flow->paths[path].departures);
         since_ns = path_ns < since_ns ? path_ns : since_ns;
     }
-    timer_set(flow->core, &flow->tail_timer, since_ns == NEVER ? NEVER : since_ns + patience_ns(flow));
+    timer_set(flow->core, &flow->timers[TIMER_TAIL], since_ns == NEVER ? NEVER : since_ns + patience_ns(flow));
 }
 
 static uint32_t place_of(int path, uint32_t number)
@@ -137,7 +137,7 @@ void departures_add(struct flow *flow, int path, const struct at_hand *hand)
         departure->packets[each] = hand->packets[each];
         hand->transfer->left[hand->packets[each]] = place_of(path, number);
     }
-    if (flow->tail_timer.place < 0)
+    if (flow->timers[TIMER_TAIL].place < 0)
         set_timer(flow);
 }
 

@@ -15,82 +15,41 @@ enum {
     MOST_SAMPLE = 1024,
 };
 
-uint8_t element_bytes(uint8_t element_type)
+static inline float from_bits(uint32_t bits)
 {
-    static const uint8_t bytes[] = {[MLT_FLOAT32] = 4, [MLT_FLOAT16] = 2, [MLT_BFLOAT16] = 2, [MLT_FLOAT64] = 8,
-                                    [MLT_INT8] = 1,    [MLT_INT16] = 2,   [MLT_INT32] = 4,    [MLT_INT64] = 8,
-                                    [MLT_BYTES] = 1};
-    return element_type < sizeof bytes ? bytes[element_type] : 0;
-}
-
-static inline float magnitude_float32(const uint8_t *at)
-{
-    uint32_t bits;
     float value;
-    memcpy(&bits, at, sizeof bits);
-    bits &= 0x7FFFFFFF;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline float magnitude_bfloat16(const uint8_t *at)
+/* Each element type: how its elements lie in memory, and the magnitude of such a `value`. Exponents of float16 begin 112
+ * lower; the product is right for subnormal numbers, too, and large for infinity. */
+#define ELEMENT_TYPES(EACH) \
+    EACH(MLT_FLOAT32, uint32_t, from_bits(value & 0x7FFFFFFF)) \
+    EACH(MLT_FLOAT16, uint16_t, from_bits((uint32_t)(value & 0x7FFF) << 13) * 0x1p112F) \
+    EACH(MLT_BFLOAT16, uint16_t, from_bits((uint32_t)(value & 0x7FFF) << 16)) \
+    EACH(MLT_FLOAT64, double, (float)fabs(value)) \
+    EACH(MLT_INT8, int8_t, fabsf((float)value)) \
+    EACH(MLT_INT16, int16_t, fabsf((float)value)) \
+    EACH(MLT_INT32, int32_t, fabsf((float)value)) \
+    EACH(MLT_INT64, int64_t, fabsf((float)value)) \
+    EACH(MLT_BYTES, uint8_t, (float)value)
+
+uint8_t element_bytes(uint8_t element_type)
 {
-    uint16_t bits;
-    float value;
-    memcpy(&bits, at, sizeof bits);
-    uint32_t wide = (uint32_t)(bits & 0x7FFF) << 16;
-    memcpy(&value, &wide, sizeof value);
-    return value;
+#define BYTES(type, stored, magnitude) [type] = sizeof(stored),
+    static const uint8_t bytes[] = {ELEMENT_TYPES(BYTES)};
+    return element_type < sizeof bytes ? bytes[element_type] : 0;
 }
 
-/* Exponents of float16 begin 112 lower; the product is right for subnormal numbers, too, and large for infinity. */
-static inline float magnitude_float16(const uint8_t *at)
-{
-    uint16_t bits;
-    float value;
-    memcpy(&bits, at, sizeof bits);
-    uint32_t wide = (uint32_t)(bits & 0x7FFF) << 13;
-    memcpy(&value, &wide, sizeof value);
-    return value * 0x1p112F;
-}
-
-static inline float magnitude_float64(const uint8_t *at)
-{
-    double value;
-    memcpy(&value, at, sizeof value);
-    return (float)fabs(value);
-}
-
-static inline float magnitude_int8(const uint8_t *at)
-{
-    return fabsf((float)(int8_t)*at);
-}
-
-static inline float magnitude_int16(const uint8_t *at)
-{
-    int16_t value;
-    memcpy(&value, at, sizeof value);
-    return fabsf((float)value);
-}
-
-static inline float magnitude_int32(const uint8_t *at)
-{
-    int32_t value;
-    memcpy(&value, at, sizeof value);
-    return fabsf((float)value);
-}
-
-static inline float magnitude_int64(const uint8_t *at)
-{
-    int64_t value;
-    memcpy(&value, at, sizeof value);
-    return fabsf((float)value);
-}
-
-static inline float magnitude_bytes(const uint8_t *at)
-{
-    return (float)*at;
-}
+#define FUNCTION(type, stored, magnitude) \
+    static inline float magnitude_of_##type(const uint8_t *at) \
+    { \
+        stored value; \
+        memcpy(&value, at, sizeof value); \
+        return magnitude; \
+    }
+ELEMENT_TYPES(FUNCTION)
 
 /* Inlined with each magnitude, so that the loop over lanes becomes vector instructions. */
 static inline __attribute__((always_inline)) float sum(const uint8_t *row, uint32_t elements, uint32_t size,
@@ -116,38 +75,14 @@ __attribute__((target_clones("avx2", "default")))
 float importance_mean(const struct layout *layout, const uint8_t *memory, uint32_t packet)
 {
     const uint8_t *row = memory + (size_t)packet * layout->full_bytes;
-    uint32_t bytes = packet == layout->packets - 1 ? layout->last_bytes : layout->full_bytes;
-    uint32_t elements = bytes / layout->element_bytes;
-    float total = 0;
-    switch (layout->element_type) {
-    case MLT_FLOAT32:
-        total = sum(row, elements, 4, magnitude_float32);
-        break;
-    case MLT_FLOAT16:
-        total = sum(row, elements, 2, magnitude_float16);
-        break;
-    case MLT_BFLOAT16:
-        total = sum(row, elements, 2, magnitude_bfloat16);
-        break;
-    case MLT_FLOAT64:
-        total = sum(row, elements, 8, magnitude_float64);
-        break;
-    case MLT_INT8:
-        total = sum(row, elements, 1, magnitude_int8);
-        break;
-    case MLT_INT16:
-        total = sum(row, elements, 2, magnitude_int16);
-        break;
-    case MLT_INT32:
-        total = sum(row, elements, 4, magnitude_int32);
-        break;
-    case MLT_INT64:
-        total = sum(row, elements, 8, magnitude_int64);
-        break;
-    default:
-        total = sum(row, elements, 1, magnitude_bytes);
+    uint32_t elements = layout_bytes(layout, packet) / layout->element_bytes;
+#define CASE(type, stored, magnitude) \
+    case type: \
+        return sum(row, elements, sizeof(stored), magnitude_of_##type) / (float)elements;
+    switch ((enum mlt_element_type)layout->element_type) {
+        ELEMENT_TYPES(CASE)
     }
-    return total / (float)elements;
+    return 0; /* layout_of knows no other type */
 }
 
 static int compare(const void *first, const void *second)

@@ -60,8 +60,9 @@ struct link {
 };
 
 enum timer_kind {
-    TIMER_TRANSFER, TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH, TIMER_TAIL, TIMER_LINK,
-    TIMER_CREDIT, TIMER_PORT
+    TIMER_CONTROL, TIMER_REPLY, TIMER_PACE, TIMER_HEALTH, TIMER_WATCH, TIMER_TAIL, TIMER_CREDIT, /* a flow's */
+    FLOW_TIMERS,
+    TIMER_TRANSFER = FLOW_TIMERS, TIMER_LINK, TIMER_PORT
 };
 
 struct timer {
@@ -452,7 +453,7 @@ struct flow {
     uint64_t token, peer_token;
     struct mlt_flow_options options;
     struct gmac send_gmac, receive_gmac;
-    uint32_t send_body_bytes, receive_body_bytes; /* of a datagram, header and tag off */
+    uint32_t overhead_bytes, send_body_bytes, receive_body_bytes; /* of a datagram: header and tag, and without them */
     uint32_t frame_bytes;
     uint64_t stamp; /* of the last packet sent */
     uint64_t received_stamp; /* the highest seen */
@@ -484,7 +485,7 @@ struct flow {
     uint32_t naming_count;
     struct link active;       /* in core->active: may send now */
     struct link replying;     /* in core->replying: acknowledgements or control to be built */
-    struct timer control_timer, reply_timer, pace_timer, health_timer, watch_timer, tail_timer, credit_timer;
+    struct timer timers[FLOW_TIMERS]; /* by their kind */
     struct mlt_flow_statistics statistics;
     /* Under the lock */
     struct user_queue inbox;
@@ -608,7 +609,7 @@ void transfer_unhold(struct mlt *core, struct transfer *transfer);
 /* commands.c, post.c: what other threads ask for */
 struct flow *handle_flow(const struct shared *shared, uint64_t token); /* under the lock */
 struct command *command_new(enum command_kind kind);
-bool commands_queue(struct mlt *core, struct command *command);        /* under the lock */
+bool commands_queue(struct shared *shared, struct command *command); /* under the lock; whether the core must be woken */
 void commands_run(struct mlt *core);
 void transfers_post(struct mlt *core, struct transfer **transfers, int32_t count);
 
@@ -635,6 +636,10 @@ void entry_keep_end(struct flow *flow, struct entry *entry, enum early_end early
 void entry_forget_end(struct flow *flow, struct entry *entry);
 void entry_table_free(struct flow *flow);
 bool layout_of(struct layout *layout, uint8_t element_type, uint64_t elements, uint32_t body_bytes);
+static inline uint32_t layout_bytes(const struct layout *layout, uint32_t packet)
+{
+    return packet == layout->packets - 1 ? layout->last_bytes : layout->full_bytes;
+}
 static inline bool bit_is_set(const uint8_t *bits, uint32_t number) { return bits[number >> 3] >> (number & 7) & 1; }
 static inline void bit_set(uint8_t *bits, uint32_t number)
 {

@@ -99,8 +99,8 @@ static int64_t patience_ns(const struct flow *flow)
 
 static void look_later(struct flow *flow)
 {
-    if (flow->health_timer.place < 0)
-        timer_set(flow->core, &flow->health_timer, flow->core->now_ns + LOOK_NS);
+    if (flow->timers[TIMER_HEALTH].place < 0)
+        timer_set(flow->core, &flow->timers[TIMER_HEALTH], flow->core->now_ns + LOOK_NS);
 }
 
 void path_sent(struct flow *flow, int number, uint64_t stamp, uint32_t packets, uint64_t bytes)
@@ -369,8 +369,8 @@ static bool look_at_silence(struct flow *flow)
             path_probe(flow, path, NULL, 0, flow->options.control_tos);
     }
     int64_t left_ns = flow->options.silence_ns - silent_ns;
-    if (flow->watch_timer.place < 0)
-        timer_set(flow->core, &flow->watch_timer, now_ns + (left_ns < part_ns ? left_ns : part_ns));
+    if (flow->timers[TIMER_WATCH].place < 0)
+        timer_set(flow->core, &flow->timers[TIMER_WATCH], now_ns + (left_ns < part_ns ? left_ns : part_ns));
     return false;
 }
 
@@ -391,7 +391,7 @@ void paths_look(struct flow *flow)
     if (flow->core->is_blocked || !batch_has_room(flow->core, MLT_MOST_PATHS * 2, 0)) {
         batch_flush(flow->core);
         if (flow->core->is_blocked) {
-            timer_set(flow->core, &flow->health_timer, flow->core->now_ns + LOOK_NS);
+            timer_set(flow->core, &flow->timers[TIMER_HEALTH], flow->core->now_ns + LOOK_NS);
             return;
         }
     }

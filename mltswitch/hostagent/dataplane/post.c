@@ -6,33 +6,17 @@
 
 #include "internal.h"
 
-/* What a post is made of, while it is not yet the core's. */
-struct posting {
-    struct command *command;
-    int count;
-};
-
-static void posting_free(struct posting *posting)
+/* A post that the core does not get. */
+static void posting_free(struct command *command)
 {
-    if (!posting->command)
-        return;
-    for (int number = 0; posting->command->transfers && number < posting->count; number++)
-        if (posting->command->transfers[number]) {
-            free(posting->command->transfers[number]->spare);
-            free(posting->command->transfers[number]);
+    for (int number = 0; command && command->transfers && number < command->count; number++)
+        if (command->transfers[number]) {
+            free(command->transfers[number]->spare);
+            free(command->transfers[number]);
         }
-    free(posting->command->transfers);
-    free(posting->command);
-}
-
-static int posting_begin(struct posting *posting, int count)
-{
-    *posting = (struct posting){command_new(COMMAND_POST), count};
-    if (!posting->command)
-        return MLT_NO_MEMORY;
-    posting->command->count = count;
-    posting->command->transfers = calloc((size_t)count, sizeof *posting->command->transfers);
-    return posting->command->transfers ? MLT_OK : MLT_NO_MEMORY;
+    if (command)
+        free(command->transfers);
+    free(command);
 }
 
 /* How long packets of the flow are, and how it repairs, which does not change while it is open; 0: there is no such flow. */
@@ -80,20 +64,20 @@ static struct transfer *transfer_new(const struct layout *layout, bool is_repair
     return transfer;
 }
 
-static int posting_end(struct mlt *core, struct posting *posting, uint64_t *ids)
+static int posting_end(struct mlt *core, struct command *command, uint64_t *ids)
 {
     struct shared *shared = &core->shared;
-    struct transfer **transfers = posting->command->transfers;
+    struct transfer **transfers = command->transfers;
     bool is_first = false;
     pthread_mutex_lock(&shared->lock);
     int status = shared->is_dead ? MLT_DEAD : MLT_OK;
-    for (int number = 0; number < posting->count && !status; number++) {
+    for (int number = 0; number < command->count && !status; number++) {
         transfers[number]->flow = handle_flow(shared, transfers[number]->result.flow);
         status = transfers[number]->flow ? MLT_OK : MLT_UNKNOWN;
     }
-    if (!status && shared->free_count + (shared->slot_count - shared->next_slot) < (uint32_t)posting->count)
+    if (!status && shared->free_count + (shared->slot_count - shared->next_slot) < (uint32_t)command->count)
         status = MLT_FULL;
-    for (int number = 0; number < posting->count && !status; number++) {
+    for (int number = 0; number < command->count && !status; number++) {
         uint32_t slot = shared->free_count ? shared->free_slots[--shared->free_count] : shared->next_slot++;
         transfers[number]->slot = slot;
         shared->slots[slot] = transfers[number];
@@ -102,7 +86,7 @@ static int posting_end(struct mlt *core, struct posting *posting, uint64_t *ids)
         ids[number] = transfers[number]->result.transfer = (uint64_t)shared->generations[slot] << 32 | slot;
     }
     if (!status)
-        is_first = commands_queue(core, posting->command);
+        is_first = commands_queue(shared, command);
     pthread_mutex_unlock(&shared->lock);
     sockets_wake(core, is_first);
     return status;
@@ -172,20 +156,24 @@ static int receive_new(struct mlt *core, const struct mlt_receive *receive, stru
 static int post_all(struct mlt *core, const struct mlt_send *sends, const struct mlt_receive *receives, int count,
                     uint64_t *ids)
 {
-    struct posting posting;
     if (handle_check(core))
         return MLT_DEAD;
     if (count < 1)
         return MLT_INVALID;
-    int status = posting_begin(&posting, count);
+    struct command *command = command_new(COMMAND_POST);
+    if (command) {
+        command->count = count;
+        command->transfers = calloc((size_t)count, sizeof *command->transfers);
+    }
+    int status = command && command->transfers ? MLT_OK : MLT_NO_MEMORY;
     for (int number = 0; number < count && !status; number++) {
-        struct transfer **place = &posting.command->transfers[number];
+        struct transfer **place = &command->transfers[number];
         status = sends ? send_new(core, &sends[number], place) : receive_new(core, &receives[number], place);
     }
     if (!status)
-        status = posting_end(core, &posting, ids);
+        status = posting_end(core, command, ids);
     if (status)
-        posting_free(&posting);
+        posting_free(command);
     return status;
 }
 
@@ -220,7 +208,7 @@ static int ask_transfer(struct mlt *core, uint64_t id, struct command *command)
     if (!status) {
         transfer->holders++;
         command->transfer = transfer;
-        is_first = commands_queue(core, command);
+        is_first = commands_queue(shared, command);
     }
     pthread_mutex_unlock(&shared->lock);
     sockets_wake(core, is_first);
@@ -265,7 +253,7 @@ static void post(struct mlt *core, struct transfer *transfer)
     result->posted_ns = core->now_ns;
     if (flow->open++ == 0) {
         flow->heard_ns = flow->looked_ns = flow->probed_ns = core->now_ns;
-        timer_set(core, &flow->watch_timer, core->now_ns + flow->options.silence_ns / WATCHES);
+        timer_set(core, &flow->timers[TIMER_WATCH], core->now_ns + flow->options.silence_ns / WATCHES);
     }
     if (!entry || entry->transfer) {
         transfer_end(transfer, entry ? MLT_BUSY : MLT_NO_MEMORY, "this tensor and round is open already");

@@ -47,14 +47,13 @@ static struct flow *check(struct mlt *core, const uint8_t *bytes, uint32_t lengt
         return NULL;
     }
     bool has_tag = bytes[FLAGS_OFFSET] & FLAG_AUTHENTICATED;
-    uint32_t overhead = HEADER_BYTES + (flow->options.has_keys ? TAG_BYTES : 0);
     int path = read16(bytes + PATH_OFFSET);
-    if (has_tag != flow->options.has_keys || length < overhead
+    if (has_tag != flow->options.has_keys || length < flow->overhead_bytes
         || (has_tag && !has_right_tag(flow, bytes, length))) {
         flow->statistics.forged++;
         return NULL;
     }
-    *arrival = (struct arrival){.flow = flow, .bytes = bytes, .body_bytes = length - overhead, .path = path,
+    *arrival = (struct arrival){.flow = flow, .bytes = bytes, .body_bytes = length - flow->overhead_bytes, .path = path,
                                 .tos = arrival->tos, .stamp = read64(bytes + SENT_OFFSET),
                                 .arrived_ns = arrival->arrived_ns};
     if (arrival->stamp > flow->received_stamp)
@@ -94,8 +93,8 @@ static bool count(const struct arrival *arrival, bool must_answer)
     }
     if (must_answer || path->pending >= flow->options.ack_packets || path->pending_bytes >= REPLY_BYTES)
         reply_now(flow, arrival->path);
-    else if (!flow->pending_paths && flow->reply_timer.at_ns > core->now_ns + flow->options.ack_delay_ns)
-        timer_set(core, &flow->reply_timer, core->now_ns + flow->options.ack_delay_ns);
+    else if (!flow->pending_paths && flow->timers[TIMER_REPLY].at_ns > core->now_ns + flow->options.ack_delay_ns)
+        timer_set(core, &flow->timers[TIMER_REPLY], core->now_ns + flow->options.ack_delay_ns);
     flow->pending_paths |= bit;
     return true;
 }
@@ -130,7 +129,7 @@ static void expect(const struct transfer *transfer, const uint8_t *datagram)
 /* Whether the peer had credit for it. */
 static bool heard(const struct arrival *arrival)
 {
-    uint32_t bytes = HEADER_BYTES + arrival->body_bytes + (arrival->flow->options.has_keys ? TAG_BYTES : 0);
+    uint32_t bytes = arrival->flow->overhead_bytes + arrival->body_bytes;
     bool is_marked = (arrival->tos & ECN_MASK) == ECN_CE, is_new = arrival->stamp + REPLAY_NS >= arrival->flow->received_stamp;
     uint32_t spent = read32(arrival->bytes + SPENT_OFFSET);
     return credit_heard(arrival->flow, spent, bytes, is_new, is_marked, arrival->arrived_ns);
@@ -153,7 +152,7 @@ static struct transfer *take_data(const struct arrival *arrival)
     if (!transfer || bytes[ELEMENT_TYPE_OFFSET] != layout->element_type || sequence >= layout->packets
         || (!flow->options.has_credit
             && read32(bytes + ELEMENT_OFFSET_OFFSET) != (uint32_t)(sequence * layout->elements_per_packet))
-        || arrival->body_bytes != (sequence == layout->packets - 1 ? layout->last_bytes : layout->full_bytes)) {
+        || arrival->body_bytes != layout_bytes(layout, sequence)) {
         flow->statistics.refused++;
         return NULL;
     }
@@ -313,6 +312,6 @@ void replies_build(struct flow *flow)
         }
     while (last >= 0 && names_are_new(flow) && batch_has_room(flow->core, 1, 0))
         answer_path(flow, last); /* there were more than one datagram holds */
-    if (flow->pending_paths && flow->reply_timer.place < 0)
-        timer_set(flow->core, &flow->reply_timer, flow->core->now_ns + flow->options.ack_delay_ns);
+    if (flow->pending_paths && flow->timers[TIMER_REPLY].place < 0)
+        timer_set(flow->core, &flow->timers[TIMER_REPLY], flow->core->now_ns + flow->options.ack_delay_ns);
 }

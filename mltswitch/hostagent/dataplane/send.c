@@ -104,8 +104,7 @@ static void end_pass_later(struct transfer *transfer)
 void send_end_pass(struct transfer *transfer)
 {
     struct flow *flow = transfer->flow;
-    if (link_is_in(&transfer->sending))
-        link_remove(&transfer->sending);
+    link_remove(&transfer->sending);
     timer_set(flow->core, &transfer->timer, transfer->deadline_ns);
     transfer->stage = WAITS_FOR_BITMAP;
     transfer->bitmap_next = 0;
@@ -123,7 +122,7 @@ static void put_packet(const struct at_hand *hand, uint32_t packet, int path, bo
     struct batch *batch = &flow->core->batch;
     const struct layout *layout = &transfer->layout;
     uint8_t *header = batch->slots[batch->packets] + TAG_BYTES;
-    uint32_t bytes = packet == layout->packets - 1 ? layout->last_bytes : layout->full_bytes;
+    uint32_t bytes = layout_bytes(layout, packet);
     bool has_keys = flow->options.has_keys;
     header[VERSION_OFFSET] = WIRE_VERSION;
     header[KIND_OFFSET] = KIND_DATA;
@@ -140,7 +139,7 @@ static void put_packet(const struct at_hand *hand, uint32_t packet, int path, bo
     write32(header + SEQUENCE_OFFSET, packet);
     write32(header + ELEMENT_OFFSET_OFFSET, packet * layout->elements_per_packet);
     if (flow->options.has_credit)
-        write32(header + SPENT_OFFSET, credit_spend(flow, HEADER_BYTES + (has_keys ? TAG_BYTES : 0) + bytes));
+        write32(header + SPENT_OFFSET, credit_spend(flow, flow->overhead_bytes + bytes));
     write64(header + SENT_OFFSET, ++flow->stamp);
     struct iovec body = {transfer->memory + (size_t)packet * layout->full_bytes, bytes};
     if (is_joined && has_keys) /* behind the tag of the packet before */
@@ -165,15 +164,14 @@ static int64_t put_burst(const struct at_hand *hand)
     struct mlt *core = flow->core;
     struct batch *batch = &core->batch;
     int path = path_choose(flow);
-    uint32_t overhead_bytes = HEADER_BYTES + (flow->options.has_keys ? TAG_BYTES : 0), bytes = 0;
+    uint32_t bytes = 0;
     uint8_t tos = hand->is_important ? transfer->send.tos_important : transfer->send.tos_unimportant;
     struct outgoing *message = NULL;
     if ((uint64_t)core->now_ns > flow->stamp)
         flow->stamp = (uint64_t)core->now_ns;
     for (uint32_t number = 0; number < hand->count; number++) {
         uint32_t packet = hand->packets[number];
-        bool is_last = packet == transfer->layout.packets - 1;
-        uint32_t datagram_bytes = overhead_bytes + (is_last ? transfer->layout.last_bytes : transfer->layout.full_bytes);
+        uint32_t datagram_bytes = flow->overhead_bytes + layout_bytes(&transfer->layout, packet);
         bool is_joined = message && flow->paths[path].can_join && core->now_ns >= flow->paths[path].join_ns;
         if (!is_joined) {
             message = &batch->messages[batch->count++];
@@ -273,7 +271,7 @@ static void wait_for_credit(struct flow *flow)
 {
     double bytes_per_ns = flow->controller.rate_bps / BITS / (double)SECOND;
     int64_t wait_ns = (int64_t)((lump_bytes(flow) - flow->credit_bytes) / bytes_per_ns) + 1;
-    timer_set(flow->core, &flow->pace_timer, flow->core->now_ns + wait_ns);
+    timer_set(flow->core, &flow->timers[TIMER_PACE], flow->core->now_ns + wait_ns);
 }
 
 int64_t send_flow(struct flow *flow)
@@ -281,7 +279,7 @@ int64_t send_flow(struct flow *flow)
     struct at_hand hand;
     int64_t sent_bytes = 0;
     refill(flow);
-    if (flow->pace_timer.place >= 0)
+    if (flow->timers[TIMER_PACE].place >= 0)
         return 0;
     while (sent_bytes < MLT_WINDOW_BYTES && flow_has_data(flow)) {
         if (!(repairs_at_once(flow) ? queues_peek(flow, &hand) : peek(flow, &hand)))

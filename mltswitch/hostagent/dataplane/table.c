@@ -73,8 +73,7 @@ void entry_settle(struct flow *flow, struct entry *entry)
         return;
     *place = entry->next;
     flow->table.count--;
-    if (link_is_in(&entry->talk))
-        link_remove(&entry->talk);
+    link_remove(&entry->talk);
     if (flow->last_entry == entry)
         flow->last_entry = NULL;
     free(entry);

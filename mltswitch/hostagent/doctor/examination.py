@@ -33,7 +33,7 @@ from mltswitch.hostagent.errors import (
     PeerUnreachableError,
     ProtocolViolationError,
 )
-from mltswitch.hostagent.transport.description import Completion, ConnectionSnapshot
+from mltswitch.hostagent.transport.records import Completion, ConnectionSnapshot
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES, Dscp
 from mltswitch.wire.internet import ip_udp_bytes
 

@@ -65,7 +65,7 @@ def machine_findings(config: AgentConfig) -> tuple[Finding, ...]:
 
 def _sockets(config: AgentConfig) -> Iterator[Finding]:
     try:
-        from mltswitch.hostagent.dataplane.binding import DataPlane, Feature, set_buffers
+        from mltswitch.hostagent.dataplane.binding import DataPlane, lib, set_buffers
     except MachineError as error:
         yield Finding(Status.ERROR, "data plane", f"{error.what}; only the transport tcp works", error.hint)
         return
@@ -75,10 +75,10 @@ def _sockets(config: AgentConfig) -> Iterator[Finding]:
         _, features = plane.add_socket(bound)
         buffers = set_buffers(bound, config.buffer_bytes)
     for feature, name, release in (
-        (Feature.SEGMENTATION, "UDP_SEGMENT", "4.18"),
-        (Feature.COALESCING, "UDP_GRO", "5.0"),
+        (lib.MLT_SEGMENTATION, "UDP_SEGMENT", "4.18"),
+        (lib.MLT_COALESCING, "UDP_GRO", "5.0"),
     ):
-        is_there = feature in features
+        is_there = bool(feature & features)
         what = "works" if is_there else "does not work: packets cost several times the processor time"
         yield checked(is_there, name, what, f"Linux {release} or newer")
     for buffer in buffers:

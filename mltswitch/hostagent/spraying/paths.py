@@ -12,8 +12,7 @@ from textwrap import shorten
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.hostagent.fields import Spraying
-from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS
+from mltswitch.hostagent.spraying import LEAST_SOURCE_PORTS, MOST_PATHS, Spraying
 from mltswitch.plan import Host, PathName, Plan, Segments, Switch, trailing_number
 from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
 

@@ -5,10 +5,9 @@ The data plane keeps the weights burst by burst, and leaves out paths that are d
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.description import PathSnapshot
+from mltswitch.hostagent.transport.records import PathSnapshot
 
 FULL_WEIGHT: Final = 1000
 """Of the best path."""
@@ -39,7 +38,7 @@ class Policy(StrEnum):
 
 
 def path_weights(
-    policy: Policy, paths: Sequence["PathSnapshot"], before: Sequence["PathSnapshot"] = ()
+    policy: Policy, paths: Sequence[PathSnapshot], before: Sequence[PathSnapshot] = ()
 ) -> tuple[int, ...]:
     """A weight of 1 to 1000 for each path; one that has not been measured yet counts as the best.
 
@@ -71,7 +70,7 @@ def _share_by_loss(loss: float, least: float) -> float:
     return 1 / (1 + (loss - least) / LOSS_SCALE)
 
 
-def _loss(path: "PathSnapshot", before: "PathSnapshot | None") -> float | None:
+def _loss(path: PathSnapshot, before: PathSnapshot | None) -> float | None:
     lost = path.lost_packets - (before.lost_packets if before else 0)
     arrived = path.acknowledged_packets - (before.acknowledged_packets if before else 0)
     return lost / (lost + arrived) if lost + arrived > 0 else None

@@ -2,10 +2,9 @@
 
 from dataclasses import dataclass, field
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.description import TransferStatistics
+from mltswitch.hostagent.transport.records import TransferStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +79,7 @@ class TransferEnded(AgentEvent):
     """`completed`, or the type of the error: `deadline_exceeded`, say."""
     reason: str
     """Of the error; empty where there is none."""
-    statistics: "TransferStatistics"
+    statistics: TransferStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from mltswitch.hostagent.telemetry.events import (
     TransferEnded,
 )
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot
-from mltswitch.hostagent.transport.description import Direction
+from mltswitch.hostagent.transport.records import Direction
 from mltswitch.units import NANOSECONDS
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Final
 
-from mltswitch.hostagent.transport.description import ConnectionSnapshot, Direction, TransferStatistics
+from mltswitch.hostagent.transport.records import ConnectionSnapshot, Direction, TransferStatistics
 
 COMPLETED: Final = "completed"
 """`TransferEnded.result` of a transfer without an error."""

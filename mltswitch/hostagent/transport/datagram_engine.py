@@ -9,14 +9,14 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, RateOptions, lib
+from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, lib
 from mltswitch.hostagent.errors import PeerBusyError, PeerRefusedError
 from mltswitch.hostagent.protocol.frames import first_problem, text
 from mltswitch.hostagent.spraying.shares import Policy
 from mltswitch.hostagent.transport.datagram_flow import CONTROL_LAWS, ECT, DatagramConnection
 from mltswitch.hostagent.transport.datagram_plane import plane_of
 from mltswitch.hostagent.transport.datagram_settings import DatagramSettings
-from mltswitch.hostagent.transport.description import TransportHost
+from mltswitch.hostagent.transport.host import TransportHost
 from mltswitch.wire import AGENT_HEADER_BYTES, AUTHENTICATION_TAG_BYTES
 
 MOST_WINDOW_BYTES: Final = 1 << 30
@@ -116,7 +116,7 @@ class DatagramEngine:
             "has_credit": has_credit,
             "port_bps": config.line_rate_bps or 0.0,
             "receive_window_bytes": min(mine.window_bytes, MOST_WINDOW_BYTES),
-            "rate": self.rate_options(window_bytes, has_credit=has_credit),
+            "rate": self._rate_options(window_bytes, has_credit=has_credit),
         }
         body_bytes = datagram_bytes - AGENT_HEADER_BYTES
         if mine.authenticate or offer.authenticate:
@@ -138,12 +138,12 @@ class DatagramEngine:
             raise PeerRefusedError(_malformed(channel, error), peer=peer) from None
         remotes = [there.address for there in ends]
         connection = DatagramConnection(
-            self, peer, channel, mine.token, remotes, body_bytes, window_bytes, has_credit=has_credit
+            self.plane, self.name, peer, channel, mine.token, remotes, body_bytes, options["rate"]
         )
-        self.plane.connections[mine.token] = connection
+        self.plane.flows[mine.token] = connection
         return connection
 
-    def rate_options(self, window_bytes: int, *, has_credit: bool) -> RateOptions:
+    def _rate_options(self, window_bytes: int, *, has_credit: bool) -> Fields:
         """Of flows of whose bytes so many may be on the way; who asks for credit in vain has `bbr`."""
         law = self.settings.rate_control
         return {

@@ -1,17 +1,18 @@
 """One peer on one channel over datagrams: posts become transfers of the data plane, results the agent's."""
 
+import errno
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, fields
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, RateOptions, constant_name, lib
+from mltswitch.hostagent.dataplane.binding import DataPlaneError, Fields, constant_name, lib
 from mltswitch.hostagent.errors import (
     AgentError,
     CancelledError,
@@ -22,9 +23,12 @@ from mltswitch.hostagent.errors import (
     TransferMismatchError,
 )
 from mltswitch.hostagent.protocol.frames import text as printable
+from mltswitch.hostagent.session import guarded
 from mltswitch.hostagent.spraying.shares import path_weights
 from mltswitch.hostagent.tagging.policies import Compiled, important_packets
-from mltswitch.hostagent.transport.description import (
+from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
+from mltswitch.hostagent.transport.datagram_plane import DatagramPlane, way_out
+from mltswitch.hostagent.transport.records import (
     AtDeadline,
     Completion,
     ConnectionSnapshot,
@@ -39,9 +43,6 @@ from mltswitch.hostagent.transport.description import (
     TransferStatistics,
 )
 from mltswitch.hostagent.waiting import wait_in_slices
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.datagram_engine import DatagramEngine
 
 ECT: Final = 2
 """ECT(0) in the DSCP/ECN byte: ECN-capable, which is what important means."""
@@ -75,6 +76,11 @@ _ERRORS: Final[dict[int, tuple[type[AgentError], str]]] = {
     ),
 }
 """What a status means, where the data plane, or the peer, says more: with that."""
+_ENDS: Final[dict[int, tuple[type[AgentError], str]]] = {
+    lib.MLT_EVENT_SILENT: (PeerUnreachableError, "has been silent for too long"),
+    lib.MLT_EVENT_PROTOCOL: (ProtocolViolationError, "breaks the protocol of the data plane"),
+}
+"""Events that end a connection."""
 _ENDINGS: Final = ("complete", "bounds", "taken", "percentage", "deadline")
 """How a receive has ended well, by our words, in the order of `enum mlt_ending`."""
 _PATH_COUNTS: Final = [
@@ -87,17 +93,17 @@ class DatagramConnection:
 
     def __init__(
         self,
-        engine: "DatagramEngine",
+        plane: DatagramPlane,
+        transport: str,
         peer: str,
         channel: str,
         token: int,
         remotes: Sequence[str],
         body_bytes: int,
-        window_bytes: int,
-        *,
-        has_credit: bool,
+        rate: Fields,
     ) -> None:
-        self.engine: Final = engine
+        self.plane: Final = plane
+        self._transport = transport
         self.peer: Final = peer
         self.channel: Final = channel
         self.remotes: Final = remotes
@@ -110,22 +116,20 @@ class DatagramConnection:
         self._taking = threading.Lock()
         self._weighed: tuple[PathSnapshot, ...] = ()
         self._controller: RateController | None = None
-        self._rate: RateOptions = {}
-        self._window_bytes, self._has_credit = window_bytes, has_credit
+        self._opened_with = rate
+        self._rate = rate.copy()
         self._token = token
         self._body_bytes = body_bytes
         """Of a datagram, elements alone."""
 
     def post_sends(self, requests: Sequence[Send]) -> list["_Ticket"]:
         """See Connection."""
-        return self._posted(
-            self.engine.plane.core.post_sends, requests, [self._send(entry) for entry in requests]
-        )
+        return self._posted(self.plane.core.post_sends, requests, [self._send(entry) for entry in requests])
 
     def post_receives(self, requests: Sequence[Receive]) -> list["_Ticket"]:
         """See Connection."""
         entries = [self._receive(entry) for entry in requests]
-        return self._posted(self.engine.plane.core.post_receives, requests, entries)
+        return self._posted(self.plane.core.post_receives, requests, entries)
 
     def _transfer(self, request: Send | Receive) -> Fields:
         """What `struct mlt_send` and `struct mlt_receive` have in common."""
@@ -191,13 +195,13 @@ class DatagramConnection:
             if error.status == lib.MLT_FULL:
                 problem = TooManyTransfersError("more transfers are open than there may be", peer=self.peer)
             raise problem.of_transfer(first.tensor, first.round_number) from None
-        self.engine.plane.posted()
+        self.plane.posted()
         return [_Ticket(self, request, number) for request, number in zip(requests, numbers, strict=True)]
 
     def send_message(self, message: bytes) -> bool:
         """See Connection."""
         try:
-            return self.engine.plane.core.send_message(self._token, message)
+            return self.plane.core.send_message(self._token, message)
         except DataPlaneError:
             raise self._closed_error() from None
 
@@ -207,7 +211,7 @@ class DatagramConnection:
             if self._unread:
                 return self._unread.popleft()
             try:
-                return self.engine.plane.core.take_message(self._token)
+                return self.plane.core.take_message(self._token)
             except DataPlaneError:
                 raise self._closed_error() from None
 
@@ -221,22 +225,63 @@ class DatagramConnection:
     def is_settled(self) -> bool:
         """See Connection."""
         try:
-            return bool(self.engine.plane.core.flow_statistics(self._token).unsaid == 0)
+            return bool(self.plane.core.flow_statistics(self._token).unsaid == 0)
         except DataPlaneError:
             return True  # closed
 
     def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:
         """See Connection."""
-        options = self.engine.rate_options(self._window_bytes, has_credit=self._has_credit)
+        options = self._opened_with.copy()
         if cap_bps is not None:
             options["cap_bps"] = cap_bps
         if controller is not None:
             options |= {"kind": lib.MLT_EXTERNAL, "rate_bps": options["cap_bps"], "sample_ns": SAMPLE_NS}
         self._controller, self._rate = controller, options
-        self.engine.plane.core.set_rate(self._token, options)
+        self.plane.core.set_rate(self._token, options)
 
-    def sampled(self, sample: Any) -> None:
-        """For the engine: the data plane has heard something, and the user's controller decides."""
+    def heard(self, event: Any) -> None:
+        """See Flow."""
+        host, peer, channel = self.plane.host, self.peer, self.channel
+        if event.kind == lib.MLT_EVENT_PATH:
+            state = path_state(event.value)
+            host.tell(PathChanged(peer=peer, channel=channel, path=event.path, state=state))
+        elif event.kind == lib.MLT_EVENT_USER:
+            host.message_arrived(peer, channel)
+        elif event.kind == lib.MLT_EVENT_SEND_ERROR:
+            self._packets_refused(event)
+        elif event.kind == lib.MLT_EVENT_SAMPLE:
+            guarded(partial(self._sampled, event.sample), "a rate controller")
+        elif event.kind in _ENDS:
+            kind, what = _ENDS[event.kind]
+            host.connection_failed(peer, kind(what, peer=peer))
+
+    def _packets_refused(self, event: Any) -> None:
+        path, packets, host = int(event.path), int(event.transfer), self.plane.host
+        if not event.value:
+            self.refused.pop(path, None)
+            return
+        error = errno.errorcode.get(event.value, str(event.value))
+        interface, mtu_bytes = way_out(self.remotes[path], host.config.spraying.interface)
+        way = f"{interface} has MTU {mtu_bytes:,}" if interface else "there is no route"
+        self.refused[path] = f"{error} ({way})"
+        problem = f"refuses packets of {host.config.mtu_bytes:,} bytes"
+        if packets > 1:
+            problem = "cuts no bursts, whose packets are sent one by one for now"
+        host.warn(f"path {path} to {self.peer}: the kernel {problem}: {error}; {way}")
+        host.tell(
+            PacketsRefused(
+                peer=self.peer,
+                channel=self.channel,
+                path=path,
+                error=error,
+                packets=packets,
+                interface=interface,
+                mtu_bytes=mtu_bytes,
+            )
+        )
+
+    def _sampled(self, sample: Any) -> None:
+        """The data plane has heard something, and the user's controller decides."""
         if self._controller is None:
             return
         heard = RateSample(
@@ -251,11 +296,11 @@ class DatagramConnection:
         )
         self._rate["rate_bps"] = float(self._controller.rate_bps(heard))
         with suppress(DataPlaneError):  # closed meanwhile
-            self.engine.plane.core.set_rate(self._token, self._rate)
+            self.plane.core.set_rate(self._token, self._rate)
 
     def set_weights(self, weights: Sequence[int]) -> None:
         """Shares of the paths; 0: not used."""
-        self.engine.plane.core.set_weights(self._token, weights)
+        self.plane.core.set_weights(self._token, weights)
 
     def frame_received(self, body: dict[str, Any]) -> None:  # noqa: ARG002  (whatever it says)
         """The data plane has a control stream of its own: here nothing is ever said."""
@@ -265,26 +310,26 @@ class DatagramConnection:
         """See Connection."""
         self.closed_by = error
         with self._taking, suppress(DataPlaneError):  # closed by the data plane
-            self._unread.extend(iter(partial(self.engine.plane.core.take_message, self._token), None))
-        self.engine.plane.forget(self._token)
+            self._unread.extend(iter(partial(self.plane.core.take_message, self._token), None))
+        self.plane.forget(self._token)
 
     def weigh(self) -> bool:
-        """Set the paths' shares; whether something is on its way."""
+        """See Flow."""
         snapshot = self.snapshot()
-        shares = path_weights(self.engine.host.config.spraying.policy, snapshot.paths, self._weighed)
+        shares = path_weights(self.plane.host.config.spraying.policy, snapshot.paths, self._weighed)
         self._weighed = snapshot.paths
         with suppress(DataPlaneError):  # closed meanwhile: it has no paths
-            self.engine.plane.core.set_weights(self._token, shares)
+            self.plane.core.set_weights(self._token, shares)
         return snapshot.open_transfers > 0
 
     def snapshot(self) -> ConnectionSnapshot:
         """See Connection."""
         try:
-            counts = self.engine.plane.core.flow_statistics(self._token)
+            counts = self.plane.core.flow_statistics(self._token)
         except DataPlaneError:
-            return ConnectionSnapshot(transport=self.engine.name)
+            return ConnectionSnapshot(transport=self._transport)
         return ConnectionSnapshot(
-            transport=self.engine.name,
+            transport=self._transport,
             rate_bps=counts.rate_bps,
             window_bytes=int(counts.window_bytes),
             in_flight_bytes=counts.in_flight_bytes,
@@ -319,7 +364,7 @@ class _Ticket:
     def __init__(self, connection: DatagramConnection, request: Send | Receive, number: int) -> None:
         self.request = request
         self._connection = connection
-        self._plane = connection.engine.plane.core
+        self._plane = connection.plane.core
         self._number = number
 
     def wait(self, timeout_seconds: float | None) -> bool:
@@ -331,7 +376,7 @@ class _Ticket:
             return True
 
     def notify(self, callback: Callable[[], object]) -> None:
-        plane = self._connection.engine.plane
+        plane = self._connection.plane
         plane.callbacks[self._number] = callback
         try:
             if self._plane.notify(self._number):

@@ -1,15 +1,13 @@
 """The data plane of one agent: sockets and events of all its transports over datagrams."""
 
-import errno
 import fcntl
 import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from ipaddress import IPv4Address, ip_address
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from mltswitch.errors import MachineError
@@ -17,24 +15,15 @@ from mltswitch.hostagent.config import LOOPBACK_RATE_BPS
 from mltswitch.hostagent.dataplane.binding import (
     DataPlane,
     DataPlaneError,
-    Feature,
     Fields,
     lib,
     path_fields,
     set_buffers,
 )
-from mltswitch.hostagent.errors import (
-    AgentError,
-    PeerRefusedError,
-    PeerUnreachableError,
-    ProtocolViolationError,
-)
-from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.errors import PeerRefusedError
 from mltswitch.hostagent.port_share import TICK_SECONDS, Demand, PortShare
-from mltswitch.hostagent.session import guarded
-from mltswitch.hostagent.telemetry.events import PacketsRefused, PathChanged
-from mltswitch.hostagent.transport.datagram_flow import DatagramConnection, path_state
-from mltswitch.hostagent.transport.description import TransportHost
+from mltswitch.hostagent.spraying import Spraying
+from mltswitch.hostagent.transport.host import TransportHost
 from mltswitch.units import format_bps
 from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
 
@@ -44,11 +33,6 @@ WEIGH_SECONDS: Final = 0.1
 _SIOCGIFHWADDR: Final = 0x8927
 _SIOCGIFMTU: Final = 0x8921
 _NETLINK_ROUTE, _RTM_NEWROUTE, _RTM_GETROUTE, _RTA_DST, _RTA_OIF = 0, 24, 26, 1, 4
-_ENDS: Final[dict[int, tuple[type[AgentError], str]]] = {
-    lib.MLT_EVENT_SILENT: (PeerUnreachableError, "has been silent for too long"),
-    lib.MLT_EVENT_PROTOCOL: (ProtocolViolationError, "breaks the protocol of the data plane"),
-}
-"""Events that end a connection."""
 _planes: Final["WeakKeyDictionary[TransportHost, DatagramPlane]"] = WeakKeyDictionary()
 
 
@@ -61,6 +45,16 @@ def plane_of(host: TransportHost) -> "DatagramPlane":
     return plane
 
 
+class Flow(Protocol):
+    """A connection, as the data plane's events reach it."""
+
+    def heard(self, event: Any) -> None:
+        """Take a `struct mlt_event` of this flow."""
+
+    def weigh(self) -> bool:
+        """Set the paths' shares; whether something is on its way."""
+
+
 class DatagramPlane:
     """Sockets, paths and events."""
 
@@ -71,7 +65,8 @@ class DatagramPlane:
         """Transports that have not closed it."""
         self.callbacks: Final[dict[int, Callable[[], object]]] = {}
         """By transfer: called once it is done."""
-        self.connections: dict[int, DatagramConnection] = {}
+        self.flows: Final[dict[int, Flow]] = {}
+        """By token."""
         self._is_weighing = False
         self._seat = None if host.config.port_share is None else PortShare(host.config.port_share)
         self._demand = Demand()
@@ -114,7 +109,7 @@ class DatagramPlane:
                     expected="an address of this host and a UDP port that is free",
                 ) from None
             place, features = self.core.add_socket(bound)
-            if not features & Feature.SEGMENTATION:
+            if not features & lib.MLT_SEGMENTATION:
                 warn("this kernel cuts no UDP bursts (UDP_SEGMENT): packets are sent one by one")
             self._set_buffers(bound)
             return place, address, bound.getsockname()[1]
@@ -159,13 +154,12 @@ class DatagramPlane:
 
     def _events(self) -> None:
         while (event := self.core.next_event()) is not None:
-            connection = self.connections.get(event.flow)
             if event.kind == lib.MLT_EVENT_DONE:
                 self.done(event.transfer)
             elif event.kind == lib.MLT_EVENT_PORT:
                 self._rate_found(event.value)
-            elif connection is not None:
-                self._event(event, connection)
+            elif event.flow in self.flows:
+                self.flows[event.flow].heard(event)
 
     def _rate_found(self, found_bps: int) -> None:
         """Packets come at another rate than the port is said to have."""
@@ -176,38 +170,6 @@ class DatagramPlane:
         slow = " (or those who send are slower)" if found_bps < told else ""
         what = f"packets come at {format_bps(found_bps)}{slow}, the file says {format_bps(told)}"
         self.host.warn(f"line_rate: {what}")
-
-    def _event(self, event: Any, connection: DatagramConnection) -> None:
-        host, peer, channel = self.host, connection.peer, connection.channel
-        if event.kind == lib.MLT_EVENT_PATH:
-            state = path_state(event.value)
-            host.tell(PathChanged(peer=peer, channel=channel, path=event.path, state=state))
-        elif event.kind == lib.MLT_EVENT_USER:
-            host.message_arrived(peer, channel)
-        elif event.kind == lib.MLT_EVENT_SEND_ERROR:
-            self._refused(event, connection)
-        elif event.kind == lib.MLT_EVENT_SAMPLE:
-            guarded(partial(connection.sampled, event.sample), "a rate controller")
-        elif event.kind in _ENDS:
-            kind, what = _ENDS[event.kind]
-            host.connection_failed(peer, kind(what, peer=peer))
-
-    def _refused(self, event: Any, connection: DatagramConnection) -> None:
-        path, peer = int(event.path), connection.peer
-        if not event.value:
-            connection.refused.pop(path, None)
-            return
-        error = errno.errorcode.get(event.value, str(event.value))
-        interface, mtu_bytes = _way_out(connection.remotes[path], self.host.config.spraying.interface)
-        way = f"{interface} has MTU {mtu_bytes:,}" if interface else "there is no route"
-        connection.refused[path] = f"{error} ({way})"
-        problem = f"refuses packets of {self.host.config.mtu_bytes:,} bytes"
-        if event.transfer > 1:
-            problem = "cuts no bursts, whose packets are sent one by one for now"
-        self.host.warn(f"path {path} to {peer}: the kernel {problem}: {error}; {way}")
-        told: dict[str, Any] = {"peer": peer, "channel": connection.channel, "path": path, "error": error}
-        packets = int(event.transfer)
-        self.host.tell(PacketsRefused(**told, packets=packets, interface=interface, mtu_bytes=mtu_bytes))
 
     def done(self, transfer: int) -> None:
         """Whoever asked to be told of it, is."""
@@ -258,16 +220,13 @@ class DatagramPlane:
             self._seat = None
 
     def _weigh(self) -> None:
-        is_busy = False
-        for connection in list(self.connections.values()):
-            is_busy |= connection.weigh()
-        self._is_weighing = is_busy
-        if is_busy:
+        self._is_weighing = sum(flow.weigh() for flow in list(self.flows.values())) > 0
+        if self._is_weighing:
             self.host.loop.call_later(WEIGH_SECONDS, self._weigh)
 
     def forget(self, token: int) -> None:
         """A connection is closed."""
-        self.connections.pop(token, None)
+        self.flows.pop(token, None)
         with suppress(DataPlaneError):  # it is over already
             self.core.close_flow(token)
 
@@ -290,7 +249,7 @@ class DatagramPlane:
             self.done(transfer)
 
 
-def _way_out(remote: str, interface: str | None) -> tuple[str, int]:
+def way_out(remote: str, interface: str | None) -> tuple[str, int]:
     """The interface that packets to an address leave by, unless it is given, and its MTU (rtnetlink(7)).
 
     Without a route: an empty name and 0.

@@ -3,25 +3,27 @@
 Here is its description; the work is the compiled data plane's, which is loaded when it is first used.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from mltswitch.hostagent.transport.datagram_settings import DatagramSettings
-from mltswitch.hostagent.transport.description import Transport, TransportHost
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.datagram_engine import DatagramEngine
+from mltswitch.hostagent.transport.description import Transport, TransportEngine
 
 
-def _open(host: TransportHost) -> "DatagramEngine":
-    """Raises MachineError where the data plane was not built, or an address is not this host's."""
-    from mltswitch.hostagent.transport.datagram_engine import DatagramEngine
+def datagrams(name: str, *, at_once: bool) -> Callable[[Any], TransportEngine]:
+    """Returns what opens a transport over datagrams: see DatagramEngine.
 
-    return DatagramEngine(host, TRANSPORT.name, at_once=False)
+    The function raises MachineError where the data plane was not built, or an address is not this host's.
+    """
+
+    def opened(host: Any) -> TransportEngine:
+        from mltswitch.hostagent.transport.datagram_engine import DatagramEngine
+
+        return DatagramEngine(host, name, at_once=at_once)
+
+    return opened
 
 
 TRANSPORT: Final = Transport(
-    name="mlt",
-    settings=DatagramSettings,
-    open=_open,
-    sends_datagrams=True,
+    name="mlt", settings=DatagramSettings, open=datagrams("mlt", at_once=False), sends_datagrams=True
 )

@@ -1,34 +1,24 @@
-"""Transfers of the transport `tcp` and its data connections: chunks on their way out and in.
+"""Data connections of the transport `tcp`: chunks on their way out and in.
 
 Callbacks in the engine's thread; none waits. Elements go between the tensor and the kernel without a copy.
 """
 
-import asyncio
 import errno
 import socket
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for_futures
 from contextlib import suppress
 from time import monotonic_ns, time_ns
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import Final
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError, PeerUnreachableError, ProtocolViolationError
 from mltswitch.hostagent.streams import set_up
-from mltswitch.hostagent.transport import description as api
-from mltswitch.hostagent.transport.description import Receive, Send
-from mltswitch.hostagent.transport.tcp_frames import CHUNK, GIVEN_UP, MOST_CHUNKS, WHOLE, TcpSettings
-from mltswitch.hostagent.waiting import wait_in_slices
+from mltswitch.hostagent.transport.tcp_frames import CHUNK, GIVEN_UP, WHOLE, TcpSettings
+from mltswitch.hostagent.transport.tcp_transfers import Transfers, _Ticket
 from mltswitch.units import NANOSECONDS
-
-if TYPE_CHECKING:
-    from mltswitch.hostagent.transport.tcp import _Connection
 
 ATTEMPTS: Final = 3
 """To reach a data port, by the kernel: after 1, 2 and 4 s."""
@@ -42,86 +32,6 @@ MOST_AGE_NS: Final = NANOSECONDS
 TOLD_BYTES: Final = socket.CMSG_SPACE(TIMESPEC.size)
 _SCRATCH: Final = memoryview(bytearray(64 << 10))
 """Where the bytes go that are nobody's any more; it is never read."""
-
-
-class _Ticket:
-    """One transfer; all but what its user calls is the engine's thread's."""
-
-    def __init__(self, connection: "_Connection", request: Send | Receive) -> None:
-        memory = request.memory
-        self.request = request
-        self.slot = isinstance(request, Send), (request.tensor, request.round_number)
-        self.is_send, self.key = self.slot
-        self.number = -1
-        """Of its READY, which tells chunks of an earlier attempt apart; -1: there was none."""
-        self.view, self.size = memory.data.data, len(memory.data)
-        element_bytes = memory.element_type.size_bytes
-        elements = max(connection.chunk_bytes // element_bytes, -(-memory.element_count // MOST_CHUNKS))
-        self.chunk_elements, self.chunk_bytes = elements, elements * element_bytes
-        self.arrived = np.zeros(-(-self.size // self.chunk_bytes), np.bool_)
-        self.arrived_count = self.taken = 0
-        self.bound = 0.0
-        """The share of chunks that may be missing: more than none from the soft time on."""
-        self.dscp = request.dscp if isinstance(request, Send) else 0
-        self.times: dict[str, Any] = {"posted_ns": monotonic_ns(), "ready_ns": 0, "first_ns": 0, "last_ns": 0}
-        self.timers: list[asyncio.TimerHandle] = []
-        self.is_over = False
-        self._connection = connection
-        self._completion: Future[api.Completion] = Future()
-
-    def wait(self, timeout_seconds: float | None) -> bool:
-        mine = self._completion
-        return mine.done() or wait_in_slices(
-            lambda left: wait_for_futures([mine], left).done, timeout_seconds
-        )
-
-    def notify(self, callback: Callable[[], object]) -> None:
-        self._completion.add_done_callback(lambda _: self._connection.soon(callback))
-
-    def completion(self) -> api.Completion | None:
-        return self._completion.result() if self._completion.done() else None
-
-    def statistics(self, ended_ns: int = 0) -> api.TransferStatistics:
-        short = len(self.arrived) * self.chunk_bytes - self.size if self.arrived[-1] else 0
-        return api.TransferStatistics(
-            size_bytes=self.size,
-            packets=len(self.arrived),
-            packets_sent=self.taken,
-            packets_resent=0,
-            bytes_sent=min(self.taken * self.chunk_bytes, self.size),
-            packets_received=self.arrived_count,
-            bytes_received=self.arrived_count * self.chunk_bytes - short,
-            packets_duplicate=None if self.is_send else 0,
-            ended_ns=ended_ns,
-            **self.times,
-        )
-
-    def finish(self) -> None:
-        self._connection.soon(lambda: self._connection.take(self))
-
-    def cancel(self, reason: str) -> None:
-        self._connection.soon(lambda: self._connection.give_up(self, "cancelled", reason))
-
-    def retag(self, dscp: int) -> None:
-        self.dscp = dscp
-
-    def end(self, error: AgentError | None) -> None:
-        """The memory is the user's again."""
-        self.is_over, self.view = True, memoryview(b"")
-        for timer in self.timers:
-            timer.cancel()
-        completion = api.Completion(
-            self._connection.peer,
-            self._connection.channel,
-            *self.key,
-            api.Direction.SEND if self.is_send else api.Direction.RECEIVE,
-            error,
-            self.statistics(monotonic_ns()),
-            np.packbits(self.arrived, bitorder="little").tobytes(),
-            self.chunk_elements,
-            self.request.memory.element_count,
-        )
-        self._completion.set_result(completion)
 
 
 def data_socket(settings: TcpSettings, version: int = 4) -> socket.socket:
@@ -142,7 +52,7 @@ def data_socket(settings: TcpSettings, version: int = 4) -> socket.socket:
 class DataConnection:
     """One TCP connection; when it breaks, soon all that is open with the peer fails."""
 
-    def __init__(self, connection: "_Connection", opened: socket.socket) -> None:
+    def __init__(self, connection: Transfers, opened: socket.socket) -> None:
         self._connection, self._loop, self._socket = connection, connection.loop, opened
         self._dscp, self._trouble = connection.dscp, "a data connection broke"
         opened.setblocking(False)
@@ -176,7 +86,7 @@ class Outgoing(DataConnection):
     """To the peer; takes the next chunk whenever it has room."""
 
     def __init__(
-        self, connection: "_Connection", opened: socket.socket, own: str, remote: Endpoint, opening: bytes
+        self, connection: Transfers, opened: socket.socket, own: str, remote: Endpoint, opening: bytes
     ) -> None:
         def connect() -> None:
             if (":" in own) == (":" in remote.address):
@@ -256,7 +166,7 @@ def _arrival_ns(told: Sequence[tuple[int, int, bytes]]) -> int:
 class Incoming(DataConnection):
     """From the peer, behind the opening: elements go straight to their places."""
 
-    def __init__(self, connection: "_Connection", opened: socket.socket) -> None:
+    def __init__(self, connection: Transfers, opened: socket.socket) -> None:
         super().__init__(connection, opened)
         self._between = memoryview(bytearray(len(WHOLE) + CHUNK.size))
         """The end mark of one chunk and the header of the next."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from mltswitch.hostagent.dataplane._dataplane import ffi
-from mltswitch.hostagent.dataplane.binding import DataPlane, Fields, RateOptions, lib, path_fields
+from mltswitch.hostagent.dataplane.binding import DataPlane, Fields, lib, path_fields
 from mltswitch.wire.headers import ElementType
 
 SOURCES: Final = Path(__file__).parents[3] / "mltswitch" / "hostagent" / "dataplane"
@@ -64,7 +64,7 @@ class Ends:
         paths: int = 1,
         datagram_bytes: int = 1472,
         keys: bool = False,
-        rate: RateOptions | None = None,
+        rate: Fields | None = None,
         spray_random: bool = False,
         repair: int = lib.MLT_IN_PASSES,
         links: int = 1,
@@ -89,7 +89,7 @@ class Ends:
             options = Fields(
                 send_datagram_bytes=datagram_bytes,
                 receive_datagram_bytes=datagram_bytes,
-                rate=rate or RateOptions(kind=lib.MLT_CREDIT if has_credit else lib.MLT_TIMELY),
+                rate=rate or Fields(kind=lib.MLT_CREDIT if has_credit else lib.MLT_TIMELY),
                 has_credit=has_credit,
                 spray_random=spray_random,
                 repair=repair,

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.hostagent.dataplane.binding import Fields, RateOptions, lib, path_fields
+from mltswitch.hostagent.dataplane.binding import Fields, lib, path_fields
 from tests.hostagent.dataplane.ends import SECOND, VirtualPlane, gradients
 
 DATAGRAM_BYTES: Final = 1472
@@ -69,7 +69,7 @@ class Star:
                     receive_datagram_bytes=DATAGRAM_BYTES,
                     ack_delay_ns=480_000 if self.rate_bps < 1e9 else 200_000,
                     repair=self.repair,
-                    rate=RateOptions(kind=self.control, cap_bps=self.rate_bps),
+                    rate=Fields(kind=self.control, cap_bps=self.rate_bps),
                     has_credit=self.control == lib.MLT_CREDIT,
                     port_bps=self.rate_bps if self.told_bps is None else self.told_bps,
                 )

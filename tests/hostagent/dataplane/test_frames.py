@@ -16,7 +16,6 @@ from mltswitch import wire
 from mltswitch.hostagent.dataplane.binding import (
     DataPlane,
     DataPlaneError,
-    Feature,
     Fields,
     lib,
     path_fields,
@@ -105,7 +104,7 @@ def test_frames_are_those_of_the_definition(keys: bool) -> None:
         with answers, cable, bound, last_switch(other, ports[1]) as frames:
             sender.add_socket(answers)
             number, features = sender.add_socket(cable)
-            assert not features & Feature.SEGMENTATION
+            assert not features & lib.MLT_SEGMENTATION
             receiver.add_socket(bound)
             for plane in planes:
                 plane.start()

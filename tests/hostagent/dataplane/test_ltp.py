@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from mltswitch.hostagent.dataplane.binding import DataPlane, Fields, RateOptions, lib
+from mltswitch.hostagent.dataplane.binding import DataPlane, Fields, lib
 from mltswitch.wire.headers import AGENT_VERSION, AgentFlag, AgentKind, ControlMessage
 from tests.hostagent.dataplane.ends import MILLISECOND, SECOND, Carry, Ends, bits, gradients
 
@@ -17,7 +17,7 @@ COUNT = 40_000
 PACKETS = 112
 FOREVER = 1 << 30
 MTU_1500, SMALL = 1472, 296
-SLOW = RateOptions(kind=lib.MLT_BBR, cap_bps=20e6)
+SLOW = Fields(kind=lib.MLT_BBR, cap_bps=20e6)
 """The packets of a tensor leave in 70 ms."""
 
 
@@ -28,8 +28,8 @@ class Packet(NamedTuple):
     path: int
 
 
-def ends(*, rate: RateOptions | None = None, delay_ns: int = 500_000, **options: Any) -> Ends:
-    fast = RateOptions(kind=lib.MLT_BBR, cap_bps=1e9)
+def ends(*, rate: Fields | None = None, delay_ns: int = 500_000, **options: Any) -> Ends:
+    fast = Fields(kind=lib.MLT_BBR, cap_bps=1e9)
     found = Ends(**{"repair": lib.MLT_AT_ONCE} | options, rate=rate or fast)
     found.delay_ns = delay_ns
     return found
@@ -262,7 +262,7 @@ def test_hundreds_of_bursts_on_their_way_are_told_apart() -> None:
 
 
 def test_packets_that_are_only_late_make_a_flow_patient() -> None:
-    two = ends(rate=RateOptions(kind=lib.MLT_BBR, cap_bps=100e6))
+    two = ends(rate=Fields(kind=lib.MLT_BBR, cap_bps=100e6))
 
     def carry(end: int, _: Any, datagram: bytes) -> bool:
         is_late = end == 0 and datagram[1] == AgentKind.DATA and packet_of(datagram).sequence % 9 == 4

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mltswitch.hostagent.dataplane.binding import DataPlane, Feature, Fields, path_fields
+from mltswitch.hostagent.dataplane.binding import DataPlane, Fields, lib, path_fields
 from tests.hostagent.dataplane.ends import SECOND, completion, gradients
 
 PATIENCE_NS = 20 * SECOND
@@ -43,7 +43,7 @@ def two_handles() -> Iterator[tuple[list[DataPlane], list[int]]]:
         planes, sockets = [first, second], [one, other]
         for plane, bound in zip(planes, sockets, strict=True):
             _, features = plane.add_socket(bound)
-            assert Feature.TIMESTAMPS in features
+            assert features & lib.MLT_TIMESTAMPS
             plane.start()
         tokens = [plane.reserve() for plane in planes]
         for end, plane in enumerate(planes):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Fields, RateOptions, lib
+from mltswitch.hostagent.dataplane.binding import DataPlane, DataPlaneError, Fields, lib
 from mltswitch.wire.headers import (
     ACKNOWLEDGEMENT,
     AGENT,
@@ -331,7 +331,7 @@ def test_random_spraying_keeps_the_weights_but_not_the_turns() -> None:
 
 
 def test_a_send_gets_another_traffic_class_on_its_way() -> None:
-    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    ends = Ends(rate=Fields(cap_bps=1e9))
     marks: dict[str, Any] = {"tos_important": 0x42, "tos_unimportant": 0x40, "burst_packets": 1}
     sent, received = ends.post(gradients(358 * 400), np.zeros(358 * 400, np.float32), **marks)
     ends.run(lambda: ends.planes[1].result(received).arrived_packets > 100)
@@ -385,7 +385,7 @@ def test_a_token_that_was_only_reserved_is_free_again() -> None:
 
 
 def test_front_layers_first() -> None:
-    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    ends = Ends(rate=Fields(cap_bps=1e9))
     back = ends.post(gradients(100_000), np.zeros(100_000, np.float32), tensor=1, priority=5)
     front = ends.post(gradients(100_000), np.zeros(100_000, np.float32), tensor=2, priority=0)
     ends.both(*front)
@@ -395,7 +395,7 @@ def test_front_layers_first() -> None:
 
 @pytest.mark.parametrize("cap_bps", [50e6, 1e9])
 def test_the_cap_is_kept(cap_bps: float) -> None:
-    ends = Ends(rate=RateOptions(cap_bps=cap_bps))
+    ends = Ends(rate=Fields(cap_bps=cap_bps))
     elements = 358 * 500
     sent, received = ends.both(*ends.post(gradients(elements), np.zeros(elements, np.float32)))
     wire_ns = (sent.sent_bytes + 42 * sent.sent_packets) * 8 / cap_bps * SECOND
@@ -421,7 +421,7 @@ def test_a_route_that_becomes_longer_is_no_queue() -> None:
 def test_losses_that_a_lower_rate_does_not_change_do_not_slow_a_flow_to_nothing(
     share: float, delay_ns: int, seed: int
 ) -> None:
-    ends = Ends(rate=RateOptions(cap_bps=1e9))
+    ends = Ends(rate=Fields(cap_bps=1e9))
     ends.delay_ns = delay_ns
     chance = np.random.default_rng(seed)
     ends.carry = lambda *_: chance.random() >= share
@@ -440,7 +440,7 @@ def test_losses_that_a_lower_rate_does_not_change_do_not_slow_a_flow_to_nothing(
 @pytest.mark.parametrize("delay_ns", [100_000, MILLISECOND, 10 * MILLISECOND])
 def test_bbr_fills_a_link_at_any_loss_and_keeps_its_queue_short(share: float, delay_ns: int) -> None:
     rate_bps = 100e6
-    ends = Ends(rate=RateOptions(cap_bps=1e9, kind=lib.MLT_BBR))
+    ends = Ends(rate=Fields(cap_bps=1e9, kind=lib.MLT_BBR))
     chance = np.random.default_rng(1)
     free_ns, carried_bits, longest_ns = 0.0, 0.0, 0.0
     begin_ns = ends.now_ns + max(20 * 2 * delay_ns, 100 * MILLISECOND)
@@ -470,7 +470,7 @@ def test_bbr_fills_a_link_at_any_loss_and_keeps_its_queue_short(share: float, de
 def test_bbr_answers_losses_without_losing_its_rate() -> None:
     """The pipe holds 3,400 packets, and nearly every acknowledgement tells of a loss."""
     rate_bps, share = 1e9, 0.05
-    options = RateOptions(cap_bps=10e9, kind=lib.MLT_BBR, window_bytes=64 << 20)
+    options = Fields(cap_bps=10e9, kind=lib.MLT_BBR, window_bytes=64 << 20)
     ends = Ends(rate=options, datagram_bytes=1472)
     chance = np.random.default_rng(1)
     free_ns, carried_bits, begin_ns = 0.0, 0.0, ends.now_ns + SECOND
@@ -496,7 +496,7 @@ def test_bbr_answers_losses_without_losing_its_rate() -> None:
 
 def test_bbr_empties_no_queue_to_look_where_pauses_do_so() -> None:
     rate_bps, delay_ns = 20e6, 5 * MILLISECOND
-    ends = Ends(rate=RateOptions(cap_bps=1e9, kind=lib.MLT_BBR))
+    ends = Ends(rate=Fields(cap_bps=1e9, kind=lib.MLT_BBR))
     free_ns = 0.0
 
     def port(end: int, _: Any, datagram: bytes) -> bool:
@@ -521,7 +521,7 @@ def test_bbr_empties_no_queue_to_look_where_pauses_do_so() -> None:
 
 
 def test_an_external_controller_hears_samples_and_sets_the_rate() -> None:
-    ends = Ends(rate=RateOptions(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
+    ends = Ends(rate=Fields(kind=lib.MLT_EXTERNAL, rate_bps=1e9, sample_ns=MILLISECOND))
     elements = 358 * 500
     sent, received = ends.post(gradients(elements), np.zeros(elements, np.float32), burst_packets=2)
     ends.both(sent, received)

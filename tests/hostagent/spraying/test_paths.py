@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.hostagent.fields import Spraying
-from mltswitch.hostagent.spraying import MOST_PATHS
+from mltswitch.hostagent.spraying import MOST_PATHS, Spraying
 from mltswitch.hostagent.spraying.paths import (
     Path,
     SegmentList,

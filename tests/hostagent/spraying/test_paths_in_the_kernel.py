@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from mltswitch.hostagent.config import AgentConfig
-from mltswitch.hostagent.fields import Spraying
+from mltswitch.hostagent.spraying import Spraying
 from mltswitch.hostagent.spraying.paths import Path, SegmentList, paths_between, segments_of, setup_commands
 from mltswitch.plan import Plan, PortRole, Switch
 from tests.hostagent.spraying.test_paths import plan_with

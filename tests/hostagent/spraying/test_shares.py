@@ -1,30 +1,21 @@
 """Weights of paths by each policy."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.hostagent.spraying.shares import DELAY_FLOOR_SECONDS, FULL_WEIGHT, Policy, path_weights
-from mltswitch.hostagent.transport.description import PathSnapshot
+from mltswitch.hostagent.transport.records import PathSnapshot
+from tests.hostagent.telemetry.examples import PATH
 
 
 def path(
     number: int, round_trip_seconds: float | None = None, arrived: int = 0, lost: int = 0
 ) -> PathSnapshot:
-    return PathSnapshot(
-        path=number,
-        state="used",
-        weight=1,
-        sent_packets=arrived + lost,
-        sent_bytes=0,
-        acknowledged_packets=arrived,
-        lost_packets=lost,
-        marked_packets=0,
-        received_packets=0,
-        received_marked=0,
-        round_trip_seconds=round_trip_seconds,
-        least_round_trip_seconds=round_trip_seconds,
-    )
+    counted = replace(PATH, acknowledged_packets=arrived, lost_packets=lost)
+    return replace(counted, path=number, round_trip_seconds=round_trip_seconds)
 
 
 def by_delay(*round_trips: float | None) -> tuple[int, ...]:

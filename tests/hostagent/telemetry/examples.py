@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from mltswitch.hostagent.telemetry.events import LinkRate, LinksMeasured, Observer, TransferEnded
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED, AgentSnapshot, EndedTransfers
-from mltswitch.hostagent.transport.description import (
+from mltswitch.hostagent.transport.records import (
     ConnectionSnapshot,
     Direction,
     PathSnapshot,

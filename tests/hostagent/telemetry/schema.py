@@ -16,7 +16,7 @@ from mltswitch.hostagent.telemetry import events
 from mltswitch.hostagent.telemetry.events import AgentEvent, GradientsLeftOut, LinkRate
 from mltswitch.hostagent.telemetry.metrics import PREFIX, AgentCollector
 from mltswitch.hostagent.telemetry.trace import KINDS, EventsLeftOut, TraceStarted, event_name
-from mltswitch.hostagent.transport.description import TransferStatistics
+from mltswitch.hostagent.transport.records import TransferStatistics
 from tests.hostagent.telemetry.examples import Example, ended, learned
 
 PAGE = Path(__file__).parents[3] / "docs" / "agent-telemetry.md"

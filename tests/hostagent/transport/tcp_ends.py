@@ -14,17 +14,11 @@ import numpy as np
 from mltswitch.hostagent.elements import memory_of
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.tagging.policies import ImportancePolicy
-from mltswitch.hostagent.transport import tcp, tcp_streams
-from mltswitch.hostagent.transport.description import (
-    AtDeadline,
-    Completion,
-    Moment,
-    Receive,
-    Send,
-    StopRule,
-    TransportHost,
-)
+from mltswitch.hostagent.transport import tcp
+from mltswitch.hostagent.transport.host import TransportHost
+from mltswitch.hostagent.transport.records import AtDeadline, Completion, Moment, Receive, Send, StopRule
 from mltswitch.hostagent.transport.tcp_frames import TcpSettings
+from mltswitch.hostagent.transport.tcp_transfers import _Ticket
 
 PATIENCE: Final = 20.0
 SECOND: Final = 1_000_000_000
@@ -45,11 +39,11 @@ class End:
         self.failures: list[AgentError] = []
         self.messages = threading.Semaphore(0)
 
-    def post_sends(self, requests: Sequence[Send]) -> list[tcp_streams._Ticket]:
-        return cast(list[tcp_streams._Ticket], self.connection.post_sends(requests))
+    def post_sends(self, requests: Sequence[Send]) -> list[_Ticket]:
+        return self.connection.post_sends(requests)
 
-    def post_receives(self, requests: Sequence[Receive]) -> list[tcp_streams._Ticket]:
-        return cast(list[tcp_streams._Ticket], self.connection.post_receives(requests))
+    def post_receives(self, requests: Sequence[Receive]) -> list[_Ticket]:
+        return self.connection.post_receives(requests)
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
         """Through JSON, as the control channel does, and later."""
@@ -153,7 +147,7 @@ def _of_both(tensor: int) -> dict[str, Any]:
     return {"tensor": tensor, "round_number": 0} | times
 
 
-def posted(end: End, buffer: object, **changes: Any) -> tcp_streams._Ticket:
+def posted(end: End, buffer: object, **changes: Any) -> _Ticket:
     """A receive that has said READY."""
     [receiving] = end.post_receives([receive(buffer, **changes)])
     until(lambda: receiving.number >= 0)
@@ -168,7 +162,7 @@ def until(condition: Callable[[], object]) -> None:
         time.sleep(0.002)
 
 
-def completion(ticket: tcp_streams._Ticket) -> Completion:
+def completion(ticket: _Ticket) -> Completion:
     """Bounded."""
     assert ticket.wait(PATIENCE), ticket.request
     found = ticket.completion()

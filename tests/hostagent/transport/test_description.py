@@ -10,7 +10,8 @@ import pytest
 
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.transport import description
-from mltswitch.hostagent.transport.description import TransferStatistics, transport_named, transports
+from mltswitch.hostagent.transport.description import transport_named, transports
+from mltswitch.hostagent.transport.records import TransferStatistics
 
 
 def test_those_of_the_package() -> None:

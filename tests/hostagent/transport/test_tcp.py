@@ -23,11 +23,12 @@ from mltswitch.hostagent.errors import (
     ProtocolViolationError,
     TransferMismatchError,
 )
-from mltswitch.hostagent.transport import tcp, tcp_streams
 from mltswitch.hostagent.transport import tcp_frames as wire
-from mltswitch.hostagent.transport.description import AtDeadline, Moment, transports
+from mltswitch.hostagent.transport import tcp_streams, tcp_transfers
+from mltswitch.hostagent.transport.description import transports
+from mltswitch.hostagent.transport.records import AtDeadline, Moment
 from mltswitch.hostagent.transport.tcp_frames import TcpSettings
-from mltswitch.hostagent.transport.tcp_streams import _Ticket as TcpTicket
+from mltswitch.hostagent.transport.tcp_transfers import _Ticket as TcpTicket
 from tests.hostagent.transport.tcp_ends import (
     PATIENCE,
     SECOND,
@@ -411,7 +412,7 @@ def test_a_bitmap_of_another_tensor(bitmap: str, problem: str) -> None:
 
 
 def test_a_peer_cannot_make_us_remember_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "MOST_TRANSFERS", 100)
+    monkeypatch.setattr(tcp_transfers, "MOST_TRANSFERS", 100)
     with running_ends() as ends:
         buffer = np.zeros(1, np.float32)
         ends.b.post_receives([receive(buffer, tensor) for tensor in range(100)])
