@@ -30,6 +30,6 @@ def block_at(first: int, size: int) -> IPv4Network:
     return prefix_at(first, IPV4LENGTH - (size.bit_length() - 1))
 
 
-def only(address: IPv4Address) -> IPv4Network:
+def host_prefix(address: IPv4Address) -> IPv4Network:
     """The prefix of one address."""
     return prefix_at(int(address), IPV4LENGTH)

@@ -6,7 +6,7 @@ Routes with one prefix share its packets.
 from collections.abc import Callable, Iterator
 from ipaddress import IPv4Network
 
-from mltswitch.plan.addresses import block_at, only
+from mltswitch.plan.addresses import block_at, host_prefix
 from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, Port, Route, Switch, discard_route
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import Addressing, SwitchRole
@@ -41,7 +41,7 @@ def underlay(
     if up:
         rest = [] if addressing.hosts is None else [addressing.hosts]
         rest += [
-            only(host.address)
+            host_prefix(host.address)
             for host in topology.hosts
             if host.is_explicit and host.leaf not in down and host.leaf != switch.name
         ]
@@ -55,7 +55,7 @@ def _below(addressing: Addressing, topology: Topology, leaf: str) -> Iterator[IP
         yield block_at(*_own_block(addressing.hosts, addressing, topology, leaf))
     for host in topology.hosts:
         if host.is_explicit and host.leaf == leaf:
-            yield only(host.address)
+            yield host_prefix(host.address)
 
 
 def _own_block(hosts: IPv4Network, addressing: Addressing, topology: Topology, leaf: str) -> tuple[int, int]:
@@ -74,7 +74,7 @@ def owned_blocks(addressing: Addressing, topology: Topology, switch: Switch) -> 
 def attached_hosts(switch: Switch) -> tuple[Route, ...]:
     """A leaf's own hosts, one by one: what a router knows from the addresses of its interfaces."""
     return tuple(
-        Route(only(port.peer_address), port.peer_address, port.name)
+        Route(host_prefix(port.peer_address), port.peer_address, port.name)
         for port in switch.ports
         if port.peer_is_host
     )

@@ -284,7 +284,7 @@ class PortSolver:
     def solve(
         self, capabilities: CapabilityLookup, progress: SolveProgress | None = None
     ) -> tuple[tuple[PortProfile, ...], tuple[str, ...]]:
-        """The plan's port profiles with their best thresholds, in the device's steps, and what bounds did.
+        """The port profiles with their best thresholds, in the devices' steps, and notes on delay bounds.
 
         Raises:
             UserInputError: a buffer is too small, or no thresholds keep the delay bounds.

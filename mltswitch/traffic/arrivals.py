@@ -43,6 +43,11 @@ def taken(kind: Callable[..., Model], document: BaseModel) -> Model:
     return kind(**{each.name: getattr(document, each.name) for each in names})
 
 
+def _or_at_once(source_rate_ratio: float | None) -> float:
+    """Files have no infinity."""
+    return inf if source_rate_ratio is None else source_rate_ratio
+
+
 class PoissonArrivals(StrictDocument):
     """Single packets at exponential gaps."""
 
@@ -53,28 +58,20 @@ class PoissonArrivals(StrictDocument):
         return Poisson()
 
 
-class _Bursts(StrictDocument):
-    source_rate_ratio: RateRatio | None = None
-    """Rate of the sender's link over that of the port; None: a burst arrives at once."""
-
-    @property
-    def _ratio(self) -> float:
-        """Files have no infinity."""
-        return inf if self.source_rate_ratio is None else self.source_rate_ratio
-
-
-class BatchArrivals(_Bursts):
+class BatchArrivals(StrictDocument):
     """Bursts at exponential gaps."""
 
     kind: Literal["batch"] = "batch"
     burst_packets: BurstPackets
     distribution: Literal["fixed", "geometric"] = "fixed"
+    source_rate_ratio: RateRatio | None = None
+    """Rate of the sender's link over that of the port; None: a burst arrives at once."""
 
     def to_queueing(self) -> Poisson | Batch:
         """Bursts of one packet are the Poisson process, which every model knows."""
         if self.burst_packets == 1:
             return Poisson()
-        return replace(taken(Batch, self), source_rate_ratio=self._ratio)
+        return replace(taken(Batch, self), source_rate_ratio=_or_at_once(self.source_rate_ratio))
 
 
 class IncastArrivals(StrictDocument):
@@ -92,17 +89,19 @@ class IncastArrivals(StrictDocument):
         return taken(Incast, self)
 
 
-class TraceArrivals(_Bursts):
+class TraceArrivals(StrictDocument):
     """Measured burst sizes at exponential gaps."""
 
     kind: Literal["trace"]
     sizes_packets: tuple[WholePackets, ...] = Field(min_length=1)
     probabilities: tuple[Share, ...] = Field(min_length=1)
+    source_rate_ratio: RateRatio | None = None
+    """None: a burst arrives at once."""
     index_of_dispersion: Annotated[Number, Field(ge=0)] | None = None
 
     def to_queueing(self) -> Trace:
         """The process that the loss models take."""
-        return replace(taken(Trace, self), source_rate_ratio=self._ratio)
+        return replace(taken(Trace, self), source_rate_ratio=_or_at_once(self.source_rate_ratio))
 
 
 ArrivalsInFile = Annotated[

@@ -1,4 +1,4 @@
-"""A whole capture as columns of numbers, what a queue sees of its frames: some 18 bytes a packet, by time."""
+"""A whole capture as columns of what a queue sees of its packets, by time: some 18 bytes for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
