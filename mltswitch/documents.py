@@ -6,8 +6,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, BinaryIO, Final, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, ValidationError, model_serializer
@@ -61,10 +62,14 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """libyaml, where PyYAML was built with it."""
 
 
-class SparseDocument(BaseModel):
-    """A part of a document written without what has its default: short, and older programs read it."""
+class StrictDocument(BaseModel):
+    """A part of a document, which never changes, and refuses fields that nobody knows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SparseDocument(StrictDocument):
+    """A part of a document written without what has its default: short, and older programs read it."""
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -158,21 +163,25 @@ def _refusal(problem: str, at: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
 
 
-def read_text(path: Path) -> str:
-    """Text of a regular file; raises UserInputError when it is missing, unreadable, too large or no text."""
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A regular file to read bytes from; raises UserInputError when there is none, or it cannot be read."""
     try:
         # a pipe without a writer must not block the opening
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
+        with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UserInputError("is no regular file", where=str(path))
-            note_input(descriptor)
-            with os.fdopen(descriptor, "rb", closefd=False) as stream:
-                content = stream.read(MAXIMUM_DOCUMENT_BYTES + 1)
-        finally:
-            os.close(descriptor)
+            yield stream
     except OSError as error:
         raise UserInputError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+def read_text(path: Path) -> str:
+    """Text of a regular file; raises UserInputError when it is missing, unreadable, too large or no text."""
+    with open_regular(path) as stream:
+        note_input(stream.fileno())
+        content = stream.read(MAXIMUM_DOCUMENT_BYTES + 1)
     if len(content) > MAXIMUM_DOCUMENT_BYTES:
         raise UserInputError(f"larger than {MAXIMUM_DOCUMENT_BYTES} bytes", where=str(path))
     try:

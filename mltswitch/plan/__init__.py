@@ -1,6 +1,6 @@
 """The Plan: built from a model profile and a fabric, read by every renderer and agent."""
 
-from mltswitch.plan.device_checks import check_lossless, check_spray_mode
+from mltswitch.plan.device_checks import check_lossless, check_ports, check_spray_mode, trailing_number
 from mltswitch.plan.document import (
     ClassKind,
     LayerRange,
@@ -15,9 +15,7 @@ from mltswitch.plan.document import (
     TrafficClass,
 )
 from mltswitch.plan.elements import NO_ADDRESS, Host, PathName, Port, Route, Switch
-from mltswitch.plan.fabric import Fabric
-from mltswitch.plan.port_numbers import check_ports, trailing_number
-from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
+from mltswitch.plan.fabric import CapabilityLookup, Fabric, resolve_fabric
 from mltswitch.plan.seal import load_plan, sealed
 from mltswitch.plan.segments import SegmentRoute, Segments
 from mltswitch.plan.topology import Topology

@@ -5,7 +5,7 @@ A switch has hundreds of routes to few next hops, and what is rendered of them i
 """
 
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
 from typing import Final
 
 REMEMBERED: Final = 4096
@@ -23,3 +23,13 @@ def prefix_at(number: int, length: int) -> IPv4Network:
     """`IPv4Network((number, length))`; raises ValueError, for bits behind the length, too."""
     # A number and a length: of an address the text would be made, and read again.
     return IPv4Network((number, length))
+
+
+def block_at(first: int, size: int) -> IPv4Network:
+    """The prefix of so many addresses, a power of two, from the first one on; raises ValueError."""
+    return prefix_at(first, IPV4LENGTH - (size.bit_length() - 1))
+
+
+def host_prefix(address: IPv4Address) -> IPv4Network:
+    """The prefix of one address."""
+    return prefix_at(int(address), IPV4LENGTH)

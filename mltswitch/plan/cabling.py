@@ -2,7 +2,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mltswitch.capabilities import PortNumbering
@@ -10,6 +9,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.plan.topology_document import (
     HostEntry,
     LeafSpine,
+    SwitchEntry,
     SwitchGroup,
     SwitchModel,
     SwitchRole,
@@ -25,33 +25,43 @@ TIERS: Final = ("host", SwitchRole.LEAF, SwitchRole.SPINE, SwitchRole.CORE)
 """From below; a cable joins two neighbours."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One switch."""
+class End(NamedTuple):
+    """Where a cable is plugged in."""
 
-    name: str
-    role: SwitchRole
-    platform: str
-    hardware: str | None
+    node: str
+    port: str
+    breakout: int = 1
+    """How the port of the box is broken out."""
+    lag: str = ""
+    """Link aggregation group; "": none."""
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.port}"
+
+    @property
+    def interface(self) -> tuple[str, str]:
+        """The node, and what has the addresses there: the port, or its link aggregation group."""
+        return self.node, self.lag or self.port
 
 
 class Link(NamedTuple):
-    """One cable: (node, port) at either end."""
+    """One cable."""
 
-    a: tuple[str, str]
-    b: tuple[str, str]
+    a: End
+    b: End
     rate_bps: int | None = None
     """None: as `ports` says for the ports' role."""
-    breakouts: tuple[int, int] = (1, 1)
-    """How the ports of the boxes are broken out, a's and b's."""
-    lags: tuple[str, str] = ("", "")
-    """Link aggregation groups, a's and b's."""
+
+    @property
+    def place(self) -> str:
+        """What an error names."""
+        return f"topology.links: {self.a} - {self.b}"
 
 
 class Cabling(NamedTuple):
     """What a topology document cables, in its order."""
 
-    nodes: list[Node]
+    nodes: list[SwitchEntry]
     hosts: list[str]
     links: list[Link]
     entries: dict[str, HostEntry]
@@ -66,27 +76,20 @@ def collect(document: TopologyDocument) -> Cabling:
             has no model, or ports without names.
     """
     cabling = Cabling([], [], [], {entry.name: entry for entry in document.hosts})
-    generated: set[str] = set()
     if document.leaf_spine is not None:
         _generate(document.leaf_spine, cabling)
-        generated = set(cabling.hosts)
-    cabling.nodes.extend(
-        Node(entry.name, entry.role, entry.platform, entry.hardware) for entry in document.switches
-    )
+    generated = set(cabling.hosts)
+    cabling.nodes.extend(document.switches)
     cabling.hosts.extend(entry.name for entry in document.hosts if entry.name not in generated)
     for link in document.links:
-        a_node, _, a_port = link.a.partition(":")
-        b_node, _, b_port = link.b.partition(":")
-        cabling.links.append(
-            Link(
-                (a_node, a_port),
-                (b_node, b_port),
-                link.rate_bps,
-                (link.breakout_a, link.breakout_b),
-                (link.lag_a or "", link.lag_b or ""),
-            )
-        )
+        a = _end(link.a, link.breakout_a, link.lag_a)
+        cabling.links.append(Link(a, _end(link.b, link.breakout_b, link.lag_b), link.rate_bps))
     return cabling
+
+
+def _end(reference: str, breakout: int, lag: str | None) -> End:
+    node, _, port = reference.partition(":")
+    return End(node, port, breakout, lag or "")
 
 
 def _generate(shape: LeafSpine, cabling: Cabling) -> None:
@@ -113,7 +116,7 @@ def _generate(shape: LeafSpine, cabling: Cabling) -> None:
             host = f"host{number // shape.rails * hosts + place + 1}"
             if rail == 0:
                 cabling.hosts.append(host)
-            cabling.links.append(Link((leaf.name, port), (host, f"eth{rail}"), rate_bps, (parts, 1)))
+            cabling.links.append(Link(End(leaf.name, port, parts), End(host, f"eth{rail}"), rate_bps))
         uppers = spines[pod * shape.spines.count : (pod + 1) * shape.spines.count]
         cabling.links.extend(_joined(leaf, uppers, shape.uplinks, number % shape.leaves.count))
     planes = len(cores) // shape.spines.count
@@ -183,7 +186,8 @@ def _joined(lower: _Box, uppers: Sequence[_Box], shape: TierLinks, place: int) -
         lags = (lower.lag(), upper.lag()) if shape.lag and shape.parallel > 1 else ("", "")
         near = ports[number * shape.parallel : (number + 1) * shape.parallel]
         for (one, parts), (other, others) in zip(near, upper.towards(place, shape), strict=True):
-            yield Link((lower.name, one), (upper.name, other), shape.rate_bps, (parts, others), lags)
+            ends = End(lower.name, one, parts, lags[0]), End(upper.name, other, others, lags[1])
+            yield Link(*ends, shape.rate_bps)
 
 
 def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -> list[_Box]:
@@ -205,7 +209,9 @@ def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -
                 where="topology.leaf_spine",
                 expected=f"models for {prefix}1 to {prefix}{count}",
             )
-        cabling.nodes.append(Node(name, role, model.platform, model.hardware))
+        cabling.nodes.append(
+            SwitchEntry(name=name, role=role, platform=model.platform, hardware=model.hardware)
+        )
         boxes.append(_Box(name, model))
     return boxes
 
@@ -222,61 +228,53 @@ def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
     upward: list[Link] = []
     used: set[tuple[str, str]] = set()
     groups: dict[tuple[str, str], tuple[str, str]] = {}
-    kinds: dict[frozenset[tuple[str, str]], tuple[int | None, tuple[int, int]]] = {}
+    kinds: dict[frozenset[tuple[str, str]], tuple[int | None, int, int]] = {}
     for link in links:
-        (one, _), (other, _) = ends = link[:2]
-        for end in ends:
-            if end[0] not in tiers:
+        for end in (link.a, link.b):
+            if end.node not in tiers:
                 raise UserInputError(
-                    f"unknown switch or host {end[0]!r}",
-                    where=_place(link),
+                    f"unknown switch or host {end.node!r}",
+                    where=link.place,
                     hint="list it under topology.switches or topology.hosts",
                 )
-            if end in used:
-                raise UserInputError(f"port {':'.join(end)} has two cables", where=_place(link))
-            used.add(end)
-        rise = TIERS.index(tiers[other]) - TIERS.index(tiers[one])
-        if abs(rise) != 1:
+            if end[:2] in used:
+                raise UserInputError(f"port {end} has two cables", where=link.place)
+            used.add(end[:2])
+        heights = [TIERS.index(tiers[end.node]) for end in (link.a, link.b)]
+        if abs(heights[1] - heights[0]) != 1:
             raise UserInputError(
-                f"the link joins {' and '.join(sorted((tiers[one], tiers[other]), key=TIERS.index))}",
-                where=_place(link),
+                f"the link joins {' and '.join(TIERS[height] for height in sorted(heights))}",
+                where=link.place,
                 expected="host to leaf, leaf to spine, or spine to core",
             )
-        if link.lags[0]:
-            if TIERS[0] in (tiers[one], tiers[other]):
-                raise UserInputError("a host has no link aggregation group", where=_place(link))
-            near, far = (one, link.lags[0]), (other, link.lags[1])
+        low, high = (link.a, link.b) if heights[0] < heights[1] else (link.b, link.a)
+        if low.lag:
+            if not min(heights):
+                raise UserInputError("a host has no link aggregation group", where=link.place)
+            near, far = low.interface, high.interface
             if groups.setdefault(near, far) != far or groups.setdefault(far, near) != near:
-                raise UserInputError("a link aggregation group has one other end", where=_place(link))
-            alike = (link.rate_bps, link.breakouts if link.a[0] == one else link.breakouts[::-1])
+                raise UserInputError("a link aggregation group has one other end", where=link.place)
+            alike = (link.rate_bps, low.breakout, high.breakout)
             if kinds.setdefault(frozenset((near, far)), alike) != alike:
-                raise UserInputError(
-                    "the links of a group have one rate and one breakout", where=_place(link)
-                )
-        upward.append(
-            link if rise > 0 else Link(link.b, link.a, link.rate_bps, link.breakouts[::-1], link.lags[::-1])
-        )
+                raise UserInputError("the links of a group have one rate and one breakout", where=link.place)
+        upward.append(Link(low, high, link.rate_bps))
     for group in groups:
         if group in used:
             raise UserInputError(f"{':'.join(group)} is a port, not a group of links", where="topology.links")
     return upward
 
 
-def _place(link: Link) -> str:
-    return f"topology.links: {':'.join(link.a)} - {':'.join(link.b)}"
-
-
-def find_pods(nodes: list[Node], links: list[Link]) -> dict[str, int]:
+def find_pods(nodes: list[SwitchEntry], links: list[Link]) -> dict[str, int]:
     """Leaf or spine → its pod; a pod is what stays joined without the cores."""
     role_of = {node.name: node.role for node in nodes}
     below = [node.name for node in nodes if node.role is not SwitchRole.CORE]
     if len(below) == len(nodes):
         return dict.fromkeys(below, 0)
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
-    for (one, _), (other, _), *_ in links:
-        if {role_of.get(one), role_of.get(other)} == {SwitchRole.LEAF, SwitchRole.SPINE}:
-            neighbours[one].add(other)
-            neighbours[other].add(one)
+    for low, high, _ in links:
+        if (role_of.get(low.node), role_of.get(high.node)) == (SwitchRole.LEAF, SwitchRole.SPINE):
+            neighbours[low.node].add(high.node)
+            neighbours[high.node].add(low.node)
     pods: dict[str, int] = {}
     count = 0
     for name in below:
@@ -287,10 +285,12 @@ def find_pods(nodes: list[Node], links: list[Link]) -> dict[str, int]:
             if place not in pods:
                 pods[place] = count - 1
                 waiting += neighbours[place] - pods.keys()
-    return pods
+    return {name: pods[name] for name in below}  # in the file's order, not in that of a set
 
 
-def check_complete(nodes: list[Node], joined: Container[tuple[str, str]], pods: dict[str, int]) -> None:
+def check_complete(
+    nodes: list[SwitchEntry], joined: Container[tuple[str, str]], pods: dict[str, int]
+) -> None:
     """Raise UserInputError where a path would not exist: `joined` has (lower, upper) of every link.
 
     Each leaf needs a link to each spine of its pod, and each core one to a spine of each pod.

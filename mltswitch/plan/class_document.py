@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import Field, StrictInt, model_validator
 
-from mltswitch.documents import SparseDocument
+from mltswitch.documents import SparseDocument, StrictDocument
 from mltswitch.plan.topology_document import Name
 from mltswitch.wire import CS6, CS7
 
@@ -16,11 +16,7 @@ BurstPackets = Annotated[StrictInt, Field(ge=1, le=1024)]
 DelaySeconds = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class NetworkControlClass(_Document):
+class NetworkControlClass(StrictDocument):
     """Routing protocols; served first, never dropped early."""
 
     dscp: tuple[DscpValue, ...] = Field(default=(CS6, CS7), min_length=1)
@@ -31,7 +27,7 @@ class NetworkControlClass(_Document):
     """Greatest queue on a port."""
 
 
-class ControlClass(_Document):
+class ControlClass(StrictDocument):
     """The agents' control channel: stop, probe, bitmap."""
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
@@ -50,7 +46,7 @@ class ControlClass(_Document):
         return self
 
 
-class GradientClasses(_Document):
+class GradientClasses(StrictDocument):
     """The gradients: one class, queue and DSCP for some layers in a row."""
 
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
@@ -81,7 +77,7 @@ class GradientClasses(_Document):
         return self
 
 
-class BackgroundClass(_Document):
+class BackgroundClass(StrictDocument):
     """Everything else, and what carries no DSCP of the plan."""
 
     dscp: tuple[DscpValue, ...] = Field(default=(0,), min_length=1)

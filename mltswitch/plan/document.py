@@ -7,8 +7,6 @@ from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
@@ -16,6 +14,7 @@ from pydantic import (
 )
 
 from mltswitch.capabilities import BytesLimit, Limit, Unlimited
+from mltswitch.documents import StrictDocument
 from mltswitch.errors import UserInputError
 from mltswitch.plan.class_document import DscpValue
 from mltswitch.plan.elements import Port, Switch
@@ -33,15 +32,11 @@ Text = Annotated[str, Field(max_length=4000)]
 """What people read; no renderer does."""
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
 LATER_FIELDS: Final = {"delay_bound_seconds", "crowded_bytes", "all_ports_busy"}
 """Older plans lack them: they are written only where they say something, so that a plan's hash stays."""
 
 
-class _Grown(_Document):
+class _Grown(StrictDocument):
     @model_serializer(mode="wrap")
     def _as_before(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = write(self)
@@ -68,7 +63,7 @@ class ClassKind(StrEnum):
         return self not in (ClassKind.NETWORK_CONTROL, ClassKind.CONTROL, ClassKind.BACKGROUND)
 
 
-class LayerRange(_Document):
+class LayerRange(StrictDocument):
     """The layers of one gradient class, 0-based in forward order, both ends included."""
 
     first: int = Field(ge=0)
@@ -84,7 +79,7 @@ class LayerRange(_Document):
         return self
 
 
-class TrafficClass(_Document):
+class TrafficClass(StrictDocument):
     """What a packet's DSCP means; which hardware queue it gets is the target's business."""
 
     name: Name
@@ -114,7 +109,7 @@ class TrafficClass(_Document):
         return self
 
 
-class Prediction(_Document):
+class Prediction(StrictDocument):
     """What a model expects of one queue of one port; None where it says nothing.
 
     Delays run from a packet's arrival to the start of its transmission.
@@ -224,7 +219,7 @@ class PortProfile(_Grown):
         return self.platform, self.hardware, self.role, self.rate_bps
 
 
-class PathPrediction(_Document):
+class PathPrediction(StrictDocument):
     """End-to-end loss of one class over the worst path: 1 - Π(1 - r)."""
 
     traffic_class: Name
@@ -254,7 +249,7 @@ class ScenarioPrediction(_Grown):
 PLANNED_LOAD: Final = ScenarioPrediction(name="planned load", load_factor=1.0, weight=1.0)
 
 
-class Paths(_Document):
+class Paths(StrictDocument):
     """The rule by which hosts name a path; routes are expanded per switch on demand."""
 
     mode: SprayMode
@@ -263,7 +258,7 @@ class Paths(_Document):
     """Packets that share one path decision and one DSCP/ECN byte."""
 
 
-class Provenance(_Document):
+class Provenance(StrictDocument):
     """Where the plan comes from; same input, same bytes."""
 
     tool_version: Text
@@ -279,7 +274,7 @@ class Provenance(_Document):
     """Of all that the plan says but this; empty until the plan is complete."""
 
 
-class Plan(_Document):
+class Plan(StrictDocument):
     """Thresholds, classes and paths for one model on one fabric."""
 
     schema_version: Literal["mltswitch/plan/v2"] = Field(alias="schema")

@@ -1,10 +1,10 @@
 """Switches, ports, hosts, paths and routes: of what a topology consists."""
 
 from dataclasses import dataclass
-from ipaddress import IPV4LENGTH, IPv4Address, IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from typing import Final, NamedTuple
 
-from mltswitch.plan.addresses import prefix_at
+from mltswitch.plan.addresses import block_at
 from mltswitch.plan.topology_document import PortRole, SwitchRole
 
 ADDRESSES_OF_A_LINK: Final = 4
@@ -108,7 +108,7 @@ class Route(NamedTuple):
 
 def discard_route(first: int, size: int) -> Route:
     """Where packets for so many addresses end, a power of two of them, that no longer prefix takes."""
-    return Route(prefix_at(first, IPV4LENGTH - (size.bit_length() - 1)), NO_ADDRESS, "")
+    return Route(block_at(first, size), NO_ADDRESS, "")
 
 
 class PathName(NamedTuple):

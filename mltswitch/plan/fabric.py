@@ -1,10 +1,13 @@
 """The fabric file: topology, addressing, ports, traffic and classes, checked as it is read."""
 
+from collections.abc import Callable
 from math import log2
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, model_validator
+from pydantic import BeforeValidator, Field, StrictInt, model_validator
 
+from mltswitch.capabilities import Capabilities
+from mltswitch.documents import StrictDocument
 from mltswitch.plan.class_document import BurstPackets, Classes
 from mltswitch.plan.topology_document import (
     Addressing,
@@ -12,6 +15,8 @@ from mltswitch.plan.topology_document import (
     PortReference,
     PortRole,
     RateBps,
+    SwitchGroup,
+    SwitchModel,
     TopologyDocument,
 )
 from mltswitch.units import parse_bytes
@@ -25,11 +30,7 @@ SLOW_BPS: Final = 1_000_000_000
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
 
 
-class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class RolePorts(_Document):
+class RolePorts(StrictDocument):
     """What one role's ports have different from the fabric's."""
 
     rate_bps: RateBps | None = Field(default=None, alias="rate")
@@ -37,7 +38,7 @@ class RolePorts(_Document):
     load: float | None = Field(default=None, gt=0, le=10, allow_inf_nan=False)
 
 
-class Ports(_Document):
+class Ports(StrictDocument):
     """Rate, packet size and buffer of every port; `overrides` names the roles that differ."""
 
     rate_bps: RateBps = Field(alias="rate")
@@ -49,7 +50,7 @@ class Ports(_Document):
     overrides: dict[PortRole, RolePorts] = Field(default={})
 
 
-class Memory(_Document):
+class Memory(StrictDocument):
     """Packet memory that the ports of one switch share, as its vendor describes it.
 
     A queue with a dynamic threshold comes to rest at alpha · (what is free): with n others as long as itself,
@@ -92,7 +93,7 @@ class Memory(_Document):
         return self
 
 
-class ScenarioEntry(_Document):
+class ScenarioEntry(StrictDocument):
     """One situation that thresholds are chosen for, beside others."""
 
     load_factor: float = Field(default=1.0, gt=0, le=10, allow_inf_nan=False)
@@ -105,7 +106,7 @@ class ScenarioEntry(_Document):
     """Its part of the objective, relative to the other scenarios."""
 
 
-class Traffic(_Document):
+class Traffic(StrictDocument):
     """What the thresholds are made for."""
 
     load: float = Field(gt=0, le=10, allow_inf_nan=False)
@@ -162,7 +163,7 @@ class Traffic(_Document):
 SprayMode = Literal["alias", "srv6", "packet", "p4", "entropy"]
 
 
-class Spraying(_Document):
+class Spraying(StrictDocument):
     """How a packet gets its path.
 
     `alias`: one destination address per spine; these routes are there in every mode, for what needs one path.
@@ -180,7 +181,7 @@ def _check_trusted_ports(value: Any) -> Any:
     raise ValueError("is the word all, or a list of ports such as leaf1:eth1")
 
 
-class Fabric(_Document):
+class Fabric(StrictDocument):
     """One fabric; see inventories/lab/fabric.yaml for a commented example."""
 
     schema_version: Literal["mltswitch/fabric/v1"] = Field(alias="schema")
@@ -190,7 +191,7 @@ class Fabric(_Document):
     qos_only: bool = False
     """Plan and push queues alone, on a network whose routes and addresses belong to somebody else."""
     ports: Ports
-    memory: dict[Name, Memory] = {}
+    memory: dict[Name, Memory] = Field(default={})
     """Shared packet memory by hardware model; the name `default` stands for every other one."""
     trusted_ports: Annotated[
         Literal["all"] | tuple[PortReference, ...], BeforeValidator(_check_trusted_ports)
@@ -227,3 +228,37 @@ class Fabric(_Document):
             last = LAST_DELAY_SECONDS * max(1.0, SLOW_BPS / rate_bps)
             return tuple(last * (place + 1) / count for place in range(count))
         return bounds[:count] if isinstance(bounds, tuple) else (bounds,) * count
+
+
+CapabilityLookup = Callable[[str, str | None], Capabilities]
+"""(platform, hardware or None for its default) → capabilities; raises UserInputError for unknown ones."""
+
+
+def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:
+    """The fabric with every default of its devices written out, so that the plan needs nothing else."""
+    topology = fabric.topology
+    switches = tuple(
+        entry.model_copy(update={"hardware": capabilities(entry.platform, entry.hardware).hardware})
+        for entry in topology.switches
+    )
+    shape = topology.leaf_spine
+    if shape is not None:
+        groups = {"spines": shape.spines, "leaves": shape.leaves, "cores": shape.cores}
+        shape = shape.model_copy(
+            update={tier: group and _resolve_group(group, capabilities) for tier, group in groups.items()}
+        )
+    resolved = topology.model_copy(update={"switches": switches, "leaf_spine": shape})
+    return fabric.model_copy(update={"topology": resolved})
+
+
+def _resolve_group(group: SwitchGroup, capabilities: CapabilityLookup) -> SwitchGroup:
+    models = {pattern: _resolve_model(model, capabilities) for pattern, model in group.models.items()}
+    default = group.default_model
+    update = {} if default is None else dict(_resolve_model(default, capabilities))
+    return group.model_copy(update=update | {"models": models})
+
+
+def _resolve_model(model: SwitchModel, capabilities: CapabilityLookup) -> SwitchModel:
+    device = capabilities(model.platform, model.hardware)
+    names = model.port_names or device.port_numbering
+    return model.model_copy(update={"hardware": device.hardware, "port_names": names})

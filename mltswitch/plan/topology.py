@@ -13,10 +13,11 @@ from itertools import count
 from typing import Final
 
 from mltswitch.errors import UserInputError
-from mltswitch.plan.addresses import address_at, prefix_at
+from mltswitch.plan.addresses import address_at, block_at, prefix_at
 from mltswitch.plan.cabling import (
     TIERS,
     Cabling,
+    End,
     Link,
     check_complete,
     check_names,
@@ -52,6 +53,7 @@ class Topology:
         """Expand the document; raises UserInputError naming the link, switch or prefix that does not fit."""
         self._fabric = fabric
         self._addressing = fabric.addressing
+        self._trusted = None if fabric.trusted_ports == "all" else dict.fromkeys(fabric.trusted_ports)
         cabling = collect(fabric.topology)
         self._nodes = {node.name: node for node in cabling.nodes}
         check_names([*(node.name for node in cabling.nodes), *cabling.hosts])
@@ -148,7 +150,8 @@ class Topology:
         for port in leaf.ports:
             if port.peer_is_host:
                 for prefix in prefixes:
-                    yield Route(prefix_at(prefix + port.number, IPV4LENGTH), port.peer_address, port.name)
+                    alias = prefix_at(prefix + port.number, IPV4LENGTH)
+                    yield Route(alias, port.peer_address, port.name)
         # What nobody has must not follow the way up: the switch there would send it down again.
         stride = self._addressing.leaf_stride
         for prefix in prefixes:
@@ -157,7 +160,6 @@ class Topology:
     def _upper_routes(self, switch: Switch) -> Iterator[Route]:
         """A prefix for each leaf below, and the way to the core for the rest."""
         stride = self._addressing.leaf_stride
-        length = IPV4LENGTH - (stride.bit_length() - 1)
         is_core, pod = switch.role is SwitchRole.CORE, self.pods.get(switch.name, -1)
         for path in self.paths:
             if switch.name != (path.top if is_core else self._spine(pod, path)):
@@ -170,7 +172,7 @@ class Topology:
                     _, port = self._link(leaf, switch.name, path)
                 else:
                     continue
-                prefix = prefix_at(first + self.tier_index[leaf] * stride, length)
+                prefix = block_at(first + self.tier_index[leaf] * stride, stride)
                 yield Route(prefix, port.peer_address, port.interface)
             if path.top != switch.name:
                 port, _ = self._link(switch.name, path.top, path)
@@ -179,6 +181,11 @@ class Topology:
     @cached_property
     def _leaves(self) -> tuple[str, ...]:
         return tuple(name for name, node in self._nodes.items() if node.role is SwitchRole.LEAF)
+
+    @property
+    def _indices(self) -> int:
+        """Indices that hosts may have."""
+        return len(self._leaves) * self._addressing.leaf_stride
 
     def _spine(self, pod: int, path: PathName) -> str:
         """The spine by which a path enters and leaves a pod; "": it does not."""
@@ -208,16 +215,11 @@ class Topology:
 
     def _join(self, links: list[Link]) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """(lower, upper) switch → lower ends of their links, one for each link aggregation group."""
-        joined: dict[tuple[str, str], list[tuple[str, str]]] = {}
-        known: set[tuple[str, str]] = set()
-        for link in links:
-            if self._tiers[link.a[0]] == TIERS[0]:
-                continue
-            end = (link.a[0], link.lags[0] or link.a[1])
-            if end not in known:
-                known.add(end)
-                joined.setdefault((link.a[0], link.b[0]), []).append(end)
-        return joined
+        joined: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
+        for low, high, _ in links:
+            if self._tiers[low.node] != TIERS[0]:
+                joined.setdefault((low.node, high.node), {})[low.interface] = None
+        return {pair: list(ends) for pair, ends in joined.items()}
 
     def _name_paths(self) -> tuple[PathName, ...]:
         most: Counter[str] = Counter()
@@ -260,7 +262,7 @@ class Topology:
                 if name not in given:
                     raise UserInputError(f"path {name} has no alias prefix", where="addressing.alias")
             return given
-        bits = (len(self._leaves) * self._addressing.leaf_stride - 1).bit_length()
+        bits = (self._indices - 1).bit_length()
         if given.num_addresses < len(names) << bits:
             raise UserInputError(
                 f"{given} holds {given.num_addresses} addresses, {len(names)} paths need "
@@ -273,63 +275,41 @@ class Topology:
         }
 
     def _check_room(self) -> None:
-        needed = len(self._leaves) * self._addressing.leaf_stride
         prefixes = [(f"addressing.alias.{name}", prefix, 1) for name, prefix in self._alias.items()]
         if self._addressing.hosts is not None:
             prefixes.append(("addressing.hosts", self._addressing.hosts, ADDRESSES_OF_A_LINK))
         for where, prefix, addresses_each in prefixes:
-            if prefix.num_addresses < needed * addresses_each:
+            if prefix.num_addresses < self._indices * addresses_each:
                 raise UserInputError(
                     f"{prefix} holds {prefix.num_addresses} addresses, {len(self._leaves)} leaves with "
-                    f"leaf_stride {self._addressing.leaf_stride} need {needed * addresses_each}",
+                    f"leaf_stride {self._addressing.leaf_stride} need {self._indices * addresses_each}",
                     where=where,
                 )
 
     def _connect(self, cabling: Cabling, links: list[Link]) -> tuple[tuple[Switch, ...], tuple[Host, ...]]:
         ports: dict[str, list[Port]] = {name: [] for name in self._nodes}
         self._ports: dict[tuple[str, str], tuple[Port, Port]] = {}
-        trusted = None if self._fabric.trusted_ports == "all" else frozenset(self._fabric.trusted_ports)
-        rates = {
-            role: (override and override.rate_bps) or self._fabric.ports.rate_bps
-            for role in PortRole
-            for override in [self._fabric.ports.overrides.get(role)]
-        }
         hosts = self._number_hosts(cabling, links)
-        fabric_links = 0
+        numbers = count()
         for link in links:
-            (lower, lower_port), (upper, upper_port) = link.a, link.b
-            lower_role, upper_role = _ROLES[self._tiers[lower], self._tiers[upper]]
-            rate_bps = link.rate_bps or rates[upper_role]
-            is_trusted = trusted is None or ":".join(link.b) in trusted
-            if lower_role is upper_role:
-                host = hosts[link.a]
-                ports[upper].append(
-                    Port(
-                        upper_port, upper_role, host.name, lower_port, True, host.gateway, host.address,
-                        is_trusted, rate_bps, host.index, link.breakouts[1], "", host.vlan,
-                    )
-                )  # fmt: skip
+            low, high, _ = link
+            low_role, high_role = _ROLES[self._tiers[low.node], self._tiers[high.node]]
+            if low_role is high_role:
+                host = hosts[low.node, low.port]
+                down = self._port(high, high_role, low, link, host.index, (host.gateway, host.address))
+                ports[high.node].append(down._replace(peer=host.name, peer_is_host=True, vlan=host.vlan))
                 continue
-            end = (lower, link.lags[0] or lower_port)
-            if end in self._ports:
-                known = self._ports[end][0]
-                number, low, high = known.number, known.address, known.peer_address
+            if low.interface in self._ports:
+                known = self._ports[low.interface][0]
+                number, ends = known.number, (known.address, known.peer_address)
             else:
-                number = fabric_links
-                low, high = self._link_addresses(number)
-                fabric_links += 1
-            below = Port(
-                lower_port, lower_role, upper, upper_port, False, low, high,
-                trusted is None or ":".join(link.a) in trusted,
-                link.rate_bps or rates[lower_role], number, link.breakouts[0], link.lags[0],
-            )  # fmt: skip
-            above = Port(
-                upper_port, upper_role, lower, lower_port, False, high, low,
-                is_trusted, rate_bps, number, link.breakouts[1], link.lags[1],
-            )  # fmt: skip
-            ports[lower].append(below)
-            ports[upper].append(above)
-            self._ports.setdefault(end, (below, above))
+                number = next(numbers)
+                ends = self._link_addresses(number)
+            below = self._port(low, low_role, high, link, number, ends)
+            above = self._port(high, high_role, low, link, number, ends[::-1])
+            ports[low.node].append(below)
+            ports[high.node].append(above)
+            self._ports.setdefault(low.interface, (below, above))
         switches = tuple(
             Switch(
                 node.name, node.role, node.platform, node.hardware, self.tier_index[name], tuple(ports[name])
@@ -337,6 +317,28 @@ class Topology:
             for name, node in self._nodes.items()
         )
         return switches, tuple(sorted(hosts.values(), key=lambda host: host.index))
+
+    def _port(
+        self,
+        end: End,
+        role: PortRole,
+        peer: End,
+        link: Link,
+        number: int,
+        addresses: tuple[IPv4Address, IPv4Address],
+    ) -> Port:
+        """The port at one end of a link, as of a link between switches; its own address comes first."""
+        is_trusted = self._trusted is None or str(end) in self._trusted
+        return Port(
+            end.port, role, peer.node, peer.port, False, *addresses, is_trusted,
+            link.rate_bps or self._rates[role], number, end.breakout, end.lag,
+        )  # fmt: skip
+
+    @cached_property
+    def _rates(self) -> dict[PortRole, int]:
+        ports = self._fabric.ports
+        own = {role: entry.rate_bps for role, entry in ports.overrides.items()}
+        return {role: own.get(role) or ports.rate_bps for role in PortRole}
 
     def _link_addresses(self, number: int) -> tuple[IPv4Address, IPv4Address]:
         """(lower, upper) switch's address of a link between two switches."""
@@ -356,8 +358,8 @@ class Topology:
         """(host, interface) → the host's port; places on a leaf are counted in the order of the hosts."""
         of_machine: dict[str, list[Link]] = {name: [] for name in cabling.hosts}
         for link in links:
-            if link.a[0] in of_machine:
-                of_machine[link.a[0]].append(link)
+            if link.a.node in of_machine:
+                of_machine[link.a.node].append(link)
         aliases = {
             pod: tuple(
                 (path.name, self._alias[path.name])
@@ -371,8 +373,7 @@ class Topology:
         for machine, cables in of_machine.items():
             if not cables:
                 raise UserInputError(f"host {machine} has no link", where="topology.links")
-            for link in cables:
-                interface, (leaf, leaf_port) = link.a[1], link.b
+            for (_, interface, *_), (leaf, leaf_port, *_), _ in cables:
                 seen[leaf] += 1
                 if seen[leaf] >= stride and (self._alias or self._addressing.hosts is not None):
                     raise UserInputError(
@@ -385,7 +386,7 @@ class Topology:
                 entry = cabling.entries.get(machine)
                 given = entry.address_of(interface) if entry else rule
                 address, gateway = self._host_addresses(name, given, index)
-                hosts[link.a] = Host(
+                hosts[machine, interface] = Host(
                     name, interface, leaf, leaf_port, index, address, gateway, aliases[self.pods[leaf]],
                     machine, given.address is not None, given.vlan,
                 )  # fmt: skip
@@ -429,9 +430,7 @@ class Topology:
                     )
 
     def _check_trusted(self) -> None:
-        if self._fabric.trusted_ports == "all":
-            return
         known = {f"{switch.name}:{port.name}" for switch in self.switches for port in switch.ports}
-        for reference in self._fabric.trusted_ports:
+        for reference in self._trusted or ():
             if reference not in known:
                 raise UserInputError(f"{reference} is no port of the fabric", where="trusted_ports")

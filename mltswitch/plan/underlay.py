@@ -4,9 +4,9 @@ Routes with one prefix share its packets.
 """
 
 from collections.abc import Callable, Iterator
-from ipaddress import IPV4LENGTH, IPv4Network
+from ipaddress import IPv4Network
 
-from mltswitch.plan.addresses import prefix_at
+from mltswitch.plan.addresses import block_at, host_prefix
 from mltswitch.plan.elements import ADDRESSES_OF_A_LINK, Port, Route, Switch, discard_route
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import Addressing, SwitchRole
@@ -14,12 +14,8 @@ from mltswitch.plan.topology_document import Addressing, SwitchRole
 _UP = {SwitchRole.LEAF: SwitchRole.SPINE, SwitchRole.SPINE: SwitchRole.CORE}
 
 
-def _every(_: Port) -> bool:
-    return True
-
-
 def underlay(
-    addressing: Addressing, topology: Topology, switch: Switch, leads: Callable[[Port], bool] = _every
+    addressing: Addressing, topology: Topology, switch: Switch, leads: Callable[[Port], bool] = lambda _: True
 ) -> tuple[Route, ...]:
     """A switch sends down what is below it, to each leaf, and all else up, over all links.
 
@@ -45,7 +41,7 @@ def underlay(
     if up:
         rest = [] if addressing.hosts is None else [addressing.hosts]
         rest += [
-            prefix_at(int(host.address), IPV4LENGTH)
+            host_prefix(host.address)
             for host in topology.hosts
             if host.is_explicit and host.leaf not in down and host.leaf != switch.name
         ]
@@ -56,28 +52,29 @@ def underlay(
 def _below(addressing: Addressing, topology: Topology, leaf: str) -> Iterator[IPv4Network]:
     """What is sent to a leaf: the block of its hosts, and hosts with addresses of their own."""
     if addressing.hosts is not None:
-        size = ADDRESSES_OF_A_LINK * addressing.leaf_stride
-        first = int(addressing.hosts.network_address) + size * topology.tier_index[leaf]
-        yield prefix_at(first, IPV4LENGTH - (size.bit_length() - 1))
+        yield block_at(*_own_block(addressing.hosts, addressing, topology, leaf))
     for host in topology.hosts:
         if host.is_explicit and host.leaf == leaf:
-            yield prefix_at(int(host.address), IPV4LENGTH)
+            yield host_prefix(host.address)
+
+
+def _own_block(hosts: IPv4Network, addressing: Addressing, topology: Topology, leaf: str) -> tuple[int, int]:
+    """(first address, how many) of a leaf's hosts by the rule."""
+    size = ADDRESSES_OF_A_LINK * addressing.leaf_stride
+    return int(hosts.network_address) + size * topology.tier_index[leaf], size
 
 
 def owned_blocks(addressing: Addressing, topology: Topology, switch: Switch) -> tuple[Route, ...]:
     """The block of a leaf's own hosts: what no link of it has ends there, and does not go up."""
     if switch.role is not SwitchRole.LEAF or addressing.hosts is None:
         return ()
-    size = ADDRESSES_OF_A_LINK * addressing.leaf_stride
-    return (
-        discard_route(int(addressing.hosts.network_address) + size * topology.tier_index[switch.name], size),
-    )
+    return (discard_route(*_own_block(addressing.hosts, addressing, topology, switch.name)),)
 
 
 def attached_hosts(switch: Switch) -> tuple[Route, ...]:
     """A leaf's own hosts, one by one: what a router knows from the addresses of its interfaces."""
     return tuple(
-        Route(prefix_at(int(port.peer_address), IPV4LENGTH), port.peer_address, port.name)
+        Route(host_prefix(port.peer_address), port.peer_address, port.name)
         for port in switch.ports
         if port.peer_is_host
     )

@@ -1,6 +1,6 @@
 """From a model profile and a fabric to a Plan: traffic, thresholds, predictions and what to doubt in them."""
 
-from mltswitch.plan.resolve import CapabilityLookup
+from mltswitch.plan.fabric import CapabilityLookup
 from mltswitch.planning.build import build_plan, predict_edited
 from mltswitch.planning.predict import predict_port
 from mltswitch.planning.refine import refine_plan

@@ -8,7 +8,7 @@ from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UserInputError, every
-from mltswitch.plan.device_checks import check_lags, check_lossless, check_spray_mode
+from mltswitch.plan.device_checks import check_lags, check_lossless, check_ports, check_spray_mode
 from mltswitch.plan.document import (
     PLAN_SCHEMA,
     PLANNED_LOAD,
@@ -21,9 +21,7 @@ from mltswitch.plan.document import (
     ScenarioPrediction,
     TrafficClass,
 )
-from mltswitch.plan.fabric import Fabric
-from mltswitch.plan.port_numbers import check_ports
-from mltswitch.plan.resolve import CapabilityLookup, resolve_fabric
+from mltswitch.plan.fabric import CapabilityLookup, Fabric, resolve_fabric
 from mltswitch.plan.seal import sealed
 from mltswitch.plan.topology import Topology
 from mltswitch.plan.topology_document import PortRole
@@ -33,12 +31,11 @@ from mltswitch.planning.lint import lint, loss_bound
 from mltswitch.planning.memory import DEFAULT, port_memory
 from mltswitch.planning.notes import plan_notes
 from mltswitch.planning.predict import Losses, path_losses, predict_port, rounded
-from mltswitch.planning.scenarios import planned_scenarios
 from mltswitch.planning.thresholds import (
     ClassCurves,
     PortSolver,
+    planned_scenarios,
     provisional_queues,
-    solve_ports,
 )
 from mltswitch.profile import ModelProfile, profile_sha256
 from mltswitch.queueing import MODELS, SimulationSettings
@@ -85,12 +82,8 @@ def build_plan(
     fields, curves = _draft(profile, resolved, capabilities, model, is_robust=at_load is None)
     # Two packets a class may be more than the buffer has, which is told better where thresholds are chosen.
     draft = Plan.model_construct(**fields)
-    solved, notes = solve_ports(
-        PortSolver(draft, curves, at_load is None),
-        draft.port_profiles,
-        lambda entry: capabilities(entry.platform, entry.hardware),
-        progress and partial(progress, "thresholds"),
-    )
+    solver = PortSolver(draft, curves, at_load is None)
+    solved, notes = solver.solve(capabilities, progress and partial(progress, "thresholds"))
     solved_plan = Plan(**fields | {"port_profiles": solved})
     return completed(solved_plan, curves, capabilities, notes=notes, progress=progress)
 
@@ -109,7 +102,7 @@ def _draft(
     count = gradient_class_count(resolved, free_queues, len(profile.layers))
     unbounded = traffic_classes(profile, resolved, count)
     curves = ClassCurves(profile, unbounded)
-    classes = _with_bounds(unbounded, curves)
+    classes = tuple(_bounded(entry, curves) for entry in unbounded)
     kinds = sorted(
         {
             (switch.platform, str(switch.hardware), port.role, port.rate_bps)
@@ -185,13 +178,14 @@ def completed(
 ) -> Plan:
     """The plan with what its loss model predicts of its thresholds, notes, warnings, and its own hash."""
     profiles = _with_predictions(plan, simulation, progress)
+    reached = [_end_to_end(plan, curves, path_losses(plan, entry, simulation)) for entry in plan.scenarios]
     predicted = plan.model_copy(
         update={
             "port_profiles": profiles,
-            "end_to_end": _end_to_end(curves, plan.classes, path_losses(plan, plan.scenarios[0], simulation)),
+            "end_to_end": reached[0],
             "scenarios": tuple(
-                entry.model_copy(update={"extra_rounds": _rounds_of(plan, curves, entry, simulation)})
-                for entry in plan.scenarios
+                entry.model_copy(update={"extra_rounds": rounded(sum(own.extra_rounds for own in paths))})
+                for entry, paths in zip(plan.scenarios, reached, strict=True)
             ),
         }
     )
@@ -220,15 +214,18 @@ def predict_edited(plan: Plan, profile: ModelProfile, capabilities: CapabilityLo
         UserInputError: another profile than the one that the plan was made for, more than S and L was
             changed, or the loss model cannot express the traffic.
     """
-    if profile_sha256(profile) != plan.provenance.profile_sha256:
-        raise UserInputError(
-            f"{profile.name} is not the profile that the plan was made for", where="--profile"
-        )
+    check_profile(plan, profile, "--profile")
     _check_edits(plan, profile, capabilities)
     provenance = plan.provenance.model_copy(update={"is_edited": True})
     profiles = tuple(entry.model_copy(update={"extra_rounds": None}) for entry in plan.port_profiles)
     changed = plan.model_copy(update={"provenance": provenance, "port_profiles": profiles})
     return completed(changed, ClassCurves(profile, plan.classes), capabilities, SimulationSettings())
+
+
+def check_profile(plan: Plan, profile: ModelProfile, where: str) -> None:
+    """Raise UserInputError for another profile than the plan's."""
+    if profile_sha256(profile) != plan.provenance.profile_sha256:
+        raise UserInputError(f"{profile.name} is not the profile that the plan was made for", where=where)
 
 
 def _check_edits(plan: Plan, profile: ModelProfile, capabilities: CapabilityLookup) -> None:
@@ -264,25 +261,12 @@ def _unchosen(entry: ScenarioPrediction | PortProfile) -> Any:
     return dict(entry.model_copy(update=update))
 
 
-def _rounds_of(
-    plan: Plan, curves: ClassCurves, entry: ScenarioPrediction, simulation: SimulationSettings | None
-) -> float:
-    """Extra rounds from end to end in one scenario."""
-    losses = path_losses(plan, entry, simulation)
-    return rounded(sum(found.extra_rounds for found in _end_to_end(curves, plan.classes, losses)))
-
-
-def _with_bounds(classes: tuple[TrafficClass, ...], curves: ClassCurves) -> tuple[TrafficClass, ...]:
-    """The classes with the losses up to which training takes no extra round."""
-    bounded: list[TrafficClass] = []
-    for entry in classes:
-        if entry.kind is ClassKind.GRADIENT:
-            unimportant, important = (loss_bound(curve) for curve in curves[entry.name])
-            entry = entry.model_copy(  # noqa: PLW2901  (the same class, with its bounds)
-                update={"loss_bound_unimportant": unimportant, "loss_bound_important": important}
-            )
-        bounded.append(entry)
-    return tuple(bounded)
+def _bounded(entry: TrafficClass, curves: ClassCurves) -> TrafficClass:
+    """The class with the losses up to which training takes no extra round."""
+    if entry.kind is not ClassKind.GRADIENT:
+        return entry
+    unimportant, important = (loss_bound(curve) for curve in curves[entry.name])
+    return entry.model_copy(update={"loss_bound_unimportant": unimportant, "loss_bound_important": important})
 
 
 def _check_devices(topology: Topology, capabilities: CapabilityLookup, fabric: Fabric) -> None:
@@ -325,6 +309,7 @@ def _draft_profile(
     used = max(len(switch.ports) for switch in topology.switches if switch.hardware == device.hardware)
     memory = port_memory(fabric, device, role, used)
     packet_bytes = frame_bytes(ports.mtu_bytes)
+    host_bps = [port.rate_bps for switch in topology.switches for port in switch.ports if port.peer_is_host]
     return PortProfile.model_construct(
         platform=device.platform,
         hardware=device.hardware,
@@ -337,15 +322,9 @@ def _draft_profile(
         congested_queues=memory.congested_queues,
         crowded_bytes=memory.crowded_bytes,
         load=(override and override.load) or fabric.traffic.load,
-        source_rate_ratio=fabric.traffic.source_rate_ratio or _host_rate_bps(topology, rate_bps) / rate_bps,
+        source_rate_ratio=fabric.traffic.source_rate_ratio or max(host_bps, default=rate_bps) / rate_bps,
         queues=provisional_queues(classes, fabric, packet_bytes, rate_bps, memory),
     )
-
-
-def _host_rate_bps(topology: Topology, default_bps: int) -> int:
-    """Rate of the fastest link of a host."""
-    rates = [port.rate_bps for switch in topology.switches for port in switch.ports if port.peer_is_host]
-    return max(rates, default=default_bps)
 
 
 def _with_predictions(
@@ -367,23 +346,16 @@ def _with_predictions(
     return tuple(profiles)
 
 
-def _end_to_end(
-    curves: ClassCurves, classes: tuple[TrafficClass, ...], losses: Losses
-) -> tuple[PathPrediction, ...]:
+def _end_to_end(plan: Plan, curves: ClassCurves, losses: Losses) -> tuple[PathPrediction, ...]:
     """What losses from end to end cost each gradient class."""
-    predictions: list[PathPrediction] = []
-    for entry in classes:
-        if entry.kind is not ClassKind.GRADIENT:
-            continue
-        costs = curves[entry.name]
-        rounds = sum(float(cost(loss)) for cost, loss in zip(costs, losses[entry.name], strict=True))
-        unimportant, important = losses[entry.name]
-        predictions.append(
-            PathPrediction(
-                traffic_class=entry.name,
-                loss_unimportant=rounded(unimportant),
-                loss_important=rounded(important),
-                extra_rounds=rounded(rounds),
-            )
+    return tuple(
+        PathPrediction(
+            traffic_class=name,
+            loss_unimportant=rounded(losses[name][0]),
+            loss_important=rounded(losses[name][1]),
+            extra_rounds=rounded(
+                sum(float(cost(loss)) for cost, loss in zip(curves[name], losses[name], strict=True))
+            ),
         )
-    return tuple(predictions)
+        for name in (entry.name for entry in plan.gradient_classes)
+    )

@@ -4,7 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from mltswitch.errors import UnsupportedPlanError, UserInputError
-from mltswitch.plan.class_document import Classes, OtherClass
+from mltswitch.plan.class_document import (
+    BackgroundClass,
+    Classes,
+    ControlClass,
+    NetworkControlClass,
+    OtherClass,
+)
 from mltswitch.plan.document import ClassKind, LayerRange, TrafficClass
 from mltswitch.plan.fabric import Fabric
 from mltswitch.profile import ModelProfile
@@ -53,24 +59,12 @@ def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[
     given = fabric.classes
     cap = _gradient_rate_cap(given)
     entries = [
-        TrafficClass(
-            name="network-control",
-            kind=ClassKind.NETWORK_CONTROL,
-            dscp=given.network_control.dscp,
-            load=given.network_control.load,
-        ),
-        TrafficClass(
-            name="control",
-            kind=ClassKind.CONTROL,
-            dscp=given.control.dscp,
-            load=given.control.load,
-            rate_cap_share=given.control.rate_cap_share,
-        ),
-        TrafficClass(
-            name="background",
-            kind=ClassKind.BACKGROUND,
-            dscp=given.background.dscp,
-            load=given.background.load,
+        _class("network-control", ClassKind.NETWORK_CONTROL, given.network_control),
+        _class("control", ClassKind.CONTROL, given.control, rate_cap_share=given.control.rate_cap_share),
+        _class(
+            "background",
+            ClassKind.BACKGROUND,
+            given.background,
             guaranteed_share=given.background.guaranteed_share or None,
         ),
     ]
@@ -87,17 +81,21 @@ def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[
             )
         )
     entries += [
-        TrafficClass(
-            name=entry.name,
-            kind=_kind_of(entry),
-            dscp=entry.dscp,
-            load=entry.load,
-            guaranteed_share=entry.guaranteed_share,
-        )
+        _class(entry.name, _kind_of(entry), entry, guaranteed_share=entry.guaranteed_share)
         for entry in given.others
     ]
     # The sort is stable: classes of one kind keep the order in which the fabric file lists them.
     return tuple(sorted(entries, key=lambda entry: list(ClassKind).index(entry.kind)))
+
+
+def _class(
+    name: str,
+    kind: ClassKind,
+    given: NetworkControlClass | ControlClass | BackgroundClass | OtherClass,
+    **shares: float | None,
+) -> TrafficClass:
+    """One of the classes that are no gradients, as the fabric file gives it."""
+    return TrafficClass(name=name, kind=kind, dscp=given.dscp, load=given.load, **shares)
 
 
 def _kind_of(entry: OtherClass) -> ClassKind:

@@ -22,6 +22,8 @@ LARGER_BUFFERS: Final = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 SIMULATION: Final = SimulationSettings(packets=400_000, replications=8)
 """Short, for a plan whose own model is the simulation."""
 
+FirstBroken = Callable[..., str | None]
+"""(plan, load factor, burst) → what is beyond its tolerance there, if anything."""
 Concern = Callable[[PortProfile, QueueSettings], str]
 """Why one queue's thresholds are doubtful; empty where they are not."""
 
@@ -54,7 +56,11 @@ def lint(plan: Plan, progress: Callable[[int, int], None] | None = None) -> Find
     """
     concerns = (_never_reached, _below_a_burst(plan), _unsegmented(plan))
     warnings = tuple(text for concern in concerns for text in _by_queue(plan, concern))
-    bounded = [entry for entry in plan.gradient_classes if _has_bound(entry)]
+    bounded = [
+        entry
+        for entry in plan.gradient_classes
+        if entry.loss_bound_unimportant is not None or entry.loss_bound_important is not None
+    ]
     if not bounded:
         return Findings((), warnings)
     broken = list(_broken(plan, bounded, _losses(plan)))
@@ -106,9 +112,8 @@ def _never_reached(profile: PortProfile, queue: QueueSettings) -> str:
 
 
 def _below_a_burst(plan: Plan) -> Concern:
-    count = len(plan.gradient_classes)
     names = [entry.name for entry in plan.gradient_classes]
-    bursts = dict(zip(names, plan.fabric.gradient_bursts(count), strict=True))
+    bursts = dict(zip(names, plan.fabric.gradient_bursts(len(names)), strict=True))
 
     def concern(profile: PortProfile, queue: QueueSettings) -> str:
         burst = bursts[queue.traffic_class]
@@ -140,10 +145,6 @@ def _unsegmented(plan: Plan) -> Concern:
     return concern
 
 
-def _has_bound(entry: TrafficClass) -> bool:
-    return entry.loss_bound_unimportant is not None or entry.loss_bound_important is not None
-
-
 def _broken(plan: Plan, bounded: list[TrafficClass], losses: Losses) -> Iterator[str]:
     kind = kind_of(plan.provenance.queueing_model)
     for entry in bounded:
@@ -173,8 +174,19 @@ def _first_broken(
     return None
 
 
-FirstBroken = Callable[..., str | None]
-"""`_first_broken` for the classes that have a bound."""
+def _edge(
+    plan: Plan, first_broken: FirstBroken, holds: float, fails: float
+) -> tuple[float, float, str | None]:
+    """(load that holds, load that fails, what fails there or None), between two such loads."""
+    first: str | None = None
+    for _ in range(BISECTIONS):
+        middle = (holds + fails) / 2
+        there = first_broken(plan, middle)
+        if there is None:
+            holds = middle
+        else:
+            fails, first = middle, there
+    return holds, fails, first
 
 
 def _operating_point(plan: Plan, first_broken: FirstBroken) -> str:
@@ -184,17 +196,10 @@ def _operating_point(plan: Plan, first_broken: FirstBroken) -> str:
     if first is None:
         kind = kind_of(plan.provenance.queueing_model)
         return f"no class exceeds its tolerance up to {FARTHEST:g} times the planned load ({kind})"
-    holds, fails = 1.0, FARTHEST
-    for _ in range(BISECTIONS):
-        middle = (holds + fails) / 2
-        there = first_broken(plan, middle)
-        if there is None:
-            holds = middle
-        else:
-            fails, first = middle, there
+    _, fails, nearer = _edge(plan, first_broken, 1.0, FARTHEST)
     return (
         f"the plan holds below gradient load {fails * planned:.3g} ({fails:.3g} times the planned "
-        f"{planned:g}): there {first}"
+        f"{planned:g}): there {nearer or first}"
     )
 
 
@@ -214,13 +219,7 @@ def _needed(plan: Plan, first_broken: FirstBroken) -> str:
         if first_broken(plan, burst_packets=burst) is None:
             ways.append(f"bursts of {burst} packet{'s' if burst > 1 else ''}")
             break
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if first_broken(plan, middle) is None:
-            low = middle
-        else:
-            high = middle
+    low, *_ = _edge(plan, first_broken, 0.0, 1.0)
     if low:
         ways.append(f"a gradient load of {low * plan.fabric.traffic.load:.2g}")
     place = f"{worst.platform} {worst.hardware} {worst.role} ports lose most"

@@ -1,6 +1,6 @@
 """What a loss model says of one port's thresholds; the one place that turns packet times into seconds."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import isfinite, prod
 from typing import Final
@@ -14,7 +14,6 @@ from mltswitch.plan.document import (
     Prediction,
     QueueSettings,
     ScenarioPrediction,
-    TrafficClass,
 )
 from mltswitch.plan.fabric import Traffic
 from mltswitch.plan.topology_document import PortRole
@@ -52,58 +51,36 @@ def rounded(value: float) -> float:
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
-def class_loads(classes: Sequence[TrafficClass], planned_load: float, load: float) -> list[float]:
-    """Offered load of each class on a port whose gradients offer `load`, not `planned_load`."""
-    return [
-        entry.load * load / planned_load if entry.kind is ClassKind.GRADIENT else entry.load
-        for entry in classes
-    ]
-
-
-def gradient_arrivals(
-    traffic: Traffic, profile: PortProfile, burst_packets: int, senders: int = 1
-) -> Arrivals:
+def _arrivals(traffic: Traffic, profile: PortProfile, burst_packets: int, senders: int) -> Arrivals:
     """How the packets of a gradient class come to a port, the bursts of so many senders at once."""
     ratio = profile.source_rate_ratio
     if traffic.arrivals == "incast" and traffic.senders and traffic.round_packets:
         jitter = (traffic.jitter_seconds or 0.0) / profile.packet_seconds
         return Incast(traffic.senders, traffic.round_packets, jitter, burst_packets, ratio)
-    if burst_packets * senders == 1:
-        return Poisson()
     size = burst_packets * senders
+    if size == 1:
+        return Poisson()
     return Batch(size, "geometric" if traffic.arrivals == "geometric" else "fixed", ratio * senders)
 
 
-def class_traffic(
-    plan: Plan,
-    profile: PortProfile,
-    *,
-    load: float,
-    burst_packets: int | None = None,
-    senders: int = 1,
-) -> tuple[QueueTraffic, ...]:
-    """What each class of the plan offers a port; all but gradients are single packets at random.
-
-    Args:
-        plan: classes and traffic.
-        load: of all gradients together.
-        profile: of the port.
-        burst_packets: of all gradient classes; by default the fabric's.
-        senders: whose bursts come at once.
-    """
+def _offered(
+    plan: Plan, profile: PortProfile, load: float, burst_packets: int | None, senders: int
+) -> Iterator[QueueTraffic]:
+    """What each class of the plan offers a port; all but gradients are single packets at random."""
     count, traffic = len(plan.gradient_classes), plan.fabric.traffic
     bursts = iter(plan.fabric.gradient_bursts(count) if burst_packets is None else (burst_packets,) * count)
-    offered: list[QueueTraffic] = []
-    for entry, class_load in zip(plan.classes, class_loads(plan.classes, traffic.load, load), strict=True):
+    for entry in plan.classes:
         if entry.kind is not ClassKind.GRADIENT:
-            offered.append(QueueTraffic(class_load, plan.unimportant_share))
+            yield QueueTraffic(entry.load, plan.unimportant_share)
             continue
         burst = next(bursts)
-        arrivals = gradient_arrivals(traffic, profile, burst, senders)
-        # Every sender tags its own burst.
-        importance = traffic.importance_of(burst) if senders == 1 else "packet"
-        offered.append(QueueTraffic(class_load, plan.unimportant_share, arrivals, importance))
-    return tuple(offered)
+        yield QueueTraffic(
+            entry.load * load / traffic.load,
+            plan.unimportant_share,
+            _arrivals(traffic, profile, burst, senders),
+            # Every sender tags its own burst.
+            traffic.importance_of(burst) if senders == 1 else "packet",
+        )
 
 
 def port_problem(
@@ -133,13 +110,8 @@ def port_problem(
     Raises:
         UserInputError: the fabric tags bursts of random size, which this model does not know.
     """
-    traffic = class_traffic(
-        plan,
-        profile,
-        load=profile.load if load is None else load,
-        burst_packets=burst_packets,
-        senders=senders,
-    )
+    load = profile.load if load is None else load
+    traffic = tuple(_offered(plan, profile, load, burst_packets, senders))
     if (model or plan.provenance.queueing_model) == "completion":
         _refuse_random_bursts_of_one_importance(traffic)
     return Port(), traffic, tuple(_thresholds(queue, profile, is_crowded) for queue in profile.queues)

@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from functools import partial
 
-from mltswitch.errors import UserInputError
 from mltswitch.plan.document import Plan, PortProfile
-from mltswitch.plan.resolve import CapabilityLookup
-from mltswitch.planning.build import completed
-from mltswitch.planning.thresholds import ClassCurves, Key, PortSolver, with_optimum
-from mltswitch.profile import ModelProfile, profile_sha256
+from mltswitch.plan.fabric import CapabilityLookup
+from mltswitch.planning.build import check_profile, completed
+from mltswitch.planning.thresholds import ClassCurves, Key, PortSolver
+from mltswitch.profile import ModelProfile
 from mltswitch.queueing import QueueThresholds, SimulationSettings
 from mltswitch.queueing.refine import Estimate, Refinement, refine
 from mltswitch.units import format_bytes
@@ -41,8 +40,7 @@ def refine_plan(
         UserInputError: another profile, or traffic that the simulator cannot express.
         MachineError: the simulator's extra is missing.
     """
-    if profile_sha256(profile) != plan.provenance.profile_sha256:
-        raise UserInputError(f"{profile.name} is not the profile that the plan was made for", where="profile")
+    check_profile(plan, profile, "profile")
     given = settings or SimulationSettings()
     curves = ClassCurves(profile, plan.classes)
     solver = PortSolver(plan, curves, is_robust=len(plan.scenarios) > 1)
@@ -58,9 +56,7 @@ def refine_plan(
         )
         notes.append(_note(plan, name, outcome, given, members[0].packet_bytes))
         for entry in members:
-            device = capabilities(entry.platform, entry.hardware)
-            objectives = solver.objectives(entry)
-            refined[entry.key] = with_optimum(entry, outcome.optimum, device, objectives)
+            refined[entry.key] = solver.with_optimum(entry, outcome.optimum, capabilities)
     simulated = plan.model_copy(
         update={
             "provenance": plan.provenance.model_copy(update={"queueing_model": "simulate"}),

@@ -14,8 +14,16 @@ from mltswitch.plan.class_document import (
     NetworkControlClass,
     OtherClass,
 )
-from mltswitch.plan.document import ClassKind, Plan, PortProfile, QueueSettings, TrafficClass
-from mltswitch.plan.fabric import Fabric
+from mltswitch.plan.document import (
+    PLANNED_LOAD,
+    ClassKind,
+    Plan,
+    PortProfile,
+    QueueSettings,
+    ScenarioPrediction,
+    TrafficClass,
+)
+from mltswitch.plan.fabric import CapabilityLookup, Fabric, ScenarioEntry
 from mltswitch.planning.memory import PortMemory
 from mltswitch.planning.notes import port_names
 from mltswitch.planning.predict import port_problem, rounded
@@ -42,8 +50,60 @@ USUAL_BYTES: Final = frame_bytes(1500)
 FEWEST_PACKETS: Final = 10
 """Least default limit: what TCP sends at once at first (RFC 6928)."""
 
+INCAST_SENDERS: Final = 4
+"""Senders whose bursts meet in the default incast, where there are so many hosts."""
+BELOW: Final = ScenarioEntry(load_factor=0.75, weight=0.15)
+ABOVE: Final = ScenarioEntry(load_factor=1.15, weight=0.1)
+INCAST_WEIGHT: Final = 0.15
+BUSY_WEIGHT: Final = 0.15
+"""Of the planned load while all ports of a switch are congested, beside any other scenarios."""
+
 SolveProgress = Callable[[int, int], None]
 """(calls of the loss model so far, calls that are expected)."""
+
+
+def planned_scenarios(
+    fabric: Fabric, most_senders: int, *, shares_memory: bool
+) -> tuple[ScenarioPrediction, ...]:
+    """The planned load first, then the fabric's scenarios, or the default ones; weights sum to 1.
+
+    Args:
+        fabric: its `traffic`.
+        most_senders: hosts that the placement lets send to one port at once.
+        shares_memory: ports of a switch share packet memory: all of them busy is a scenario, too.
+    """
+    traffic = fabric.traffic
+    most_senders = max(1, most_senders)
+    entries = list(traffic.scenarios)
+    if not entries:
+        entries = [BELOW, ABOVE]
+        if traffic.arrivals == "bursts" and most_senders > 1:
+            senders = min(INCAST_SENDERS, most_senders)
+            entries.append(ScenarioEntry(senders=senders, weight=INCAST_WEIGHT))
+    entries = [entry.model_copy(update={"senders": min(entry.senders, most_senders)}) for entry in entries]
+    planned = ScenarioEntry(weight=traffic.planned_weight)
+    total = planned.weight + sum(entry.weight for entry in entries) + BUSY_WEIGHT * shares_memory
+    busy = ScenarioPrediction(
+        name="all ports busy", load_factor=1.0, all_ports_busy=True, weight=BUSY_WEIGHT / total
+    )
+    made = tuple(
+        ScenarioPrediction(
+            name=PLANNED_LOAD.name if entry is planned else _scenario_name(entry),
+            load_factor=entry.load_factor,
+            senders=entry.senders,
+            burst_packets=entry.burst_packets,
+            weight=entry.weight / total,
+        )
+        for entry in (planned, *entries)
+    )
+    return (*made, busy) if shares_memory else made
+
+
+def _scenario_name(entry: ScenarioEntry) -> str:
+    parts = [f"{entry.load_factor:g} times the load"] if entry.load_factor != 1 else []
+    parts += [f"{entry.senders} senders at once"] if entry.senders > 1 else []
+    parts += [f"bursts of {entry.burst_packets}"] if entry.burst_packets is not None else []
+    return ", ".join(parts) or "the load again"
 
 
 def fixed_limits_packets(classes: Classes, packet_bytes: int) -> dict[str, int]:
@@ -221,41 +281,56 @@ class PortSolver:
             )
         return tuple(made)
 
+    def solve(
+        self, capabilities: CapabilityLookup, progress: SolveProgress | None = None
+    ) -> tuple[tuple[PortProfile, ...], tuple[str, ...]]:
+        """The port profiles with their best thresholds, in the devices' steps, and notes on delay bounds.
 
-def solve_ports(
-    solver: PortSolver,
-    profiles: tuple[PortProfile, ...],
-    devices: Callable[[PortProfile], Capabilities],
-    progress: SolveProgress | None = None,
-) -> tuple[tuple[PortProfile, ...], tuple[str, ...]]:
-    """The profiles with their best thresholds, in the device's steps, and what the delay bounds did to them.
+        Raises:
+            UserInputError: a buffer is too small, or no thresholds keep the delay bounds.
+            UnsupportedPlanError: a device's thresholds cannot be so large or so small.
+        """
+        model, profiles = self.plan.provenance.queueing_model, self.plan.port_profiles
+        groups: dict[Key, list[PortProfile]] = {}
+        for profile in profiles:
+            groups.setdefault(self.key(profile), []).append(profile)
+        solved: dict[Key, Optimum] = {}
+        done = 0
+        for place, (key, group) in enumerate(groups.items()):
+            most = done + CALLS_EXPECTED * (len(groups) - place)
 
-    Raises:
-        UserInputError: a buffer is too small, or no thresholds keep the delay bounds.
-        UnsupportedPlanError: a device's thresholds cannot be so large or so small.
-    """
-    model = solver.plan.provenance.queueing_model
-    groups: dict[Key, list[PortProfile]] = {}
-    for profile in profiles:
-        groups.setdefault(solver.key(profile), []).append(profile)
-    solved: dict[Key, Optimum] = {}
-    done = 0
-    for place, (key, group) in enumerate(groups.items()):
-        most = done + CALLS_EXPECTED * (len(groups) - place)
+            def told(calls: int, done: int = done, most: int = most) -> None:
+                if progress is not None:
+                    progress(done + calls, max(most, done + calls))
 
-        def told(calls: int, done: int = done, most: int = most) -> None:
-            if progress is not None:
-                progress(done + calls, max(most, done + calls))
+            # Where bursts arrive fastest they lose most: what serves there serves the others.
+            hardest = max(group, key=lambda entry: entry.source_rate_ratio)
+            solved[key] = optimise(self.problem(hardest), model, progress=told)
+            done += solved[key].evaluations
+        found = [(entry, solved[self.key(entry)]) for entry in profiles]
+        made = tuple(self.with_optimum(entry, optimum, capabilities) for entry, optimum in found)
+        return made, tuple(_bound_notes(self.plan, found))
 
-        # Where bursts arrive fastest they lose most: what serves there serves the others.
-        hardest = max(group, key=lambda entry: entry.source_rate_ratio)
-        solved[key] = optimise(solver.problem(hardest), model, progress=told)
-        done += solved[key].evaluations
-    found = [(entry, solved[solver.key(entry)]) for entry in profiles]
-    made = (
-        with_optimum(entry, optimum, devices(entry), solver.objectives(entry)) for entry, optimum in found
-    )
-    return tuple(made), tuple(_bound_notes(solver.plan, found))
+    def with_optimum(
+        self, profile: PortProfile, optimum: Optimum, capabilities: CapabilityLookup
+    ) -> PortProfile:
+        """The profile with these thresholds, in bytes that the device can be set to, and what they cost.
+
+        S is rounded up to the device's step, and down where too few packets would be left above it or it
+        would lie above its bound.
+
+        Raises:
+            UnsupportedPlanError: the device's largest threshold is smaller.
+        """
+        device = capabilities(profile.platform, profile.hardware)
+        chosen = zip(optimum.thresholds, self.objectives(profile), strict=True)
+        queues = tuple(
+            queue if queue.ecn_threshold_bytes is None else _fitted(queue, *next(chosen), profile, device)
+            for queue in profile.queues
+        )
+        return PortProfile(
+            **dict(profile) | {"queues": queues, "extra_rounds": rounded(optimum.extra_rounds)}
+        )
 
 
 def _bound_notes(plan: Plan, solved: Sequence[tuple[PortProfile, Optimum]]) -> Iterator[str]:
@@ -299,25 +374,6 @@ def _bound_notes(plan: Plan, solved: Sequence[tuple[PortProfile, Optimum]]) -> I
                 f"{port_names(plan, (profile for _, profile in short))}: one burst of {entry.name}, {burst} "
                 f"packets, takes longer than its delay bound of {bound}: {won} won"
             )
-
-
-def with_optimum(
-    profile: PortProfile, optimum: Optimum, device: Capabilities, objectives: Sequence[QueueObjective]
-) -> PortProfile:
-    """The profile with these thresholds, in bytes that the device can be set to, and what they cost.
-
-    S is rounded up to the device's step, and down where too few packets would be left above it or it would
-    lie above its bound.
-
-    Raises:
-        UnsupportedPlanError: the device's largest threshold is smaller.
-    """
-    chosen = zip(optimum.thresholds, objectives, strict=True)
-    queues = tuple(
-        queue if queue.ecn_threshold_bytes is None else _fitted(queue, *next(chosen), profile, device)
-        for queue in profile.queues
-    )
-    return PortProfile(**dict(profile) | {"queues": queues, "extra_rounds": rounded(optimum.extra_rounds)})
 
 
 def _fitted(

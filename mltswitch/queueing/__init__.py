@@ -12,9 +12,9 @@ from mltswitch.queueing.problem import (
     QueuePrediction,
     QueueThresholds,
     QueueTraffic,
+    SimulationSettings,
     check_problem,
 )
-from mltswitch.queueing.settings import SimulationSettings
 
 __all__ = [
     "MODELS",

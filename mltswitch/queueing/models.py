@@ -5,8 +5,14 @@ from typing import Final, Literal
 
 from mltswitch.errors import UserInputError
 from mltswitch.queueing import completion, paper
-from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic, check_problem
-from mltswitch.queueing.settings import SimulationSettings
+from mltswitch.queueing.problem import (
+    Port,
+    QueuePrediction,
+    QueueThresholds,
+    QueueTraffic,
+    SimulationSettings,
+    check_problem,
+)
 
 Model = Callable[[Port, Sequence[QueueTraffic], Sequence[QueueThresholds]], tuple[QueuePrediction, ...]]
 

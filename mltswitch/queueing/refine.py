@@ -7,15 +7,30 @@ start once more, with arrivals that the search has not seen, and kept where the 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 
 from mltswitch.queueing.models import predict
-from mltswitch.queueing.objective import Optimum, ThresholdProblem
-from mltswitch.queueing.optimise import Choice, Evaluation, Evaluator, Predictor, optimise_with
-from mltswitch.queueing.problem import QueuePrediction, QueueThresholds, QueueTraffic
-from mltswitch.queueing.settings import SimulationSettings
+from mltswitch.queueing.objective import (
+    Choice,
+    Evaluation,
+    Evaluator,
+    Optimum,
+    Predictor,
+    ThresholdProblem,
+    choice_of,
+    thresholds_of,
+)
+from mltswitch.queueing.optimise import optimise_with
+from mltswitch.queueing.problem import (
+    Port,
+    QueuePrediction,
+    QueueThresholds,
+    QueueTraffic,
+    SimulationSettings,
+)
 
 BLOCKS: Final = 8
 """Independent runs of the comparison; its confidence intervals come from their spread."""
@@ -81,16 +96,14 @@ def refine(
         MachineError: the simulator's extra is missing.
     """
     given = settings or SimulationSettings()
-    run = _Counted(simulator or _simulator(problem), progress)
-    first = tuple((int(entry.ecn_threshold_packets or 0), int(entry.limit_packets)) for entry in start)
+    run = _Counted(simulator or partial(_simulate, problem.port), progress)
+    first = choice_of(start)
     here = Evaluator(problem, run.with_settings(given), None).evaluate(first)
     if here.rounds == 0 and here.delay_excess == 0:
         nothing = Estimate(0.0, 0.0)
         return Refinement(start, Optimum(start, 0.0, run.calls), nothing, nothing, nothing)
     found = optimise_with(problem, run.with_settings(given), starts=(first,))
-    after = tuple(
-        (int(entry.ecn_threshold_packets or 0), int(entry.limit_packets)) for entry in found.thresholds
-    )
+    after = choice_of(found.thresholds)
     old = _simulated(problem, run, given, first)
     new = old if after == first else _simulated(problem, run, given, after)
     change = _estimate([b - a for a, b in zip(_rounds(old), _rounds(new), strict=True)])
@@ -100,25 +113,22 @@ def refine(
     if not is_better:
         new, after, change = old, first, Estimate(0.0, 0.0)
     rounds = _estimate(_rounds(new))
-    thresholds = tuple(QueueThresholds(float(threshold), float(limit)) for threshold, limit in after)
     return Refinement(
-        before=tuple(QueueThresholds(float(threshold), float(limit)) for threshold, limit in first),
-        optimum=Optimum(thresholds, rounds.value, run.calls),
+        before=thresholds_of(first),
+        optimum=Optimum(thresholds_of(after), rounds.value, run.calls),
         rounds_before=_estimate(_rounds(old)),
         rounds_after=rounds,
         rounds_change=change,
     )
 
 
-def _simulator(problem: ThresholdProblem) -> Simulator:
-    def simulate(
-        traffic: tuple[QueueTraffic, ...],
-        thresholds: tuple[QueueThresholds, ...],
-        settings: SimulationSettings,
-    ) -> Sequence[QueuePrediction]:
-        return predict(problem.port, traffic, thresholds, model="simulate", simulation=settings)
-
-    return simulate
+def _simulate(
+    port: Port,
+    traffic: tuple[QueueTraffic, ...],
+    thresholds: tuple[QueueThresholds, ...],
+    settings: SimulationSettings,
+) -> Sequence[QueuePrediction]:
+    return predict(port, traffic, thresholds, model="simulate", simulation=settings)
 
 
 class _Counted:
@@ -130,17 +140,19 @@ class _Counted:
 
     def with_settings(self, settings: SimulationSettings) -> Predictor:
         """The simulator as a loss model."""
+        return partial(self._run, settings)
 
-        def run(
-            traffic: tuple[QueueTraffic, ...], thresholds: tuple[QueueThresholds, ...]
-        ) -> Sequence[QueuePrediction]:
-            predictions = self._simulator(traffic, thresholds, settings)
-            self.calls += 1
-            if self._progress is not None:
-                self._progress(self.calls, max(SIMULATIONS_EXPECTED, self.calls))
-            return predictions
-
-        return run
+    def _run(
+        self,
+        settings: SimulationSettings,
+        traffic: tuple[QueueTraffic, ...],
+        thresholds: tuple[QueueThresholds, ...],
+    ) -> Sequence[QueuePrediction]:
+        predictions = self._simulator(traffic, thresholds, settings)
+        self.calls += 1
+        if self._progress is not None:
+            self._progress(self.calls, max(SIMULATIONS_EXPECTED, self.calls))
+        return predictions
 
 
 def _simulated(

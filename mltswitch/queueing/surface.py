@@ -4,18 +4,27 @@ Losses fall about exponentially in both, so it is their logarithms that are inte
 """
 
 from dataclasses import dataclass
+from itertools import accumulate
 from math import inf
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from mltswitch.queueing.objective import FloatArray
+from mltswitch.errors import UserInputError
+from mltswitch.queueing.objective import FloatArray, ThresholdProblem
 
 IntArray = npt.NDArray[np.int64]
 
 SMALLEST_LOSS: Final = 1e-12
 """Below this the analytic models say noise."""
+GRID_THRESHOLDS: Final = 4
+"""Values of S on the grid where L is chosen, too, and with GRID_MARGINS values of L - S for each."""
+GRID_MARGINS: Final = 3
+GRID_ALONE: Final = 5
+"""Values of S on the grid where L is given."""
+CERTAIN_PART: Final = 4
+"""Room for bursts below and above S is certain where all of it takes one part in so many of the buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,3 +105,46 @@ def _bracket(grid: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray
 def geometric_grid(least: int, most: int, count: int) -> FloatArray:
     """`count` whole numbers, in equal ratios from the least to the most; some may be equal."""
     return np.asarray(np.round(np.geomspace(least, max(least, most), count)))
+
+
+def spaces_of(problem: ThresholdProblem) -> list[Space]:
+    """The choices of each queue; raises UserInputError where not even a packet below and above S fits."""
+    given = problem.shared_limit_packets
+    floors = [entry.least_threshold_packets for entry in problem.objectives]
+    margins = [entry.least_margin_packets for entry in problem.objectives]
+    room = problem.buffer_packets if given is None else problem.room_packets(given)
+    caps = [entry.most_threshold_packets for entry in problem.objectives]
+    floors = [floor if cap is None else min(floor, cap) for floor, cap in zip(floors, caps, strict=True)]
+    if problem.is_ordered:
+        floors = list(accumulate(floors, max))
+    needed = 2 * (len(floors) if given is None else 1)
+    if room < needed:
+        raise UserInputError(
+            f"{len(floors)} gradient queues do not fit into {room} packets",
+            where="buffer_packets",
+            expected=f"at least {needed}",
+        )
+    caps = [None if cap is None else max(cap, floor) for cap, floor in zip(caps, floors, strict=True)]
+    if problem.is_ordered:
+        lowest = accumulate((inf if cap is None else cap for cap in reversed(caps)), min)
+        caps = [None if cap == inf else int(cap) for cap in reversed(list(lowest))]
+    # Room for bursts is certain up to a part of the buffer; beyond it costs what `objective.spread` says.
+    wanted = sum(floors) + sum(margins) if given is None else max(floors) + max(margins)
+    if wanted > room // CERTAIN_PART:
+        floors = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in floors]
+        margins = [max(1, entry * room // (CERTAIN_PART * wanted)) for entry in margins]
+    spaces: list[Space] = []
+    for floor, margin, cap in zip(floors, margins, caps, strict=True):
+        most = room if given is not None else room - (sum(floors) + sum(margins)) + floor + margin
+        spaces.append(
+            Space(
+                floor,
+                margin,
+                most if given is None else given,
+                None if cap is None else max(cap, floor),
+                given is not None,
+                geometric_grid(floor, most - margin, GRID_THRESHOLDS if given is None else GRID_ALONE),
+                geometric_grid(margin, most - floor, GRID_MARGINS if given is None else 1),
+            )
+        )
+    return spaces

@@ -1,11 +1,14 @@
 """Arrival processes as they stand in files."""
 
 import re
+from collections.abc import Callable
+from dataclasses import fields, replace
 from math import inf
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar, cast
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
+from mltswitch.documents import StrictDocument
 from mltswitch.queueing import Batch, Incast, Poisson, Trace
 
 MOST_PACKETS: Final = 1_000_000
@@ -30,16 +33,22 @@ Share = Annotated[Number, Field(ge=0, le=1)]
 Packets = Annotated[Number, Field(ge=0, le=MOST_PACKETS)]
 BurstPackets = Annotated[Number, Field(ge=1, le=MOST_PACKETS)]
 WholePackets = Annotated[int, Field(strict=True, ge=1, le=MOST_PACKETS)]
+Model = TypeVar("Model")
 RateRatio = Annotated[Number, Field(gt=0, le=MOST_PACKETS)]
 
 
-class FileModel(BaseModel):
-    """Base of what stands in a file: unknown fields are refused."""
+def taken(kind: Callable[..., Model], document: BaseModel) -> Model:
+    """What the loss models take, from the fields of the same names; its own numbers it checks itself."""
+    names: Any = fields(cast("Any", kind))
+    return kind(**{each.name: getattr(document, each.name) for each in names})
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+def _or_at_once(source_rate_ratio: float | None) -> float:
+    """Files have no infinity."""
+    return inf if source_rate_ratio is None else source_rate_ratio
 
 
-class PoissonArrivals(FileModel):
+class PoissonArrivals(StrictDocument):
     """Single packets at exponential gaps."""
 
     kind: Literal["poisson"]
@@ -49,21 +58,23 @@ class PoissonArrivals(FileModel):
         return Poisson()
 
 
-class BatchArrivals(FileModel):
+class BatchArrivals(StrictDocument):
     """Bursts at exponential gaps."""
 
-    kind: Literal["batch"]
+    kind: Literal["batch"] = "batch"
     burst_packets: BurstPackets
     distribution: Literal["fixed", "geometric"] = "fixed"
     source_rate_ratio: RateRatio | None = None
     """Rate of the sender's link over that of the port; None: a burst arrives at once."""
 
     def to_queueing(self) -> Poisson | Batch:
-        """The process that the loss models take."""
-        return batch(self.burst_packets, self.distribution, self.source_rate_ratio)
+        """Bursts of one packet are the Poisson process, which every model knows."""
+        if self.burst_packets == 1:
+            return Poisson()
+        return replace(taken(Batch, self), source_rate_ratio=_or_at_once(self.source_rate_ratio))
 
 
-class IncastArrivals(FileModel):
+class IncastArrivals(StrictDocument):
     """All senders at once, at regular distance."""
 
     kind: Literal["incast"]
@@ -75,16 +86,10 @@ class IncastArrivals(FileModel):
 
     def to_queueing(self) -> Incast:
         """The process that the loss models take."""
-        return Incast(
-            senders=self.senders,
-            round_packets=self.round_packets,
-            jitter_packet_times=self.jitter_packet_times,
-            burst_packets=self.burst_packets,
-            source_rate_ratio=self.source_rate_ratio,
-        )
+        return taken(Incast, self)
 
 
-class TraceArrivals(FileModel):
+class TraceArrivals(StrictDocument):
     """Measured burst sizes at exponential gaps."""
 
     kind: Literal["trace"]
@@ -96,28 +101,9 @@ class TraceArrivals(FileModel):
 
     def to_queueing(self) -> Trace:
         """The process that the loss models take."""
-        return Trace(
-            sizes_packets=self.sizes_packets,
-            probabilities=self.probabilities,
-            source_rate_ratio=at_once_if_none(self.source_rate_ratio),
-            index_of_dispersion=self.index_of_dispersion,
-        )
+        return replace(taken(Trace, self), source_rate_ratio=_or_at_once(self.source_rate_ratio))
 
 
 ArrivalsInFile = Annotated[
     PoissonArrivals | BatchArrivals | IncastArrivals | TraceArrivals, Field(discriminator="kind")
 ]
-
-
-def batch(
-    burst_packets: float, distribution: Literal["fixed", "geometric"], source_rate_ratio: float | None
-) -> Poisson | Batch:
-    """Bursts of one packet are the Poisson process, which every model knows."""
-    if burst_packets == 1:
-        return Poisson()
-    return Batch(burst_packets, distribution, at_once_if_none(source_rate_ratio))
-
-
-def at_once_if_none(source_rate_ratio: float | None) -> float:
-    """Files have no infinity."""
-    return inf if source_rate_ratio is None else source_rate_ratio

@@ -4,19 +4,17 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from mltswitch.errors import UserInputError
-from mltswitch.queueing import QueueTraffic, Trace
-from mltswitch.traffic.arrivals import FileModel, Number, RateRatio, Share, at_once_if_none
+from mltswitch.documents import StrictDocument
+from mltswitch.traffic.arrivals import Number, RateRatio, Share
 
 TRAFFIC_SCHEMA: Final[Literal["mltswitch/traffic/v1"]] = "mltswitch/traffic/v1"
-SHARE_TOLERANCE: Final = 1e-6
 
 Count = Annotated[int, Field(ge=0)]
 Positive = Annotated[Number, Field(gt=0)]
 NotNegative = Annotated[Number, Field(ge=0)]
 
 
-class Source(FileModel):
+class Source(StrictDocument):
     """What was fitted; these figures are measured."""
 
     kind: Literal["capture", "counters"]
@@ -34,7 +32,7 @@ class Source(FileModel):
     """32-bit counters that began anew."""
 
 
-class DispersionPoint(FileModel):
+class DispersionPoint(StrictDocument):
     """Variance over mean of the packets in windows of one length; 1 for Poisson packets."""
 
     window_seconds: Positive
@@ -42,7 +40,7 @@ class DispersionPoint(FileModel):
     windows: Count
 
 
-class Fit(FileModel):
+class Fit(StrictDocument):
     """How far the measured traffic is from bursts at exponential gaps."""
 
     gap_distance: Share
@@ -57,7 +55,7 @@ class Fit(FileModel):
     """The nearer of the two, where it is near."""
 
 
-class ClassTraffic(FileModel):
+class ClassTraffic(StrictDocument):
     """What one class is offered."""
 
     name: str
@@ -95,45 +93,8 @@ class ClassTraffic(FileModel):
     """None: too few bursts, or counters."""
     verdict: str
 
-    def to_queue_traffic(self, unimportant_share: float | None = None) -> QueueTraffic:
-        """This class as the loss models take it.
 
-        Args:
-            unimportant_share: instead of the measured one, or where counters could not tell.
-
-        Raises:
-            UserInputError: the sizes do not pair up, or nobody gives the share.
-        """
-        share = self.unimportant_share if unimportant_share is None else unimportant_share
-        if share is None:
-            raise UserInputError(
-                "counters do not tell which packets are unimportant",
-                where=f"classes.{self.name}.unimportant_share",
-                expected="a share, 0 to 1",
-            )
-        if (
-            len(self.sizes_packets) != len(self.probabilities)
-            or abs(sum(self.probabilities) - 1) > SHARE_TOLERANCE
-        ):
-            raise UserInputError(
-                "do not pair up with the sizes",
-                where=f"classes.{self.name}.probabilities",
-                expected="one for each size, with a sum of 1",
-            )
-        return QueueTraffic(
-            load=self.load,
-            unimportant_share=share,
-            arrivals=Trace(
-                sizes_packets=self.sizes_packets,
-                probabilities=self.probabilities,
-                source_rate_ratio=at_once_if_none(self.source_rate_ratio),
-                index_of_dispersion=self.index_of_dispersion,
-            ),
-            importance=self.importance,
-        )
-
-
-class Traffic(FileModel):
+class Traffic(StrictDocument):
     """The traffic of one port, class by class."""
 
     schema_version: Literal["mltswitch/traffic/v1"] = Field(alias="schema")
@@ -144,8 +105,3 @@ class Traffic(FileModel):
     classes: tuple[ClassTraffic, ...] = Field(min_length=1)
     notes: tuple[str, ...] = ()
     """What a reader of the figures should know, a sentence each."""
-
-
-def to_queue_traffic(traffic: Traffic) -> tuple[QueueTraffic, ...]:
-    """All classes as the loss models take them, in the document's order."""
-    return tuple(entry.to_queue_traffic() for entry in traffic.classes)

@@ -10,11 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.errors import UserInputError
-from mltswitch.traffic.bursts import ALIKE, FEWEST_BURSTS, bursts_of, find_gap, stream_of, undo_tick
+from mltswitch.traffic.bursts import ALIKE, FEWEST_BURSTS, Bursts, bursts_of, find_gap, stream_of, undo_tick
 from mltswitch.traffic.capture import Capture, Progress, read_capture
 from mltswitch.traffic.document import TRAFFIC_SCHEMA, ClassTraffic, DispersionPoint, Fit, Source, Traffic
 from mltswitch.traffic.statistics import (
-    Dispersion,
     compact,
     dispersion,
     exponential_distance,
@@ -22,7 +21,6 @@ from mltswitch.traffic.statistics import (
     size_distances,
 )
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
-from mltswitch.wire.tos import DSCP_COUNT
 
 NEAR: Final = 0.1
 """Kolmogorov-Smirnov distance up to which a distribution describes another one well enough to plan with."""
@@ -68,17 +66,11 @@ def fit_capture(path: Path, settings: FitSettings, on_progress: Progress | None 
         raise UserInputError("holds one packet only", where=str(path), expected="two at least")
     largest = int(capture.sizes_bytes.max())
     packet_bytes = settings.packet_bytes or largest
-    dscps = capture.traffic_class_bytes >> 2
     classes: dict[str, list[int]] = defaultdict(list)
-    present = np.flatnonzero(np.bincount(dscps, minlength=DSCP_COUNT))
-    for dscp in map(int, present):
+    for dscp in map(int, np.unique(capture.traffic_class_bytes >> 2)):
         classes[settings.classes.of(dscp)].append(dscp)
     in_order = [name for name in settings.classes.names if name in classes]
     in_order += [name for name in classes if name not in in_order]
-    fitted = []
-    for name in in_order:
-        rows = np.flatnonzero(np.isin(dscps, classes[name]))
-        fitted.append(_ClassFit(capture, rows, settings, packet_bytes).document(name, tuple(classes[name])))
     return Traffic(
         schema=TRAFFIC_SCHEMA,
         source=Source(
@@ -92,7 +84,9 @@ def fit_capture(path: Path, settings: FitSettings, on_progress: Progress | None 
         ),
         rate_bps=settings.rate_bps,
         packet_bytes=packet_bytes,
-        classes=tuple(fitted),
+        classes=tuple(
+            _fitted(capture, settings, packet_bytes, name, tuple(classes[name])) for name in in_order
+        ),
         notes=tuple(_notes(capture, settings, packet_bytes, largest)),
     )
 
@@ -124,86 +118,74 @@ def _notes(capture: Capture, settings: FitSettings, packet_bytes: int, largest: 
     return notes
 
 
-class _ClassFit:
-    """One class of a capture."""
-
-    def __init__(
-        self, capture: Capture, rows: NDArray[np.int64], settings: FitSettings, packet_bytes: int
-    ) -> None:
-        self.settings, self.packet_bytes = settings, packet_bytes
-        self.tick = capture.tick_nanoseconds
-        self.duration_seconds = capture.duration_seconds
-        self.times = capture.times_nanoseconds[rows] - capture.times_nanoseconds[0]
-        self.sizes = capture.sizes_bytes[rows]
-        important = capture.traffic_class_bytes[rows] & 3 > 0
-        self.unimportant_share = 1 - float(important.mean())
-        stream = stream_of(self.times, self.sizes, capture.senders[rows], important, self.tick)
-        self.gap_nanoseconds = (
-            find_gap(stream.spacings_nanoseconds) or 0.0
-            if settings.gap_seconds is None
-            else settings.gap_seconds * NANOSECONDS
-        )
-        self.bursts = bursts_of(stream, self.gap_nanoseconds, self.tick)
-
-    def document(self, name: str, dscps: tuple[int, ...]) -> ClassTraffic:
-        """All figures of the class."""
-        size_bytes = int(self.sizes.sum(dtype=np.uint64))
-        sizes, probabilities = self._sizes()
-        mean = float(sizes @ probabilities)
-        independent = float(sizes.astype(np.float64) ** 2 @ probabilities) / mean
-        points = dispersion(self.times / NANOSECONDS, self.sizes / self.packet_bytes, self.duration_seconds)
-        fit = self._fit(sizes, probabilities)
-        few_sizes, few_probabilities = compact(sizes, probabilities)
-        correlation = self.bursts.importance_correlation
-        rate = self.bursts.rate_bps
-        return ClassTraffic(
-            name=name,
-            dscp=dscps,
-            packets=len(self.sizes),
-            size_bytes=size_bytes,
-            load=size_bytes * BITS_PER_BYTE / self.duration_seconds / self.settings.rate_bps,
-            unimportant_share=self.unimportant_share,
-            importance="burst" if correlation is not None and correlation > ALIKE else "packet",
-            importance_correlation=correlation,
-            bursts=len(self.bursts.packets),
-            gap_seconds=self.gap_nanoseconds / NANOSECONDS,
-            sizes_packets=tuple(few_sizes.tolist()),
-            probabilities=tuple(few_probabilities.tolist()),
-            mean_burst_packets=mean,
-            source_rate_ratio=None if rate is None else rate / self.settings.rate_bps,
-            dispersion=tuple(
-                DispersionPoint(window_seconds=point.window_seconds, index=point.index, windows=point.windows)
-                for point in points
-            ),
-            index_of_dispersion=limit_of(points),
-            independent_index=independent,
-            fit=fit,
-            verdict=verdict(fit, points, independent, len(self.bursts.packets)),
-        )
-
-    def _sizes(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Burst sizes in full-size packets: what a queue counted in bytes sees of them."""
-        packets = np.rint(self.bursts.sizes_bytes / self.packet_bytes)
-        sizes, counts = np.unique(np.clip(packets, 1, LARGEST_SIZE).astype(np.int64), return_counts=True)
-        return sizes, counts / counts.sum()
-
-    def _fit(self, sizes: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Fit | None:
-        if len(self.bursts.packets) < FEWEST_BURSTS:
-            return None
-        gaps = undo_tick(np.diff(self.bursts.starts_nanoseconds), self.tick)
-        distance, p_value = exponential_distance(gaps)
-        fixed, geometric = size_distances(sizes, probabilities)
-        nearest: Literal["fixed", "geometric", "other"] = "fixed" if fixed <= geometric else "geometric"
-        return Fit(
-            gap_distance=distance,
-            gap_p_value=p_value,
-            fixed_size_distance=fixed,
-            geometric_size_distance=geometric,
-            sizes=nearest if min(fixed, geometric) <= NEAR else "other",
-        )
+def _fitted(
+    capture: Capture, settings: FitSettings, packet_bytes: int, name: str, dscps: tuple[int, ...]
+) -> ClassTraffic:
+    """All figures of one class of a capture."""
+    rows = np.flatnonzero(np.isin(capture.traffic_class_bytes >> 2, dscps))
+    tick, duration = capture.tick_nanoseconds, capture.duration_seconds
+    times = capture.times_nanoseconds[rows] - capture.times_nanoseconds[0]
+    frames = capture.sizes_bytes[rows]
+    important = capture.traffic_class_bytes[rows] & 3 > 0
+    stream = stream_of(times, frames, capture.senders[rows], important, tick)
+    gap_nanoseconds = (
+        find_gap(stream.spacings_nanoseconds) or 0.0
+        if settings.gap_seconds is None
+        else settings.gap_seconds * NANOSECONDS
+    )
+    bursts = bursts_of(stream, gap_nanoseconds, tick)
+    # Burst sizes in full-size packets: what a queue counted in bytes sees of them.
+    packets = np.clip(np.rint(bursts.sizes_bytes / packet_bytes), 1, LARGEST_SIZE).astype(np.int64)
+    sizes, counts = np.unique(packets, return_counts=True)
+    probabilities = counts / counts.sum()
+    size_bytes = int(frames.sum(dtype=np.uint64))
+    mean = float(sizes @ probabilities)
+    independent = float(sizes.astype(np.float64) ** 2 @ probabilities) / mean
+    points = dispersion(times / NANOSECONDS, frames / packet_bytes, duration)
+    fit = _judged(bursts, sizes, probabilities, tick)
+    few_sizes, few_probabilities = compact(sizes, probabilities)
+    correlation, rate = bursts.importance_correlation, bursts.rate_bps
+    return ClassTraffic(
+        name=name,
+        dscp=dscps,
+        packets=len(frames),
+        size_bytes=size_bytes,
+        load=size_bytes * BITS_PER_BYTE / duration / settings.rate_bps,
+        unimportant_share=1 - float(important.mean()),
+        importance="burst" if correlation is not None and correlation > ALIKE else "packet",
+        importance_correlation=correlation,
+        bursts=len(bursts.packets),
+        gap_seconds=gap_nanoseconds / NANOSECONDS,
+        sizes_packets=tuple(few_sizes.tolist()),
+        probabilities=tuple(few_probabilities.tolist()),
+        mean_burst_packets=mean,
+        source_rate_ratio=None if rate is None else rate / settings.rate_bps,
+        dispersion=points,
+        index_of_dispersion=limit_of(points),
+        independent_index=independent,
+        fit=fit,
+        verdict=verdict(fit, points, independent, len(bursts.packets)),
+    )
 
 
-def verdict(fit: Fit | None, points: tuple[Dispersion, ...], independent: float, bursts: int) -> str:
+def _judged(
+    bursts: Bursts, sizes: NDArray[np.int64], probabilities: NDArray[np.float64], tick: int
+) -> Fit | None:
+    if len(bursts.packets) < FEWEST_BURSTS:
+        return None
+    distance, p_value = exponential_distance(undo_tick(np.diff(bursts.starts_nanoseconds), tick))
+    fixed, geometric = size_distances(sizes, probabilities)
+    nearest: Literal["fixed", "geometric"] = "fixed" if fixed <= geometric else "geometric"
+    return Fit(
+        gap_distance=distance,
+        gap_p_value=p_value,
+        fixed_size_distance=fixed,
+        geometric_size_distance=geometric,
+        sizes=nearest if min(fixed, geometric) <= NEAR else "other",
+    )
+
+
+def verdict(fit: Fit | None, points: tuple[DispersionPoint, ...], independent: float, bursts: int) -> str:
     """One line: whether independent bursts describe the traffic, and if not, why."""
     if fit is None:
         return f"too few bursts to judge: {bursts}"

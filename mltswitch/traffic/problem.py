@@ -6,18 +6,18 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mltswitch.documents import load_document
+from mltswitch.documents import StrictDocument, load_document
 from mltswitch.errors import UserInputError
 from mltswitch.queueing import Arrivals, Importance, Port, QueueThresholds, QueueTraffic, check_problem
 from mltswitch.traffic.arrivals import (
     ArrivalsInFile,
+    BatchArrivals,
     BurstPackets,
-    FileModel,
     Number,
     Packets,
     RateRatio,
     Share,
-    batch,
+    taken,
 )
 
 MOST_LOAD: Final = 1000.0
@@ -28,7 +28,7 @@ SHARE_TOLERANCE: Final = 1e-6
 Load = Annotated[Number, Field(ge=0, le=MOST_LOAD)]
 
 
-class _Pattern(FileModel):
+class _Pattern(StrictDocument):
     """How packets come; the problem gives it for all queues, and each queue may give its own."""
 
     burst_packets: BurstPackets | None = None
@@ -50,9 +50,12 @@ class _Pattern(FileModel):
 
     def process(self) -> Arrivals:
         """The process that the loss models take; without any of the fields: single packets."""
-        if self.arrivals is not None:
-            return self.arrivals.to_queueing()
-        return batch(self.burst_packets or 1, self.distribution or "fixed", self.source_rate_ratio)
+        given = self.arrivals or BatchArrivals.model_construct(
+            burst_packets=self.burst_packets or 1,
+            distribution=self.distribution or "fixed",
+            source_rate_ratio=self.source_rate_ratio,
+        )
+        return given.to_queueing()
 
     def or_else(self, other: "_Pattern") -> "_Pattern":
         """This pattern, with what it leaves open taken from the other one."""
@@ -86,14 +89,7 @@ class ProblemQueue(_Pattern):
 
     def thresholds(self) -> QueueThresholds:
         """The thresholds that the loss models take."""
-        return QueueThresholds(
-            ecn_threshold_packets=self.ecn_threshold_packets,
-            limit_packets=self.limit_packets,
-            ecn_maximum_packets=self.ecn_maximum_packets,
-            mark_probability=self.mark_probability,
-            average_weight=self.average_weight,
-            alpha=self.alpha,
-        )
+        return taken(QueueThresholds, self)
 
 
 class Problem(_Pattern):
@@ -111,12 +107,7 @@ class Problem(_Pattern):
 
     def port(self) -> Port:
         """The port that the loss models take."""
-        return Port(
-            count_in_service=self.count_in_service,
-            buffer_packets=self.buffer_packets,
-            weights=self.weights,
-            service=self.service,
-        )
+        return taken(Port, self)
 
     def traffic(self) -> tuple[QueueTraffic, ...]:
         """What each queue is offered; raises UserInputError where shares and loads do not go together."""

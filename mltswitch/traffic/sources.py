@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Final
 
+from mltswitch.documents import open_regular
 from mltswitch.errors import UserInputError
-from mltswitch.traffic.capture import Progress, open_regular
-from mltswitch.traffic.counter_samples import COLUMNS, is_counters
-from mltswitch.traffic.counters import fit_counters
+from mltswitch.traffic.capture import Progress
+from mltswitch.traffic.counters import COLUMNS, fit_counters, is_counters
 from mltswitch.traffic.document import Traffic
 from mltswitch.traffic.fit import FitSettings, fit_capture
 from mltswitch.traffic.records import is_capture

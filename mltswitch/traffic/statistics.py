@@ -1,11 +1,12 @@
 """What numbers say of a process: dispersion of counts, distances between distributions."""
 
-from dataclasses import dataclass
 from math import exp, log, sqrt
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mltswitch.traffic.document import DispersionPoint
 
 Values = NDArray[np.float64]
 
@@ -19,16 +20,9 @@ EXPONENTIAL_TABLE: Final = ((0.926, 0.15), (0.990, 0.10), (1.094, 0.05), (1.190,
 MOST_SUPPORT_POINTS: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Dispersion:
-    """Variance over mean of the packets in windows of one length; 1 for Poisson packets."""
-
-    window_seconds: float
-    index: float
-    windows: int
-
-
-def dispersion(times_seconds: Values, weights: Values, duration_seconds: float) -> tuple[Dispersion, ...]:
+def dispersion(
+    times_seconds: Values, weights: Values, duration_seconds: float
+) -> tuple[DispersionPoint, ...]:
     """Index of dispersion at windows from the mean distance of packets up, each twice the one before."""
     count = int(np.clip(len(times_seconds), 1, MOST_BASE_WINDOWS))
     base = duration_seconds / count
@@ -37,20 +31,21 @@ def dispersion(times_seconds: Values, weights: Values, duration_seconds: float) 
     found = []
     window = base
     while len(counts) >= FEWEST_WINDOWS:
-        found.append(Dispersion(window, float(counts.var() / counts.mean()), len(counts)))
+        index = float(counts.var() / counts.mean())
+        found.append(DispersionPoint(window_seconds=window, index=index, windows=len(counts)))
         even = counts[: len(counts) // 2 * 2]
         counts = even[::2] + even[1::2]
         window *= 2
     return tuple(found)
 
 
-def long_windows(found: tuple[Dispersion, ...]) -> tuple[Dispersion, ...]:
+def long_windows(found: tuple[DispersionPoint, ...]) -> tuple[DispersionPoint, ...]:
     """The two longest windows of which there are enough."""
     enough = tuple(entry for entry in found if entry.windows >= LIMIT_WINDOWS)
     return (enough or found)[-2:]
 
 
-def limit_of(found: tuple[Dispersion, ...]) -> float | None:
+def limit_of(found: tuple[DispersionPoint, ...]) -> float | None:
     """Index of dispersion over long windows."""
     longest = long_windows(found)
     return sum(entry.index for entry in longest) / len(longest) if longest else None

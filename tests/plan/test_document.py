@@ -31,15 +31,6 @@ def _swap_classes(data: Data) -> None:
         listed[2], listed[0] = listed[0], listed[2]
 
 
-def _planned_with(data: Data, model: str) -> None:
-    data["provenance"]["queueing_model"] = model
-
-
-def _paper_without_order(data: Data) -> None:
-    _planned_with(data, "paper")
-    _queue(data, 3)["ecn_threshold_bytes"] = 1
-
-
 def _drop_background(data: Data) -> None:
     for listed in (data["classes"], *(profile["queues"] for profile in data["port_profiles"])):
         listed.pop()
@@ -85,11 +76,6 @@ CASES: list[tuple[str, Callable[[Data], Any], str]] = [
     ),
     ("S on control", lambda d: _queue(d, 1).update(ecn_threshold_bytes=1), "gradient classes have an S"),
     (
-        "S that falls",
-        _paper_without_order,
-        "S of gradient-0 lies above that of gradient-1",
-    ),
-    (
         "S above L",
         lambda d: _queue(d, 4).update(ecn_threshold_bytes=250_000),
         "B lies below S = 250000 B",
@@ -107,6 +93,7 @@ CASES: list[tuple[str, Callable[[Data], Any], str]] = [
         "in a buffer of 100000 B",
     ),
     ("a bound above one", lambda d: d["classes"][2].update(loss_bound_important=2), "loss_bound_important"),
+    ("another version", lambda d: d.update(schema="mltswitch/plan/v1"), "schema: "),
     (
         "an endless delay",
         lambda d: _queue(d, 2)["prediction"].update(p99_delay_seconds=float("inf")),
@@ -138,16 +125,7 @@ def test_s_rises_with_the_class_unless_the_fabric_leaves_it_free(made: Data, is_
         assert validate(data, Plan, where="plan.yaml").port_profiles
 
 
-def test_a_plan_of_another_version_is_refused(made: Data) -> None:
-    with pytest.raises(UserInputError, match="schema: "):
-        validate(made | {"schema": "mltswitch/plan/v1"}, Plan, where="plan.yaml")
-
-
 def test_the_packet_time_of_a_port(made: Data) -> None:
     data = copy.deepcopy(made)
     data["port_profiles"][0].update(rate_bps=10_000_000, packet_bytes=1250)
     assert validate(data, Plan, where="plan.yaml").port_profiles[0].packet_seconds == 0.001
-
-
-def test_the_plan_itself_is_accepted(made: Data) -> None:
-    assert validate(made, Plan, where="plan.yaml").model_dump(mode="json", by_alias=True) == made

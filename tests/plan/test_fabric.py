@@ -198,31 +198,6 @@ def test_generated_and_listed_topologies_agree() -> None:
     assert generated.hosts == listed.hosts
 
 
-def test_a_packet_to_an_alias_crosses_its_spine() -> None:
-    """Follow every host's alias of every spine through the routes, from every leaf."""
-    network = topology(SMALL)
-    for host in network.hosts:
-        for spine, alias in host.aliases:
-            for leaf in (switch for switch in network.switches if switch.role == "leaf"):
-                assert _walk(network, leaf.name, alias) == (
-                    [leaf.name, host.name]
-                    if leaf.name == host.leaf
-                    else [leaf.name, spine, host.leaf, host.name]
-                )
-
-
-def _walk(network: Topology, start: str, address: IPv4Address) -> list[str]:
-    path = [start]
-    while path[-1] in network.by_name:
-        matching = [route for route in network.routes(path[-1]) if address in route.prefix]
-        best = max(matching, key=lambda route: route.prefix.prefixlen)
-        port = network.switch(path[-1]).port(best.port)
-        assert best.next_hop == port.peer_address
-        path.append(port.peer)
-        assert len(path) < 6
-    return path
-
-
 def test_addresses_follow_the_rule() -> None:
     host = topology(SMALL).hosts[2]
     assert (host.name, host.leaf, host.index) == ("host3", "leaf2", 65)

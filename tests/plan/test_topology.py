@@ -13,7 +13,17 @@ from hypothesis.strategies import DrawFn
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import dump_yaml, parse_yaml, validate
 from mltswitch.errors import MltswitchError, UnsupportedPlanError, UserInputError
-from mltswitch.plan import Fabric, Host, PortRole, Route, Topology, check_ports, resolve_fabric, underlay
+from mltswitch.plan import (
+    Fabric,
+    Host,
+    PortRole,
+    Route,
+    Topology,
+    attached_hosts,
+    check_ports,
+    resolve_fabric,
+    underlay,
+)
 from mltswitch.plan.elements import NO_ADDRESS
 from mltswitch.planning import build_plan
 from mltswitch.profile import bundled_profile
@@ -116,8 +126,6 @@ def test_every_host_reaches_every_other_by_every_path(document: dict[str, Any]) 
     routes = {switch.name: topology.routes(switch.name) for switch in topology.switches}
     for source in topology.hosts[:4]:
         for destination in topology.hosts:
-            if source.leaf == destination.leaf:
-                continue
             paths = topology.paths_between(source, destination)
             common = dict(source.aliases).keys() & dict(destination.aliases).keys()
             assert paths
@@ -128,8 +136,10 @@ def test_every_host_reaches_every_other_by_every_path(document: dict[str, Any]) 
                 expected = topology.walk(source, destination, path)
                 assert walked == [(name, port.interface) for name, port in expected]
                 assert len(walked) <= topology.hops
-                assert path not in paths or path.top in {name for name, _ in walked}
-            assert len({_links(topology, source, destination, path.name) for path in paths}) == len(paths)
+                if path in paths and source.leaf != destination.leaf:
+                    assert path.top in {name for name, _ in walked}
+            links = {_links(topology, source, destination, path.name) for path in paths}
+            assert len(links) == (1 if source.leaf == destination.leaf else len(paths))
 
 
 def _links(topology: Topology, source: Host, destination: Host, name: str) -> tuple[object, ...]:
@@ -182,6 +192,8 @@ def test_the_underlay_reaches_every_host(document: dict[str, Any]) -> None:
     topology = Topology(made)
     routes = {switch.name: underlay(made.addressing, topology, switch) for switch in topology.switches}
     for host in topology.hosts:
+        own = {route.port: route.next_hop for route in attached_hosts(topology.switch(host.leaf))}
+        assert own[host.leaf_port] == host.address
         for start in topology.by_name:
             places = {start}
             for _ in range(4):
@@ -412,3 +424,27 @@ def test_parallel_links_are_paths_unless_they_are_one_group() -> None:
     assert [path.name for path in joined.paths] == ["spine1", "spine2", "spine3", "spine4"]
     assert [route.port for route in joined.routes("leaf1")[:4]] == [f"PortChannel{n}" for n in range(1, 5)]
     assert [port.lag for port in joined.switch("spine1").ports] == ["bond1", "bond1", "bond2", "bond2"]
+
+
+def test_links_may_be_listed_from_either_end_and_paths_follow_the_order_of_the_file() -> None:
+    """One core with a link to both spines of a pod: its path crosses the spine that stands first."""
+    names = {"core1": "core", "spine9": "spine", "spine1": "spine", "leaf1": "leaf"}
+    links: list[dict[str, Any]] = [
+        {"a": f"{spine}:{port}", "b": f"{other}:{spine}"}
+        for spine in ("spine9", "spine1")
+        for port, other in (("up", "core1"), ("down1", "leaf1"))
+    ]
+    group = {"a": "leaf1:bond.1", "b": "spine1:bond.1", "breakout_a": 2, "lag_a": "bond1", "lag_b": "bond2"}
+    turned = {"a": "spine1:bond.2", "b": "leaf1:bond.2", "breakout_b": 2, "lag_a": "bond2", "lag_b": "bond1"}
+    document = listed("linux/software", "eth1") | {
+        "topology": {
+            "switches": [{"name": name, "role": role, "platform": "linux"} for name, role in names.items()],
+            "links": [*links, group, turned],
+        },
+        "addressing": {"links": "10.1.0.0/16", "alias": "10.128.0.0/9"},
+        "spraying": {"mode": "alias"},
+    }
+    topology = Topology(fabric(document))
+    assert [port.lag for port in topology.switch("leaf1").ports] == ["", "", "bond1", "bond1"]
+    ways = dict(zip((path.name for path in topology.paths), topology.routes("leaf1"), strict=False))
+    assert topology.switch("leaf1").port(ways["core1"].port).peer == "spine9"

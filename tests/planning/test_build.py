@@ -119,13 +119,6 @@ def test_layers_are_spread_evenly_and_completely() -> None:
     assert sum(c.layers.size_bytes for c in plan.gradient_classes if c.layers) == 26_499_616
 
 
-def test_classes_stand_in_order_of_service() -> None:
-    kinds = [entry.kind for entry in plan_for().classes]
-    assert kinds[:2] == [ClassKind.NETWORK_CONTROL, ClassKind.CONTROL]
-    assert kinds[-1] is ClassKind.BACKGROUND
-    assert set(kinds[2:-1]) == {ClassKind.GRADIENT}
-
-
 @pytest.mark.parametrize("model", ["paper", "completion"])
 def test_predictions_are_the_models(model: str) -> None:
     """Recompute one port from the printed plan alone."""
@@ -291,12 +284,16 @@ BY_BOX: dict[str, Any] = {
 """Ports named as the box names them."""
 
 
-def test_more_ports_than_the_switch_has() -> None:
-    with pytest.raises(UnsupportedPlanError, match="leaf1: port port3: default has 3 ports"):
-        build_plan(bundled_profile("vgg16"), fabric(**BY_BOX), limited, "paper")
-
-
-def test_a_buffer_beyond_the_pool() -> None:
-    one_host = fabric(topology__leaf_spine__hosts_per_leaf=1, ports__buffer="2MB", **BY_BOX)
-    with pytest.raises(UnsupportedPlanError, match="2000000 B for one port is more than the whole pool"):
-        build_plan(bundled_profile("vgg16"), one_host, limited, "paper")
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, "leaf1: port port3: default has 3 ports"),
+        (
+            {"topology__leaf_spine__hosts_per_leaf": 1, "ports__buffer": "2MB"},
+            "2000000 B for one port is more than the whole pool",
+        ),
+    ],
+)
+def test_more_than_the_switch_has(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(UnsupportedPlanError, match=told):
+        build_plan(bundled_profile("vgg16"), fabric(**BY_BOX, **changes), limited, "paper")

@@ -98,7 +98,7 @@ def test_where_the_plan_stops_holding_is_where_the_formula_says() -> None:
 
     def loss(gradients: float) -> float:
         service = (1 - 0.001) * (1 - 0.005 / (1 - 0.001))
-        return float(1 - (1 - blocking(gradients / service, 30)) ** 3)
+        return 1 - (1 - blocking(gradients / service, 30)) ** 3
 
     assert loss(load) > 0.01
     assert loss(load - 0.8 / 2**5 * 1.01) <= 0.01

@@ -25,8 +25,7 @@ from mltswitch.plan.document import LATER_FIELDS
 from mltswitch.plan.seal import sealed
 from mltswitch.planning import build_plan, predict_edited
 from mltswitch.planning.lint import lint
-from mltswitch.planning.scenarios import planned_scenarios
-from mltswitch.planning.thresholds import ClassCurves, PortSolver
+from mltswitch.planning.thresholds import ClassCurves, PortSolver, planned_scenarios
 from mltswitch.profile import ModelProfile, bundled_profile, queue_curves
 from mltswitch.profile.default import default_sensitivity
 from mltswitch.profile.document import PROFILE_SCHEMA

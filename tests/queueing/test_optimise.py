@@ -24,8 +24,9 @@ from mltswitch.queueing import (
     optimise,
     predict,
 )
-from mltswitch.queueing.objective import FloatArray, RoundsCurve
-from mltswitch.queueing.optimise import CERTAIN_PART, Choice, Evaluator, optimise_with
+from mltswitch.queueing.objective import Choice, Evaluator, FloatArray, RoundsCurve
+from mltswitch.queueing.optimise import optimise_with
+from mltswitch.queueing.surface import CERTAIN_PART
 
 CONTROL = QueueThresholds(None, 16.0)
 LOADS = st.lists(st.floats(0.05, 0.6), min_size=1, max_size=3)

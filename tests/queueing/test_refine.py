@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from mltswitch.queueing import QueuePrediction, QueueThresholds, QueueTraffic, SimulationSettings, predict
-from mltswitch.queueing.optimise import Evaluator, optimise_with
+from mltswitch.queueing.objective import Evaluator
+from mltswitch.queueing.optimise import optimise_with
 from mltswitch.queueing.refine import Simulator, refine
 from tests.queueing.test_optimise import coupled, problem_of
 

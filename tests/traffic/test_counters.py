@@ -61,9 +61,7 @@ def test_geometric_bursts(tmp_path: Path) -> None:
 
 def test_counters_do_not_tell_what_is_unimportant(tmp_path: Path) -> None:
     entry = fitted(tmp_path / "counters.csv", csv_of(counts_of(lambda _, count: np.full(count, 4))))
-    with pytest.raises(UserInputError, match="which packets are unimportant"):
-        entry.to_queue_traffic()
-    assert entry.to_queue_traffic(0.4).unimportant_share == 0.4
+    assert entry.unimportant_share is None
 
 
 def test_json_lines_say_the_same(tmp_path: Path) -> None:

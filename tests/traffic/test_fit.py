@@ -8,7 +8,7 @@ import pytest
 
 from mltswitch.documents import dump_yaml, load_document
 from mltswitch.queueing import Trace, mean_burst_packets
-from mltswitch.traffic.document import ClassTraffic, Traffic, to_queue_traffic
+from mltswitch.traffic.document import ClassTraffic, Traffic
 from mltswitch.traffic.fit import Classes, FitSettings, fit_capture
 from tests.traffic.captures import (
     DSCP,
@@ -191,7 +191,7 @@ def test_sizes_are_counted_in_full_packets(tmp_path: Path) -> None:
     assert any("more than" in note or "full-size" in note for note in made.notes)
 
 
-def test_the_document_feeds_the_loss_models(tmp_path: Path) -> None:
+def test_the_document_is_read_as_it_was_written_and_keeps_the_mean_of_many_sizes(tmp_path: Path) -> None:
     sizes = np.minimum(np.random.default_rng(3).geometric(1 / 40, 6_000), 400)
     times, sender = poisson_bursts(sizes, 0.4, 2.0, seed=2)
     file = write_pcap(tmp_path / "capture", times, sender, np.arange(len(times)) % 2 == 0)
@@ -199,10 +199,9 @@ def test_the_document_feeds_the_loss_models(tmp_path: Path) -> None:
     out = tmp_path / "traffic.yaml"
     out.write_text(dump_yaml(made))
     assert load_document(out, Traffic) == made
-    (queue,) = to_queue_traffic(load_document(out, Traffic))
-    assert isinstance(queue.arrivals, Trace)
-    assert len(queue.arrivals.sizes_packets) <= 64
-    assert mean_burst_packets(queue.arrivals) == pytest.approx(made.classes[0].mean_burst_packets, rel=1e-9)
-    assert queue.load == made.classes[0].load
-    assert queue.unimportant_share == pytest.approx(0.5, abs=0.001)
-    assert queue.arrivals.source_rate_ratio == pytest.approx(2, rel=0.03)
+    (entry,) = made.classes
+    assert len(entry.sizes_packets) <= 64
+    burst = mean_burst_packets(Trace(entry.sizes_packets, entry.probabilities))
+    assert burst == pytest.approx(entry.mean_burst_packets, rel=1e-9)
+    assert entry.unimportant_share == pytest.approx(0.5, abs=0.001)
+    assert entry.source_rate_ratio == pytest.approx(2, rel=0.03)

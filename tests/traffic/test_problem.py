@@ -136,12 +136,7 @@ def test_nonsense_is_refused_by_name(tmp_path: Path, data: Any, field: str) -> N
     | st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5),
         lambda inner: (
-            st.lists(inner, max_size=3)
-            | st.dictionaries(
-                st.sampled_from([*ISSUE, *ISSUE["queues"][0], "arrivals", "kind", "weights"]),
-                inner,
-                max_size=5,
-            )
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=5)
         ),
         max_leaves=12,
     ).map(json.dumps)

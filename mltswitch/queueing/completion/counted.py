@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mltswitch.queueing.completion.admission import Admission, ClassQueue
+from mltswitch.queueing.completion.admission import Admission, ClassQueue, admission_of
 from mltswitch.queueing.completion.balance import HIGH, OWN, VACATION, mix, settled
 from mltswitch.queueing.completion.durations import BusySlot, Duration, Slot, poisson
 from mltswitch.queueing.completion.port import ENDLESS
 from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, circle, fit
-from mltswitch.queueing.completion.rules import admission_of
 from mltswitch.queueing.completion.state import Losses, QueueState
 from mltswitch.queueing.completion.tables import Array
 

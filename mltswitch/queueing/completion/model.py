@@ -12,7 +12,6 @@ from threadpoolctl import ThreadpoolController
 from mltswitch.errors import UserInputError
 from mltswitch.queueing.arrivals import Batch, Incast
 from mltswitch.queueing.completion.counted import solve_counted_port
-from mltswitch.queueing.completion.delays import percentiles
 from mltswitch.queueing.completion.durations import Slot
 from mltswitch.queueing.completion.port import port_losses, solve_port
 from mltswitch.queueing.completion.reduction import (
@@ -20,14 +19,12 @@ from mltswitch.queueing.completion.reduction import (
     Reduced,
     is_burst_alike,
     largest_burst,
-    reduced,
-)
-from mltswitch.queueing.completion.source_rate import (
     not_arrived_packets,
     raised_thresholds,
+    reduced,
     source_rate_ratio,
 )
-from mltswitch.queueing.completion.state import Losses, QueueState
+from mltswitch.queueing.completion.state import Losses, QueueState, percentiles
 from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, QueueTraffic
 
 

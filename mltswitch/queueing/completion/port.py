@@ -19,13 +19,11 @@ from typing import Final
 
 import numpy as np
 
-from mltswitch.queueing.completion.admission import Admission, ClassQueue, Offer
+from mltswitch.queueing.completion.admission import Admission, ClassQueue, Offer, admission_of
 from mltswitch.queueing.completion.balance import HIGH, OWN, VACATION, mix, settled
 from mltswitch.queueing.completion.durations import BusySlot, Duration, Slot
-from mltswitch.queueing.completion.excursions import Start, Visits, visits
-from mltswitch.queueing.completion.passage import passages
+from mltswitch.queueing.completion.passage import Start, Visits, passages, visits
 from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, circle, fit
-from mltswitch.queueing.completion.rules import admission_of
 from mltswitch.queueing.completion.state import Losses, QueueState, Stay, losses, queue_state
 
 ENDLESS: Final = 1e12
@@ -52,21 +50,18 @@ class Level:
 def solve_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
     """State of every queue, highest priority first; None: starved, hardly ever served."""
     levels = _levels(tuple(queues))
-    states: list[QueueState | None] = [None] * len(queues)
-    for index, (level, stay) in enumerate(zip(levels, _balanced(levels), strict=True)):
-        states[index] = queue_state(
-            level.admission, stay, rate=level.queue.rate, turn=level.turn, high=level.high
-        )
-    return states
+    states = [
+        queue_state(level.admission, stay, rate=level.queue.rate, turn=level.turn, high=level.high)
+        for level, stay in zip(levels, _balanced(levels), strict=True)
+    ]
+    return [*states, *[None] * (len(queues) - len(levels))]
 
 
 def port_losses(queues: Sequence[ClassQueue]) -> list[Losses | None]:
     """The losses alone, in less time; None: starved."""
     levels = _levels(tuple(queues))
-    found: list[Losses | None] = [None] * len(queues)
-    for index, (level, stay) in enumerate(zip(levels, _balanced(levels), strict=True)):
-        found[index] = losses(level.admission, stay)
-    return found
+    found = [losses(level.admission, stay) for level, stay in zip(levels, _balanced(levels), strict=True)]
+    return [*found, *[None] * (len(queues) - len(levels))]
 
 
 def _balanced(levels: Sequence[Level]) -> list[Stay]:

@@ -9,7 +9,7 @@ import numpy as np
 from mltswitch.queueing import QueueThresholds, QueueTraffic, SimulationSettings
 from mltswitch.queueing.simulation import engine
 from mltswitch.queueing.simulation.arrays import QUEUE, TRAIN
-from mltswitch.queueing.simulation.sources import build_sources, pending_capacity, random_streams
+from mltswitch.queueing.simulation.records import build_sources, pending_capacity, random_streams
 
 ENDLESS = QueueThresholds(None, 4000)
 """Drops nothing at the loads of these tests."""

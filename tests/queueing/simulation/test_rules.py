@@ -12,8 +12,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.queueing import Batch, Decision, Incast, Port, QueueThresholds, QueueTraffic, decide
 from mltswitch.queueing.simulation import engine, simulate
 from mltswitch.queueing.simulation.arrays import QUEUE
-from mltswitch.queueing.simulation.rules import build_port, build_rules
-from mltswitch.queueing.simulation.sources import random_streams
+from mltswitch.queueing.simulation.records import build_port, build_rules, random_streams
 from tests.queueing.simulation.support import settings
 
 LENGTHS = st.integers(0, 20) | st.floats(0, 20)

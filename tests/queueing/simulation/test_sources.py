@@ -8,7 +8,7 @@ import pytest
 from mltswitch.errors import UserInputError
 from mltswitch.queueing import Arrivals, Batch, Incast, Poisson, QueueTraffic, Trace
 from mltswitch.queueing.simulation.arrays import IMPORTANT, UNIMPORTANT
-from mltswitch.queueing.simulation.sources import pending_capacity, random_streams
+from mltswitch.queueing.simulation.records import pending_capacity, random_streams
 from tests.queueing.simulation.support import arrivals
 
 

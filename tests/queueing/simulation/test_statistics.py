@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mltswitch.queueing.simulation import engine
 from mltswitch.queueing.simulation.arrays import DELAY_BINS, DELAY_OCTAVES
-from mltswitch.queueing.simulation.statistics import percentile, ratio_half_width, student_quantile
+from mltswitch.queueing.simulation.referee import percentile, ratio_half_width, student_quantile
 
 
 @pytest.mark.parametrize(
