@@ -11,7 +11,7 @@ from typing import Final
 from mltswitch.errors import MachineError
 from mltswitch.lab import uml, xstate
 from mltswitch.lab.bmv2 import has_mininet
-from mltswitch.lab.mininet_bmv2 import PROGRAM
+from mltswitch.lab.bmv2_node import PROGRAM
 from mltswitch.lab.model import LabMode
 
 TRIAL_SECONDS: Final = 20.0
@@ -23,12 +23,7 @@ _PROGRAMS: Final = {
     "ethtool": "ethtool",
     "sshd": "openssh-server",
 }
-_BMV2_PROGRAMS: Final = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "unshare": "util-linux",
-    "ethtool": "ethtool",
-}
+_BMV2_PROGRAMS: Final = {program: _PROGRAMS[program] for program in ("ip", "tc", "unshare", "ethtool")}
 # Each by itself, so that everything that fails can be named. The namespace ends with the process.
 _TRIAL_DEVICE: Final = "ip link add name trial0 type veth peer name trial1 || { echo veth; exit 0; }"
 _TRIAL_STEPS: Final = {

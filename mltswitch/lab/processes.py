@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
+from mltswitch.errors import MachineError
+
 KILL_SECONDS: Final = 30.0
 _PR_SET_PDEATHSIG: Final = 1
 _libc: Final = ctypes.CDLL(None, use_errno=True)
@@ -89,6 +91,28 @@ def end(identity: ProcessIdentity, *, grace_seconds: float = 0.0) -> None:
     if identity.alive:
         _signal(identity.pid, signal.SIGKILL)
         _wait_until_gone([identity], KILL_SECONDS)
+
+
+def end_recorded(record: Path, *, grace_seconds: float = 0.0) -> None:
+    """End the recorded process, where one was started."""
+    if (identity := read_record(record)) is not None:
+        end(identity, grace_seconds=grace_seconds)
+
+
+def wait_for_line(
+    log: Path, line: str, process: subprocess.Popen[bytes], seconds: float, *, where: str, failure: str = "\0"
+) -> None:
+    """Wait until a started process has logged a line.
+
+    Raises MachineError where it logs the line that tells a failure, ends or takes too long.
+    """
+    deadline = time.monotonic() + seconds
+    while line not in (text := log.read_text(encoding="utf-8", errors="replace")):
+        if failure in text or process.poll() is not None:
+            raise MachineError("failed while it started", where=where)
+        if time.monotonic() > deadline:
+            raise MachineError(f"was not ready after {seconds:g} s", where=where)
+        time.sleep(0.05)
 
 
 def end_group(leader: ProcessIdentity) -> None:

@@ -6,20 +6,57 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError
+from mltswitch.lab.bmv2_node import GRPC_PORT, THRIFT_PORT
+from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, Layout
+from mltswitch.lab.model import LINUX_PLATFORM
 from mltswitch.lab.namespaces import NamespaceHandle
-from mltswitch.lab.state import Relay
 
 MAXIMUM_CONNECTIONS: Final = 256
 """Per switch; a further one is closed at once."""
 CONNECT_SECONDS: Final = 10.0
+SSH_PORT: Final = 22
+LOOPBACK: Final = "127.0.0.1"
 
 _CHUNK_BYTES: Final = 1 << 16
 _ESTABLISHED: Final = "01"
 _log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """TCP from an address on the user's side to one that only a namespace reaches."""
+
+    name: str
+    address: str
+    port: int
+    namespace: str
+    target: str
+    target_port: int
+    authenticates: bool
+    """Whether the server asks who calls; where it does not, the relay serves the lab's own user alone."""
+
+
+def relays_of(layout: Layout) -> Iterator[Relay]:
+    """The relays of a lab: to the SSH server of each Linux switch, or to both servers of each BMv2."""
+    for switch, place in layout.reachable(layout.switches):
+        if layout.platform == LINUX_PLATFORM:
+            target = str(layout.management_address(switch))
+            yield Relay(switch.name, place.address, place.port, MANAGEMENT_NAMESPACE, target, SSH_PORT, True)
+            continue
+        namespace = layout.namespace(switch.name)
+        for server, port, target_port in (
+            ("gRPC", place.port, GRPC_PORT),
+            ("thrift", place.thrift_port, THRIFT_PORT),
+        ):
+            if port is not None:
+                name = f"{switch.name} {server}"
+                yield Relay(name, place.address, port, namespace, LOOPBACK, target_port, False)
 
 
 class RelayServer:

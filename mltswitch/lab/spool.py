@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -161,8 +160,3 @@ def _write(file: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     temporary.replace(file)
-
-
-def own_output() -> tuple[IO[bytes], IO[bytes]]:
-    """This process's standard output and error as bytes."""
-    return sys.stdout.buffer, sys.stderr.buffer

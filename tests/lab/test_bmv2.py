@@ -23,17 +23,16 @@ from mltswitch.lab import (
     DeviceAddress,
     Lab,
     LabMode,
+    bmv2_node,
     kernel,
     lab_bottleneck,
     mininet_bmv2,
     network_description,
 )
-from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
-from mltswitch.lab.mininet_bmv2 import (
+from mltswitch.lab.bmv2_node import (
     HostDescription,
     InputError,
     NetworkDescription,
-    NetworkTopo,
     PortDescription,
     SwitchDescription,
     bmv2_command,
@@ -41,14 +40,14 @@ from mltswitch.lab.mininet_bmv2 import (
     finish_start,
     host_commands,
     listening_ports,
-    main,
     read_network,
     shrink_send_buffers,
     switch_commands,
     takes_notifications,
 )
-from mltswitch.lab.relay import RelayServer, connecting_user
-from mltswitch.lab.state import Relay, describe
+from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
+from mltswitch.lab.mininet_bmv2 import NetworkTopo, main
+from mltswitch.lab.relay import Relay, RelayServer, connecting_user, relays_of
 from mltswitch.plan import Fabric, resolve_fabric
 from mltswitch.plan.fabric import RolePorts
 from mltswitch.plan.topology_document import PortRole
@@ -158,12 +157,12 @@ def test_two_kinds_of_forwarding_switches(fabric: Fabric) -> None:
 def test_no_link_leads_to_management(fabric: Fabric) -> None:
     layout = lay_out(fabric, [LEAF1], with_switches=True)
     assert MANAGEMENT_NAMESPACE not in layout.namespaces
-    state = describe(layout, mode=LabMode.BMV2, instance="0", missing=())
-    assert {(relay.namespace, relay.target, relay.target_port, relay.port) for relay in state.relays} == {
+    relays = [*relays_of(layout)]
+    assert {(relay.namespace, relay.target, relay.target_port, relay.port) for relay in relays} == {
         ("mlt-leaf1", "127.0.0.1", 9559, 9559),
         ("mlt-leaf1", "127.0.0.1", 9090, 9090),
     }
-    assert not any(relay.authenticates for relay in state.relays)
+    assert not any(relay.authenticates for relay in relays)
 
 
 @pytest.mark.parametrize(
@@ -250,13 +249,13 @@ def test_a_process_that_ended_is_named() -> None:
 
 
 def test_a_process_that_becomes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mininet_bmv2, "START_SECONDS", 0.1)
+    monkeypatch.setattr(bmv2_node, "START_SECONDS", 0.1)
     with pytest.raises(TimeoutError, match="leaf1: BMv2 did not serve gRPC"):
         finish_start(os.getpid(), "leaf1")
 
 
 def test_a_switch_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mininet_bmv2, "END_SECONDS", 0.05)
+    monkeypatch.setattr(bmv2_node, "END_SECONDS", 0.05)
     command = ["sh", "-c", "trap '' TERM; echo deaf; exec sleep 30"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -273,7 +272,7 @@ def test_a_switch_that_ends_is_not_killed() -> None:
 
 def test_no_value_is_read_by_the_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every value tries to run a command; the programs that are called do nothing."""
-    monkeypatch.setattr(mininet_bmv2, "QUIET_COMMANDS", ":")
+    monkeypatch.setattr(bmv2_node, "QUIET_COMMANDS", ":")
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("ip", "tc", "ethtool"):
@@ -548,14 +547,11 @@ def test_only_packet_sockets_get_small_buffers() -> None:
 
 
 @pytest.mark.root
-def test_a_socket_that_is_closed_while_they_are_looked_at_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As the connection is by which the start looks whether BMv2 serves."""
+def test_what_is_closed_meanwhile_or_no_socket_is_passed_over() -> None:
+    """As the connection is closed by which the start looks whether BMv2 serves."""
     if os.geteuid() != 0:
         pytest.skip("other processes' sockets need root")
-    one, other = os.pipe()
-    monkeypatch.setattr(mininet_bmv2, "_socket_numbers", lambda _process_id: iter([one, 1 << 15]))
+    one, other = os.pipe()  # and the folder of descriptors itself, which is closed when it was read
     before = len([*Path("/proc/self/fd").iterdir()])
     assert shrink_send_buffers(os.getpid()) == 0
     assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -28,9 +28,9 @@ from mltswitch.lab import (
     NamespaceHandle,
     Records,
 )
+from mltswitch.lab.bmv2_node import GRPC_PORT, THRIFT_PORT
 from mltswitch.lab.kernel import examine, examine_for_bmv2
 from mltswitch.lab.lab import answers_grpc, answers_ssh
-from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
 from mltswitch.lab.namespaces import our_namespaces
 from mltswitch.lab.processes import processes_with_argument, read_record
 from mltswitch.lab.state import claimed_by_another, read_state

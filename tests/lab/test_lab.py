@@ -79,7 +79,7 @@ def test_the_switches_take_the_queues_of_a_plan(running_lab: RunningLab) -> None
 
 @pytest.mark.parametrize("target", ["host2", "host3", "host4"])
 def test_hosts_reach_each_other(running_lab: RunningLab, layout: Layout, target: str) -> None:
-    address = next(host.address for host in layout.hosts if host.name == target)
+    address = next(host.address for host in layout.topology.hosts if host.name == target)
     done = running_lab.on_host("host1", ["ping", "-q", "-c", "20", "-i", "0.1", "-W", "30", str(address)])
     # a switch is a process, which loses packets where others have the processors
     assert done.returncode == 0, done.stdout + done.stderr
