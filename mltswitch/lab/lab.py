@@ -293,26 +293,17 @@ _SETTINGS_TYPE: Final = 4
 
 
 def answers(platform: str, address: str, port: int) -> bool:
-    """Whether the server that such a device has answers there within the time."""
-    ask = answers_grpc if platform == BMV2_PLATFORM else answers_ssh
-    return ask(address, port)
+    """Whether the server that such a device has answers there within the time.
 
-
-def answers_ssh(address: str, port: int) -> bool:
-    """Whether an SSH banner comes (RFC 4253, section 4.2)."""
+    Linux switches and emulators have SSH, whose banner comes unasked (RFC 4253, section 4.2). BMv2 has gRPC,
+    which stands on HTTP/2: the first frame of its server's greeting is SETTINGS (RFC 9113, section 3.4).
+    """
     try:
         with socket.create_connection((address, port), timeout=ANSWER_SECONDS) as connection:
-            return connection.recv(_MAXIMUM_BANNER_BYTES).startswith(b"SSH-2.0")
-    except OSError:
-        return False
-
-
-def answers_grpc(address: str, port: int) -> bool:
-    """Whether a server of HTTP/2, below gRPC, greets back: its first frame is SETTINGS (RFC 9113, 3.4)."""
-    try:
-        with socket.create_connection((address, port), timeout=ANSWER_SECONDS) as connection:
+            if platform != BMV2_PLATFORM:
+                return connection.recv(_MAXIMUM_BANNER_BYTES).startswith(b"SSH-2.0")
             connection.sendall(_HTTP2_GREETING)
             head = connection.recv(len(_EMPTY_SETTINGS), socket.MSG_WAITALL)
+            return len(head) == len(_EMPTY_SETTINGS) and head[_FRAME_TYPE] == _SETTINGS_TYPE
     except OSError:
         return False
-    return len(head) == len(_EMPTY_SETTINGS) and head[_FRAME_TYPE] == _SETTINGS_TYPE

@@ -17,7 +17,7 @@ from mltswitch.lab import lab_bottleneck
 from mltswitch.measure import judge, probe
 from mltswitch.measure.watch import watch
 from mltswitch.plan import ClassKind, Plan
-from tests.lab.conftest import DEVICES, RunningLab, SessionLab
+from tests.lab.conftest import DEVICES, SharedLab
 from tests.measuring import measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
@@ -28,7 +28,7 @@ Run = Callable[..., tuple[int, Any, str]]
 class Rack:
     """A plan and an inventory of the running lab, as files."""
 
-    def __init__(self, folder: Path, running: RunningLab, plan: Plan) -> None:
+    def __init__(self, folder: Path, running: SharedLab, plan: Plan) -> None:
         self.running = running
         self.folder = folder
         self.plan = folder / "plan.yaml"
@@ -56,7 +56,7 @@ class Rack:
 
 
 @pytest.fixture(scope="module")
-def fleet(session_lab: SessionLab, lab_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> RunningLab:
+def fleet(session_lab: SharedLab, lab_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> SharedLab:
     """A lab whose every switch runs the plan; a test mends what it changes."""
     running = session_lab.up()
     rack = Rack(tmp_path_factory.mktemp("fleet"), running, lab_plan)
@@ -66,7 +66,7 @@ def fleet(session_lab: SessionLab, lab_plan: Plan, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture
-def rack(tmp_path: Path, fleet: RunningLab, lab_plan: Plan) -> Rack:
+def rack(tmp_path: Path, fleet: SharedLab, lab_plan: Plan) -> Rack:
     return Rack(tmp_path, fleet, lab_plan)
 
 
