@@ -1,6 +1,6 @@
 """The routes document: the trees by which the sums of one job go up, and its results down."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from math import isclose
 from typing import Annotated, Any, Final, Literal, Self
@@ -138,8 +138,7 @@ class Routes(BaseModel):
         return sha256(self)
 
 
-def rows_of(trees: Mapping[int, Tree], ranks: int) -> Iterable[RoutesTree]:
-    """Trees by their roots, with equal shares."""
-    for root, parents in trees.items():
-        row = tuple(parents.get(rank) for rank in range(ranks))
-        yield RoutesTree(root=root, share=1 / len(trees), parents=row)
+def row(root: int, share: float, up: Tree, down: Tree, ranks: int) -> RoutesTree:
+    """A tree of a routes document, which says the way of results only where it is another one."""
+    parents, down_parents = (tuple(tree.get(rank) for rank in range(ranks)) for tree in (up, down))
+    return RoutesTree(root=root, share=share, parents=parents, down=None if up == down else down_parents)
