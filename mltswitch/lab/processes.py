@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Literal
 
 from mltswitch.errors import MachineError
 
@@ -142,25 +142,25 @@ def identify(pid: int) -> ProcessIdentity | None:
 
 def processes_with_argument(argument: str) -> list[int]:
     """Processes that carry this very argument on their command line, zombies excepted (theirs is empty)."""
-    wanted = argument.encode()
-    return [pid for pid in _process_ids() if wanted in _arguments(pid)]
+    return [pid for pid in _process_ids() if carries(pid, "cmdline", argument)]
+
+
+def carries(pid: int, place: Literal["cmdline", "environ"], word: str) -> bool:
+    """Whether a process carries this very word among its arguments or variables; False once it has ended."""
+    try:
+        return word.encode() in Path(f"/proc/{pid}/{place}").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _process_ids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
-def _arguments(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:  # it ended meanwhile
-        return []
-
-
 def _group_of(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
-    except ProcessLookupError:  # likewise
+    except ProcessLookupError:  # it ended meanwhile
         return None
 
 

@@ -49,9 +49,9 @@ from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
+from tests.lab.conftest import BMV2_FABRIC
 from tests.plan.examples import SMALL
 
-FABRIC = Path(__file__).parents[2] / "inventories" / "bmv2" / "fabric.yaml"
 LEAF1 = DeviceAddress("leaf1", "bmv2", "127.77.9.11", 9559, 9090)
 SWITCH = SwitchDescription(
     name="leaf1",
@@ -66,7 +66,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def fabric() -> Fabric:
-    return resolve_fabric(load_document(FABRIC, Fabric), hardware_capabilities)
+    return resolve_fabric(load_document(BMV2_FABRIC, Fabric), hardware_capabilities)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -61,25 +62,18 @@ def test_without_switches_only_emulators_are_left(lab_fabric: Fabric) -> None:
     assert len(layout.emulators) == 2
 
 
-def test_a_device_that_the_fabric_does_not_know(lab_fabric: Fabric) -> None:
-    with pytest.raises(UserInputError, match="no switch 'leaf9'"):
-        lay_out(lab_fabric, [replace(DEVICES[0], name="leaf9")], with_switches=True)
-
-
-def test_two_platforms_for_one_device(lab_fabric: Fabric) -> None:
-    with pytest.raises(UserInputError, match="spine1: the inventory says platform onyx"):
-        lay_out(lab_fabric, [replace(DEVICES[0], platform="onyx")], with_switches=True)
+OPEN_ADDRESSES = ("0.0.0.0", "10.0.0.1", "128.0.0.1", "::1", "::", "localhost")  # noqa: S104  (to be refused)
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["0.0.0.0", "10.0.0.1", "128.0.0.1", "::1", "::", "localhost"],  # noqa: S104  (to be refused)
+    ("changes", "said"),
+    [
+        ({"name": "leaf9"}, "no switch 'leaf9'"),
+        ({"platform": "onyx"}, "spine1: the inventory says platform onyx"),
+        ({"address": DEVICES[1].address}, "is given to spine1 as well"),
+        *(({"address": each}, f"spine1: the lab does not listen on {each}") for each in OPEN_ADDRESSES),
+    ],
 )
-def test_an_address_that_others_may_reach(lab_fabric: Fabric, address: str) -> None:
-    with pytest.raises(UserInputError, match=f"spine1: the lab does not listen on {address}"):
-        lay_out(lab_fabric, [replace(DEVICES[0], address=address)], with_switches=True)
-
-
-def test_one_address_for_two_devices(lab_fabric: Fabric) -> None:
-    with pytest.raises(UserInputError, match="is given to spine1 as well"):
-        lay_out(lab_fabric, [DEVICES[0], replace(DEVICES[1], address=DEVICES[0].address)], with_switches=True)
+def test_what_is_no_device_of_the_lab(lab_fabric: Fabric, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserInputError, match=said):
+        lay_out(lab_fabric, [replace(DEVICES[0], **changes), DEVICES[1]], with_switches=True)
