@@ -80,7 +80,7 @@ def build(layout: Layout, paths: LabPaths, records: Records, progress: Callable[
 def build_by_mininet(
     layout: Layout, paths: LabPaths, records: Records, progress: Callable[[str], None]
 ) -> None:
-    """The same by a mininet that stays in the background; raises MachineError."""
+    """Switches and hosts by a mininet that stays in the background; raises MachineError."""
     network = _begin(layout, paths, records, progress, " by mininet")
     network_file, log_file = paths.work / "network.json", paths.logs / "mininet.log"
     write_private(network_file, _json(network))

@@ -28,15 +28,16 @@ THRIFT_PORT: Final = 9090
 CPU_PORT: Final = 255
 QUEUES: Final = 8
 NAMESPACE_PREFIX: Final = "mlt-"
+"""Every network namespace of ours starts with it, and none of anybody else's is touched."""
 START_SECONDS: Final = 30.0
 LOOPBACK_SERVER: Final = f"127.0.0.1:{GRPC_PORT}"
 RUN: Final = Path("/run")
-"""Below it, where only root writes, each switch of `mn` has a folder that only root enters."""
+"""The folder in which each switch of `mn` has one of its own; only root writes here."""
 END_SECONDS: Final = 5.0
 """A switch that was told to end and did not is killed."""
 
 BURST_FRAMES: Final = 8
-"""Of the link's token bucket: a switch that was not served for so long makes up for it; the rate holds."""
+"""The burst of a link's token bucket: a switch that was not served for so long makes up for it."""
 LINK_BACKLOG_BYTES: Final = 1_000_000
 """More than a send buffer holds: the link must never drop, it must keep BMv2 waiting."""
 SEND_BUFFER_BYTES: Final = 1
@@ -207,12 +208,12 @@ def _names(network: NetworkDescription) -> Iterator[tuple[str, str]]:
 
 
 def run_folder(name: str) -> Path:
-    """Of a switch that mn runs."""
+    """The folder of a switch that mn runs, which only root enters."""
     return RUN / f"{NAMESPACE_PREFIX}{name}"
 
 
 def p4runtime_address(name: str) -> str:
-    """Of a switch that mn runs."""
+    """Where a switch that mn runs serves P4Runtime."""
     return f"unix:{run_folder(name)}/p4runtime"
 
 

@@ -7,13 +7,12 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from typing import Final
 
 from mltswitch.errors import UserInputError
+from mltswitch.lab.bmv2_node import NAMESPACE_PREFIX
 from mltswitch.lab.model import BMV2_PLATFORM, LINUX_PLATFORM, DeviceAddress, DeviceKind
 from mltswitch.plan import Fabric, Host, Port, Switch, Topology, underlay
 from mltswitch.targets.bmv2.ports import numbered
 
-PREFIX: Final = "mlt-"
-"""Every network namespace of ours starts with it, and none of anybody else's is touched."""
-MANAGEMENT_NAMESPACE: Final = PREFIX + "mgmt"
+MANAGEMENT_NAMESPACE: Final = NAMESPACE_PREFIX + "mgmt"
 MANAGEMENT_NETWORK: Final = IPv4Network("169.254.0.0/16")
 """Link-local (RFC 3927), so that it cannot collide with a fabric's addresses."""
 MANAGEMENT_PORT: Final = "mgmt0"
@@ -62,7 +61,7 @@ class Layout:
     @cached_property
     def _real(self) -> dict[str, str]:
         names = [*(switch.name for switch in self.switches), *(host.name for host in self.real_hosts)]
-        return {name: f"{PREFIX}{name}" for name in names}
+        return {name: f"{NAMESPACE_PREFIX}{name}" for name in names}
 
     def namespace(self, name: str) -> str:
         """The namespace of a switch or a host; empty for one that exists on paper only."""

@@ -75,7 +75,7 @@ class _Named:
         _named.add(self.name)
 
     def terminate(self) -> None:
-        """Also take the namespace's name."""
+        """End the node, and take the name from its namespace."""
         super().terminate()  # type: ignore[misc]  # mininet's
         _take_name(self.name)
 

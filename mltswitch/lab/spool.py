@@ -151,7 +151,7 @@ def _copy_from(file: Path, offset: int, stream: IO[bytes]) -> int:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """As a whole: the name appears when the content is there, on both sides."""
+    """Write a file as a whole: its name appears when the content is there, on both sides."""
     temporary = file.with_name(f"{file.name}.partial")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from mltswitch.errors import UserInputError
-from mltswitch.lab.layout import PREFIX, Layout, lay_out
+from mltswitch.lab.bmv2_node import NAMESPACE_PREFIX
+from mltswitch.lab.layout import Layout, lay_out
 from mltswitch.lab.supervisor import port_count
 from mltswitch.plan import Fabric
 from mltswitch.wire.hardware_address import hardware_address
@@ -14,7 +15,7 @@ from tests.lab.conftest import DEVICES
 def test_every_namespace_carries_the_prefix(layout: Layout) -> None:
     names = layout.namespaces
     assert len(names) == len(set(names)) == 1 + 4 + 4
-    assert all(name.startswith(PREFIX) for name in names)
+    assert all(name.startswith(NAMESPACE_PREFIX) for name in names)
 
 
 def test_hosts_behind_emulated_switches_exist_on_paper_only(layout: Layout) -> None:

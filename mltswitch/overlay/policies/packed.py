@@ -33,7 +33,7 @@ STEEPNESS: Final = 12.0
 STEEPEST: Final = 20.0
 """At most, so that costs can be told apart."""
 SLACK: Final = 1.3
-"""Of the fullest link over the bound, about."""
+"""How full the fullest link becomes, over the bound, about."""
 ANY: Final = "any root"
 COST: Final = "cost"
 
@@ -44,7 +44,7 @@ class PackedSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     parts: int = Field(default=32, ge=1, le=1024, strict=True)
-    """Of the model, each with trees of its own; a job has at least as many pieces."""
+    """How many parts the model is cut into, each with trees of its own; a job has at least as many pieces."""
 
 
 def packed_trees(overlay: Overlay, settings: PackedSettings, exchange: Exchange) -> Sequence[RoutesTree]:
@@ -148,7 +148,7 @@ def _arborescence(graph: Any, root: str | None) -> tuple[str, list[tuple[str, st
 
 
 def seconds_at_least(overlay: Overlay) -> float:
-    """Of a bit of the model over any trees: the narrowest cut carries it once each way, at once."""
+    """How long a bit of the model takes at least: the narrowest cut carries it once each way, at once."""
     graph, found = directed(overlay), networkx()
     first, *others = (node.name for node in overlay.ranks)
     ways = [ends for other in others for ends in ((first, other), (other, first))]
