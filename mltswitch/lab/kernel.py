@@ -12,7 +12,7 @@ from mltswitch.errors import MachineError
 from mltswitch.lab import uml, xstate
 from mltswitch.lab.bmv2 import has_mininet
 from mltswitch.lab.bmv2_node import PROGRAM
-from mltswitch.lab.model import LabMode
+from mltswitch.lab.model import Engine, LabMode
 
 TRIAL_SECONDS: Final = 20.0
 
@@ -72,8 +72,8 @@ def examine() -> Machine:
     return Machine(LabMode.EMULATORS_ONLY, tuple(f"no Linux switches: {reason}, and {o}" for o in obstacles))
 
 
-def examine_for_bmv2(*, wants_mininet: bool | None) -> Machine:
-    """How BMv2 switches run here, by mininet where it is wanted or, without a wish, where it is installed.
+def examine_for_bmv2(engine: Engine) -> Machine:
+    """How BMv2 switches run here, by the engine that is wanted or, without a wish, by mininet where it is.
 
     Changes nothing. Raises MachineError naming what is missing: without BMv2 such a lab is nothing.
     """
@@ -89,14 +89,14 @@ def examine_for_bmv2(*, wants_mininet: bool | None) -> Machine:
     lacking = failing_features(_BMV2_FEATURES)
     if lacking:
         raise MachineError(f"this kernel has no {' and no '.join(lacking)}", where="BMv2")
-    found = wants_mininet is not False and has_mininet()
-    if wants_mininet and not found:
+    found = engine is not Engine.NAMESPACES and has_mininet()
+    if engine is Engine.MININET and not found:
         raise MachineError(
             "mininet is not installed", hint="install the Debian package mininet, or use --engine namespaces"
         )
     if found:
         return Machine(LabMode.BMV2_MININET, ())
-    missing = () if wants_mininet is False else ("mininet is not installed: plain network namespaces",)
+    missing = () if engine is Engine.NAMESPACES else ("mininet is not installed: plain network namespaces",)
     return Machine(LabMode.BMV2, missing)
 
 

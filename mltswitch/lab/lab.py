@@ -260,8 +260,7 @@ class Lab:
 
 def _machine(fabric: Fabric, engine: Engine, records: Records) -> Machine:
     if forwarding_platform(Topology(fabric)) == BMV2_PLATFORM:
-        wishes = {Engine.AUTO: None, Engine.MININET: True, Engine.NAMESPACES: False}
-        return examine_for_bmv2(wants_mininet=wishes[engine])
+        return examine_for_bmv2(engine)
     for option, given in (("--engine", engine is not Engine.AUTO), ("--pcap", records.pcap)):
         if given:
             raise UserInputError("is for BMv2 switches, and this fabric has none", where=option)

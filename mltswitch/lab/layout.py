@@ -101,10 +101,10 @@ class Layout:
 
     def kind(self, device: DeviceAddress) -> DeviceKind:
         """What answers at the address of a device."""
-        from switchsim import KINDS
-
         if device.platform == self.platform:
             return DeviceKind.REAL if self.with_switches else DeviceKind.ABSENT
+        from switchsim import KINDS
+
         return DeviceKind.EMULATED if device.platform in KINDS else DeviceKind.ABSENT
 
     def reachable(self, switches: Sequence[Switch]) -> Iterator[tuple[Switch, DeviceAddress]]:

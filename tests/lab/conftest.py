@@ -154,7 +154,7 @@ def running_lab(session_lab: SharedLab) -> SharedLab:
 def bmv2_lab_in(request: pytest.FixtureRequest, state_directory: Path, engine: Engine) -> SharedLab:
     """A lab of BMv2 switches, still down, in the place of the session's; skips where there can be none."""
     try:
-        examine_for_bmv2(wants_mininet=engine is Engine.MININET)
+        examine_for_bmv2(engine)
     except MachineError as error:
         pytest.skip(str(error))
     if examine().mode is not LabMode.EMULATORS_ONLY:

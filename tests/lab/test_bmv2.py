@@ -17,6 +17,7 @@ from mltswitch.documents import load_document
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab import (
     DeviceAddress,
+    Engine,
     Lab,
     LabMode,
     bmv2_node,
@@ -179,21 +180,21 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize(
-    ("wants_mininet", "has_mininet", "mode"),
+    ("engine", "has_mininet", "mode"),
     [
-        (None, True, LabMode.BMV2_MININET),
-        (True, True, LabMode.BMV2_MININET),
-        (False, True, LabMode.BMV2),
-        (None, False, LabMode.BMV2),
+        (Engine.AUTO, True, LabMode.BMV2_MININET),
+        (Engine.MININET, True, LabMode.BMV2_MININET),
+        (Engine.NAMESPACES, True, LabMode.BMV2),
+        (Engine.AUTO, False, LabMode.BMV2),
     ],
 )
 def test_the_engine(
-    monkeypatch: pytest.MonkeyPatch, wants_mininet: bool | None, has_mininet: bool, mode: LabMode
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, has_mininet: bool, mode: LabMode
 ) -> None:
     monkeypatch.setattr(kernel, "has_mininet", lambda: has_mininet)
-    machine = kernel.examine_for_bmv2(wants_mininet=wants_mininet)
+    machine = kernel.examine_for_bmv2(engine)
     assert machine.mode is mode
-    assert bool(machine.missing) is (wants_mininet is None and not has_mininet)
+    assert bool(machine.missing) is not has_mininet
 
 
 @pytest.mark.usefixtures("as_root")
@@ -213,7 +214,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, missing: str,
     monkeypatch.setattr(kernel, "has_mininet", lambda: missing != "mininet")
     monkeypatch.setattr(os, "geteuid", lambda: 1000 if missing == "root" else 0)
     with pytest.raises(MachineError, match=said):
-        kernel.examine_for_bmv2(wants_mininet=True)
+        kernel.examine_for_bmv2(Engine.MININET)
 
 
 def test_a_process_that_ended_is_named() -> None:
