@@ -251,7 +251,7 @@ def takes_notifications() -> bool:
 
 
 def switch_commands(switch: SwitchDescription, mtu_bytes: int) -> str:
-    """Shell commands that set its namespace up.
+    """Shell commands that set a switch's namespace up.
 
     Its ports have no addresses: what they receive is BMv2's alone, and no host reaches the two servers.
     """
@@ -277,21 +277,26 @@ def link_rate_command(interface: str, rate_bps: int, mtu_bytes: int) -> str:
 
 
 def host_commands(host: HostDescription, mtu_bytes: int) -> str:
-    """Shell commands that set its namespace up; its neighbour is permanent.
-
-    BMv2 answers no ARP, and where a switch does it would wait in the background queue, which an overloaded
-    port may starve for longer than an entry lives.
-    """
+    """Shell commands that set a host's namespace up."""
     interface, gateway = _word(host["interface"]), _word(host["gateway"])
     source = _word(host["addresses"][0].partition("/")[0])
     lines = [
         "link set lo up",
         f"link set {interface} mtu {_word(mtu_bytes)} up",
         *(f"addr add {_word(address)} dev {interface}" for address in host["addresses"]),
-        f"neigh replace {gateway} lladdr {_word(host['gateway_mac'])} nud permanent dev {interface}",
+        neighbour(gateway, _word(host["gateway_mac"]), interface),
         f"route add default via {gateway} src {source}",
     ]
     return "\n".join([QUIET_COMMANDS, ip_batch(lines), offloads_off(host["interface"])])
+
+
+def neighbour(address: object, mac: str, interface: str) -> str:
+    """A line of ip(8) by which a neighbour is known for good.
+
+    BMv2 answers no ARP, and on Linux it would wait in the background queue, which an overloaded port may
+    starve for longer than an entry lives.
+    """
+    return f"neigh replace {address} lladdr {mac} nud permanent dev {interface}"
 
 
 def ip_batch(lines: Iterable[str], namespace: str = "") -> str:

@@ -108,7 +108,7 @@ class Layout:
         return DeviceKind.EMULATED if device.platform in KINDS else DeviceKind.ABSENT
 
     def reachable(self, switches: Sequence[Switch]) -> Iterator[tuple[Switch, DeviceAddress]]:
-        """Those of some switches that the inventory has, with their addresses."""
+        """Those of some switches that the inventory names, each with its address there."""
         places = {device.name: device for device in self.devices}
         return ((switch, places[switch.name]) for switch in switches if switch.name in places)
 

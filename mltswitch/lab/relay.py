@@ -46,8 +46,10 @@ def relays_of(layout: Layout) -> Iterator[Relay]:
     """The relays of a lab: to the SSH server of each Linux switch, or to both servers of each BMv2."""
     for switch, place in layout.reachable(layout.switches):
         if layout.platform == LINUX_PLATFORM:
-            target = str(layout.management_address(switch))
-            yield Relay(switch.name, place.address, place.port, MANAGEMENT_NAMESPACE, target, SSH_PORT, True)
+            target = str(layout.management_address(switch)), SSH_PORT
+            yield Relay(
+                switch.name, place.address, place.port, MANAGEMENT_NAMESPACE, *target, authenticates=True
+            )
             continue
         namespace = layout.namespace(switch.name)
         for server, port, target_port in (
@@ -55,8 +57,9 @@ def relays_of(layout: Layout) -> Iterator[Relay]:
             ("thrift", place.thrift_port, THRIFT_PORT),
         ):
             if port is not None:
+                target = LOOPBACK, target_port
                 name = f"{switch.name} {server}"
-                yield Relay(name, place.address, port, namespace, LOOPBACK, target_port, False)
+                yield Relay(name, place.address, port, namespace, *target, authenticates=False)
 
 
 class RelayServer:

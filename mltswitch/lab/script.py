@@ -13,6 +13,7 @@ from mltswitch.lab.bmv2_node import (
     HostDescription,
     host_commands,
     ip_batch,
+    neighbour,
     offloads_off,
 )
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, MANAGEMENT_NETWORK, MANAGEMENT_PORT, Layout
@@ -246,13 +247,7 @@ def _switch_setup(switch: Switch, layout: Layout, paths: LabPaths, *, log: bool)
     ]
     for port in switch.ports:
         lines += [f"link set {port.name} up", f"addr add {port.address}/30 dev {port.name}"]
-    # ARP would wait in the background queue, which an overloaded port may starve for longer than an entry
-    # lives.
-    lines += [
-        f"neigh replace {port.peer_address} lladdr {hardware_address(port.peer_address)} nud permanent "
-        f"dev {port.name}"
-        for port in cabled
-    ]
+    lines += [neighbour(port.peer_address, hardware_address(port.peer_address), port.name) for port in cabled]
     for prefix, next_hops in layout.routes(switch).items():
         lines.append(f"route add {prefix} " + " ".join(f"nexthop via {hop}" for hop in next_hops))
     commands = [
