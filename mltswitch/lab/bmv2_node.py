@@ -365,9 +365,14 @@ def _runs_bmv2(process_id: int) -> bool:
 
 def listening_ports(process_id: int) -> set[int]:
     """TCP ports that something listens on in the process's namespace; raises OSError once it has ended."""
-    tables = [Path(f"/proc/{process_id}/net/{name}").read_text(encoding="ascii") for name in ("tcp", "tcp6")]
-    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    folder = Path(f"/proc/{process_id}/net")
+    rows = [*tcp_rows(folder / "tcp"), *tcp_rows(folder / "tcp6")]
     return {int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTENING}
+
+
+def tcp_rows(table: Path) -> list[list[str]]:
+    """The sockets of a table of the kernel (proc(5), /proc/net/tcp), each by its columns."""
+    return [line.split() for line in table.read_text(encoding="ascii").splitlines()[1:]]
 
 
 def shrink_send_buffers(process_id: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError
-from mltswitch.lab.bmv2_node import GRPC_PORT, THRIFT_PORT
+from mltswitch.lab.bmv2_node import GRPC_PORT, THRIFT_PORT, tcp_rows
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, Layout
 from mltswitch.lab.model import LINUX_PLATFORM
 from mltswitch.lab.namespaces import NamespaceHandle
@@ -140,12 +140,9 @@ def connecting_user(caller: tuple[str, int], here: tuple[str, int]) -> int | Non
         "tcp": (_place(caller), _place(here)),
         "tcp6": (_MAPPED + _place(caller), _MAPPED + _place(here)),  # gRPC speaks IPv4 by IPv6 sockets
     }.items():
-        with Path("/proc/net", table).open(encoding="ascii") as lines:
-            next(lines)
-            for line in lines:
-                _, local, remote, state, _, _, _, user, _, inode, *_ = line.split()
-                if (local, remote) == wanted and state == _ESTABLISHED and inode != "0":
-                    return int(user)
+        for _, local, remote, state, _, _, _, user, _, inode, *_ in tcp_rows(Path("/proc/net", table)):
+            if (local, remote) == wanted and state == _ESTABLISHED and inode != "0":
+                return int(user)
     return None
 
 
