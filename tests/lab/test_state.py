@@ -28,7 +28,7 @@ def paths(tmp_path: Path) -> LabPaths:
 
 
 def test_state_is_read_as_written(paths: LabPaths, layout: Layout) -> None:
-    state = state_of(layout)
+    state = state_of(layout).model_copy(update={"missing": ("one line",)})
     write_state(paths, state)
     found = read_state(paths)
     assert found == state
