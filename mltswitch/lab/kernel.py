@@ -55,21 +55,17 @@ def examine() -> Machine:
     if programs:
         return Machine(LabMode.EMULATORS_ONLY, programs)
     is_root = os.geteuid() == 0
-    missing: list[str] = []
+    lacking = failing_features() if is_root else ()
+    if is_root and not lacking:
+        return Machine(LabMode.NATIVE, ())
+    reason = f"this kernel has no {' and no '.join(lacking)}" if is_root else "not root"
+    if obstacles := tuple(_uml_obstacles(is_root=is_root)):
+        told = tuple(f"no Linux switches: {reason}, and {obstacle}" for obstacle in obstacles)
+        return Machine(LabMode.EMULATORS_ONLY, told)
     if is_root:
-        lacking = failing_features()
-        if not lacking:
-            return Machine(LabMode.NATIVE, ())
-        missing.append(
-            f"this kernel has no {' and no '.join(lacking)}, so the switches run in user-mode-linux"
-        )
-    else:
-        missing.append("not root, so the whole lab runs in user-mode-linux: use `mltswitch lab run`")
-    obstacles = tuple(_uml_obstacles(is_root=is_root))
-    if not obstacles:
-        return Machine(LabMode.USER_MODE_LINUX if is_root else LabMode.ROOTLESS, tuple(missing))
-    reason = missing[0].split(",")[0]
-    return Machine(LabMode.EMULATORS_ONLY, tuple(f"no Linux switches: {reason}, and {o}" for o in obstacles))
+        return Machine(LabMode.USER_MODE_LINUX, (f"{reason}, so the switches run in user-mode-linux",))
+    told = (f"{reason}, so the whole lab runs in user-mode-linux: use `mltswitch lab run`",)
+    return Machine(LabMode.ROOTLESS, told)
 
 
 def examine_for_bmv2(engine: Engine) -> Machine:
