@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from mltswitch.capabilities import PortNumbering
 from mltswitch.documents import load_document
 from mltswitch.errors import MachineError
 from mltswitch.lab import DeviceAddress, Engine, Lab, LabMode, NamespaceHandle, Records
@@ -99,16 +98,13 @@ def on(node: str, *argv: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="session")
 def lab_fabric() -> Fabric:
-    """The example fabric with the Linux switches' port names written out."""
-    fabric = load_document(LAB_FABRIC, Fabric)
-    shape = fabric.topology.leaf_spine
-    assert shape is not None
-    named = {
-        tier: getattr(shape, tier).model_copy(update={"port_names": PortNumbering(pattern="eth{n}")})
-        for tier in ("spines", "leaves")
-    }
-    topology = fabric.topology.model_copy(update={"leaf_spine": shape.model_copy(update=named)})
-    return fabric.model_copy(update={"topology": topology})
+    """The example fabric, as `lab up` has it."""
+    return resolved(LAB_FABRIC)
+
+
+def resolved(fabric_file: Path) -> Fabric:
+    """A fabric with the port names of its switches' platforms."""
+    return resolve_fabric(load_document(fabric_file, Fabric), hardware_capabilities)
 
 
 @pytest.fixture(scope="session")
@@ -161,8 +157,7 @@ def bmv2_lab_in(request: pytest.FixtureRequest, state_directory: Path, engine: E
         request.getfixturevalue("session_lab").down()
     lab = Lab(state_directory)
     skip_beside_another(lab)
-    fabric = resolve_fabric(load_document(BMV2_FABRIC, Fabric), hardware_capabilities)
-    return SharedLab(lab, fabric, BMV2_DEVICES, engine)
+    return SharedLab(lab, resolved(BMV2_FABRIC), BMV2_DEVICES, engine)
 
 
 def _module_lab(

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 
-from mltswitch.documents import load_document
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab import (
     DeviceAddress,
@@ -44,13 +43,13 @@ from mltswitch.lab.bmv2_node import (
 from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
 from mltswitch.lab.mininet_bmv2 import NetworkTopo, main
 from mltswitch.lab.relay import relays_of
-from mltswitch.plan import Fabric, resolve_fabric
+from mltswitch.plan import Fabric
 from mltswitch.plan.fabric import RolePorts
 from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
-from tests.lab.conftest import BMV2_FABRIC
+from tests.lab.conftest import BMV2_FABRIC, resolved
 from tests.plan.examples import SMALL
 
 LEAF1 = DeviceAddress("leaf1", "bmv2", "127.77.9.11", 9559, 9090)
@@ -67,7 +66,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def fabric() -> Fabric:
-    return resolve_fabric(load_document(BMV2_FABRIC, Fabric), hardware_capabilities)
+    return resolved(BMV2_FABRIC)
 
 
 @pytest.fixture(scope="module")
