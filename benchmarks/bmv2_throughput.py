@@ -43,7 +43,7 @@ from benchmarks.basic_forwarding import basic_forwarding
 from benchmarks.figures import print_figures
 from mltswitch.errors import MachineError, MltswitchError
 from mltswitch.lab import NamespaceHandle
-from mltswitch.lab.mininet_bmv2 import (
+from mltswitch.lab.bmv2_node import (
     PROGRAM,
     QUIET_COMMANDS,
     PortDescription,

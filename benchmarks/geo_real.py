@@ -33,9 +33,8 @@ from mltswitch.errors import MltswitchError
 from mltswitch.lab.wan import running_wan
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange, simulate_routes
-from mltswitch.overlay.fastest import row
 from mltswitch.overlay.policies import route
-from mltswitch.overlay.routes import Routes
+from mltswitch.overlay.routes import Routes, row
 from mltswitch.overlay.trees import star, tree
 from mltswitch.overlay.wan import LEAST_QUEUE_BYTES, Wan, known_wan
 from mltswitch.training.bench import Case, CaseResult, Contender, Settings, running_team

@@ -19,7 +19,7 @@ import pytest
 from bmv2_tests.namespace import CableEnd, End, Namespace, frames_waiting, wait_for_frames, wait_until
 from bmv2_tests.packets import barrier, is_barrier, is_plug, number_of, plug
 from bmv2_tests.runtime_cli import RuntimeCli
-from mltswitch.lab.mininet_bmv2 import takes_notifications
+from mltswitch.lab.bmv2_node import takes_notifications
 from mltswitch.p4.control import open_switch
 from mltswitch.p4.program import QUEUES_PER_PORT, Program
 from mltswitch.p4.queue_depth import set_queue_depth

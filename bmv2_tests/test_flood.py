@@ -20,7 +20,7 @@ from bmv2_tests.packets import (
     own_address,
 )
 from bmv2_tests.switch import Bmv2
-from mltswitch.lab.mininet_bmv2 import shrink_send_buffers
+from mltswitch.lab.bmv2_node import shrink_send_buffers
 from mltswitch.p4.program import Program
 from mltswitch.wire import Ecn
 

@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
 
 
-FIRST = ("test_road", "test_bmv2_road", "test_first_job", "test_lab", "test_bmv2_lab", "test_export")
+FIRST = ("test_road", "test_bmv2_road", "test_first_job", "test_lifecycle", "test_lab", "test_export")
 """Modules that take longest begin first, where `--dist loadfile --no-loadscope-reorder` deals modules out."""
 
 

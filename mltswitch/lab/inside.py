@@ -1,16 +1,13 @@
 """What runs as root inside a rootless lab's user-mode-linux: builds the lab, then serves commands."""
 
-import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from mltswitch.errors import MltswitchError
 from mltswitch.lab import spool, uml
 from mltswitch.lab.lab import Lab
-from mltswitch.lab.model import DeviceAddress
-from mltswitch.lab.rootless import REQUEST
-from mltswitch.plan.fabric import Fabric
+from mltswitch.lab.rootless import REQUEST, STATUS
+from mltswitch.lab.state import LabState
 
 
 def main(arguments: list[str]) -> int:
@@ -19,11 +16,10 @@ def main(arguments: list[str]) -> int:
     lab = Lab(Path(directory))
     try:
         if verb == "status":
-            sys.stdout.write(json.dumps(asdict(lab.status())))
+            sys.stdout.buffer.write(STATUS.dump_json(lab.status()))
             return 0
-        request = json.loads((lab.paths.root / REQUEST).read_text(encoding="utf-8"))
-        fabric = Fabric.model_validate(request["fabric"])
-        lab.up(fabric, [DeviceAddress(**device) for device in request["devices"]], progress=_say)
+        request = LabState.model_validate_json((lab.paths.root / REQUEST).read_bytes())
+        lab.up(request.fabric, request.devices, progress=_say)
     except MltswitchError as error:
         _say(f"error: {error}")
         _say(uml.FAILED_LINE)

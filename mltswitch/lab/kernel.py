@@ -11,8 +11,8 @@ from typing import Final
 from mltswitch.errors import MachineError
 from mltswitch.lab import uml, xstate
 from mltswitch.lab.bmv2 import has_mininet
-from mltswitch.lab.mininet_bmv2 import PROGRAM
-from mltswitch.lab.model import LabMode
+from mltswitch.lab.bmv2_node import PROGRAM
+from mltswitch.lab.model import Engine, LabMode
 
 TRIAL_SECONDS: Final = 20.0
 
@@ -23,12 +23,7 @@ _PROGRAMS: Final = {
     "ethtool": "ethtool",
     "sshd": "openssh-server",
 }
-_BMV2_PROGRAMS: Final = {
-    "ip": "iproute2",
-    "tc": "iproute2",
-    "unshare": "util-linux",
-    "ethtool": "ethtool",
-}
+_BMV2_PROGRAMS: Final = {program: _PROGRAMS[program] for program in ("ip", "tc", "unshare", "ethtool")}
 # Each by itself, so that everything that fails can be named. The namespace ends with the process.
 _TRIAL_DEVICE: Final = "ip link add name trial0 type veth peer name trial1 || { echo veth; exit 0; }"
 _TRIAL_STEPS: Final = {
@@ -60,25 +55,21 @@ def examine() -> Machine:
     if programs:
         return Machine(LabMode.EMULATORS_ONLY, programs)
     is_root = os.geteuid() == 0
-    missing: list[str] = []
+    lacking = failing_features() if is_root else ()
+    if is_root and not lacking:
+        return Machine(LabMode.NATIVE, ())
+    reason = f"this kernel has no {' and no '.join(lacking)}" if is_root else "not root"
+    if obstacles := tuple(_uml_obstacles(is_root=is_root)):
+        told = tuple(f"no Linux switches: {reason}, and {obstacle}" for obstacle in obstacles)
+        return Machine(LabMode.EMULATORS_ONLY, told)
     if is_root:
-        lacking = failing_features()
-        if not lacking:
-            return Machine(LabMode.NATIVE, ())
-        missing.append(
-            f"this kernel has no {' and no '.join(lacking)}, so the switches run in user-mode-linux"
-        )
-    else:
-        missing.append("not root, so the whole lab runs in user-mode-linux: use `mltswitch lab run`")
-    obstacles = tuple(_uml_obstacles(is_root=is_root))
-    if not obstacles:
-        return Machine(LabMode.USER_MODE_LINUX if is_root else LabMode.ROOTLESS, tuple(missing))
-    reason = missing[0].split(",")[0]
-    return Machine(LabMode.EMULATORS_ONLY, tuple(f"no Linux switches: {reason}, and {o}" for o in obstacles))
+        return Machine(LabMode.USER_MODE_LINUX, (f"{reason}, so the switches run in user-mode-linux",))
+    told = (f"{reason}, so the whole lab runs in user-mode-linux: use `mltswitch lab run`",)
+    return Machine(LabMode.ROOTLESS, told)
 
 
-def examine_for_bmv2(*, wants_mininet: bool | None) -> Machine:
-    """How BMv2 switches run here, by mininet where it is wanted or, without a wish, where it is installed.
+def examine_for_bmv2(engine: Engine) -> Machine:
+    """How BMv2 switches run here, by the engine that is wanted or, without a wish, by mininet where it is.
 
     Changes nothing. Raises MachineError naming what is missing: without BMv2 such a lab is nothing.
     """
@@ -94,14 +85,14 @@ def examine_for_bmv2(*, wants_mininet: bool | None) -> Machine:
     lacking = failing_features(_BMV2_FEATURES)
     if lacking:
         raise MachineError(f"this kernel has no {' and no '.join(lacking)}", where="BMv2")
-    found = wants_mininet is not False and has_mininet()
-    if wants_mininet and not found:
+    found = engine is not Engine.NAMESPACES and has_mininet()
+    if engine is Engine.MININET and not found:
         raise MachineError(
             "mininet is not installed", hint="install the Debian package mininet, or use --engine namespaces"
         )
     if found:
         return Machine(LabMode.BMV2_MININET, ())
-    missing = () if wants_mininet is False else ("mininet is not installed: plain network namespaces",)
+    missing = () if engine is Engine.NAMESPACES else ("mininet is not installed: plain network namespaces",)
     return Machine(LabMode.BMV2, missing)
 
 

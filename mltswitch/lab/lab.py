@@ -1,11 +1,10 @@
 """Bringing a lab up and down, and telling how it is."""
 
-import secrets
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -17,55 +16,31 @@ from mltswitch.lab.keys import create_lab_keys
 from mltswitch.lab.layout import Layout, forwarding_platform, lay_out
 from mltswitch.lab.model import (
     BMV2_PLATFORM,
-    LINUX_PLATFORM,
     DeviceAddress,
     DeviceKind,
-    DeviceStatus,
     Engine,
-    HostStatus,
     LabMode,
     LabStatus,
     Records,
 )
 from mltswitch.lab.namespaces import NamespaceHandle, our_namespaces, remove_namespace
 from mltswitch.lab.paths import LabPaths
-from mltswitch.lab.processes import end, read_record, start_recorded
+from mltswitch.lab.processes import end_recorded, start_recorded
 from mltswitch.lab.state import (
-    Device,
     LabState,
     boot_identity,
     claim,
     claimed_by_another,
-    describe,
     locked,
     read_state,
     write_state,
 )
-from mltswitch.plan.fabric import Fabric
+from mltswitch.plan import Fabric, Topology
 
 SUPERVISOR_MODULE: Final = "mltswitch.lab.supervisor"
 
 _RECORD: Final = "supervisor"
 _GRACE_SECONDS: Final = 5.0
-
-
-def start_supervisor(paths: LabPaths) -> subprocess.Popen[bytes]:
-    """Start the supervisor of the recorded lab in the background."""
-    with (paths.logs / "supervisor.log").open("ab") as log:
-        return start_recorded(
-            [sys.executable, "-P", "-m", SUPERVISOR_MODULE, str(paths.root)],
-            paths.processes / _RECORD,
-            log=log,
-        )
-
-
-def stop_supervisor(paths: LabPaths) -> None:
-    """End it, where it was started; its emulators end with it."""
-    identity = read_record(paths.processes / _RECORD)
-    if identity is not None:
-        end(identity, grace_seconds=_GRACE_SECONDS)
-
-
 Progress = Callable[[str], None]
 
 READY_SECONDS: Final = 180.0
@@ -103,7 +78,7 @@ class Lab:
             for line in machine.missing:
                 progress(line)
             try:
-                state = self._build(layout, machine, fabric, records, progress)
+                state = self._build(layout, machine, records, progress)
             except (MltswitchError, OSError, subprocess.SubprocessError) as error:
                 tail = self.paths.log_tail()
                 self._tear_down(progress, keep_logs=True)
@@ -162,13 +137,13 @@ class Lab:
             raise MachineError(
                 "the lab's hosts are inside user-mode-linux", hint="run the command by `mltswitch lab run --`"
             )
-        known = {host.name: host.namespace for host in state.hosts if host.namespace}
+        known = [host.name for host in state.layout.real_hosts]
         if name not in known:
             raise UserInputError(
                 f"{name!r} is no host with packets behind it",
                 expected=f"one of {', '.join(known)}" if known else "a lab with Linux switches",
             )
-        return NamespaceHandle(known[name])
+        return NamespaceHandle(state.layout.namespace(name))
 
     def _require(self) -> LabState:
         state = read_state(self.paths)
@@ -188,13 +163,11 @@ class Lab:
             where = str(root) if root is not None else f"network namespaces {', '.join(left)}"
             raise MachineError(what, where=where, hint="run `mltswitch lab down` first, for its inventory")
 
-    def _build(
-        self, layout: Layout, machine: Machine, fabric: Fabric, records: Records, progress: Progress
-    ) -> LabState:
-        state = describe(
-            layout,
+    def _build(self, layout: Layout, machine: Machine, records: Records, progress: Progress) -> LabState:
+        state = LabState(
             mode=machine.mode,
-            instance=secrets.token_hex(6),
+            fabric=layout.fabric,
+            devices=layout.devices,
             missing=machine.missing,
             keep_logs=records.keep_logs or records.pcap,
         )
@@ -202,7 +175,7 @@ class Lab:
             claim(self.paths)
         write_state(self.paths, state)
         if machine.mode is LabMode.ROOTLESS:
-            rootless.boot(self.paths, state, fabric, layout.devices, progress)
+            rootless.boot(self.paths, state, progress)
         else:
             self._build_here(layout, state, records, progress)
         state = state.model_copy(update={"ready": True})
@@ -222,17 +195,20 @@ class Lab:
             bmv2.build(layout, paths, records, progress)
         elif state.mode is LabMode.BMV2_MININET:
             bmv2.build_by_mininet(layout, paths, records, progress)
-        daemon = start_supervisor(paths)
+        with (paths.logs / "supervisor.log").open("ab") as log:
+            command = [sys.executable, "-P", "-m", SUPERVISOR_MODULE, str(paths.root)]
+            daemon = start_recorded(command, paths.processes / _RECORD, log=log)
         progress("waiting for the devices to answer")
         self._wait_for_devices(state, daemon)
 
     def _wait_for_devices(self, state: LabState, daemon: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        waiting = [device for device in state.devices if device.present]
+        waiting = _present(state)
         while waiting:
             if daemon.poll() is not None:
                 raise MachineError("the lab's supervisor ended")
-            waiting = [device for device, answer in _probe(waiting) if not answer]
+            answering = _answering(waiting)
+            waiting = [device for device in waiting if device.name not in answering]
             if waiting and time.monotonic() > deadline:
                 names = ", ".join(device.name for device in waiting)
                 raise MachineError(f"no answer after {READY_SECONDS:g} s", where=names)
@@ -246,7 +222,7 @@ class Lab:
         if state is None or state.boot == boot_identity():
             native.stop(paths)
             bmv2.stop(paths)
-            stop_supervisor(paths)
+            end_recorded(paths.processes / _RECORD, grace_seconds=_GRACE_SECONDS)
             uml.stop(paths, state.instance if state is not None else None)
         while names := self._namespaces(state):
             for name in names:
@@ -279,55 +255,30 @@ class Lab:
             return LabStatus(LabMode.DOWN, "", str(self.paths.root), "", "", (), (), ())
         if state.mode is LabMode.ROOTLESS and state.ready:
             return rootless.status(self.paths, state)
-        return LabStatus(
-            mode=state.mode,
-            fabric=state.fabric,
-            state_directory=str(self.paths.root),
-            private_key=str(self.paths.private_key),
-            known_hosts=str(self.paths.known_hosts),
-            devices=tuple(_device_status(device, answer) for device, answer in _probe(state.devices)),
-            hosts=tuple(
-                HostStatus(host.name, host.leaf, host.address, host.aliases, host.namespace)
-                for host in state.hosts
-            ),
-            missing=(*state.missing, *_absent(state)),
-        )
+        return state.report(self.paths, _answering(_present(state)))
 
 
 def _machine(fabric: Fabric, engine: Engine, records: Records) -> Machine:
-    if forwarding_platform(fabric) == BMV2_PLATFORM:
-        wishes = {Engine.AUTO: None, Engine.MININET: True, Engine.NAMESPACES: False}
-        return examine_for_bmv2(wants_mininet=wishes[engine])
+    if forwarding_platform(Topology(fabric)) == BMV2_PLATFORM:
+        return examine_for_bmv2(engine)
     for option, given in (("--engine", engine is not Engine.AUTO), ("--pcap", records.pcap)):
         if given:
             raise UserInputError("is for BMv2 switches, and this fabric has none", where=option)
     return examine()
 
 
-def _probe(devices: Sequence[Device]) -> list[tuple[Device, bool]]:
+def _present(state: LabState) -> list[DeviceAddress]:
+    """The devices that the lab has."""
+    return [device for device in state.devices if state.layout.kind(device) is not DeviceKind.ABSENT]
+
+
+def _answering(devices: Collection[DeviceAddress]) -> set[str]:
+    """The names of those of some devices that answer; all are asked at once."""
     if not devices:
-        return []
+        return set()
     with ThreadPoolExecutor(max_workers=min(len(devices), 32)) as pool:
-        found = pool.map(
-            lambda device: device.present and answers(device.platform, device.address, device.port),
-            devices,
-        )
-        return list(zip(devices, found, strict=True))
-
-
-def _device_status(device: Device, does_answer: bool) -> DeviceStatus:
-    kind = DeviceKind.ABSENT
-    if device.present:
-        kind = DeviceKind.REAL if device.real else DeviceKind.EMULATED
-    return DeviceStatus(device.name, device.platform, device.address, device.port, kind, does_answer)
-
-
-def _absent(state: LabState) -> tuple[str, ...]:
-    return tuple(
-        f"{device.name}: the lab has no emulator of {device.platform}"
-        for device in state.devices
-        if not device.present and device.platform not in (LINUX_PLATFORM, BMV2_PLATFORM)
-    )
+        answered = pool.map(lambda device: answers(device.platform, device.address, device.port), devices)
+        return {device.name for device, is_there in zip(devices, answered, strict=True) if is_there}
 
 
 ANSWER_SECONDS: Final = 60.0
@@ -341,26 +292,17 @@ _SETTINGS_TYPE: Final = 4
 
 
 def answers(platform: str, address: str, port: int) -> bool:
-    """Whether the server that such a device has answers there within the time."""
-    ask = answers_grpc if platform == BMV2_PLATFORM else answers_ssh
-    return ask(address, port)
+    """Whether the server that such a device has answers there within the time.
 
-
-def answers_ssh(address: str, port: int) -> bool:
-    """Whether an SSH banner comes (RFC 4253, section 4.2)."""
+    Linux switches and emulators have SSH, whose banner comes unasked (RFC 4253, section 4.2). BMv2 has gRPC,
+    which stands on HTTP/2: the first frame of its server's greeting is SETTINGS (RFC 9113, section 3.4).
+    """
     try:
         with socket.create_connection((address, port), timeout=ANSWER_SECONDS) as connection:
-            return connection.recv(_MAXIMUM_BANNER_BYTES).startswith(b"SSH-2.0")
-    except OSError:
-        return False
-
-
-def answers_grpc(address: str, port: int) -> bool:
-    """Whether a server of HTTP/2, below gRPC, greets back: its first frame is SETTINGS (RFC 9113, 3.4)."""
-    try:
-        with socket.create_connection((address, port), timeout=ANSWER_SECONDS) as connection:
+            if platform != BMV2_PLATFORM:
+                return connection.recv(_MAXIMUM_BANNER_BYTES).startswith(b"SSH-2.0")
             connection.sendall(_HTTP2_GREETING)
             head = connection.recv(len(_EMPTY_SETTINGS), socket.MSG_WAITALL)
+            return len(head) == len(_EMPTY_SETTINGS) and head[_FRAME_TYPE] == _SETTINGS_TYPE
     except OSError:
         return False
-    return len(head) == len(_EMPTY_SETTINGS) and head[_FRAME_TYPE] == _SETTINGS_TYPE

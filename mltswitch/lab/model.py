@@ -21,7 +21,7 @@ class LabMode(StrEnum):
     BMV2 = "bmv2"
     """BMv2 processes in network namespaces of this kernel."""
     BMV2_MININET = "bmv2-mininet"
-    """The same, built by mininet."""
+    """BMv2 processes in the network namespaces of mininet's nodes."""
     EMULATORS_ONLY = "emulators-only"
 
 

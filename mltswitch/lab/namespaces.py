@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError
-from mltswitch.lab.layout import PREFIX
+from mltswitch.lab.bmv2_node import NAMESPACE_PREFIX
 from mltswitch.lab.processes import kill_and_wait
 from mltswitch.netns import inside
 
@@ -49,10 +49,10 @@ def our_namespaces() -> tuple[str, ...]:
     """Names of all namespaces that carry the lab's prefix; a user who is not root has none."""
     if os.geteuid() != 0:
         return ()
-    return tuple(sorted(entry.name for entry in NAMESPACE_DIRECTORY.glob(f"{PREFIX}*")))
+    return tuple(sorted(entry.name for entry in NAMESPACE_DIRECTORY.glob(f"{NAMESPACE_PREFIX}*")))
 
 
-def remove_namespace(name: str, prefix: str = PREFIX) -> None:
+def remove_namespace(name: str, prefix: str = NAMESPACE_PREFIX) -> None:
     """End every process in the namespace, then remove it; raises MachineError."""
     if not name.startswith(prefix):
         raise ValueError(f"{name} is no namespace of the lab")
@@ -63,6 +63,6 @@ def remove_namespace(name: str, prefix: str = PREFIX) -> None:
 
 
 def process_ids(name: str) -> list[int]:
-    """Of the processes in a namespace."""
+    """The numbers of the processes in a namespace."""
     done = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
     return [int(line) for line in done.stdout.split()]

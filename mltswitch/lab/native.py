@@ -40,14 +40,13 @@ def build_around_uml(layout: Layout, paths: LabPaths, instance: str, progress: C
     progress(f"starting {len(layout.switches)} Linux switches in user-mode-linux")
     _write_switch_files(layout, paths)
     run_script(paths, "taps", taps_script(layout))
-    process = uml.start(
+    uml.start(
         paths,
         uml.switches_init(switches_script(layout, paths)),
         instance,
         vectors=vector_arguments(layout),
         namespace=MANAGEMENT_NAMESPACE,
     )
-    uml.wait_until_ready(paths, process)
     progress(f"connecting {len(layout.real_hosts)} hosts")
     run_script(paths, "hosts", hosts_script(layout))
 

@@ -43,7 +43,7 @@ class LabPaths:
 
     @property
     def authorized_keys(self) -> Path:
-        """Its public half."""
+        """The public half of the user's key."""
         return self.root / "keys" / "id_ed25519.pub"
 
     @property
@@ -78,7 +78,7 @@ class LabPaths:
 
     @property
     def inside(self) -> Path:
-        """Of a rootless lab: what is this very state directory inside."""
+        """The folder that takes the place of this state directory inside a rootless lab."""
         return self.root / "inside"
 
     def create(self) -> None:

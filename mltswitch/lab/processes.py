@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Literal
+
+from mltswitch.errors import MachineError
 
 KILL_SECONDS: Final = 30.0
 _PR_SET_PDEATHSIG: Final = 1
@@ -91,6 +93,28 @@ def end(identity: ProcessIdentity, *, grace_seconds: float = 0.0) -> None:
         _wait_until_gone([identity], KILL_SECONDS)
 
 
+def end_recorded(record: Path, *, grace_seconds: float = 0.0) -> None:
+    """End the recorded process, where one was started."""
+    if (identity := read_record(record)) is not None:
+        end(identity, grace_seconds=grace_seconds)
+
+
+def wait_for_line(
+    log: Path, line: str, process: subprocess.Popen[bytes], seconds: float, *, where: str, failure: str = "\0"
+) -> None:
+    """Wait until a started process has logged a line.
+
+    Raises MachineError where it logs the line that tells a failure, ends or takes too long.
+    """
+    deadline = time.monotonic() + seconds
+    while line not in (text := log.read_text(encoding="utf-8", errors="replace")):
+        if failure in text or process.poll() is not None:
+            raise MachineError("failed while it started", where=where)
+        if time.monotonic() > deadline:
+            raise MachineError(f"was not ready after {seconds:g} s", where=where)
+        time.sleep(0.05)
+
+
 def end_group(leader: ProcessIdentity) -> None:
     """SIGKILL a leader that still runs together with its process group; nothing once it ended by itself.
 
@@ -118,25 +142,25 @@ def identify(pid: int) -> ProcessIdentity | None:
 
 def processes_with_argument(argument: str) -> list[int]:
     """Processes that carry this very argument on their command line, zombies excepted (theirs is empty)."""
-    wanted = argument.encode()
-    return [pid for pid in _process_ids() if wanted in _arguments(pid)]
+    return [pid for pid in _process_ids() if carries(pid, "cmdline", argument)]
+
+
+def carries(pid: int, place: Literal["cmdline", "environ"], word: str) -> bool:
+    """Whether a process carries this very word among its arguments or variables; False once it has ended."""
+    try:
+        return word.encode() in Path(f"/proc/{pid}/{place}").read_bytes().split(b"\0")
+    except OSError:
+        return False
 
 
 def _process_ids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
-def _arguments(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:  # it ended meanwhile
-        return []
-
-
 def _group_of(pid: int) -> int | None:
     try:
         return os.getpgid(pid)
-    except ProcessLookupError:  # likewise
+    except ProcessLookupError:  # it ended meanwhile
         return None
 
 

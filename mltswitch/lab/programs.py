@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
 from mltswitch.errors import MachineError
 from mltswitch.lab.namespaces import NamespaceHandle
@@ -35,6 +35,8 @@ class Program:
             stderr=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
         )
+        self._input = cast("IO[bytes]", self._process.stdin)
+        self._output = cast("IO[bytes]", self._process.stdout)
         self._waiting = b""
 
     def __enter__(self) -> "Program":
@@ -46,15 +48,12 @@ class Program:
 
     def line(self) -> str:
         """The next one; raises MachineError where none comes."""
-        stdout = self._process.stdout
-        if stdout is None:
-            raise AssertionError("the process has no pipe")
         deadline = time.monotonic() + self._patience_seconds
         while b"\n" not in self._waiting:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([stdout], [], [], left)[0]:
+            if left <= 0 or not select.select([self._output], [], [], left)[0]:
                 raise MachineError(f"said nothing for {self._patience_seconds:g} s", where=self._name)
-            more = os.read(stdout.fileno(), 1 << 16)
+            more = os.read(self._output.fileno(), 1 << 16)
             if not more:
                 raise MachineError(self._last_words(), where=self._name)
             self._waiting += more
@@ -79,12 +78,9 @@ class Program:
 
     def tell(self, line: str) -> None:
         """Write a line to it; raises MachineError where it has ended."""
-        stdin = self._process.stdin
-        if stdin is None:
-            raise AssertionError("the process has no pipe")
         try:
-            stdin.write(f"{line}\n".encode())
-            stdin.flush()
+            self._input.write(f"{line}\n".encode())
+            self._input.flush()
         except BrokenPipeError:
             raise MachineError(self._last_words(), where=self._name) from None
 

@@ -6,20 +6,60 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import MachineError
+from mltswitch.lab.bmv2_node import GRPC_PORT, THRIFT_PORT, tcp_rows
+from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, Layout
+from mltswitch.lab.model import LINUX_PLATFORM
 from mltswitch.lab.namespaces import NamespaceHandle
-from mltswitch.lab.state import Relay
 
 MAXIMUM_CONNECTIONS: Final = 256
 """Per switch; a further one is closed at once."""
 CONNECT_SECONDS: Final = 10.0
+SSH_PORT: Final = 22
+LOOPBACK: Final = "127.0.0.1"
 
 _CHUNK_BYTES: Final = 1 << 16
 _ESTABLISHED: Final = "01"
 _log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """TCP from an address on the user's side to one that only a namespace reaches."""
+
+    name: str
+    address: str
+    port: int
+    namespace: str
+    target: str
+    target_port: int
+    authenticates: bool
+    """Whether the server asks who calls; where it does not, the relay serves the lab's own user alone."""
+
+
+def relays_of(layout: Layout) -> Iterator[Relay]:
+    """The relays of a lab: to the SSH server of each Linux switch, or to both servers of each BMv2."""
+    for switch, place in layout.reachable(layout.switches):
+        if layout.platform == LINUX_PLATFORM:
+            target = str(layout.management_address(switch)), SSH_PORT
+            yield Relay(
+                switch.name, place.address, place.port, MANAGEMENT_NAMESPACE, *target, authenticates=True
+            )
+            continue
+        namespace = layout.namespace(switch.name)
+        for server, port, target_port in (
+            ("gRPC", place.port, GRPC_PORT),
+            ("thrift", place.thrift_port, THRIFT_PORT),
+        ):
+            if port is not None:
+                target = LOOPBACK, target_port
+                name = f"{switch.name} {server}"
+                yield Relay(name, place.address, port, namespace, *target, authenticates=False)
 
 
 class RelayServer:
@@ -100,12 +140,9 @@ def connecting_user(caller: tuple[str, int], here: tuple[str, int]) -> int | Non
         "tcp": (_place(caller), _place(here)),
         "tcp6": (_MAPPED + _place(caller), _MAPPED + _place(here)),  # gRPC speaks IPv4 by IPv6 sockets
     }.items():
-        with Path("/proc/net", table).open(encoding="ascii") as lines:
-            next(lines)
-            for line in lines:
-                _, local, remote, state, _, _, _, user, _, inode, *_ = line.split()
-                if (local, remote) == wanted and state == _ESTABLISHED and inode != "0":
-                    return int(user)
+        for _, local, remote, state, _, _, _, user, _, inode, *_ in tcp_rows(Path("/proc/net", table)):
+            if (local, remote) == wanted and state == _ESTABLISHED and inode != "0":
+                return int(user)
     return None
 
 

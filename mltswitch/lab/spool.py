@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -152,7 +151,7 @@ def _copy_from(file: Path, offset: int, stream: IO[bytes]) -> int:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """As a whole: the name appears when the content is there, on both sides."""
+    """Write a file as a whole: its name appears when the content is there, on both sides."""
     temporary = file.with_name(f"{file.name}.partial")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -161,8 +160,3 @@ def _write(file: Path, data: bytes) -> None:
     finally:
         os.close(descriptor)
     temporary.replace(file)
-
-
-def own_output() -> tuple[IO[bytes], IO[bytes]]:
-    """This process's standard output and error as bytes."""
-    return sys.stdout.buffer, sys.stderr.buffer

@@ -3,176 +3,99 @@
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Container, Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mltswitch.errors import MachineError
-from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, LabSwitch, Layout
-from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
-from mltswitch.lab.model import LINUX_PLATFORM, DeviceAddress, LabMode
+from mltswitch.lab.layout import Layout
+from mltswitch.lab.model import (
+    BMV2_PLATFORM,
+    LINUX_PLATFORM,
+    DeviceAddress,
+    DeviceKind,
+    DeviceStatus,
+    HostStatus,
+    LabMode,
+    LabStatus,
+)
 from mltswitch.lab.paths import LabPaths
 from mltswitch.outputs import write_atomically
+from mltswitch.plan import Fabric
 
 MACHINE_LOCK: Final = Path("/run/mltswitch-lab.lock")
 """Root's labs share the machine's namespaces, so they share this lock; it names the one that has them."""
-SSH_PORT: Final = 22
-LOOPBACK: Final = "127.0.0.1"
 
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+def boot_identity() -> str:
+    """Identity of this kernel's boot; user-mode-linux has its own."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
-class Relay(_Record):
-    """TCP from an address on the user's side to one that only a namespace reaches."""
-
-    name: str
-    address: str
-    port: int
-    namespace: str
-    target: str
-    target_port: int
-    authenticates: bool
-    """Whether the server asks who calls; where it does not, the relay serves the lab's own user alone."""
-
-
-class Emulator(_Record):
-    """One emulated command line."""
-
-    name: str
-    kind: str
-    hardware: str = ""
-    ports: int
-    neighbours: tuple[tuple[str, str, str], ...] = ()
-    address: str
-    port: int
-
-
-class Device(_Record):
-    """One device of the inventory."""
-
-    name: str
-    platform: str
-    address: str
-    port: int
-    real: bool
-    present: bool
-
-
-class Host(_Record):
-    """One host of the fabric."""
-
-    name: str
-    leaf: str
-    address: str
-    aliases: dict[str, str]
-    namespace: str
-
-
-class LabState(_Record):
+class LabState(BaseModel):
     """state.json: enough to report, to serve and to remove a lab without its fabric file."""
 
-    schema_version: Literal["mltswitch/lab/v1"] = "mltswitch/lab/v1"
-    instance: str
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: Literal["mltswitch/lab/v2"] = "mltswitch/lab/v2"
+    instance: str = Field(default_factory=lambda: secrets.token_hex(6))
     """Random; names the user-mode-linux instance on its command line."""
-    boot: str
+    boot: str = Field(default_factory=boot_identity)
     """Which boot of which kernel: processes and namespaces of another one are gone or elsewhere."""
     mode: LabMode
-    ready: bool
-    fabric: str
-    namespaces: tuple[str, ...]
-    relays: tuple[Relay, ...]
-    emulators: tuple[Emulator, ...]
-    devices: tuple[Device, ...]
-    hosts: tuple[Host, ...]
-    missing: tuple[str, ...]
+    ready: bool = False
+    fabric: Fabric
+    devices: tuple[DeviceAddress, ...]
+    missing: tuple[str, ...] = ()
     keep_logs: bool = False
     """Whether `down` leaves logs and captures."""
 
+    @cached_property
+    def layout(self) -> Layout:
+        """What the lab is made of."""
+        return Layout(self.fabric, self.devices, self.mode is not LabMode.EMULATORS_ONLY)
 
-def describe(
-    layout: Layout, *, mode: LabMode, instance: str, missing: tuple[str, ...], keep_logs: bool = False
-) -> LabState:
-    """The state of a lab that is about to be built."""
-    places = {device.name: device for device in layout.devices}
-    rootless = mode is LabMode.ROOTLESS
-    switches = [switch for switch in layout.switches if switch.name in places]
-    emulators = [emulator for emulator in layout.emulators if emulator.name in places]
-    real = {switch.name for switch in switches}
-    present = real | {emulator.name for emulator in emulators}
-    return LabState(
-        instance=instance,
-        boot=boot_identity(),
-        mode=mode,
-        ready=False,
-        fabric=layout.fabric,
-        namespaces=() if rootless else layout.namespaces,
-        relays=tuple(relay for switch in switches for relay in _relays(layout, switch, places[switch.name])),
-        emulators=tuple(
-            Emulator(
-                name=emulator.name,
-                kind=emulator.kind,
-                hardware=emulator.hardware,
-                ports=emulator.ports,
-                neighbours=emulator.neighbours,
-                address=places[emulator.name].address,
-                port=places[emulator.name].port,
-            )
-            for emulator in emulators
-        ),
-        devices=tuple(
-            Device(
-                name=device.name,
-                platform=device.platform,
-                address=device.address,
-                port=device.port,
-                real=device.name in real,
-                present=device.name in present,
-            )
-            for device in layout.devices
-        ),
-        hosts=tuple(
-            Host(
-                name=host.name,
-                leaf=host.leaf,
-                address=str(host.address),
-                aliases={spine: str(alias) for spine, alias in host.aliases},
-                namespace=host.namespace,
-            )
-            for host in layout.hosts
-        ),
-        missing=missing,
-        keep_logs=keep_logs,
-    )
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces of this kernel that the lab has."""
+        return () if self.mode is LabMode.ROOTLESS else self.layout.namespaces
 
-
-def _relays(layout: Layout, switch: LabSwitch, place: DeviceAddress) -> Iterator[Relay]:
-    if layout.platform == LINUX_PLATFORM:
-        yield Relay(
-            name=switch.name,
-            address=place.address,
-            port=place.port,
-            namespace=MANAGEMENT_NAMESPACE,
-            target=str(switch.management_address),
-            target_port=SSH_PORT,
-            authenticates=True,
+    def report(self, paths: LabPaths, answering: Container[str] = ()) -> LabStatus:
+        """The status of the lab, given the names of the devices that answer."""
+        layout = self.layout
+        kinds = {device.name: layout.kind(device) for device in self.devices}
+        absent = [
+            f"{device.name}: the lab has no emulator of {device.platform}"
+            for device in self.devices
+            if kinds[device.name] is DeviceKind.ABSENT
+            and device.platform not in (LINUX_PLATFORM, BMV2_PLATFORM)
+        ]
+        return LabStatus(
+            mode=self.mode,
+            fabric=self.fabric.name,
+            state_directory=str(paths.root),
+            private_key=str(paths.private_key),
+            known_hosts=str(paths.known_hosts),
+            devices=tuple(
+                DeviceStatus(d.name, d.platform, d.address, d.port, kinds[d.name], d.name in answering)
+                for d in self.devices
+            ),
+            hosts=tuple(
+                HostStatus(
+                    name=host.name,
+                    leaf=host.leaf,
+                    address=str(host.address),
+                    aliases={path: str(alias) for path, alias in host.aliases},
+                    namespace=layout.namespace(host.name),
+                )
+                for host in layout.topology.hosts
+            ),
+            missing=(*self.missing, *absent),
         )
-        return
-    servers = (("gRPC", place.port, GRPC_PORT), ("thrift", place.thrift_port, THRIFT_PORT))
-    for server, port, target_port in servers:
-        if port is not None:
-            yield Relay(
-                name=f"{switch.name} {server}",
-                address=place.address,
-                port=port,
-                namespace=switch.namespace,
-                target=LOOPBACK,
-                target_port=target_port,
-                authenticates=False,
-            )
 
 
 def read_state(paths: LabPaths) -> LabState | None:
@@ -191,7 +114,7 @@ def read_state(paths: LabPaths) -> LabState | None:
 
 def write_state(paths: LabPaths, state: LabState) -> None:
     """Replace the record as a whole."""
-    write_atomically(paths.state, state.model_dump_json(indent=2) + "\n")
+    write_atomically(paths.state, state.model_dump_json(indent=2, by_alias=True) + "\n")
 
 
 def claim(paths: LabPaths) -> None:
@@ -207,11 +130,6 @@ def claimed_by_another(paths: LabPaths) -> Path | None:
         return None
     root = Path(name)
     return root if name and root != paths.root and LabPaths(root).state.exists() else None
-
-
-def boot_identity() -> str:
-    """Identity of this kernel's boot; user-mode-linux has its own."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 @contextlib.contextmanager

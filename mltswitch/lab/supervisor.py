@@ -6,30 +6,42 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from mltswitch.errors import MltswitchError
+from mltswitch.lab.layout import Layout
+from mltswitch.lab.model import DeviceAddress
 from mltswitch.lab.paths import LabPaths
 from mltswitch.lab.processes import end_with_parent
-from mltswitch.lab.relay import RelayServer
-from mltswitch.lab.state import Emulator, LabState, read_state
+from mltswitch.lab.relay import RelayServer, relays_of
+from mltswitch.lab.state import read_state
+from mltswitch.plan import Switch, trailing_number
+from switchsim import KINDS
 
 _log: Final = logging.getLogger(__name__)
 
 
-def emulator_command(paths: LabPaths, emulator: Emulator) -> list[str]:
-    """Command line of one emulator."""
+def emulator_command(paths: LabPaths, switch: Switch, place: DeviceAddress) -> list[str]:
+    """Command line of the emulator that stands for a switch of the fabric."""
     return [
         *(sys.executable, "-P", "-m", "switchsim"),
-        *("--kind", emulator.kind),
-        *("--hardware", emulator.hardware),
-        *(word for each in emulator.neighbours for word in ("--neighbour", *each)),
-        *("--name", emulator.name),
-        *("--ports", str(emulator.ports)),
-        *("--listen", f"{emulator.address}:{emulator.port}"),
-        *("--host-key", str(paths.host_keys / emulator.name)),
+        *("--kind", switch.platform),
+        *("--hardware", switch.hardware or ""),
+        *(word for port in switch.ports for word in ("--neighbour", port.name, port.peer, port.peer_port)),
+        *("--name", switch.name),
+        *("--ports", str(port_count(switch))),
+        *("--listen", f"{place.address}:{place.port}"),
+        *("--host-key", str(paths.host_keys / switch.name)),
         *("--authorized-keys", str(paths.authorized_keys)),
     ]
+
+
+def port_count(switch: Switch) -> int:
+    """How many ports the emulated box has: as many as is usual, or what the fabric's port names need."""
+    kind = KINDS[switch.platform]
+    highest = max((trailing_number(port.name) or 0 for port in switch.ports), default=0)
+    needed = highest // kind.lanes_per_port + 1 if kind.lanes_per_port > 1 else highest
+    return max(kind.usual_ports, needed)
 
 
 def main(arguments: list[str]) -> int:
@@ -41,46 +53,45 @@ def main(arguments: list[str]) -> int:
         if state is None:
             _log.error("no lab is recorded in %s", paths.root)
             return 2
-        asyncio.run(_serve(paths, state))
+        asyncio.run(_serve(paths, state.layout))
     except MltswitchError as error:
         _log.error("%s", error)
         return error.exit_code
     return 0
 
 
-async def _serve(paths: LabPaths, state: LabState) -> None:
-    children = [_start_emulator(paths, emulator) for emulator in state.emulators]
+async def _serve(paths: LabPaths, layout: Layout) -> None:
+    children = {
+        switch.name: _start_emulator(paths, switch, place)
+        for switch, place in layout.reachable(layout.emulators)
+    }
     try:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        for relay in state.relays:
+        relays = [*relays_of(layout)]
+        for relay in relays:
             await RelayServer(relay).start()
-        _log.info("%d relays, %d emulators", len(state.relays), len(children))
+        _log.info("%d relays, %d emulators", len(relays), len(children))
         watchers = [
-            asyncio.create_task(asyncio.to_thread(_watch, emulator.name, child))
-            for emulator, child in zip(state.emulators, children, strict=True)
+            asyncio.create_task(asyncio.to_thread(_watch, name, child)) for name, child in children.items()
         ]
         await stop.wait()
     finally:
-        for child in children:
+        for child in children.values():
             child.terminate()
     await asyncio.gather(*watchers)
 
 
-def _start_emulator(paths: LabPaths, emulator: Emulator) -> subprocess.Popen[bytes]:
-    with (paths.logs / f"{emulator.name}.log").open("ab") as log:
-        return _start_child(emulator_command(paths, emulator), log)
-
-
-def _start_child(argv: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        preexec_fn=end_with_parent,  # noqa: PLW1509  (no thread runs yet, and one system call is made)
-    )
+def _start_emulator(paths: LabPaths, switch: Switch, place: DeviceAddress) -> subprocess.Popen[bytes]:
+    with (paths.logs / f"{switch.name}.log").open("ab") as log:
+        return subprocess.Popen(
+            emulator_command(paths, switch, place),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=end_with_parent,  # noqa: PLW1509  (no thread runs yet, and one system call is made)
+        )
 
 
 def _watch(name: str, child: subprocess.Popen[bytes]) -> None:

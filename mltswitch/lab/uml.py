@@ -5,7 +5,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,13 @@ from typing import Final
 from mltswitch.errors import MachineError
 from mltswitch.lab import xstate
 from mltswitch.lab.paths import LabPaths, check_plain
-from mltswitch.lab.processes import end, kill_and_wait, processes_with_argument, read_record, start_recorded
+from mltswitch.lab.processes import (
+    end_recorded,
+    kill_and_wait,
+    processes_with_argument,
+    start_recorded,
+    wait_for_line,
+)
 from mltswitch.lab.script import HEADER
 
 MODULE_ROOT: Final = Path("/usr/lib/uml/modules")
@@ -116,10 +121,10 @@ def start(
     vectors: Sequence[str],
     memory_mebibytes: int = MEMORY_MEBIBYTES,
     namespace: str = "",
-) -> subprocess.Popen[bytes]:
+) -> None:
     """Boot an instance whose `vec` devices (kernel arguments) open taps of the namespace.
 
-    Raises MachineError.
+    Returns when its init has said that it is ready; raises MachineError.
     """
     init_file = paths.work / "init"
     init_file.write_text(init, encoding="utf-8")
@@ -129,29 +134,17 @@ def start(
         raise MachineError("linux.uml is not installed", hint="install the Debian package user-mode-linux")
     command = [program, *_arguments(paths, init_file, instance, memory_mebibytes, vectors)]
     environment = _environment(paths, memory_mebibytes)
-    with (paths.logs / "user-mode-linux.log").open("ab") as log:
-        return start_recorded(
+    console = paths.logs / "user-mode-linux.log"
+    with console.open("ab") as log:
+        process = start_recorded(
             command, paths.processes / RECORD, log=log, environment=environment, namespace=namespace
         )
-
-
-def wait_until_ready(paths: LabPaths, process: subprocess.Popen[bytes]) -> None:
-    """Wait for init's word on the console; raises MachineError when it fails, ends or takes too long."""
-    log = paths.logs / "user-mode-linux.log"
-    deadline = time.monotonic() + BOOT_SECONDS
-    while READY_LINE not in (console := log.read_text(encoding="utf-8", errors="replace")):
-        if FAILED_LINE in console or process.poll() is not None:
-            raise MachineError("failed while it started", where="user-mode-linux")
-        if time.monotonic() > deadline:
-            raise MachineError(f"was not ready after {BOOT_SECONDS:g} s", where="user-mode-linux")
-        time.sleep(0.05)
+    wait_for_line(console, READY_LINE, process, BOOT_SECONDS, where=RECORD, failure=FAILED_LINE)
 
 
 def stop(paths: LabPaths, instance: str | None) -> None:
     """End the instance: its kernel, then its helper processes, which survive it and carry its name."""
-    identity = read_record(paths.processes / RECORD)
-    if identity is not None:
-        end(identity)
+    end_recorded(paths.processes / RECORD)
     if instance is not None:
         kill_and_wait(processes_with_argument(_instance_argument(instance)))
 

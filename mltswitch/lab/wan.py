@@ -25,7 +25,7 @@ from mltswitch.units import NANOSECONDS
 
 CONTROL_DSCP, GRADIENT_DSCP = 40, 10
 NO_LIMIT_BYTES: Final = 1 << 40
-"""Of a queue's class: a link's own queue is the limit."""
+"""The limit of a class, which is none: a link's own queue is the limit."""
 
 
 class Carried(NamedTuple):
@@ -103,7 +103,7 @@ class WanNetwork(Star):
         raise UserInputError("there is none", where=where)
 
     def carried(self) -> Mapping[tuple[str, str], Carried]:
-        """Of each link, since this was asked last."""
+        """What became of the packets at each link since this was asked last."""
         names = self.wan.nodes
         return {
             (names[source - 1], names[target - 1]): Carried(*counts)
@@ -113,23 +113,23 @@ class WanNetwork(Star):
     # As a bench's network: the links say all of this
 
     def set_rate(self, bits_per_second: int) -> None:
-        """Nothing: each link has its own."""
+        """Does nothing: each link has a rate of its own."""
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
-        """Nothing of a bench's round trip: each link has its delay."""
+        """Does nothing: each link has a delay of its own."""
 
     def set_loss(self, probability: float, path: int | None = None) -> None:
-        """Nothing of a bench's loss: each link has its own."""
+        """Does nothing: each link has a loss of its own."""
 
     def set_queues(self, queues: Sequence[Queue]) -> None:
-        """Nothing: a link serves all classes alike."""
+        """Does nothing: a link serves all classes alike."""
 
     def set_buffer(self, size_bytes: int) -> None:
-        """Nothing of a bench's buffer: each link has its queue."""
+        """Does nothing: each link has a queue of its own."""
 
 
 def agent_fields(address: str, port: int, line_bps: int) -> dict[str, Any]:
-    """Of the configuration of an agent on a site, plain data; links serve its classes alike."""
+    """The configuration of an agent on a site, as plain data; links serve its classes alike."""
     return {
         "listen": f"{address}:{port}",
         "addresses": [address],

@@ -22,7 +22,7 @@ from typing import IO, Any, Final
 from mltswitch.errors import MachineError, MltswitchError, UserInputError
 from mltswitch.hostagent.telemetry.links import LinkWatch
 from mltswitch.lab.namespaces import NAMESPACE_DIRECTORY, NamespaceHandle, process_ids, remove_namespace
-from mltswitch.lab.processes import end, end_with_parent, kill_and_wait, read_record, start_recorded
+from mltswitch.lab.processes import carries, end, end_with_parent, kill_and_wait, read_record, start_recorded
 from mltswitch.lab.programs import need, need_root
 from mltswitch.lab.star import INTERFACE, SWITCH
 from mltswitch.lab.wan import WanNetwork, agent_fields, running_wan
@@ -161,7 +161,7 @@ class WanLab:
             _pass_on(names, out, started)
             codes = [process.wait() for process in started]
         finally:
-            kill_and_wait([pid for pid in self._processes if _is_marked(pid, mark)])
+            kill_and_wait([pid for pid in self._processes if carries(pid, "environ", f"{MARK}={mark}")])
             for process in started:
                 process.wait()
             for number, handler in before.items():
@@ -202,13 +202,6 @@ class WanLab:
 
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
-
-
-def _is_marked(pid: int, mark: str) -> bool:
-    try:
-        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # it has ended
-        return False
 
 
 def _pass_on(names: Mapping[IO[str], str], out: IO[str], started: Sequence[subprocess.Popen[str]]) -> None:

@@ -124,17 +124,17 @@ class Overlay(BaseModel):
 
     @cached_property
     def racks(self) -> tuple[str, ...]:
-        """Of each rank; empty: nobody has told them."""
+        """The rack of each rank; empty where the document names none."""
         return tuple(node.rack for node in self.ranks if node.rack is not None)
 
     @cached_property
     def graph(self) -> Graph:
-        """As arrays."""
+        """The network as arrays."""
         links = (Link(link.source, link.target, link.rate_bps, link.delay_seconds) for link in self.links)
         return Graph(tuple(node.name for node in self.nodes), tuple(links))
 
     def sha256(self) -> str:
-        """Of the content, however a file is formatted."""
+        """The hash of the content, however a file is formatted."""
         return sha256(self)
 
 

@@ -16,11 +16,11 @@ class Exchange(NamedTuple):
     """What a job exchanges at once."""
 
     size_bits: float
-    """Of all gradients of a rank."""
+    """The size of all gradients of a rank."""
     pieces: int = 4
     """Into which what a root sums is cut; as in training, at least."""
     seed: int = 0
-    """Of the ways that flows take."""
+    """The seed of the choice among equal ways."""
 
 
 MOST_FLOWS: Final = 2_000_000

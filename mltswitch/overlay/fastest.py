@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mltswitch.errors import MachineError
 from mltswitch.overlay.document import Overlay
-from mltswitch.overlay.routes import NOBODY, RoutesTree, Tree
+from mltswitch.overlay.routes import Tree
 
 WEIGHT: Final = "seconds_a_bit"
 
@@ -101,11 +101,3 @@ def _fastest_path(
             for node, more in outward.get(path[-1], ()):
                 heappush(coming, (seconds + more, (*path, node)))
     return ()
-
-
-def row(root: int, share: float, up: Tree, down: Tree, ranks: int) -> RoutesTree:
-    """A tree of a routes document, which says the way of results only where it is another one."""
-    lines = [" ".join(str(tree.get(rank, NOBODY)) for rank in range(ranks)) for tree in (up, down)]
-    return RoutesTree.model_validate(
-        {"root": root, "share": share, "parents": lines[0], "down": None if up == down else lines[1]}
-    )

@@ -35,7 +35,7 @@ class Graph:
 
     @cached_property
     def number(self) -> Mapping[str, int]:
-        """Of each node by its name."""
+        """The number of each node by its name."""
         return {name: number for number, name in enumerate(self.names)}
 
     @cached_property
@@ -50,12 +50,12 @@ class Graph:
 
     @cached_property
     def rates_bps(self) -> Any:
-        """Of each link."""
+        """The rate of each link."""
         return np.array([link.rate_bps for link in self.links], np.float64)
 
     @cached_property
     def delays_seconds(self) -> Any:
-        """Of each link."""
+        """The delay of each link."""
         return np.array([link.delay_seconds for link in self.links], np.float64)
 
     @cached_property

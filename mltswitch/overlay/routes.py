@@ -1,6 +1,6 @@
 """The routes document: the trees by which the sums of one job go up, and its results down."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from math import isclose
 from typing import Annotated, Any, Final, Literal, Self
@@ -47,20 +47,20 @@ class RoutesTree(SparseDocument):
     root: int = Field(ge=0)
     """The node that completes the sums."""
     share: float = Field(gt=0, le=1)
-    """Of the model's elements that are summed along this tree."""
+    """The part of the model's elements that is summed along this tree."""
     parents: Parents
-    """Of each rank in order, as one line: `1 - 1` where rank 1 is the root of three."""
+    """The parent of each rank in order, as one line: `1 - 1` where rank 1 is the root of three."""
     down: Parents | None = None
     """From whom each rank gets results, likewise; none: from its parent."""
 
     @cached_property
     def tree(self) -> Tree:
-        """As a mapping."""
+        """The parents as a mapping."""
         return {rank: parent for rank, parent in enumerate(self.parents) if parent is not None}
 
     @cached_property
     def down_tree(self) -> Tree:
-        """The way of results, likewise."""
+        """The way of results as a mapping."""
         down = self.parents if self.down is None else self.down
         return {rank: parent for rank, parent in enumerate(down) if parent is not None}
 
@@ -113,7 +113,7 @@ class Routes(BaseModel):
 
     @cached_property
     def topology_settings(self) -> dict[str, Any]:
-        """Of the topology `tree` of a job that takes these routes: plain data, for all of its nodes."""
+        """Plain settings of the topology `tree`, for all nodes of a job that takes these routes."""
         rows = [
             [each.root, each.share, _written_parents(each.parents)]
             + ([] if each.down is None else [_written_parents(each.down)])
@@ -134,12 +134,11 @@ class Routes(BaseModel):
         return max((len(found) for tree in trees for found in children_of(tree).values()), default=0)
 
     def sha256(self) -> str:
-        """Of the content, however a file is formatted."""
+        """The hash of the content, however a file is formatted."""
         return sha256(self)
 
 
-def rows_of(trees: Mapping[int, Tree], ranks: int) -> Iterable[RoutesTree]:
-    """Trees by their roots, with equal shares."""
-    for root, parents in trees.items():
-        row = tuple(parents.get(rank) for rank in range(ranks))
-        yield RoutesTree(root=root, share=1 / len(trees), parents=row)
+def row(root: int, share: float, up: Tree, down: Tree, ranks: int) -> RoutesTree:
+    """A tree of a routes document, which says the way of results only where it is another one."""
+    parents, down_parents = (tuple(tree.get(rank) for rank in range(ranks)) for tree in (up, down))
+    return RoutesTree(root=root, share=share, parents=parents, down=None if up == down else down_parents)

@@ -83,7 +83,7 @@ class Times:
     """When flows have ended, and what they have brought over each link."""
 
     ends_seconds: Any
-    """Of each flow, from the beginning of all."""
+    """When each flow has ended, counted from the beginning of all."""
     link_bits: Any
     """What each link of the graph has carried."""
 

@@ -109,7 +109,7 @@ def depths(parents: Mapping[Node, Node]) -> dict[Node, int]:
 
 
 def children_of(parents: Mapping[Node, Node]) -> dict[Node, list[Node]]:
-    """Of each node that has any, in the order of `parents`."""
+    """The children of each node that has any, in the order of `parents`."""
     found: dict[Node, list[Node]] = {}
     for child, parent in parents.items():
         found.setdefault(parent, []).append(child)

@@ -25,7 +25,7 @@ SHIPPED: Final = re.compile(r"(netstorm9|mesh(\d{1,2}))(?::(\d{1,9}))?")
 CABLES: Final = "1-2 1-3 2-3 2-5 3-4 4-5 4-6 5-7 6-7 6-8 6-9 7-8 8-9"
 LEAST_MESH, MOST_MESH = 5, 16
 QUEUE_BYTES: Final = 4_000_000
-"""Of a link: three times what is on its way at 155 Mbit/s in a round trip of 60 ms."""
+"""The usual queue of a link: three times what is on its way at 155 Mbit/s in a round trip of 60 ms."""
 LEAST_QUEUE_BYTES: Final = 30_000
 """However much a network is scaled down; its packets are not."""
 LEAST_BPS: Final = 1_000
@@ -40,7 +40,7 @@ class WanLink(SparseDocument):
     source: Name
     target: Name
     rate_bps: RateBps | None = Field(default=None, alias="rate")
-    """None: it is drawn, and drawn anew."""
+    """The rate of the link; None: it is drawn, and drawn anew."""
     delay_seconds: float = Field(default=0.0, ge=0, le=60, allow_inf_nan=False)
     loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
     """Share of packets that are lost on the link at random."""
@@ -48,7 +48,7 @@ class WanLink(SparseDocument):
     """What waits in front of the link, at most; more is dropped."""
 
     def scaled(self, scale: float) -> Self:
-        """The same in a network that is slower by so much."""
+        """The same link in a network that is slower by so much."""
         return self.model_copy(
             update={
                 "rate_bps": None if self.rate_bps is None else _slower(self.rate_bps, scale),
@@ -67,7 +67,7 @@ class WanChanges(SparseDocument):
     """Rates are `least` and so many steps."""
     every_seconds: float = Field(default=180.0, ge=LEAST_EVERY_SECONDS, le=1e6, allow_inf_nan=False)
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
-    """Of the first draw; each draw has the next one."""
+    """The seed of the first draw; each draw has the next one."""
     scale: float = Field(default=1.0, ge=1, le=1e6, allow_inf_nan=False)
     """By which what is drawn is divided."""
 
@@ -78,7 +78,7 @@ class WanChanges(SparseDocument):
         return self
 
     def scaled(self, scale: float) -> Self:
-        """Likewise, with as many draws in an exchange as before."""
+        """The same changes in a network that is slower by so much, with as many draws in an exchange."""
         _slower(self.least_bps, self.scale * scale)  # raises where nothing is left
         every_seconds = max(LEAST_EVERY_SECONDS, self.every_seconds / scale)
         update = {"scale": self.scale * scale, "every_seconds": every_seconds}

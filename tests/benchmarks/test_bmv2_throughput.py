@@ -18,6 +18,7 @@ from benchmarks.bmv2_throughput import (
     take_turns,
 )
 from mltswitch.errors import MachineError
+from mltswitch.lab import Engine
 from mltswitch.lab.kernel import examine_for_bmv2
 from mltswitch.p4.build import find_compiler
 
@@ -117,7 +118,7 @@ def test_figures() -> None:
 @pytest.mark.bmv2
 def test_both_programs_forward() -> None:
     try:
-        examine_for_bmv2(wants_mininet=False)
+        examine_for_bmv2(Engine.NAMESPACES)
     except MachineError as error:
         pytest.skip(str(error))
     (turn,) = take_turns(1, 0.2)

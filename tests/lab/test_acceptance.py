@@ -23,7 +23,7 @@ from mltswitch.measure.acceptance import (
 from mltswitch.measure.acceptance.run import MEASUREMENTS
 from mltswitch.plan import Plan
 from mltswitch.targets import target_for
-from tests.lab.conftest import DEVICES, RunningLab, SessionLab
+from tests.lab.conftest import DEVICES, SharedLab
 from tests.measuring import measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.quiet]
@@ -38,7 +38,7 @@ SWITCH, PORT = "leaf2", "eth2"
 class Pushed:
     """A lab that runs the plan."""
 
-    lab: RunningLab
+    lab: SharedLab
     inventory: Inventory
     plan: Plan
 
@@ -98,7 +98,7 @@ def with_thresholds(plan: Plan) -> Plan:
 
 
 @pytest.fixture(scope="module")
-def pushed(session_lab: SessionLab, lab_plan: Plan) -> Iterator[Pushed]:
+def pushed(session_lab: SharedLab, lab_plan: Plan) -> Iterator[Pushed]:
     """The plan on the switch under test; of the others a host needs no more than their routes."""
     lab = session_lab.up()
     devices = tuple(

@@ -1,63 +1,57 @@
 """BMv2's part of the lab without starting anything."""
 
-import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
-import struct
 import subprocess
-import time
-from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import create_autospec
 
 import pytest
 
-from mltswitch.documents import load_document
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab import (
     DeviceAddress,
+    Engine,
     Lab,
     LabMode,
+    bmv2_node,
     kernel,
     lab_bottleneck,
     mininet_bmv2,
     network_description,
 )
-from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
-from mltswitch.lab.mininet_bmv2 import (
+from mltswitch.lab.bmv2_node import (
     HostDescription,
     InputError,
     NetworkDescription,
-    NetworkTopo,
     PortDescription,
     SwitchDescription,
     bmv2_command,
     end_switch,
     finish_start,
     host_commands,
-    listening_ports,
-    main,
     read_network,
     shrink_send_buffers,
     switch_commands,
     takes_notifications,
 )
-from mltswitch.lab.relay import RelayServer, connecting_user
-from mltswitch.lab.state import Relay, describe
-from mltswitch.plan import Fabric, resolve_fabric
+from mltswitch.lab.layout import MANAGEMENT_NAMESPACE, lay_out
+from mltswitch.lab.mininet_bmv2 import NetworkTopo, main
+from mltswitch.lab.relay import relays_of
+from mltswitch.plan import Fabric
 from mltswitch.plan.fabric import RolePorts
 from mltswitch.plan.topology_document import PortRole
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import hardware_capabilities
+from tests.lab.conftest import BMV2_FABRIC, resolved
 from tests.plan.examples import SMALL
 
-FABRIC = Path(__file__).parents[2] / "inventories" / "bmv2" / "fabric.yaml"
 LEAF1 = DeviceAddress("leaf1", "bmv2", "127.77.9.11", 9559, 9090)
 SWITCH = SwitchDescription(
     name="leaf1",
@@ -72,7 +66,7 @@ NOBODY = 65534
 
 @pytest.fixture(scope="module")
 def fabric() -> Fabric:
-    return resolve_fabric(load_document(FABRIC, Fabric), hardware_capabilities)
+    return resolved(BMV2_FABRIC)
 
 
 @pytest.fixture(scope="module")
@@ -116,20 +110,14 @@ def test_a_role_with_its_own_rate(fabric: Fabric) -> None:
     assert rates["leaf1"] == {10_000_000}
 
 
-def test_the_command_serves_grpc_inside_alone_and_has_all_queues() -> None:
-    command = bmv2_command(SWITCH)
-    words = " ".join(command)
-    assert "--grpc-server-addr 127.0.0.1:9559" in words
-    assert "--priority-queues 8" in words
-    assert "-i 3@eth3" in words
-    assert "-L off" in words
+def test_the_command_serves_grpc_inside_alone_and_records_on_request() -> None:
+    words = " ".join(bmv2_command(SWITCH))
+    for told in ("--grpc-server-addr 127.0.0.1:9559", "--priority-queues 8", "-i 3@eth3", "-L off"):
+        assert told in words
     if takes_notifications():
         assert "--notifications-addr ipc:///nowhere/leaf1.ipc --thrift-port" in words
     assert "--pcap" not in words
     assert "--log-console" not in words
-
-
-def test_records_on_request() -> None:
     words = " ".join(bmv2_command({**SWITCH, "log_level": "debug", "pcap_folder": "/tmp/captures"}))  # noqa: S108  (a word)
     assert "-L debug --log-console --pcap=/tmp/captures" in words
 
@@ -158,32 +146,26 @@ def test_two_kinds_of_forwarding_switches(fabric: Fabric) -> None:
 def test_no_link_leads_to_management(fabric: Fabric) -> None:
     layout = lay_out(fabric, [LEAF1], with_switches=True)
     assert MANAGEMENT_NAMESPACE not in layout.namespaces
-    state = describe(layout, mode=LabMode.BMV2, instance="0", missing=())
-    assert {(relay.namespace, relay.target, relay.target_port, relay.port) for relay in state.relays} == {
+    relays = [*relays_of(layout)]
+    assert {(relay.namespace, relay.target, relay.target_port, relay.port) for relay in relays} == {
         ("mlt-leaf1", "127.0.0.1", 9559, 9559),
         ("mlt-leaf1", "127.0.0.1", 9090, 9090),
     }
-    assert not any(relay.authenticates for relay in state.relays)
+    assert not any(relay.authenticates for relay in relays)
 
 
 @pytest.mark.parametrize(
-    ("first", "second"),
+    ("places", "said"),
     [
-        (("127.77.9.11", 9559, 9090), ("127.77.9.11", 9560, 9090)),
-        (("127.77.9.11", 9559, 9090), ("127.77.9.11", 9090, 9091)),
+        ({"leaf1": (9559, 9090), "leaf2": (9560, 9090)}, "leaf2: 127.77.9.11 port 9090 is given to leaf1"),
+        ({"leaf1": (9559, 9090), "leaf2": (9090, 9091)}, "leaf2: 127.77.9.11 port 9090 is given to leaf1"),
+        ({"leaf1": (9559, 9559)}, "leaf1: 127.77.9.11 port 9559 is given to leaf1"),
     ],
 )
-def test_one_place_for_two_servers(
-    fabric: Fabric, first: tuple[str, int, int], second: tuple[str, int, int]
-) -> None:
-    devices = [DeviceAddress("leaf1", "bmv2", *first), DeviceAddress("leaf2", "bmv2", *second)]
-    with pytest.raises(UserInputError, match=r"leaf2: 127\.77\.9\.11 port 9090 is given to leaf1 as well"):
+def test_one_place_for_two_servers(fabric: Fabric, places: dict[str, tuple[int, int]], said: str) -> None:
+    devices = [DeviceAddress(name, "bmv2", "127.77.9.11", *ports) for name, ports in places.items()]
+    with pytest.raises(UserInputError, match=f"{re.escape(said)} as well"):
         lay_out(fabric, devices, with_switches=True)
-
-
-def test_both_servers_of_a_switch_at_one_port(fabric: Fabric) -> None:
-    with pytest.raises(UserInputError, match=r"leaf1: 127\.77\.9\.11 port 9559 is given to leaf1 as well"):
-        lay_out(fabric, [DeviceAddress("leaf1", "bmv2", "127.77.9.11", 9559, 9559)], with_switches=True)
 
 
 @pytest.fixture
@@ -197,49 +179,41 @@ def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("as_root")
 @pytest.mark.parametrize(
-    ("wants_mininet", "has_mininet", "mode"),
+    ("engine", "has_mininet", "mode"),
     [
-        (None, True, LabMode.BMV2_MININET),
-        (True, True, LabMode.BMV2_MININET),
-        (False, True, LabMode.BMV2),
-        (None, False, LabMode.BMV2),
+        (Engine.AUTO, True, LabMode.BMV2_MININET),
+        (Engine.MININET, True, LabMode.BMV2_MININET),
+        (Engine.NAMESPACES, True, LabMode.BMV2),
+        (Engine.AUTO, False, LabMode.BMV2),
     ],
 )
 def test_the_engine(
-    monkeypatch: pytest.MonkeyPatch, wants_mininet: bool | None, has_mininet: bool, mode: LabMode
+    monkeypatch: pytest.MonkeyPatch, engine: Engine, has_mininet: bool, mode: LabMode
 ) -> None:
     monkeypatch.setattr(kernel, "has_mininet", lambda: has_mininet)
-    machine = kernel.examine_for_bmv2(wants_mininet=wants_mininet)
+    machine = kernel.examine_for_bmv2(engine)
     assert machine.mode is mode
-    assert bool(machine.missing) is (wants_mininet is None and not has_mininet)
+    assert bool(machine.missing) is not has_mininet
 
 
 @pytest.mark.usefixtures("as_root")
-def test_a_missing_mininet_that_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "has_mininet", lambda: False)
-    with pytest.raises(MachineError, match=r"mininet is not installed.*--engine namespaces"):
-        kernel.examine_for_bmv2(wants_mininet=True)
-
-
-@pytest.mark.usefixtures("as_root")
-@pytest.mark.parametrize("missing", ["simple_switch_grpc", "ethtool"])
-def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("simple_switch_grpc", "simple_switch_grpc is not installed"),
+        ("ethtool", "ethtool is not installed"),
+        ("tbf", "this kernel has no tbf"),
+        ("mininet", r"mininet is not installed.*--engine namespaces"),
+        ("root", "BMv2 switches need root"),
+    ],
+)
+def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, missing: str, said: str) -> None:
     monkeypatch.setattr(shutil, "which", lambda program, path: None if program == missing else program)
-    with pytest.raises(MachineError, match=f"{missing} is not installed"):
-        kernel.examine_for_bmv2(wants_mininet=None)
-
-
-@pytest.mark.usefixtures("as_root")
-def test_a_missing_kernel_feature_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "failing_features", lambda names: ("tbf",))
-    with pytest.raises(MachineError, match="this kernel has no tbf"):
-        kernel.examine_for_bmv2(wants_mininet=None)
-
-
-def test_without_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(MachineError, match="BMv2 switches need root"):
-        kernel.examine_for_bmv2(wants_mininet=None)
+    monkeypatch.setattr(kernel, "failing_features", lambda names: ("tbf",) if missing == "tbf" else ())
+    monkeypatch.setattr(kernel, "has_mininet", lambda: missing != "mininet")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000 if missing == "root" else 0)
+    with pytest.raises(MachineError, match=said):
+        kernel.examine_for_bmv2(Engine.MININET)
 
 
 def test_a_process_that_ended_is_named() -> None:
@@ -250,30 +224,29 @@ def test_a_process_that_ended_is_named() -> None:
 
 
 def test_a_process_that_becomes_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mininet_bmv2, "START_SECONDS", 0.1)
+    monkeypatch.setattr(bmv2_node, "START_SECONDS", 0.1)
     with pytest.raises(TimeoutError, match="leaf1: BMv2 did not serve gRPC"):
         finish_start(os.getpid(), "leaf1")
 
 
-def test_a_switch_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mininet_bmv2, "END_SECONDS", 0.05)
-    command = ["sh", "-c", "trap '' TERM; echo deaf; exec sleep 30"]
+@pytest.mark.parametrize(
+    ("then", "ended_by"), [("trap '' TERM; ", signal.SIGKILL), ("", signal.SIGTERM)], ids=["deaf", "obedient"]
+)
+def test_a_switch_is_told_to_end_and_killed_when_it_does_not(
+    monkeypatch: pytest.MonkeyPatch, then: str, ended_by: signal.Signals
+) -> None:
+    monkeypatch.setattr(bmv2_node, "END_SECONDS", 0.05 if then else 60.0)
+    command = ["sh", "-c", f"{then}echo ready; exec sleep 30"]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
         end_switch(process)
-    assert process.returncode == -signal.SIGKILL
-
-
-def test_a_switch_that_ends_is_not_killed() -> None:
-    with subprocess.Popen(["sleep", "30"]) as process:
-        end_switch(process)
-    assert process.returncode == -signal.SIGTERM
+    assert process.returncode == -ended_by
 
 
 def test_no_value_is_read_by_the_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every value tries to run a command; the programs that are called do nothing."""
-    monkeypatch.setattr(mininet_bmv2, "QUIET_COMMANDS", ":")
+    monkeypatch.setattr(bmv2_node, "QUIET_COMMANDS", ":")
     programs = tmp_path / "programs"
     programs.mkdir()
     for name in ("ip", "tc", "ethtool"):
@@ -369,10 +342,9 @@ def test_a_network_that_cannot_be(
     ],
 )
 def test_no_network_at_all(tmp_path: Path, text: str, said: str) -> None:
-    file = tmp_path / "network.json"
-    file.write_text(text, encoding="utf-8")
+    (tmp_path / "network.json").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=said):
-        read_network(str(file))
+        read_network(str(tmp_path / "network.json"))
 
 
 def test_the_error_is_one_line(
@@ -387,150 +359,6 @@ def test_the_error_is_one_line(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert capsys.readouterr().err == f"error: {tmp_path / 'none.json'}: No such file or directory\n"
-
-
-def test_whose_connection_it_is() -> None:
-    with socket.create_server(("127.77.9.99", 0)) as server:
-        here = server.getsockname()
-        assert here[1] in listening_ports(os.getpid())
-        with socket.create_connection(here) as client:
-            assert connecting_user(client.getsockname(), here) == os.geteuid()
-            assert connecting_user(client.getsockname(), ("127.77.9.98", here[1])) is None
-            assert connecting_user(client.getsockname(), ("127.77.9.99", 1)) is None
-        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as client:  # as gRPC's is
-            client.connect(("::ffff:127.77.9.99", here[1]))
-            caller = ("127.0.0.1", client.getsockname()[1])
-            assert connecting_user(caller, here) == os.geteuid()
-            assert connecting_user(caller, ("127.77.9.98", here[1])) is None
-    assert connecting_user(("127.77.9.99", 1), here) is None
-
-
-def _left_behind(server: socket.socket, port: int = 0) -> tuple[tuple[str, int], tuple[str, int]]:
-    """The two ends of a connection of ours that is closed and in TIME_WAIT."""
-    here: tuple[str, int] = server.getsockname()
-    with socket.socket() as client:
-        client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        client.bind(("127.0.0.1", port))
-        client.connect(here)
-        caller: tuple[str, int] = client.getsockname()
-        accepted, _ = server.accept()
-    accepted.close()
-    deadline = time.monotonic() + 60
-    while not any(
-        fields[1].endswith(f":{caller[1]:04X}")
-        and fields[2].endswith(f":{here[1]:04X}")
-        and fields[3] == "06"
-        for fields in map(str.split, Path("/proc/net/tcp").read_text(encoding="ascii").splitlines())
-    ):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return caller, here
-
-
-def test_what_a_closed_connection_leaves_is_nobodys() -> None:
-    with socket.create_server(("127.77.9.99", 0)) as server:
-        assert connecting_user(*_left_behind(server)) is None
-
-
-class RecordingRelay(RelayServer):
-    """Remembers whom it would have served; there is nothing behind it."""
-
-    def __init__(self, port: int) -> None:
-        super().__init__(
-            Relay(
-                name="leaf1",
-                address="127.77.9.99",
-                port=port,
-                namespace="mlt-none",
-                target="127.0.0.1",
-                target_port=1,
-                authenticates=False,
-            )
-        )
-        self.closed: asyncio.Queue[bool] = asyncio.Queue()
-        self.served = 0
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await super()._serve(reader, writer)
-        await self.closed.put(writer.is_closing())
-
-    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        self.served += 1
-        raise MachineError("there is nothing behind this relay")
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.77.9.99", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
-
-
-def test_our_own_user_is_served() -> None:
-    async def call() -> RecordingRelay:
-        relay = RecordingRelay(_free_port())
-        await relay.start()
-        with socket.create_connection(("127.77.9.99", relay._relay.port)):
-            assert await asyncio.wait_for(relay.closed.get(), 10)
-        return relay
-
-    assert asyncio.run(call()).served == 1
-
-
-def test_a_caller_that_is_gone_already_is_closed() -> None:
-    async def call() -> RecordingRelay:
-        relay = RecordingRelay(_free_port())
-        await relay.start()
-        with socket.create_connection(("127.77.9.99", relay._relay.port)) as client:  # nothing runs meanwhile
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        assert await asyncio.wait_for(relay.closed.get(), 10)
-        return relay
-
-    assert asyncio.run(call()).served == 0
-
-
-def test_a_caller_without_an_address_is_closed() -> None:
-    relay = RecordingRelay(1)
-    reader, writer = (
-        create_autospec(kind, instance=True) for kind in (asyncio.StreamReader, asyncio.StreamWriter)
-    )
-    writer.get_extra_info.return_value = None
-    asyncio.run(RelayServer._serve(relay, reader, writer))
-    writer.close.assert_called_once_with()
-    assert relay.served == 0
-
-
-@pytest.mark.root
-def test_another_user_at_a_port_that_root_left_is_refused() -> None:
-    """Of the sockets in TIME_WAIT the kernel says that they are root's."""
-    if os.geteuid() != 0:
-        pytest.skip("acting as another user needs root")
-    script = (
-        "import socket, sys; c = socket.socket(); c.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); "
-        "c.bind(('127.0.0.1', int(sys.argv[1]))); c.connect(('127.77.9.99', int(sys.argv[2]))); c.recv(1)"
-    )
-
-    async def call(caller: tuple[str, int]) -> RecordingRelay:
-        relay = RecordingRelay(_free_port())
-        await relay.start()
-        process = await asyncio.create_subprocess_exec(
-            *("/usr/bin/python3", "-c", script, str(caller[1]), str(relay._relay.port)),
-            user=NOBODY,
-            group=NOBODY,
-        )
-        closed = asyncio.create_task(relay.closed.get())
-        ended = asyncio.create_task(process.wait())
-        await asyncio.wait({closed, ended}, timeout=120, return_when=asyncio.FIRST_COMPLETED)
-        assert await asyncio.wait_for(closed, 60)
-        assert await asyncio.wait_for(ended, 60) == 0
-        return relay
-
-    with ExitStack() as servers:
-        port = 0
-        for number in range(20):  # the relay's row shall not come first by luck
-            server = servers.enter_context(socket.create_server((f"127.77.9.{100 + number}", 0)))
-            caller, _ = _left_behind(server, port)
-            port = caller[1]
-        assert asyncio.run(call(caller)).served == 0
 
 
 @pytest.mark.root
@@ -548,14 +376,11 @@ def test_only_packet_sockets_get_small_buffers() -> None:
 
 
 @pytest.mark.root
-def test_a_socket_that_is_closed_while_they_are_looked_at_is_no_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As the connection is by which the start looks whether BMv2 serves."""
+def test_what_is_closed_meanwhile_or_no_socket_is_passed_over() -> None:
+    """As the connection is closed by which the start looks whether BMv2 serves."""
     if os.geteuid() != 0:
         pytest.skip("other processes' sockets need root")
-    one, other = os.pipe()
-    monkeypatch.setattr(mininet_bmv2, "_socket_numbers", lambda _process_id: iter([one, 1 << 15]))
+    one, other = os.pipe()  # and the folder of descriptors itself, which is closed when it was read
     before = len([*Path("/proc/self/fd").iterdir()])
     assert shrink_send_buffers(os.getpid()) == 0
     assert len([*Path("/proc/self/fd").iterdir()]) == before

@@ -9,18 +9,13 @@ import socket
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from mltswitch.documents import load_document
-from mltswitch.errors import MachineError, MltswitchError, UserInputError
+from mltswitch.errors import MltswitchError, UserInputError
 from mltswitch.lab import (
-    DeviceAddress,
     DeviceKind,
     Engine,
     Lab,
@@ -28,92 +23,27 @@ from mltswitch.lab import (
     NamespaceHandle,
     Records,
 )
-from mltswitch.lab.kernel import examine, examine_for_bmv2
-from mltswitch.lab.lab import answers_grpc, answers_ssh
-from mltswitch.lab.mininet_bmv2 import GRPC_PORT, THRIFT_PORT
+from mltswitch.lab.bmv2_node import GRPC_PORT, THRIFT_PORT
+from mltswitch.lab.lab import answers
 from mltswitch.lab.namespaces import our_namespaces
-from mltswitch.lab.processes import processes_with_argument, read_record
-from mltswitch.lab.state import claimed_by_another, read_state
-from mltswitch.plan import Fabric, resolve_fabric
-from mltswitch.targets import hardware_capabilities
-from tests.lab.conftest import COMMAND_SECONDS, SessionLab
+from mltswitch.plan import Fabric
+from tests.lab.conftest import BMV2_DEVICES, SharedLab, on, quiet
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.bmv2]
 
-FABRIC = Path(__file__).parents[2] / "inventories" / "bmv2" / "fabric.yaml"
-ADDRESSES = {
-    "spine1": "127.77.9.1",
-    "spine2": "127.77.9.2",
-    "leaf1": "127.77.9.11",
-    "leaf2": "127.77.9.12",
-}
-DEVICES = tuple(DeviceAddress(name, "bmv2", address, 9559, 9090) for name, address in ADDRESSES.items())
+SWITCHES = [device.name for device in BMV2_DEVICES]
 MODES = {Engine.NAMESPACES: LabMode.BMV2, Engine.MININET: LabMode.BMV2_MININET}
 NOBODY = 65534
 GATEWAY_OF_HOST1 = "10.10.0.5"
 
 
-@dataclass(frozen=True)
-class Bmv2Lab:
-    """One engine's lab, up or down."""
-
-    lab: Lab
-    engine: Engine
-
-    def up(self, records: Records | None = None) -> None:
-        if read_state(self.lab.paths) is None:
-            self.lab.up(
-                bmv2_fabric(), DEVICES, progress=_quiet, engine=self.engine, records=records or Records()
-            )
-
-    def down(self) -> None:
-        self.lab.down(_quiet)
-
-
-def _quiet(_: str) -> None:
-    """Progress is of no interest to a test."""
-
-
-def bmv2_fabric() -> Fabric:
-    return resolve_fabric(load_document(FABRIC, Fabric), hardware_capabilities)
-
-
-def _skip_unless_possible(engine: Engine) -> None:
-    try:
-        examine_for_bmv2(wants_mininet=engine is Engine.MININET)
-    except MachineError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="module", params=list(MODES))
-def bmv2_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bmv2Lab]:
-    """For tests that break the lab or take it down."""
-    engine: Engine = request.param
-    _skip_unless_possible(engine)
-    if examine().mode is not LabMode.EMULATORS_ONLY:  # there is one lab on a machine
-        linux: SessionLab = request.getfixturevalue("session_lab")
-        linux.down()
-    found = Bmv2Lab(Lab(tmp_path_factory.mktemp("bmv2") / "state"), engine)
-    other = claimed_by_another(found.lab.paths)
-    if other is not None:
-        pytest.skip(f"the lab of {other} is up")
-    yield found
-    found.down()
-
-
 @pytest.fixture
-def running(bmv2_lab: Bmv2Lab) -> Bmv2Lab:
+def running(bmv2_lab: SharedLab) -> SharedLab:
     """Up; what a test changes it changes back."""
-    bmv2_lab.up()
-    return bmv2_lab
+    return bmv2_lab.up()
 
 
-def on(namespace: str, *argv: str) -> subprocess.CompletedProcess[str]:
-    command = NamespaceHandle(f"mlt-{namespace}").command(argv)
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
-
-
-def test_status(running: Bmv2Lab) -> None:
+def test_status(running: SharedLab) -> None:
     status = running.lab.status()
     assert status.mode is MODES[running.engine]
     assert [device.name for device in status.devices if not device.answers] == []
@@ -121,11 +51,11 @@ def test_status(running: Bmv2Lab) -> None:
     assert [host.namespace for host in status.hosts] == [f"mlt-host{number}" for number in range(1, 5)]
 
 
-def test_a_switch_that_ended_does_not_answer(running: Bmv2Lab) -> None:
+def test_a_switch_that_ended_does_not_answer(running: SharedLab) -> None:
     os.kill(_process_of("leaf2"), signal.SIGKILL)
     answering = {device.name: device.answers for device in running.lab.status().devices}
     running.down()
-    assert answering == dict.fromkeys(ADDRESSES, True) | {"leaf2": False}
+    assert answering == dict.fromkeys(SWITCHES, True) | {"leaf2": False}
 
 
 def _process_of(switch: str) -> int:
@@ -136,8 +66,8 @@ def _process_of(switch: str) -> int:
 
 
 @pytest.mark.parametrize("port", [GRPC_PORT, THRIFT_PORT])
-def test_the_servers_are_inside_the_namespace_alone(running: Bmv2Lab, port: int) -> None:
-    for switch in ADDRESSES:
+def test_the_servers_are_inside_the_namespace_alone(running: SharedLab, port: int) -> None:
+    for switch in SWITCHES:
         assert on(switch, "ss", "-Htln", f"sport = {port}").stdout.strip()
         addresses = json.loads(on(switch, "ip", "-j", "addr", "show").stdout)
         with_address = {link["ifname"] for link in addresses if link["addr_info"]}
@@ -145,7 +75,7 @@ def test_the_servers_are_inside_the_namespace_alone(running: Bmv2Lab, port: int)
 
 
 @pytest.mark.parametrize("port", [GRPC_PORT, THRIFT_PORT])
-def test_no_host_reaches_a_server(running: Bmv2Lab, port: int) -> None:
+def test_no_host_reaches_a_server(running: SharedLab, port: int) -> None:
     """Neither by the address that a Linux switch would have, nor by the loopback's on the data port."""
     probe = f"import socket; socket.create_connection(('{GATEWAY_OF_HOST1}', {port}), timeout=1)"
     assert "TimeoutError" in on("host1", sys.executable, "-c", probe).stderr
@@ -186,7 +116,7 @@ def _checksum(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("port", [GRPC_PORT, THRIFT_PORT])
-def test_another_user_of_this_machine_is_refused(running: Bmv2Lab, port: int) -> None:
+def test_another_user_of_this_machine_is_refused(running: SharedLab, port: int) -> None:
 
     def read(seconds: int) -> list[str]:
         code = "import socket; c = socket.create_connection(('127.77.9.11', PORT), timeout=60); "
@@ -205,17 +135,17 @@ def test_another_user_of_this_machine_is_refused(running: Bmv2Lab, port: int) ->
         assert "TimeoutError" in as_root.stderr  # it waits for a call
 
 
-def test_each_switch_has_a_place_for_notifications_where_nobody_else_comes(running: Bmv2Lab) -> None:
+def test_each_switch_has_a_place_for_notifications_where_nobody_else_comes(running: SharedLab) -> None:
     work = running.lab.paths.work
     assert work.stat().st_mode & 0o077 == 0
-    for switch in ADDRESSES:
+    for switch in SWITCHES:
         arguments = Path(f"/proc/{_process_of(switch)}/cmdline").read_text(encoding="utf-8").split("\0")
         address = arguments[arguments.index("--notifications-addr") + 1]
         assert address == f"ipc://{work / switch}.ipc"
 
 
-def test_links_have_the_fabrics_rate_and_keep_bmv2_waiting(running: Bmv2Lab) -> None:
-    for switch in ADDRESSES:
+def test_links_have_the_fabrics_rate_and_keep_bmv2_waiting(running: SharedLab) -> None:
+    for switch in SWITCHES:
         qdiscs = json.loads(on(switch, "tc", "-j", "qdisc", "show").stdout)
         shaped = {entry["dev"]: entry["options"]["rate"] for entry in qdiscs if entry["kind"] == "tbf"}
         cabled = 2 if switch.startswith("spine") else 4
@@ -225,7 +155,7 @@ def test_links_have_the_fabrics_rate_and_keep_bmv2_waiting(running: Bmv2Lab) -> 
         assert max(map(int, buffers)) < 4 * 2304  # the kernel's figure for one full frame
 
 
-def test_hosts_know_their_gateway_for_good(running: Bmv2Lab) -> None:
+def test_hosts_know_their_gateway_for_good(running: SharedLab) -> None:
     known = json.loads(on("host3", "ip", "-j", "neigh", "show").stdout)
     assert [(entry["dst"], entry["state"]) for entry in known] == [("10.10.1.5", ["PERMANENT"])]
     link = json.loads(on("leaf2", "ip", "-j", "link", "show", "eth1").stdout)[0]
@@ -235,60 +165,13 @@ def test_hosts_know_their_gateway_for_good(running: Bmv2Lab) -> None:
 @pytest.mark.parametrize(
     "feature", ["tx-checksumming", "tcp-segmentation-offload", "generic-receive-offload"]
 )
-def test_no_offload_merges_packets_before_a_queue(running: Bmv2Lab, feature: str) -> None:
+def test_no_offload_merges_packets_before_a_queue(running: SharedLab, feature: str) -> None:
     for namespace, interface in (("host1", "eth0"), ("leaf1", "eth1"), ("leaf1", "eth3")):
         features = on(namespace, "ethtool", "-k", interface).stdout
         assert re.search(rf"^{feature}: off", features, re.MULTILINE), (namespace, interface, features)
 
 
-def test_a_second_lab_is_refused(running: Bmv2Lab, tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match=r"is up already, or was not removed.* down"):
-        Lab(tmp_path / "other").up(bmv2_fabric(), DEVICES, progress=_quiet, engine=running.engine)
-    assert running.lab.status().all_answer
-
-
-def test_down_leaves_nothing(bmv2_lab: Bmv2Lab) -> None:
-    bmv2_lab.up()
-    bmv2_lab.down()
-    assert_nothing_left(bmv2_lab.lab)
-    bmv2_lab.down()
-
-
-def test_down_after_everything_was_killed(bmv2_lab: Bmv2Lab) -> None:
-    bmv2_lab.up()
-    for switch in ADDRESSES:
-        os.kill(_process_of(switch), signal.SIGKILL)
-    for record in bmv2_lab.lab.paths.processes.iterdir():
-        identity = read_record(record)
-        assert identity is not None
-        os.kill(identity.pid, signal.SIGKILL)
-    bmv2_lab.down()
-    assert_nothing_left(bmv2_lab.lab)
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.3, 1.0])
-def test_down_after_up_was_killed(bmv2_lab: Bmv2Lab, tmp_path: Path, seconds: float) -> None:
-    bmv2_lab.down()
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from mltswitch.lab import Engine, Lab\n"
-        "from tests.lab.test_bmv2_lab import DEVICES, bmv2_fabric\n"
-        "lab = Lab(Path(sys.argv[1]))\n"
-        "lab.up(bmv2_fabric(), DEVICES, progress=lambda _: None, engine=Engine(sys.argv[2]))\n"
-    )
-    lab = Lab(tmp_path / "state")
-    process = subprocess.Popen([sys.executable, "-c", code, str(lab.paths.root), bmv2_lab.engine])
-    while not our_namespaces() and process.poll() is None:
-        time.sleep(0.001)
-    time.sleep(seconds)
-    process.kill()
-    process.wait()
-    lab.down(_quiet)
-    time.sleep(0.5)  # for what still makes namespaces
-    assert_nothing_left(lab)
-
-
-def test_logs_and_captures_stay_on_request(bmv2_lab: Bmv2Lab) -> None:
+def test_logs_and_captures_stay_on_request(bmv2_lab: SharedLab) -> None:
     bmv2_lab.down()
     bmv2_lab.up(Records(keep_logs=True, pcap=True))
     logs = bmv2_lab.lab.paths.logs
@@ -301,21 +184,10 @@ def test_logs_and_captures_stay_on_request(bmv2_lab: Bmv2Lab) -> None:
     assert (logs / "leaf1.log").stat().st_size > 0
     bmv2_lab.up()
     bmv2_lab.down()
-    assert_nothing_left(bmv2_lab.lab)
+    assert not bmv2_lab.lab.paths.root.exists()
 
 
-def assert_nothing_left(lab: Lab) -> None:
-    assert our_namespaces() == ()
-    assert not lab.paths.root.exists()
-    assert lab.status().mode is LabMode.DOWN
-    network = str(lab.paths.work / "network.json")
-    for argument in (str(lab.paths.root), network, *(f"mininet:{name}" for name in ADDRESSES)):
-        assert processes_with_argument(argument) == []
-    links = json.loads(subprocess.run(["ip", "-j", "link"], check=True, capture_output=True).stdout)
-    assert not [link["ifname"] for link in links if link.get("address", "").startswith("02:4d:")]
-
-
-def test_an_address_where_something_else_listens_is_named(bmv2_lab: Bmv2Lab) -> None:
+def test_an_address_where_something_else_listens_is_named(bmv2_lab: SharedLab) -> None:
     bmv2_lab.down()
     with socket.create_server(("127.77.9.12", 9090)), pytest.raises(MltswitchError) as failure:
         bmv2_lab.up()
@@ -327,9 +199,9 @@ def test_an_address_where_something_else_listens_is_named(bmv2_lab: Bmv2Lab) -> 
 def test_linux_labs_take_no_engine_and_no_captures(lab_fabric: Fabric, tmp_path: Path) -> None:
     lab = Lab(tmp_path / "state")
     with pytest.raises(UserInputError, match="--engine: is for BMv2 switches"):
-        lab.up(lab_fabric, (), progress=_quiet, engine=Engine.MININET)
+        lab.up(lab_fabric, (), progress=quiet, engine=Engine.MININET)
     with pytest.raises(UserInputError, match="--pcap: is for BMv2 switches"):
-        lab.up(lab_fabric, (), progress=_quiet, records=Records(pcap=True))
+        lab.up(lab_fabric, (), progress=quiet, records=Records(pcap=True))
 
 
 def test_who_answers() -> None:
@@ -340,7 +212,7 @@ def test_who_answers() -> None:
         script += "for _ in range(2): c, _ = s.accept(); c.sendall(b'hello, who are you?'); c.close()"
         argv = [sys.executable, "-c", script, str(server.fileno())]
         process = subprocess.Popen(argv, pass_fds=[server.fileno()])
-        assert not answers_ssh("127.0.0.1", port)
-        assert not answers_grpc("127.0.0.1", port)
+        assert not answers("linux", "127.0.0.1", port)
+        assert not answers("bmv2", "127.0.0.1", port)
         process.wait(60)
-    assert not answers_grpc("127.0.0.1", port)
+    assert not answers("bmv2", "127.0.0.1", port)

@@ -13,16 +13,10 @@ from typing import Any
 import pytest
 
 from mltswitch.documents import load_document
-from mltswitch.errors import MachineError
-from mltswitch.lab import Engine, Lab, LabMode, NamespaceHandle, Records, lab_bottleneck
-from mltswitch.lab.kernel import examine, examine_for_bmv2
-from mltswitch.lab.state import claimed_by_another
+from mltswitch.lab import Engine, Lab, Records, lab_bottleneck
 from mltswitch.measure import judge, probe
-from mltswitch.plan import Plan, resolve_fabric
-from mltswitch.plan.fabric import Fabric
-from mltswitch.targets import hardware_capabilities
-from tests.lab.conftest import COMMAND_SECONDS, SessionLab
-from tests.lab.test_bmv2_lab import DEVICES
+from mltswitch.plan import Plan
+from tests.lab.conftest import bmv2_lab_in, on
 from tests.measuring import measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.bmv2]
@@ -56,34 +50,22 @@ class Road:
 @pytest.fixture(scope="module")
 def road(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
     """Every test finds the plan pushed."""
-    try:
-        examine_for_bmv2(wants_mininet=None)
-    except MachineError as error:
-        pytest.skip(str(error))
-    if examine().mode is not LabMode.EMULATORS_ONLY:  # there is one lab on a machine
-        linux: SessionLab = request.getfixturevalue("session_lab")
-        linux.down()
     folder = tmp_path_factory.mktemp("bmv2-road") / "inventory"
     shutil.copytree(INVENTORY, folder, ignore=shutil.ignore_patterns(".lab"))
     hosts = folder / "hosts.yaml"
     hosts.write_text(hosts.read_text().replace("127.77.1.", "127.77.9."))
-    road = Road(Lab(folder / ".lab"), folder)
-    other = claimed_by_another(road.lab.paths)
-    if other is not None:
-        pytest.skip(f"the lab of {other} is up")
+    shared = bmv2_lab_in(request, folder / ".lab", Engine.NAMESPACES)
+    road = Road(shared.lab, folder)
     fabric_file = str(folder / "fabric.yaml")
     argv = [sys.executable, "-m", "mltswitch", "plan", "--profile", "resnet50", "--fabric", fabric_file]
     subprocess.run([*argv, "-o", str(road.plan_file)], check=True, capture_output=True)
-    fabric = resolve_fabric(load_document(Path(fabric_file), Fabric), hardware_capabilities)
-    road.lab.up(
-        fabric, DEVICES, progress=lambda _: None, engine=Engine.NAMESPACES, records=Records(pcap=True)
-    )
+    shared.up(Records(pcap=True))
     try:
         code, report = road.call("push")
         assert code == 0, report
         yield road
     finally:
-        road.lab.down(lambda _: None)
+        shared.down()
 
 
 def test_a_second_push_changes_nothing(road: Road) -> None:
@@ -99,10 +81,7 @@ def test_a_second_push_changes_nothing(road: Road) -> None:
 def test_hosts_reach_each_other_over_every_path(road: Road, target: str) -> None:
     status = next(host for host in road.lab.status().hosts if host.name == target)
     for address in (status.address, *status.aliases.values()):
-        ping = NamespaceHandle("mlt-host1").command(
-            ["ping", "-q", "-c", "10", "-i", "0.02", "-W", "30", address]
-        )
-        done = subprocess.run(ping, check=False, capture_output=True, text=True, timeout=COMMAND_SECONDS)
+        done = on("host1", "ping", "-q", "-c", "10", "-i", "0.02", "-W", "30", address)
         # Some are dropped where switches wait for the processor: background has little room.
         assert re.search(", [1-9][0-9]* received", done.stdout), (address, done.stdout + done.stderr)
 
@@ -112,7 +91,7 @@ def test_the_captures_hold_what_crossed_a_port(road: Road) -> None:
     status = next(host for host in road.lab.status().hosts if host.name == "host4")
     before = capture.stat().st_size
     ping = ["ping", "-q", "-c", "1", "-W", "30", status.aliases["spine2"], "-p", "6d6c7473"]
-    subprocess.run(NamespaceHandle("mlt-host1").command(ping), check=True, capture_output=True)
+    assert on("host1", *ping).returncode == 0
     assert b"mlts" * 8 in capture.read_bytes()[before:]
 
 

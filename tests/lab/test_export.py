@@ -8,7 +8,7 @@ from mltswitch.deploy import Status, verify
 from mltswitch.inventory import load_inventory
 from mltswitch.plan import Plan
 from tests.export.test_ansible import exported, play
-from tests.lab.conftest import SessionLab
+from tests.lab.conftest import SharedLab
 from tests.lab.test_road import Rack
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.root]
 CHOSEN = "leaf1,spine1,sonic1"
 
 
-def test_linux_and_sonic_take_the_plan(session_lab: SessionLab, lab_plan: Plan, tmp_path: Path) -> None:
+def test_linux_and_sonic_take_the_plan(session_lab: SharedLab, lab_plan: Plan, tmp_path: Path) -> None:
     session_lab.down()  # no switch runs the plan
     rack = Rack(tmp_path, session_lab.up(), lab_plan)
     folder = exported(rack.plan, rack.inventory, tmp_path / "out", "--limit", CHOSEN)

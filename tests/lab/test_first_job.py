@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mltswitch.lab import Lab
-from tests.lab.conftest import SessionLab
+from tests.lab.conftest import SharedLab
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.torch]
 
@@ -40,7 +40,7 @@ def test_what_is_not_printed_is_seen() -> None:
     assert missing(block, "gradient-0  34\n16 ok\n") == [r"\ gradient\-0\ .+", r"6\ ok"]
 
 
-def test_the_page_runs(session_lab: SessionLab, tmp_path: Path) -> None:
+def test_the_page_runs(session_lab: SharedLab, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("sklearn")
     assert len(PAGE.splitlines()) < MOST_LINES

@@ -1,22 +1,16 @@
 """The real lab, as root: SSH, packets, queues, and nothing left of it afterwards."""
 
 import json
-import os
 import re
-import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from mltswitch.errors import MachineError, UserInputError
-from mltswitch.lab import DeviceKind, Lab, LabMode
+from mltswitch.errors import UserInputError
+from mltswitch.lab import DeviceKind, LabMode
 from mltswitch.lab.layout import Layout
-from mltswitch.lab.namespaces import our_namespaces
-from mltswitch.lab.processes import processes_with_argument, read_record
-from tests.lab.conftest import DEVICES, RunningLab, SessionLab
+from tests.lab.conftest import DEVICES, SharedLab
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
 
@@ -32,7 +26,7 @@ tc qdisc delete dev eth1 root
 """
 
 
-def test_status(running_lab: RunningLab, lab_mode: LabMode) -> None:
+def test_status(running_lab: SharedLab, lab_mode: LabMode) -> None:
     status = running_lab.lab.status()
     assert status.mode is lab_mode
     assert [device.name for device in status.devices if not device.answers] == []
@@ -44,7 +38,7 @@ def test_status(running_lab: RunningLab, lab_mode: LabMode) -> None:
 
 
 @pytest.mark.parametrize("device", LINUX)
-def test_login_lands_in_the_switch(running_lab: RunningLab, layout: Layout, device: str) -> None:
+def test_login_lands_in_the_switch(running_lab: SharedLab, layout: Layout, device: str) -> None:
     done = running_lab.ssh(device, "hostname; ip -j link show")
     assert done.returncode == 0, done.stderr
     name, _, links = done.stdout.partition("\n")
@@ -54,13 +48,13 @@ def test_login_lands_in_the_switch(running_lab: RunningLab, layout: Layout, devi
     assert {"lo", "mgmt0", *(port.name for port in switch.ports)} <= up
 
 
-def test_a_large_configuration_arrives_whole(running_lab: RunningLab) -> None:
+def test_a_large_configuration_arrives_whole(running_lab: SharedLab) -> None:
     text = "# a line of a configuration\n" * 100_000
     assert running_lab.ssh("leaf2", "wc -c", text=text).stdout.strip() == str(len(text))
     assert len(running_lab.ssh("leaf2", "seq 300000").stdout) == 1_988_895
 
 
-def test_another_key_is_refused(running_lab: RunningLab, tmp_path: Path) -> None:
+def test_another_key_is_refused(running_lab: SharedLab, tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(tmp_path / "other")], check=True)
     argv = ["ssh", "-F", "none", "-i", str(tmp_path / "other"), "-p", "2222", "-o", "BatchMode=yes"]
     argv += ["-o", f"UserKnownHostsFile={running_lab.lab.paths.known_hosts}", "-o", "IdentitiesOnly=yes"]
@@ -70,7 +64,7 @@ def test_another_key_is_refused(running_lab: RunningLab, tmp_path: Path) -> None
         assert "Permission denied" in done.stderr
 
 
-def test_the_switches_take_the_queues_of_a_plan(running_lab: RunningLab) -> None:
+def test_the_switches_take_the_queues_of_a_plan(running_lab: SharedLab) -> None:
     done = running_lab.ssh("leaf2", QUEUES)
     assert done.returncode == 0, done.stderr
     kinds = [entry["kind"] for entry in json.loads(done.stdout)]
@@ -78,26 +72,26 @@ def test_the_switches_take_the_queues_of_a_plan(running_lab: RunningLab) -> None
 
 
 @pytest.mark.parametrize("target", ["host2", "host3", "host4"])
-def test_hosts_reach_each_other(running_lab: RunningLab, layout: Layout, target: str) -> None:
-    address = next(host.address for host in layout.hosts if host.name == target)
+def test_hosts_reach_each_other(running_lab: SharedLab, layout: Layout, target: str) -> None:
+    address = next(host.address for host in layout.topology.hosts if host.name == target)
     done = running_lab.on_host("host1", ["ping", "-q", "-c", "20", "-i", "0.1", "-W", "30", str(address)])
     # a switch is a process, which loses packets where others have the processors
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("feature", ["tx-checksumming", "tcp-segmentation-offload", "generic-segmentation"])
-def test_hosts_send_single_finished_packets(running_lab: RunningLab, feature: str) -> None:
+def test_hosts_send_single_finished_packets(running_lab: SharedLab, feature: str) -> None:
     features = running_lab.on_host("host1", ["ethtool", "-k", "eth0"]).stdout
     assert re.search(rf"^{feature}\S*: off", features, re.MULTILINE), features
 
 
-def test_no_offload_merges_packets_before_a_queue(running_lab: RunningLab) -> None:
+def test_no_offload_merges_packets_before_a_queue(running_lab: SharedLab) -> None:
     features = running_lab.ssh("leaf2", "for port in eth1 eth3; do ethtool -k $port; done").stdout
     assert len(re.findall(r"^generic-receive-offload: off", features, re.MULTILINE)) == 2
     assert len(re.findall(r"^generic-segmentation-offload: off", features, re.MULTILINE)) == 2
 
 
-def test_a_socket_opened_inside_stays_inside(running_lab: RunningLab, layout: Layout) -> None:
+def test_a_socket_opened_inside_stays_inside(running_lab: SharedLab, layout: Layout) -> None:
     import socket
 
     host = layout.real_hosts[0]
@@ -111,79 +105,7 @@ def test_a_socket_opened_inside_stays_inside(running_lab: RunningLab, layout: La
             outside.bind((str(host.address), 0))
 
 
-def test_run_and_unknown_hosts(running_lab: RunningLab) -> None:
+def test_run_and_unknown_hosts(running_lab: SharedLab) -> None:
     assert running_lab.lab.run(["sh", "-c", "exit 7"]) == 7
     with pytest.raises(UserInputError, match="'host5' is no host with packets behind it"):
         running_lab.lab.host_namespace("host5")
-
-
-def test_a_second_lab_is_refused(running_lab: RunningLab, tmp_path: Path) -> None:
-    for lab in (running_lab.lab, Lab(tmp_path / "other")):
-        with pytest.raises(MachineError, match=r"is up already, or was not removed.* down"):
-            lab.up(running_lab.fabric, DEVICES, progress=lambda _: None)
-    assert running_lab.lab.status().all_answer
-
-
-def test_down_of_another_directory_leaves_the_lab(running_lab: RunningLab, tmp_path: Path) -> None:
-    said: list[str] = []
-    Lab(tmp_path / "other").down(said.append)
-    assert said[0].startswith(f"the lab of {running_lab.lab.paths.root} is up; ")
-    assert said[1:] == ["no lab is up"]
-    assert running_lab.lab.status().all_answer
-
-
-def test_down_leaves_nothing(session_lab: SessionLab) -> None:
-    session_lab.up()
-    session_lab.down()
-    assert_nothing_left(session_lab.lab)
-    session_lab.down()
-
-
-def test_down_after_everything_was_killed(
-    session_lab: SessionLab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "mltswitch").mkdir()
-    monkeypatch.chdir(tmp_path)  # a folder of that name, such as a clone, is not taken for the package
-    session_lab.up()
-    for record in session_lab.lab.paths.processes.iterdir():
-        identity = read_record(record)
-        assert identity is not None
-        os.kill(identity.pid, signal.SIGKILL)
-    session_lab.down()
-    assert_nothing_left(session_lab.lab)
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.5, 2.0])
-def test_down_after_up_was_killed(session_lab: SessionLab, tmp_path: Path, seconds: float) -> None:
-    """At the first namespace, and later."""
-    session_lab.down()
-    devices = [(d.name, d.platform, d.address, d.port) for d in DEVICES]
-    code = (
-        "import sys; from pathlib import Path\n"
-        "from mltswitch.plan import Fabric; from mltswitch.lab import DeviceAddress, Lab\n"
-        "fabric = Fabric.model_validate_json(sys.stdin.read())\n"
-        f"devices = [DeviceAddress(*d) for d in {devices}]\n"
-        "Lab(Path(sys.argv[1])).up(fabric, devices, progress=lambda _: None)\n"
-    )
-    lab = Lab(tmp_path / "state")
-    process = subprocess.Popen([sys.executable, "-c", code, str(lab.paths.root)], stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    process.stdin.write(session_lab.fabric.model_dump_json(by_alias=True).encode())
-    process.stdin.close()
-    while not our_namespaces() and process.poll() is None:
-        time.sleep(0.001)
-    time.sleep(seconds)
-    process.kill()
-    process.wait()
-    lab.down(lambda _: None)
-    time.sleep(0.5)  # for what still makes namespaces
-    assert_nothing_left(lab)
-
-
-def assert_nothing_left(lab: Lab) -> None:
-    assert our_namespaces() == ()
-    assert not lab.paths.root.exists()
-    assert lab.status().mode is LabMode.DOWN
-    keys = [str(lab.paths.host_keys / device.name) for device in DEVICES]
-    for argument in (str(lab.paths.root), f"uml_dir={lab.paths.work}/", *keys):
-        assert processes_with_argument(argument) == []

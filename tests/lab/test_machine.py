@@ -13,6 +13,7 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.lab import DeviceKind, Lab, LabMode, kernel, uml, xstate
 from mltswitch.lab import lab as lab_module
 from mltswitch.lab.kernel import Machine, examine
+from mltswitch.lab.paths import LabPaths
 from mltswitch.plan import Fabric
 from tests.lab.conftest import DEVICES
 
@@ -88,17 +89,14 @@ def test_emulators_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lab_fab
     assert not (tmp_path / "state").exists()
 
 
-@pytest.mark.skipif(not uml.MODULE_ROOT.is_dir(), reason="user-mode-linux is not installed")
+@pytest.mark.skipif(uml.binary() is None, reason="user-mode-linux is not installed")
 def test_modules_come_after_what_they_need() -> None:
-    (release,) = [folder.name for folder in uml.MODULE_ROOT.iterdir() if (folder / "modules.dep").exists()]
-    names = [file.name.partition(".")[0] for file in uml._module_files(release, ["bridge", "sch_red"])]
-    assert names.index("llc") < names.index("stp") < names.index("bridge")
-    assert names[-1] == "sch_red"
+    names = [Path(word).stem for word in uml.switches_init("").split() if word.endswith(".ko")]
+    assert names.index("llc") < names.index("stp") < names.index("bridge") < names.index("sch_red")
+    assert len(names) == len(set(names))
 
 
 def test_no_path_becomes_shell(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mltswitch.lab.paths import LabPaths
-
     monkeypatch.setattr(uml, "_load_modules", lambda: "")
     monkeypatch.setattr(sys, "executable", "/opt/o'neil;id/python")
     init = uml.rootless_init(LabPaths(Path("/srv/lab")), Path("/srv"))
@@ -107,12 +105,13 @@ def test_no_path_becomes_shell(monkeypatch: pytest.MonkeyPatch) -> None:
         uml.rootless_init(LabPaths(Path("/srv/lab")), Path("/srv/a';id;'"))
 
 
-def test_a_command_line_that_the_kernel_would_cut(tmp_path: Path) -> None:
-    from mltswitch.lab.paths import LabPaths
-
+def test_a_command_line_that_the_kernel_would_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uml, "binary", lambda: "linux.uml")
+    paths = LabPaths(tmp_path / "lab")
+    paths.create()
     vectors = [f"vec{n}:transport=tap,ifname=tap{n}" for n in range(70)]
     with pytest.raises(MachineError, match="70 connections make a command line"):
-        uml._arguments(LabPaths(tmp_path), tmp_path / "init", "abc", 256, vectors)
+        uml.start(paths, "", "abc", vectors=vectors)
 
 
 @pytest.mark.skipif(xstate.compiler() is None, reason="no C compiler is installed")

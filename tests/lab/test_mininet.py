@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mltswitch.errors import MachineError
-from mltswitch.lab import Lab, LabMode, mininet_file
-from mltswitch.lab.kernel import examine, examine_for_bmv2
+from mltswitch.lab import Engine, mininet_file
 from mltswitch.lab.namespaces import our_namespaces
-from mltswitch.lab.state import claimed_by_another
-from tests.lab.conftest import COMMAND_SECONDS, SessionLab
+from tests.lab.conftest import COMMAND_SECONDS, bmv2_lab_in
 
 pytestmark = [pytest.mark.lab, pytest.mark.root, pytest.mark.bmv2]
 
@@ -76,16 +73,7 @@ def without_clean_up(folder: Path) -> Path:
 @pytest.fixture(autouse=True, scope="module")
 def no_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Namespaces of a lab would have the names of mn's."""
-    try:
-        examine_for_bmv2(wants_mininet=True)
-    except MachineError as error:
-        pytest.skip(str(error))
-    if examine().mode is not LabMode.EMULATORS_ONLY:
-        linux: SessionLab = request.getfixturevalue("session_lab")
-        linux.down()
-    other = claimed_by_another(Lab(tmp_path_factory.mktemp("mininet") / "state").paths)
-    if other is not None:
-        pytest.skip(f"the lab of {other} is up")
+    bmv2_lab_in(request, tmp_path_factory.mktemp("mininet") / "state", Engine.MININET)
 
 
 @pytest.mark.parametrize(("topology", "pings"), [("mltswitch", 11), ("tree,2", 1)])

@@ -17,7 +17,7 @@ from mltswitch.lab import lab_bottleneck
 from mltswitch.measure import judge, probe
 from mltswitch.measure.watch import watch
 from mltswitch.plan import ClassKind, Plan
-from tests.lab.conftest import DEVICES, RunningLab, SessionLab
+from tests.lab.conftest import DEVICES, SharedLab
 from tests.measuring import measured
 
 pytestmark = [pytest.mark.lab, pytest.mark.root]
@@ -28,7 +28,7 @@ Run = Callable[..., tuple[int, Any, str]]
 class Rack:
     """A plan and an inventory of the running lab, as files."""
 
-    def __init__(self, folder: Path, running: RunningLab, plan: Plan) -> None:
+    def __init__(self, folder: Path, running: SharedLab, plan: Plan) -> None:
         self.running = running
         self.folder = folder
         self.plan = folder / "plan.yaml"
@@ -56,7 +56,7 @@ class Rack:
 
 
 @pytest.fixture(scope="module")
-def fleet(session_lab: SessionLab, lab_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> RunningLab:
+def fleet(session_lab: SharedLab, lab_plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> SharedLab:
     """A lab whose every switch runs the plan; a test mends what it changes."""
     running = session_lab.up()
     rack = Rack(tmp_path_factory.mktemp("fleet"), running, lab_plan)
@@ -66,7 +66,7 @@ def fleet(session_lab: SessionLab, lab_plan: Plan, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture
-def rack(tmp_path: Path, fleet: RunningLab, lab_plan: Plan) -> Rack:
+def rack(tmp_path: Path, fleet: SharedLab, lab_plan: Plan) -> Rack:
     return Rack(tmp_path, fleet, lab_plan)
 
 
@@ -84,10 +84,20 @@ def run(rack: Rack, capsys: pytest.CaptureFixture[str]) -> Run:
     return call
 
 
-def _by_hand(plan: Plan, queue: int, red: str) -> str:
-    """Sets one gradient's queue on the port before the last host: gradients have a prio of their own."""
+def change_by_hand(rack: Rack, plan: Plan, gradient: int, threshold: int, limit: int, burst: int) -> int:
+    """Give a gradient other thresholds on the port before the last host; the number of its queue.
+
+    Gradients have a prio of their own.
+    """
     first = next(n for n, entry in enumerate(plan.classes, 1) if entry.kind is ClassKind.GRADIENT)
-    return f"tc qdisc change dev eth2 parent 30:{queue - first + 1:x} handle 1{queue:02x}: {red}"
+    queue = first + gradient
+    red = f"red limit {limit} min {threshold} max {threshold} avpkt 1000 burst {burst} bandwidth 10gbit"
+    done = rack.running.ssh(
+        "leaf2",
+        f"tc qdisc change dev eth2 parent 30:{gradient + 1:x} handle 1{queue:02x}: {red} probability 1 ecn",
+    )
+    assert done.returncode == 0, done.stderr
+    return queue
 
 
 def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) -> None:
@@ -98,10 +108,7 @@ def test_push_twice_then_a_change_by_hand(run: Run, rack: Rack, lab_plan: Plan) 
     assert run("diff", *each)[1]["summary"]["ok"] == 3
     assert run("verify", *each)[0] == 0
 
-    band = next(n for n, entry in enumerate(lab_plan.classes, 1) if entry.kind is ClassKind.GRADIENT) + 2
-    red = "red limit 200000 min 30280 max 30280 avpkt 1000 burst 31 bandwidth 10gbit probability 1 ecn"
-    done = rack.running.ssh("leaf2", _by_hand(lab_plan, band, red))
-    assert done.returncode == 0, done.stderr
+    band = change_by_hand(rack, lab_plan, 2, 30_280, 200_000, 31)
     leaves = ("--limit", "leaf1,leaf2")
     code, report, _ = run("verify", *leaves)
     assert code == 5
@@ -217,9 +224,7 @@ def test_a_device_that_refuses_a_line_is_reported(run: Run, rack: Rack) -> None:
 
 def test_a_linux_switch_is_taken_back(run: Run, rack: Rack, lab_plan: Plan) -> None:
     """After a push that breaks off in its routes, and after another switch has failed."""
-    band = next(n for n, entry in enumerate(lab_plan.classes, 1) if entry.kind is ClassKind.GRADIENT) + 2
-    red = "red limit 200000 min 30280 max 30280 avpkt 1000 burst 31 bandwidth 10gbit probability 1 ecn"
-    assert rack.running.ssh("leaf2", _by_hand(lab_plan, band, red)).returncode == 0
+    change_by_hand(rack, lab_plan, 2, 30_280, 200_000, 31)
     show = "tc -j -d qdisc show; ip -j -N route show proto 173"
     address = rack.running.ssh("leaf2", "ip -4 -o addr show dev eth3").stdout.split()[3]
     assert rack.running.ssh("leaf2", "ip addr flush dev eth3").returncode == 0
@@ -257,10 +262,7 @@ def test_the_probe_sees_the_plan_and_a_sabotaged_one(run: Run, rack: Rack, lab_p
 
     assert not measured(broken_every_time, lambda found: not found)
 
-    last = lab_plan.gradient_classes[-1].name
-    band = [entry.name for entry in lab_plan.classes].index(last) + 1
-    red = "red limit 400000 min 300000 max 300000 avpkt 1000 burst 300 bandwidth 10gbit probability 1 ecn"
-    assert rack.running.ssh("leaf2", _by_hand(lab_plan, band, red)).returncode == 0
-    promise = f"{last}: Not-ECT is dropped above S"
+    change_by_hand(rack, lab_plan, len(lab_plan.gradient_classes) - 1, 300_000, 400_000, 300)
+    promise = f"{lab_plan.gradient_classes[-1].name}: Not-ECT is dropped above S"
     assert promise in measured(lambda: broken(()), lambda found: promise in found)
     assert run("push", "--limit", "leaf2")[0] == 0

@@ -69,8 +69,9 @@ def test_every_vector_device_has_its_tap(layout: Layout) -> None:
     assert list(vectors.values()) == [f"vec{n}" for n in range(5)]
     assert re.findall(r"tuntap add dev tap(\d)", taps_script(layout)) == ["0", "1", "2", "3", "4"]
     for host in layout.real_hosts:
-        tap = vectors[host.namespace].replace("vec", "tap")
-        assert f"link set {tap} netns {host.namespace} name eth0" in hosts_script(layout)
+        namespace = layout.namespace(host.name)
+        tap = vectors[namespace].replace("vec", "tap")
+        assert f"link set {tap} netns {namespace} name eth0" in hosts_script(layout)
 
 
 def test_sshd_takes_keys_only(layout: Layout) -> None:

@@ -10,9 +10,14 @@ from mltswitch.lab import lab as lab_module
 from mltswitch.lab import state as state_module
 from mltswitch.lab.layout import Layout
 from mltswitch.lab.paths import LabPaths
-from mltswitch.lab.state import claim, claimed_by_another, describe, locked, read_state, write_state
+from mltswitch.lab.relay import relays_of
+from mltswitch.lab.state import LabState, claim, claimed_by_another, locked, read_state, write_state
 from mltswitch.plan import Fabric
 from tests.lab.conftest import DEVICES
+
+
+def state_of(layout: Layout) -> LabState:
+    return LabState(mode=LabMode.NATIVE, fabric=layout.fabric, devices=layout.devices)
 
 
 @pytest.fixture
@@ -23,12 +28,14 @@ def paths(tmp_path: Path) -> LabPaths:
 
 
 def test_state_is_read_as_written(paths: LabPaths, layout: Layout) -> None:
-    state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=("one line",))
+    state = state_of(layout).model_copy(update={"missing": ("one line",)})
     write_state(paths, state)
-    assert read_state(paths) == state
-    assert [relay.name for relay in state.relays] == ["spine1", "spine2", "leaf1", "leaf2"]
-    assert state.namespaces == layout.namespaces
-    assert not state.ready
+    found = read_state(paths)
+    assert found == state
+    assert found is not None
+    assert [relay.name for relay in relays_of(found.layout)] == ["spine1", "spine2", "leaf1", "leaf2"]
+    assert found.namespaces == layout.namespaces
+    assert not found.ready
 
 
 def test_no_state(paths: LabPaths) -> None:
@@ -36,7 +43,7 @@ def test_no_state(paths: LabPaths) -> None:
 
 
 def test_damaged_state_is_named(paths: LabPaths) -> None:
-    paths.state.write_text('{"schema_version": "mltswitch/lab/v1"')
+    paths.state.write_text('{"schema_version": "mltswitch/lab/v2"')
     with pytest.raises(MachineError, match=r"state\.json: cannot be understood"):
         read_state(paths)
 
@@ -76,7 +83,7 @@ def left(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> set[str]:
 
 
 def test_down_removes_what_is_recorded(paths: LabPaths, layout: Layout, left: set[str]) -> None:
-    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    write_state(paths, state_of(layout))
     claim(paths)
     Lab(paths.root).down(lambda _: None)
     assert left == {"mlt-somebody"}
@@ -87,7 +94,7 @@ def test_down_without_a_record_removes_what_nobody_has(
     paths: LabPaths, layout: Layout, left: set[str], boot: str
 ) -> None:
     if boot:
-        state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=())
+        state = state_of(layout)
         write_state(paths, state.model_copy(update={"boot": boot}))
     claim(LabPaths(paths.root.parent / "removed"))
     Lab(paths.root).down(lambda _: None)
@@ -98,7 +105,7 @@ def test_down_without_a_record_removes_what_nobody_has(
 def test_down_leaves_another_lab_alone(
     paths: LabPaths, layout: Layout, left: set[str], tmp_path: Path, has_record: bool
 ) -> None:
-    state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=())
+    state = state_of(layout)
     if has_record:
         write_state(paths, state)
     other = LabPaths(tmp_path / "other")
@@ -116,7 +123,7 @@ def test_down_leaves_another_lab_alone(
 def test_an_empty_lock_names_no_lab(
     paths: LabPaths, layout: Layout, left: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    write_state(paths, state_of(layout))
     state_module.MACHINE_LOCK.touch()
     monkeypatch.chdir(paths.root)
     assert claimed_by_another(LabPaths(paths.root.parent / "second")) is None
@@ -126,7 +133,7 @@ def test_one_directory_by_two_names_is_one_lab(
     paths: LabPaths, layout: Layout, left: set[str], tmp_path: Path
 ) -> None:
     (tmp_path / "alias").symlink_to(paths.root.parent)
-    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    write_state(paths, state_of(layout))
     claim(paths)
     Lab(tmp_path / "alias" / "lab").down(lambda _: None)
     assert left == {"mlt-somebody"}
@@ -136,7 +143,7 @@ def test_up_names_the_lab_that_is_up(
     paths: LabPaths, layout: Layout, left: set[str], tmp_path: Path, lab_fabric: Fabric
 ) -> None:
     claim(paths)
-    write_state(paths, describe(layout, mode=LabMode.NATIVE, instance="abc", missing=()))
+    write_state(paths, state_of(layout))
     with pytest.raises(MachineError, match=rf"{paths.root}: a lab is up already.* for its inventory"):
         Lab(tmp_path / "second").up(lab_fabric, DEVICES, progress=lambda _: None)
 
@@ -179,7 +186,7 @@ def test_commands_need_a_lab(tmp_path: Path) -> None:
 
 
 def test_a_lab_of_an_earlier_boot_is_told(paths: LabPaths, layout: Layout) -> None:
-    state = describe(layout, mode=LabMode.NATIVE, instance="abc", missing=())
+    state = state_of(layout)
     write_state(paths, state.model_copy(update={"boot": "another", "ready": True}))
     with pytest.raises(MachineError, match="before this machine was"):
         Lab(paths.root).run(["true"])

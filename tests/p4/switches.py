@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mltswitch.errors import DeviceError
-from mltswitch.lab.mininet_bmv2 import takes_notifications
+from mltswitch.lab.bmv2_node import takes_notifications
 from mltswitch.p4.control import open_switch
 
 DEVICE_ID = 1

@@ -1,44 +1,45 @@
 """Policies: how a network and the nodes of a job become routes; one module each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mltswitch.documents import plain_words
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
-from mltswitch.overlay.routes import Routes, RoutesTree, Tree, rows_of
+from mltswitch.overlay.routes import Routes, RoutesTree, Tree, row
 
 ENTRY_POINT_GROUP: Final = "mltswitch.routes"
 MOST_PARENTS: Final = 4_000_000
 """Ranks of all trees of a job together: more take too much memory."""
 
 
-class Policy(Protocol):
+@dataclass(frozen=True, slots=True)
+class Policy:
     """Registered as `POLICY` of a module of this package, or by an entry point of `mltswitch.routes`."""
 
     name: str
     settings: type[BaseModel]
+    trees: Callable[[Overlay, Any, Exchange], Mapping[int, Tree] | Sequence[RoutesTree]]
+    """A tree for each root, or trees with shares and ways down; the same for the same arguments.
 
-    def trees(
-        self, overlay: Overlay, settings: Any, exchange: Exchange
-    ) -> Mapping[int, Tree] | Sequence[RoutesTree]:
-        """A tree for each root, or trees with shares and ways down; the same for the same arguments.
+    Called with the network and where the job's nodes are, the checked settings, and the exchange that the
+    trees are for. Raises UserInputError for settings that do not fit the network, MachineError.
+    """
 
-        Args:
-            overlay: the network, and where its nodes are.
-            settings: checked, of the policy's own kind.
-            exchange: that the trees are for.
 
-        Raises UserInputError for settings that do not fit the network, MachineError.
-        """
+class NoSettings(BaseModel):
+    """The settings of a policy that has none: any is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @cache
@@ -74,11 +75,13 @@ def route(overlay: Overlay, policy: str, settings: Mapping[str, Any], exchange: 
         hint = "say how many servers there are, or fewer ranks"
         raise UserInputError(problem, where="routes", expected=f"at most {MOST_PARENTS:,} parents", hint=hint)
     trees = entry.trees(overlay, checked, exchange)
+    if isinstance(trees, Mapping):
+        trees = [row(root, 1 / len(trees), tree, tree, ranks) for root, tree in trees.items()]
     return Routes(
         policy=policy,
         settings=checked.model_dump(mode="json", exclude_unset=True),
         overlay=overlay.sha256(),
         ranks=ranks,
         servers=len(overlay.servers),
-        trees=tuple(rows_of(trees, ranks) if isinstance(trees, Mapping) else trees),
+        trees=tuple(trees),
     )

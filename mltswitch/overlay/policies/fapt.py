@@ -6,15 +6,16 @@ it were alone.
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
-from mltswitch.overlay.fastest import directed, fastest_trees, row
-from mltswitch.overlay.routes import RoutesTree
+from mltswitch.overlay.fastest import directed, fastest_trees
+from mltswitch.overlay.policies import Policy
+from mltswitch.overlay.routes import RoutesTree, row
 
 
 class FaptSettings(BaseModel):
@@ -26,29 +27,23 @@ class FaptSettings(BaseModel):
     """How many, those of the best scores, or the names of their hosts; none: all servers, or all ranks."""
 
 
-class Fapt:
-    """The description that is registered."""
-
-    name = "fapt"
-    settings = FaptSettings
-
-    def trees(self, overlay: Overlay, settings: FaptSettings, exchange: Exchange) -> Sequence[RoutesTree]:  # noqa: ARG002
-        """See Policy. Raises UserInputError for more roots than there are, or others."""
-        graph, wanted, candidates = directed(overlay), settings.roots, [*overlay.roots]
-        if isinstance(wanted, tuple):
-            named = {overlay.members[root].name: root for root in candidates}
-            if not wanted or not named.keys() >= {*wanted}:
-                names = ", ".join(named)
-                raise UserInputError(f"{', '.join(wanted)}", where="fapt.roots", expected=f"some of {names}")
-            candidates, wanted = [named[name] for name in wanted], None
-        if wanted is not None and wanted > len(candidates):
-            raise UserInputError(f"{wanted}", where="fapt.roots", expected=f"1 to {len(candidates)}")
-        grown = {root: fastest_trees(overlay, graph, root) for root in candidates}
-        best = sorted(grown, key=lambda root: (grown[root][2], root))[:wanted]
-        # of one host alone there is no delay
-        scores = {root: 1 / grown[root][2] if grown[root][2] else 1.0 for root in sorted(best)}
-        whole, ranks = sum(scores.values()), len(overlay.ranks)
-        return [row(root, score / whole, *grown[root][:2], ranks) for root, score in scores.items()]
+def fapt_trees(overlay: Overlay, settings: FaptSettings, _exchange: Exchange) -> Sequence[RoutesTree]:
+    """See `Policy.trees`. Raises UserInputError for more roots than there are, or others."""
+    graph, wanted, candidates = directed(overlay), settings.roots, [*overlay.roots]
+    if isinstance(wanted, tuple):
+        named = {overlay.members[root].name: root for root in candidates}
+        if not wanted or not named.keys() >= {*wanted}:
+            names = ", ".join(named)
+            raise UserInputError(f"{', '.join(wanted)}", where="fapt.roots", expected=f"some of {names}")
+        candidates, wanted = [named[name] for name in wanted], None
+    if wanted is not None and wanted > len(candidates):
+        raise UserInputError(f"{wanted}", where="fapt.roots", expected=f"1 to {len(candidates)}")
+    grown = {root: fastest_trees(overlay, graph, root) for root in candidates}
+    best = sorted(grown, key=lambda root: (grown[root][2], root))[:wanted]
+    # of one host alone there is no delay
+    scores = {root: 1 / grown[root][2] if grown[root][2] else 1.0 for root in sorted(best)}
+    whole, ranks = sum(scores.values()), len(overlay.ranks)
+    return [row(root, score / whole, *grown[root][:2], ranks) for root, score in scores.items()]
 
 
-POLICY: Final[Any] = Fapt()
+POLICY: Final = Policy("fapt", FaptSettings, fapt_trees)

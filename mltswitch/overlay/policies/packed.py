@@ -17,12 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange
-from mltswitch.overlay.fastest import WEIGHT, directed, networkx, row
-from mltswitch.overlay.policies.fapt import POLICY as FAPT
-from mltswitch.overlay.policies.fapt import FaptSettings
-from mltswitch.overlay.policies.mst import POLICY as MST
-from mltswitch.overlay.policies.mst import MstSettings
-from mltswitch.overlay.routes import RoutesTree
+from mltswitch.overlay.fastest import WEIGHT, directed, networkx
+from mltswitch.overlay.policies import NoSettings, Policy
+from mltswitch.overlay.policies.fapt import FaptSettings, fapt_trees
+from mltswitch.overlay.policies.mst import mst_trees
+from mltswitch.overlay.routes import RoutesTree, row
 
 MOST_SITES: Final = 32
 PARTS_A_ROOT: Final = 8
@@ -34,7 +33,7 @@ STEEPNESS: Final = 12.0
 STEEPEST: Final = 20.0
 """At most, so that costs can be told apart."""
 SLACK: Final = 1.3
-"""Of the fullest link over the bound, about."""
+"""How full the fullest link becomes, over the bound, about."""
 ANY: Final = "any root"
 COST: Final = "cost"
 
@@ -45,34 +44,28 @@ class PackedSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     parts: int = Field(default=32, ge=1, le=1024, strict=True)
-    """Of the model, each with trees of its own; a job has at least as many pieces."""
+    """How many parts the model is cut into, each with trees of its own; a job has at least as many pieces."""
 
 
-class Packed:
-    """The description that is registered."""
+def packed_trees(overlay: Overlay, settings: PackedSettings, exchange: Exchange) -> Sequence[RoutesTree]:
+    """See `Policy.trees`; `fapt` and `mst` are what it is measured against, and taken where they do better.
 
-    name = "packed"
-    settings = PackedSettings
-
-    def trees(self, overlay: Overlay, settings: PackedSettings, exchange: Exchange) -> Sequence[RoutesTree]:
-        """See Policy; `fapt` and `mst` are what it is measured against, and taken where they do better.
-
-        Raises UserInputError where hosts are not linked with each other, or are more than MOST_SITES.
-        """
-        ranks = len(overlay.ranks)
-        if ranks < len(overlay.nodes) or overlay.servers:
-            problem = "has servers" if overlay.servers else "has switches"
-            expected = "ranks that serve each other, with links between them"
-            raise UserInputError(problem, where="packed", expected=expected, hint="use fapt or tree")
-        if ranks > MOST_SITES:
-            problem = f"{ranks} hosts take too long"
-            raise UserInputError(problem, where="packed", expected=f"at most {MOST_SITES}", hint="use fapt")
-        if ranks == 1:
-            return [row(0, 1.0, {}, {}, 1)]
-        found = [_packed(overlay, settings.parts), FAPT.trees(overlay, FaptSettings(), exchange)]
-        with suppress(UserInputError):  # links of one direction
-            found.append(MST.trees(overlay, MstSettings(), exchange))
-        return min(found, key=partial(fullest_seconds, overlay))
+    Raises UserInputError where hosts are not linked with each other, or are more than MOST_SITES.
+    """
+    ranks = len(overlay.ranks)
+    if ranks < len(overlay.nodes) or overlay.servers:
+        problem = "has servers" if overlay.servers else "has switches"
+        expected = "ranks that serve each other, with links between them"
+        raise UserInputError(problem, where="packed", expected=expected, hint="use fapt or tree")
+    if ranks > MOST_SITES:
+        problem = f"{ranks} hosts take too long"
+        raise UserInputError(problem, where="packed", expected=f"at most {MOST_SITES}", hint="use fapt")
+    if ranks == 1:
+        return [row(0, 1.0, {}, {}, 1)]
+    found = [_packed(overlay, settings.parts), fapt_trees(overlay, FaptSettings(), exchange)]
+    with suppress(UserInputError):  # links of one direction
+        found.append(mst_trees(overlay, NoSettings(), exchange))
+    return min(found, key=partial(fullest_seconds, overlay))
 
 
 def fullest_seconds(overlay: Overlay, rows: Sequence[RoutesTree]) -> float:
@@ -155,7 +148,7 @@ def _arborescence(graph: Any, root: str | None) -> tuple[str, list[tuple[str, st
 
 
 def seconds_at_least(overlay: Overlay) -> float:
-    """Of a bit of the model over any trees: the narrowest cut carries it once each way, at once."""
+    """How long a bit of the model takes at least: the narrowest cut carries it once each way, at once."""
     graph, found = directed(overlay), networkx()
     first, *others = (node.name for node in overlay.ranks)
     ways = [ends for other in others for ends in ((first, other), (other, first))]
@@ -163,4 +156,4 @@ def seconds_at_least(overlay: Overlay) -> float:
     return 1 / narrowest
 
 
-POLICY: Final[Any] = Packed()
+POLICY: Final = Policy("packed", PackedSettings, packed_trees)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.exchange import Exchange, simulate_trees
+from mltswitch.overlay.policies import Policy
 from mltswitch.overlay.routes import Tree
 from mltswitch.overlay.trees import RACK, star, tree
 
@@ -60,22 +61,16 @@ class TreeShape(BaseModel):
         return found
 
 
-class Trees:
-    """The description that is registered."""
-
-    name = "tree"
-    settings = TreeShape
-
-    def trees(self, overlay: Overlay, settings: TreeShape, exchange: Exchange) -> Mapping[int, Tree]:
-        """See Policy; racks, and that of a server, are the overlay's."""
-        racks = {number: node.rack for number, node in enumerate(overlay.members) if node.rack is not None}
-        if settings.in_degree == RACK and not overlay.racks:
-            raise UserInputError("are missing", where="racks of the overlay", hint="in_degree is rack")
-        candidates = settings.candidates(len(overlay.ranks), has_racks=bool(overlay.racks))
-        grown = [settings.grown(each, overlay.roots, len(overlay.ranks), racks) for each in candidates]
-        if len(grown) == 1:
-            return grown[0]
-        return min(grown, key=lambda trees: simulate_trees(overlay, trees, exchange).seconds)
+def shaped_trees(overlay: Overlay, settings: TreeShape, exchange: Exchange) -> Mapping[int, Tree]:
+    """See `Policy.trees`; racks, and that of a server, are the overlay's."""
+    racks = {number: node.rack for number, node in enumerate(overlay.members) if node.rack is not None}
+    if settings.in_degree == RACK and not overlay.racks:
+        raise UserInputError("are missing", where="racks of the overlay", hint="in_degree is rack")
+    candidates = settings.candidates(len(overlay.ranks), has_racks=bool(overlay.racks))
+    grown = [settings.grown(each, overlay.roots, len(overlay.ranks), racks) for each in candidates]
+    if len(grown) == 1:
+        return grown[0]
+    return min(grown, key=lambda trees: simulate_trees(overlay, trees, exchange).seconds)
 
 
-POLICY: Final[Any] = Trees()
+POLICY: Final = Policy("tree", TreeShape, shaped_trees)
