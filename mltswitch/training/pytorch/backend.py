@@ -40,12 +40,13 @@ from mltswitch.training.errors import (
     NodeLateError,
     NodeLostError,
     TrainingError,
+    anew,
     cause_of,
     ending_of,
     ending_of_process,
     goodbye_of,
 )
-from mltswitch.training.pytorch import MltOptions
+from mltswitch.training.pytorch.options import MltOptions
 from mltswitch.wire import ElementType
 
 LOOK_SECONDS: Final = 1.0
@@ -449,10 +450,3 @@ class Family:
                 self._compare_settings(rank, settings, self.options)
                 texts.append(text)
         return texts
-
-
-def anew(error: BaseException) -> BaseException:
-    """The same error again: what is raised must not keep the frames of whoever was told before."""
-    if isinstance(error, MltswitchError):
-        return type(error)(error.what, where=error.where, expected=error.expected, hint=error.hint)
-    return error

@@ -17,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.pytorch import NAME, MltOptions
 from mltswitch.training.pytorch.backend import (
     PIECE_BITS,
     TAG_BITS,
@@ -26,6 +25,7 @@ from mltswitch.training.pytorch.backend import (
     Members,
     MltWork,
 )
+from mltswitch.training.pytorch.options import MltOptions
 
 PIECE_BYTES: Final = 2 << 20
 """Of a part of a sum: adding it overlaps the transfer of the next one."""
@@ -286,7 +286,7 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         return self._name
 
     def getBackendName(self) -> str:  # noqa: N802  (torch's)
-        return NAME
+        return "mlt"
 
     name = getBackendName
 

@@ -26,7 +26,7 @@ from torch.nn import Parameter
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Elements, Stage
-from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
+from mltswitch.training.errors import NodeLostError, TrainingError, anew, ending_of
 from mltswitch.training.pytorch.layout import Place, flat
 from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.pytorch.replica import ELEMENTWISE, options_of
@@ -89,10 +89,8 @@ class MltForward(Rank):
     ) -> Setup:
         if optimizer is not None:
             raise UserInputError("is given, and make_optimizer makes it", where="optimizer")
-        if options["synchronization"] != "bsp":
-            problem = (
-                f"{options['synchronization']} works around the optimizer's step, which is made in parts"
-            )
+        if (name := options.get("synchronization", "bsp")) != "bsp":
+            problem = f"{name} works around the optimizer's step, which is made in parts"
             raise UserInputError(problem, where="synchronization", expected="bsp", hint="take mlt_hook")
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             problem = "is a DistributedDataParallel, which exchanges gradients by itself"
@@ -230,7 +228,7 @@ class MltForward(Rank):
         if self._accumulates:
             return
         if self.error is not None:
-            raise type(self.error)(self.error.what, where=self.error.where)
+            raise anew(self.error)
         if not self._is_open:
             if max(self._stepped, self._synchronized) < self._step:
                 problem = f"has not stepped with the gradients of step {self._step}"
@@ -299,7 +297,7 @@ class MltForward(Rank):
 
     def _before(self, arguments: Iterable[Any]) -> None:
         if self.error is not None:
-            raise type(self.error)(self.error.what, where=self.error.where)
+            raise anew(self.error)
         if any(argument is not None for argument in arguments):
             problem = "steps with a closure, whose backward pass comes too late"
             self._refuse(UserInputError(problem, where="optimizer", hint=ONCE))
@@ -354,7 +352,7 @@ class MltForward(Rank):
                 raise UserInputError("is traced before its step", where="model", hint="call drain() before")
             while any(each in self._pending for each in wanted):
                 if self._broken is not None:
-                    raise type(self._broken)(self._broken.what, where=self._broken.where)
+                    raise anew(self._broken)
                 self._node.wait_until(lambda: bool(self._ready))
                 self._apply()
 

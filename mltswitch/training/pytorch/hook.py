@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Elements, Member, Stage
-from mltswitch.training.errors import TrainingError
+from mltswitch.training.errors import TrainingError, anew
 from mltswitch.training.pytorch.layout import Place, flat
 from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.pytorch.start import (
@@ -103,7 +103,7 @@ class MltState(Rank):
         if bucket.buffer().layout is not torch.strided:
             self._refuse(UserInputError("has sparse gradients", where="model", expected="dense ones"))
         if self.error is not None:
-            raise type(self.error)(self.error.what, where=self.error.where)
+            raise anew(self.error)
         if bucket.index() == 0:
             for problem in uneven(self._ddp, self._kind):  # of a rank that joins before its first pass, too
                 self._refuse(problem)

@@ -51,7 +51,7 @@ def prepare(
 
     With `steps_apart` parameters are stepped each by itself. Raises UserInputError, MachineError.
     """
-    module, name = unwrapped(model), options["synchronization"]
+    module, name = unwrapped(model), options.get("synchronization", "bsp")
     layers, named = layers_of(module, example)
     kind = synchronizations().get(name, SYNCHRONIZATION)
     stepped = optimizer if steps_apart or _is_around(kind) else None
@@ -59,7 +59,7 @@ def prepare(
     refuse([*parameters, *unsupported_features(model, kind, is_hooked=False)])
     kinds = {each.dtype for each in named.values()}
     is_double, is_short = torch.float64 in kinds, kinds == {torch.bfloat16}
-    if options["wire_type"] is None and is_short and not kind.needs.lone_pushes:
+    if options.get("wire_type") is None and is_short and not kind.needs.lone_pushes:
         options = {**options, "wire_type": SHORT}
     job = make_job(layers, element_type="float64" if is_double else "float32", **options)
     replica = None
