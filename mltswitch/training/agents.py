@@ -28,6 +28,7 @@ from mltswitch.hostagent import (
     Transfer,
 )
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.addition import Loss
 from mltswitch.training.axes import Elements, Stage, axes_of
 from mltswitch.training.driver import MEETING_SECONDS, Driver
 from mltswitch.training.errors import (
@@ -38,7 +39,6 @@ from mltswitch.training.errors import (
 )
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
-from mltswitch.training.sums import Loss
 from mltswitch.training.views import View
 
 _log: Final = logging.getLogger(__name__)
@@ -318,7 +318,7 @@ class AgentNode(Driver[Node]):
             _log.warning("%s: %s is there again, from step %d on", here, self.job.node_name(node), step)
 
     def _tell_user(self) -> None:
-        step, here = self.node.first_nonfinite_step, self.job.node_name(self.node.number)
+        step, here = self.node.ballots.first_nonfinite_step, self.job.node_name(self.node.number)
         if step is not None and not self._has_warned:
             self._has_warned = True
             _log.warning("%s, step %d: gradients with NaN or infinity are passed on", here, step)

@@ -27,7 +27,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Crossing, Direction, Key, Post, Stage, Topology
 from mltswitch.training.changes import Ends
 from mltswitch.training.job import Job
-from mltswitch.training.sums import EPOCHS, MOST_STEPS, priority_of
+from mltswitch.training.rounds import EPOCHS, MOST_STEPS, priority_of
 from mltswitch.units import BITS_PER_BYTE
 
 Path = tuple[int, ...]

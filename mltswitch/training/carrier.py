@@ -29,8 +29,8 @@ from mltswitch.training.changes import Changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival
+from mltswitch.training.rounds import priority_of, sums_have_ages
 from mltswitch.training.shortening import lengthen, shortened
-from mltswitch.training.sums import priority_of, sums_have_ages
 
 CHANNEL: Final = "training"
 PATIENCE: Final = 2.0

@@ -243,17 +243,17 @@ class Company(Participant):
         if views is None or self.error is not None:
             return
         if views.state is State.STOPPING and self._sums.is_quiet:
-            for word in views.stopped(self._sums.results, self._begun, now_ns, self._version):
+            for word in views.stopped(self._sums.results.counts, self._begun, now_ns, self._version):
                 self._say(**word)
         view = views.installed(now_ns)
         if view is None:
             return
-        wrong = self._sums.impossible(view)
+        wrong = self._sums.results.impossible(view)
         if wrong is not None:
             problem = "says that it has results which it cannot have"
             self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
             return
-        lacking = self._sums.lacking_result(view)
+        lacking = self._sums.results.lacking(view)
         if lacking is not None:
             problem = (
                 f"has no result of piece {lacking.piece} of sum {lacking.number} any more, nor has anybody"

@@ -8,8 +8,8 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.addition import Loss
 from mltswitch.training.job import Job
-from mltswitch.training.sums import Loss
 
 MOST_LAYERS: Final = 30
 """That a node tells of, those with most: a word is short."""

@@ -16,11 +16,12 @@ from typing import Final
 
 import numpy as np
 
+from mltswitch.training.addition import Loss
 from mltswitch.training.axes import Crossing, Elements, Post, Stage, Sum
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
-from mltswitch.training.sums import EPOCHS, MOST_STEPS, Loss, priority_of, sums_have_ages
+from mltswitch.training.rounds import EPOCHS, MOST_STEPS, priority_of, sums_have_ages
 from mltswitch.training.views import View
 from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
 from mltswitch.units import NANOSECONDS

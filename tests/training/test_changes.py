@@ -104,7 +104,7 @@ def test_roots_stay_where_they_are_to(is_fixed: bool) -> None:
 def test_without_updates_routes_stay_and_no_ballot_is_exchanged() -> None:
     virtual, report = train(job_of(netstorm9(0), update_seconds=0), iter(range(3)), 5)
     assert not report.errors
-    assert all(node.changes is None and not node.ballots(1) for node in virtual.nodes)
+    assert all(node.changes is None and not node.ballots.are_held(1) for node in virtual.nodes)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -276,9 +276,9 @@ class MltForward(Rank):
         if ready:
             self._node.ready(self._step, ready, *self._vectors(self._step))
         self._check_whole()
-        if self._node.node.checks(self._step):
+        if self._node.node.ballots.checks(self._step):
             self._tell_checksum(self._checksum())
-        elif self._node.node.ballots(self._step):
+        elif self._node.node.ballots.are_held(self._step):
             self._tell_checksum(0)
         self._gradients = self._now()
         self._is_open = False

@@ -117,7 +117,7 @@ class MltState(Rank):
         is_held = self._steps is not None and self._steps.holds
         needed = {piece for _, place in pairs for piece in place.pieces if not is_held} - self._later
         node = self._node.node
-        if bucket.is_last() and (node.votes or node.checks(self._step)):
+        if bucket.is_last() and (node.votes or node.ballots.checks(self._step)):
             needed.add(len(self.job.pieces))
         with self._lock:
             waiting = _Bucket(future, bucket.buffer(), pairs, needed - self._have_results)
@@ -143,11 +143,11 @@ class MltState(Rank):
             queue(lambda steps=self._steps: queue(steps.settled))
             self._node.computed(self._step, self._loss, self._steps.seconds(), *vectors)
             self._loss = nan
-        elif node.checks(self._step):
+        elif node.ballots.checks(self._step):
             # one that has joined gets the others' parameters once all have
             has_joined = self._ddp is not None and self._ddp._join_config.enable and not self._computes
             self._tell_checksum(0 if has_joined else self._checksum())
-        elif node.ballots(self._step):
+        elif node.ballots.are_held(self._step):
             self._tell_checksum(0)
         self._computes = False
 
@@ -197,7 +197,8 @@ class MltState(Rank):
         """
         scaled = 1.0 if self._steps is None else self._steps.scaled()
         every = [(each, each.grad, place) for each, place in self._places.items() if each.grad is not None]
-        squares = [(scaled * norm) ** 2 / self.job.world for norm in self._node.node.norms if self._later]
+        norms = self._node.node.ballots.norms if self._later else ()
+        squares = [(scaled * norm) ** 2 / self.job.world for norm in norms]
         for parameter, gradient, place in every:
             parts = [gradient]
             if self._later.intersection(place.pieces):
@@ -235,8 +236,8 @@ class MltState(Rank):
         super()._begin_step()
         if self._steps is not None:
             self._later = self._steps.begin(self._step)
-        if self._step == 0 and (self._made is not None or self._node.node.checks(0)):
-            now = self._node.node.checksum = self._checksum()
+        if self._step == 0 and (self._made is not None or self._node.node.ballots.checks(0)):
+            now = self._node.node.ballots.checksum = self._checksum()
             if self._made not in {None, now}:
                 what = "has other parameters than when the state was made, of which the job has copies"
                 hint = "make the state behind DistributedDataParallel and load_state_dict"
@@ -266,7 +267,7 @@ class MltState(Rank):
     def _finish(self, done: list[_Bucket], step: int) -> None:
         """All sums that these buckets wait for are there; what comes later keeps own gradients."""
         _, result = self._vectors(step)
-        is_poisoned = self._node.node.poisoned_step == step
+        is_poisoned = self._node.node.ballots.poisoned_step == step
         while done:
             try:
                 for gradient, place in () if self._node.node.counts_alone else done[-1].gradients:

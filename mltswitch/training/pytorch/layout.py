@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from mltswitch.profile import call_with, owners_of
+from mltswitch.training.ballots import CHECKSUM_BITS
 from mltswitch.training.job import Job, Piece
-from mltswitch.training.node import CHECKSUM_BITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.addition import Loss
 from mltswitch.training.agents import AgentNode, share_job
 from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.driver import MEETING_SECONDS
@@ -38,7 +39,6 @@ from mltswitch.training.pytorch.start import (
     slowest_link,
     unwrapped,
 )
-from mltswitch.training.sums import Loss
 
 CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
 REASON_LENGTH: Final = 150
@@ -189,7 +189,7 @@ class Rank:
     @property
     def nonfinite_pieces(self) -> int:
         """Pieces of this rank's gradients that held NaN or infinity; they are passed on."""
-        return self._node.node.nonfinite_pieces
+        return self._node.node.ballots.nonfinite_pieces
 
     def drain(self) -> None:
         """The parameters get all ranks' gradients, also what is still to come. Raises TrainingError."""
@@ -290,7 +290,7 @@ class Rank:
 
     def _tell_checksum(self, number: int) -> None:
         """All gradients of a step are there in which ranks compare their parameters: 0 says nothing."""
-        self._node.node.checksum = number
+        self._node.node.ballots.checksum = number
         self._node.computed(self._step, nan, nan, *self._vectors(self._step))
 
     def _checksum(self) -> int:

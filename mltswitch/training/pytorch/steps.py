@@ -168,7 +168,7 @@ class Steps:
         self._check_gradients()
         if self._clipped is not None:
             return self._clipped[0]
-        if self._counts_alone or self._node.node.poisoned_step == step:
+        if self._counts_alone or self._node.node.ballots.poisoned_step == step:
             return 1.0
         own, result = self._vectors(step)
         return self._replica.factor(self._later.get(step, frozenset()), (own, self._weight), result)
@@ -228,7 +228,7 @@ class Steps:
                 problem = f"steps twice after the gradients of step {step}"
                 raise UserInputError(problem, where="optimizer", hint=ONCE)
             return
-        if self._node.node.poisoned_step == step:
+        if self._node.node.ballots.poisoned_step == step:
             hint = "skip such steps on all ranks, as a GradScaler does"
             raise UserInputError(
                 f"gradients of a rank in step {step} are not finite", where="model", hint=hint
@@ -245,10 +245,10 @@ class Steps:
             self._replica.set(result)
             self._tell_options()
         else:
-            checks = self._node.node.checks(step + 1)
+            checks = self._node.node.ballots.checks(step + 1)
             self._correct(step - 1 if checks else step - 1 - self._member.lag)
             if checks:
-                self._node.node.checksum = checksum(self._replica.parameters)
+                self._node.node.ballots.checksum = checksum(self._replica.parameters)
             later = self._later.get(step, frozenset())
             self._replica.before_step(step, later, (own, self._weight), result, self._clipped)
         self._is_ahead = self._counts_alone or step in self._later
