@@ -45,9 +45,6 @@ class Addition:
     """All additions of one node.
 
     Args:
-        job: what all nodes agree on.
-        number: of the node.
-        memory: for sums.
         parameters: of the model, where roots keep them.
     """
 

@@ -130,9 +130,6 @@ def serve(
     """A parameter server's whole life: meets the ranks, makes sums, ends with them.
 
     Args:
-        server: its number, from 0.
-        world: how many ranks there are.
-        servers: how many servers there are.
         rendezvous: as `Group` takes it; the ranks have the same one.
         config: of this server's agent; None: one for loopback.
         timeout_seconds: until all have come, and rank 0 has told the job.
@@ -173,17 +170,12 @@ def serve(
 class AgentNode(Driver[Node]):
     """A rank or a server over its agent; any thread may call.
 
+    Arguments are those of `Driver` and of `Node`, and what is called in the node's thread.
+
     Args:
-        job: what all nodes agree on.
-        number: of this node.
-        agent: connected with all the others.
-        names: of all nodes' agents, by number.
-        arrived: is called in this node's thread for each piece whose result is there, with step, piece and
-            stage.
-        failed: is called in this node's thread with what ends the job.
-        parameters: as `Node` has them.
-        timeout_seconds: until all nodes have come.
-        absent: of a rank that returns, nodes that it does not find; its first step is `node.first_step`.
+        arrived: is called for each piece whose result is there, with step, piece and stage.
+        failed: is called with what ends the job.
+        absent: nodes that a rank which returns does not find; its first step is `node.first_step`.
 
     Raises UserInputError for axes that make no sense, and what `wait` raises where the nodes do not meet or
     disagree on the job.

@@ -21,10 +21,10 @@ from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.axes import Crossing, Direction, Key, Post, Stage, Topology
+from mltswitch.training.axes import Crossing, Direction, Key, NoSettings, Post, Stage, Topology
 from mltswitch.training.changes import Ends
 from mltswitch.training.job import Job
 from mltswitch.training.rounds import EPOCHS, MOST_STEPS, priority_of
@@ -39,10 +39,8 @@ _KINDS: Final = 4
 KINDS_NOW: Final = (0, 1)
 
 
-class AuxiliarySettings(BaseModel):
+class AuxiliarySettings(NoSettings):
     """When pieces leave by another path than their own link."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     auxiliary: Literal["none", "sooner", "paper"] = "none"
     """`paper`: when the link is busy and a path is free; `sooner`: if a piece also arrives earlier so. Pieces
@@ -78,11 +76,6 @@ class _Told(NamedTuple):
 
 class AuxiliaryPaths:
     """Of one node, between its sums and its carrier.
-
-    Args:
-        job: what all nodes agree on.
-        number: of this node.
-        topology: of the job.
 
     Raises UserInputError for a job with too many pieces.
     """
@@ -211,11 +204,7 @@ class AuxiliaryPaths:
         return crossing
 
     def between(self, keys: Iterable[Key]) -> set[int]:
-        """Nodes that are to pass on what is open of sums.
-
-        Args:
-            keys: of the sums' posts.
-        """
+        """Nodes that are to pass on what is open of sums."""
         paths = {post.key: path for post, path in self._sends.values()}
         paths |= {own: told.path for own, told in self._by_path.values()}
         return {node for key in keys for node in paths.get(key, ())[1:-1]}
@@ -362,11 +351,7 @@ class AuxiliaryPaths:
     # Faults
 
     def stop(self, keys: Sequence[Key] = ()) -> tuple[list[Key], list[Key]]:
-        """All of this node is withdrawn: keys that the carrier knows, and sums' keys that it has not got.
-
-        Args:
-            keys: of the sums' posts that are open.
-        """
+        """All of this node is withdrawn: keys that the carrier knows, and sums' keys that it has not got."""
         unposted = {post.key for post in self._posts}
         carried = {post.key: key for key, (post, _) in self._sends.items()}
         carried |= {own: key for key, (own, _) in self._by_path.items()}
@@ -387,7 +372,6 @@ class AuxiliaryPaths:
 
         Args:
             topology: whose routes are bound.
-            epoch: of the sums.
             gone: nodes that nothing passes any more.
         """
         self._epoch, self._gone, self._is_stopped = epoch % EPOCHS, gone, False

@@ -25,8 +25,6 @@ class Ballots:
     """The ballots of one rank.
 
     Args:
-        job: what all nodes agree on.
-        number: of the rank.
         votes: whether the synchronization has ballots in every step.
         check_every: steps after which ranks compare their parameters; 0: never.
         is_changing: whether routes are bound by ballots.

@@ -275,9 +275,6 @@ class Caches:
     """All trees of one node: the parameters of a model, in the pieces of a job.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
-        shape: of the job's topology.
         values: a vector of all elements, the same at all nodes.
     """
 

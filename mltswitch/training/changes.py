@@ -20,11 +20,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future
 from typing import Any, Final, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.telemetry.events import LinkRate, LinksMeasured
-from mltswitch.training.axes import Topology
+from mltswitch.training.axes import NoSettings, Topology
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival, Links
 from mltswitch.units import NANOSECONDS
@@ -47,10 +47,8 @@ Ends = tuple[int, int]
 """Of a link: the rank that sends, and the one that receives."""
 
 
-class UpdateSettings(BaseModel):
+class UpdateSettings(NoSettings):
     """When a job looks at its links, and what it takes to change its routes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     update_seconds: float = Field(default=5.0, ge=0, le=3600)
     """Between two plans for rates that the job has measured; 0: never, and nothing is measured."""
@@ -85,13 +83,7 @@ class Changing(Topology, Protocol):
 
 
 class Changes:
-    """Of one rank.
-
-    Args:
-        job: what all nodes agree on.
-        number: of this rank.
-        topology: of the job's start.
-    """
+    """What one rank knows of links and routes: rates, offers, and the version that is bound."""
 
     def __init__(self, job: Job, number: int, topology: Changing) -> None:
         self._job, self._number = job, number

@@ -27,8 +27,6 @@ class Company(Participant):
     """A rank or a server, and its sums.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
         parameters: at the start, a vector of all the model's elements, equal at all nodes; where pushes are
             steps of the optimizer of roots.
         absent: nodes that a rank which comes back does not find; None: it has been there from the beginning.

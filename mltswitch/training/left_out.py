@@ -16,11 +16,7 @@ MOST_LAYERS: Final = 30
 
 
 class LeftOut:
-    """A node's counts, and those that it hears.
-
-    Args:
-        job: what all nodes agree on.
-    """
+    """A node's counts, and those that it hears."""
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -87,7 +87,6 @@ class Node(Company):
             pieces: each once a step.
             own: a vector of all the model's elements, read until `is_over(step)`.
             result: one like it, written; where it ends up for the pieces that `take_arrived` names.
-            now_ns: the time.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         if step >= MOST_STEPS:
@@ -111,9 +110,6 @@ class Node(Company):
             step: 0 and up, without gaps.
             loss: of this rank's batch.
             seconds: that computing took.
-            own: as in `ready`.
-            result: as in `ready`.
-            now_ns: the time.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         exchanges = self.member.computed(step, loss, seconds, now_ns)
@@ -130,7 +126,6 @@ class Node(Company):
             step: the number of steps so far; `take_arrived` gives it with what this brings.
             zeros: a vector of all the model's elements, read until `is_drained`.
             result: one like it, written.
-            now_ns: the time.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         self._begin(self.member.drain(step), zeros, result, now_ns)

@@ -62,7 +62,6 @@ class Parameters:
     """Of the pieces that a node is root of.
 
     Args:
-        job: with an optimizer.
         values: a vector of all the model's elements; copied piece by piece as they are first stepped.
     """
 

@@ -69,11 +69,7 @@ class _Window:
 
 
 class PartialSums:
-    """Memory of one node: for a partial sum of each piece and peer at a time, and for sums.
-
-    Args:
-        job: what all nodes agree on.
-    """
+    """Memory of one node: for a partial sum of each piece and peer at a time, and for sums."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -107,7 +103,6 @@ class PartialSums:
         """Of each peer, receive so many partial sums at a time.
 
         Args:
-            size: of each window.
             pieces: by peer, those that it sends, and the number of each one's next sum.
         """
         self._windows = {peer: _Window(found, size) for peer, found in pieces.items()}
@@ -125,8 +120,6 @@ class PartialSums:
         """A partial sum has been added: others may come in its memory.
 
         Args:
-            work: the sum.
-            peer: that it came from.
             may_change: whether the next partial sum of the piece may be another peer's.
         """
         place, window = (work.of.piece, peer, work.of.stage), self._window(work.of.piece, peer)

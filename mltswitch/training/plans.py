@@ -15,7 +15,6 @@ class Plan:
     """What a node does for every sum of a piece from the same origin, and what each step waits for.
 
     Args:
-        steps: as the topology has them.
         is_given: whether this rank gives vectors of its own to the sum.
     """
 
@@ -91,12 +90,7 @@ class _Version:
 
 
 class Plans:
-    """The plans of one node, by the topology that each sum has.
-
-    Args:
-        job: what all nodes agree on.
-        number: of the node.
-    """
+    """The plans of one node, by the topology that each sum has."""
 
     def __init__(self, job: Job, number: int) -> None:
         self._job, self._number = job, number

@@ -18,9 +18,6 @@ class Turns:
     """Results of each piece are taken in the order of their sums: a count then says which ones a node has.
 
     Where a topology has changed, a sum may be made before the one in front of it.
-
-    Args:
-        pieces: how many there are.
     """
 
     def __init__(self, pieces: int) -> None:
@@ -48,12 +45,7 @@ class Turns:
 
 
 class Results:
-    """The results of sums of all ranks that one node has.
-
-    Args:
-        job: what all nodes agree on.
-        number: of the node.
-    """
+    """The results of sums of all ranks that one node has."""
 
     def __init__(self, job: Job, number: int) -> None:
         self._job, self._number = job, number

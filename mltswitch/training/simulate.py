@@ -134,8 +134,6 @@ def simulate(
     """Let a job run in virtual time, and measure its last steps; what is important comes at random.
 
     Args:
-        profile: of the model.
-        network: of the nodes.
         compute_seconds: that each rank takes for a step.
         batch: samples in a step of a rank.
         steps: that are measured.

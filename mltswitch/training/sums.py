@@ -40,8 +40,6 @@ class Sums:
     """All open sums at a node.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
         topology: of the job; its windows bound the memory for partial sums.
         keeper: makes this node's.
         votes: whether ranks exchange ballots.
@@ -105,10 +103,8 @@ class Sums:
         """This rank's part of what its synchronization wants.
 
         Args:
-            exchange: of this rank.
             own: a vector of all elements.
             result: one like it.
-            now_ns: the time.
             ballots: own and result of a step's ballot.
         """
         for piece in exchange.pieces:

@@ -130,8 +130,6 @@ class Views:
     """Of one node.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
         gone: nodes that one that comes back does not find; None: it has been there from the beginning.
     """
 
@@ -221,7 +219,6 @@ class Views:
         Args:
             node: a rank that this node has a connection with, and that has the same job.
             gone: whom that one does not find.
-            now_ns: the time.
         """
         here = self.agreed | self._departed
         if self.state is not State.TOGETHER or not gone <= here - {node}:
@@ -239,7 +236,6 @@ class Views:
         Args:
             results: of each piece, how many sums this node has the results of.
             begun: steps of which it has given gradients.
-            now_ns: the time.
             version: of the routes that it has.
         """
         self.state = State.WAITING

@@ -64,12 +64,8 @@ class VirtualJob:
     """All nodes of a job, run once.
 
     Args:
-        job: what the nodes agree on.
-        network: between the nodes.
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
-        seed: of what is lost.
-        late: see VirtualNetwork.
         parameters: at the start, where roots keep them.
         backward_share: of computing, in which gradients become ready, the last piece first; 0: at its end.
         waits_by_piece: whether a forward pass waits for each piece when it comes to it, and not for all of

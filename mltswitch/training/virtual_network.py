@@ -148,14 +148,12 @@ class VirtualNetwork:
 
     Args:
         timeline: on which things happen.
-        wires: between the nodes.
         cross: is called with a node and the crossing that has ended there.
         order: of what is sent: of a lower number it is served before others.
         priority: of what one node sends to another, which leaves in turn, the least first; None: all at once.
         wire_bytes: of an element that crosses as a shorter type.
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
-        seed: of what is lost.
         late: gives the seconds by which the next tensor arrives later than its way's delay says.
     """
 
@@ -281,6 +279,16 @@ class VirtualNetwork:
                 if pair.rate_bps > LEAST_BPS
             )
             self._timeline.after(seconds, partial(self._end_flows, self._filling, key))
+
+    def goes_on(self) -> bool:
+        """Let the next thing happen; whether there was one."""
+        if not self.is_filled and self._timeline.next_seconds > self._timeline.now_seconds:
+            self.fill()
+        elif self._timeline.next_seconds == math.inf:
+            return False
+        else:
+            self._timeline.go_on()
+        return True
 
     def _end_flows(self, filling: int, first: tuple[int, int, int]) -> None:
         """The first flow of a pair ends, and all that end with it."""

@@ -1,7 +1,6 @@
 """What a node holds, hears and says, and the network in virtual time."""
 
 import json
-import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -286,11 +285,8 @@ def test_what_a_node_sends_shares_the_way_or_leaves_in_turn(
     timeline.after(0.0, partial(post, 0))
     timeline.after(0.0, partial(post, 1))
     timeline.after(0.5, partial(post, 2))
-    while timeline.next_seconds < math.inf or not network.is_filled:
-        if not network.is_filled and timeline.next_seconds > timeline.now_seconds:
-            network.fill()
-        else:
-            timeline.go_on()
+    while network.goes_on():
+        pass
     assert found == pytest.approx(ends)
 
 

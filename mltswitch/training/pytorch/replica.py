@@ -91,9 +91,7 @@ class Replica:
     """The parameters of a model and their optimizer.
 
     Args:
-        job: that the model trains in.
         parameters: in the order of the model's vector, each dense in memory.
-        optimizer: of all of them.
     """
 
     def __init__(
@@ -194,7 +192,6 @@ class Replica:
 
         Args:
             step: in which they were predicted; without an optimizer's step, a scaler's say, nothing happens.
-            pieces: of the model.
             sums: a vector of all elements.
         """
         for piece in pieces:

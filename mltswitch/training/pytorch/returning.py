@@ -83,7 +83,6 @@ def come_back(
     """What this rank makes of its model, and the job of the others, which its own is to fit.
 
     Args:
-        rendezvous: that of all ranks.
         options: as `make_job` has them.
         prepare: with options, what this rank can find by itself.
         held: what it takes from another rank.

@@ -168,8 +168,6 @@ def unsupported_features(ddp: Any, kind: Synchronization, *, is_hooked: bool) ->
     """Options of a DistributedDataParallel, or another module, that do not go with a hook or a job.
 
     Args:
-        ddp: the module.
-        kind: of the job.
         is_hooked: whether its hook is ours by now.
     """
     logger = None if is_hooked else getattr(ddp, "logger", None)
@@ -229,8 +227,6 @@ def agree(
     """Tell all ranks what this one has, before anything else is exchanged.
 
     Args:
-        group: of the ranks.
-        ranks: their names.
         samples: of this rank in a step; None: it does not say.
         setup: what this rank can find by itself; what it raises, all ranks hear of.
 

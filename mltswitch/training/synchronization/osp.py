@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from math import isfinite, nan
 from statistics import fmean
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, PositiveFloat
 
@@ -71,7 +71,6 @@ class Slices:
     """Runs of pieces that are ranked as one.
 
     Args:
-        job: cut into pieces.
         slice_bytes: at most, unless a piece is larger; None: layers.
     """
 
@@ -95,8 +94,6 @@ class Slices:
         """Slices of the least importance that fit together, ties by number; what does not fit is left out.
 
         Args:
-            importance: of each piece.
-            most_bytes: of all of them.
             by_mean: whether a slice counts by the mean of its elements.
         """
         sums = [sum(importance[piece] for piece in members) for members in self.members]
@@ -131,12 +128,7 @@ class Progress(BaseModel):
 
 
 class Size:
-    """How many bytes are synchronized later: algorithm 1, from what all ranks know alike.
-
-    Args:
-        job: of the ranks.
-        settings: of the job.
-    """
+    """How many bytes are synchronized later: algorithm 1, from what all ranks know alike."""
 
     def __init__(self, job: Job, settings: OspSettings) -> None:
         self._settings = settings
@@ -200,13 +192,7 @@ class Size:
 
 
 class OspMember(BspMember):
-    """A rank.
-
-    Args:
-        job: of the ranks.
-        rank: this one's.
-        settings: of the job.
-    """
+    """A rank."""
 
     def __init__(self, job: Job, rank: int, settings: OspSettings) -> None:
         super().__init__(job)
@@ -379,25 +365,22 @@ class Osp:
     needs = Needs()
     votes = True
 
-    def __init__(self, settings: OspSettings) -> None:
-        self._settings = settings
-
-    def of(self, job: Job) -> "Osp":
-        """With the settings of a job."""
+    def of(self, job: Job) -> Self:
+        """The same for every job; raises UserInputError for settings that are none."""
         settings = settings_of(job, OspSettings)
         if settings.tuning == "paper" and settings.link_bps is None:
             raise UserInputError("is missing: equation 5 needs it", where="synchronization.osp.link_bps")
         if job.world < 2:
             raise UserInputError("has one rank, and nothing to exchange", where="synchronization.osp")
-        return Osp(settings)
+        return self
 
     def member(self, job: Job, rank: int) -> OspMember:
         """What a rank of the job has of its own."""
-        return OspMember(job, rank, self._settings)
+        return OspMember(job, rank, settings_of(job, OspSettings))
 
     def keeper(self, job: Job) -> OspKeeper:
         """One for each node that completes sums."""
         return OspKeeper(job)
 
 
-SYNCHRONIZATION = Osp(OspSettings())
+SYNCHRONIZATION = Osp()

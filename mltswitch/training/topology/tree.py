@@ -180,7 +180,6 @@ class Tree:
         """The trees of those that are left: children go to their grandparents, pieces to the next root.
 
         Args:
-            job: of all nodes.
             gone: nodes that are not there any more.
             is_star: whether all send to the roots themselves.
         """

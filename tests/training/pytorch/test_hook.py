@@ -49,7 +49,7 @@ def _loss(model: Any, draw: Any, dtype: Any = None) -> Any:
 
 def _plain_step(model: Any, optimizer: Any, draw: Any) -> None:
     optimizer.zero_grad()
-    _loss(model, draw).backward()
+    _loss(model, draw, next(model.parameters()).dtype).backward()
     optimizer.step()
 
 
@@ -71,24 +71,12 @@ def _amp_step(model: Any, optimizer: Any, draw: Any) -> None:
     scaler.update()
 
 
-def _double_step(model: Any, optimizer: Any, draw: Any) -> None:
-    optimizer.zero_grad()
-    _loss(model, draw, torch.float64).backward()
-    optimizer.step()
-
-
-def _short_step(model: Any, optimizer: Any, draw: Any) -> None:
-    optimizer.zero_grad()
-    _loss(model, draw, torch.bfloat16).backward()
-    optimizer.step()
-
-
 STEP_KINDS: dict[str, tuple[Callable[..., None], Any]] = {
     "plain": (_plain_step, None),
     "accumulation": (_accumulating_step, None),
     "amp": (_amp_step, None),
-    "float64": (_double_step, torch.float64),
-    "bfloat16": (_short_step, torch.bfloat16),
+    "float64": (_plain_step, torch.float64),
+    "bfloat16": (_plain_step, torch.bfloat16),
 }
 
 

@@ -53,7 +53,7 @@ def imagined(cell: Cell, rounds: int = 200) -> Rows:
 @pytest.fixture
 def imagined_profile(monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
     task = SimpleNamespace(evaluate_every=1, most_rounds=1000, target=0.9, ranks=4)
-    monkeypatch.setattr("mltswitch.training.tolerance.campaign.load_task", lambda *_: task)
+    monkeypatch.setattr(Settings, "load", lambda _: task)
     layers = tuple(
         Layer(name=f"{number}", tensors=(Tensor(name=f"{number}.weight", shape=(1000,)),))
         for number in range(2)
