@@ -4,7 +4,7 @@ import logging.handlers
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,11 @@ from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from mltswitch.training.pytorch.rank import CONFIG_VARIABLE  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
-from tests.training.pytorch.test_backend import DEVICES, Ranks, flat, generator, living  # noqa: E402
+from tests.training.pytorch.ranks import Ranks, flat, generator  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
 STEPS = 6
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    yield from living(2, request.param)
 
 
 def _model(dtype: Any = None) -> Any:
