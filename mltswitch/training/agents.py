@@ -19,24 +19,12 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import (
-    Agent,
-    AgentConfig,
-    AgentError,
-    DeadlineExceededError,
-    Group,
-    Transfer,
-)
+from mltswitch.hostagent import Agent, AgentConfig, AgentError, DeadlineExceededError, Group, Transfer
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
 from mltswitch.training.addition import Loss
 from mltswitch.training.axes import Elements, Stage, axes_of
 from mltswitch.training.driver import MEETING_SECONDS, Driver
-from mltswitch.training.errors import (
-    JobMismatchError,
-    NodeLostError,
-    TrainingError,
-    ending_of,
-)
+from mltswitch.training.errors import JobMismatchError, NodeLostError, TrainingError, ending_of
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
 from mltswitch.training.views import View

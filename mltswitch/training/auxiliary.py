@@ -66,6 +66,11 @@ class Detouring(Topology, Protocol):
         """What pieces leave of each link while they cross the fullest one, without nodes that are gone."""
 
 
+def detouring(topology: Topology) -> Detouring | None:
+    """The topology, where pieces may take others than their own links."""
+    return topology if isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none" else None
+
+
 class _Told(NamedTuple):
     """A piece that takes a path, as its sender tells it."""
 

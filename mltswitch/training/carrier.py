@@ -23,9 +23,9 @@ from mltswitch.hostagent import (
     Transfer,
     TransferMismatchError,
 )
-from mltswitch.training.auxiliary import Detouring
+from mltswitch.training.auxiliary import detouring
 from mltswitch.training.axes import Crossing, Direction, Elements, Key, Post, Stage, axes_of
-from mltswitch.training.changes import Changing
+from mltswitch.training.changes import changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival
@@ -59,11 +59,9 @@ class AgentCarrier:
         """Those that may be withdrawn."""
         self._short: dict[Key, tuple[NDArray[np.uint16], Elements]] = {}
         """Receives that cross as bfloat16: what comes, and where it belongs."""
-        kind = axes_of(job)[0]
-        topology = axes_of(job)[1]
-        is_measured = isinstance(topology, Changing) and topology.updates.update_seconds > 0
-        is_moved = isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none"
-        self._is_kept = job.continues or is_measured or is_moved
+        kind, topology = axes_of(job)
+        is_asked = changing(topology) is not None or detouring(topology) is not None
+        self._is_kept = job.continues or is_asked
         """Whether somebody asks for what has come so far, or withdraws it."""
         self._has_age = sums_have_ages(job)
         self._varies = kind.votes

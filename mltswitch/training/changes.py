@@ -82,6 +82,11 @@ class Changing(Topology, Protocol):
         """The topology with these routes; raises UserInputError for what are none."""
 
 
+def changing(topology: Topology) -> "Changing | None":
+    """The topology, where other routes may be bound while its job runs."""
+    return topology if isinstance(topology, Changing) and topology.updates.update_seconds > 0 else None
+
+
 class Changes:
     """What one rank knows of links and routes: rates, offers, and the version that is bound."""
 

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Final
 
 from mltswitch.errors import MOST_LISTED, UserInputError
-from mltswitch.training.auxiliary import AuxiliaryPaths, Detouring
+from mltswitch.training.auxiliary import AuxiliaryPaths, detouring
 from mltswitch.training.axes import Elements, Needs, Repairable, axes_of
-from mltswitch.training.changes import Changes, Changing
+from mltswitch.training.changes import Changes, changing
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
 from mltswitch.training.job import Job
 from mltswitch.training.optimizer import Parameters, check_rule
@@ -52,15 +52,12 @@ class Company(Participant):
         self.votes: Final = synchronization.votes
         """Whether ranks exchange a ballot in every step."""
         self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
-        self.changes: Changes | None = None
+        routes, paths = changing(topology), detouring(topology)
+        self.changes = None if routes is None else Changes(job, number, routes)
         """Where other routes may be bound."""
-        if isinstance(topology, Changing) and topology.updates.update_seconds > 0:
-            self.changes = Changes(job, number, topology)
         is_changing = self.changes is not None
-        self.auxiliary: AuxiliaryPaths | None = None
+        self.auxiliary = None if paths is None else AuxiliaryPaths(job, number, paths)
         """Where pieces may take others than their own links."""
-        if isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none":
-            self.auxiliary = AuxiliaryPaths(job, number, topology)
         self._sums = Sums(
             job,
             number,

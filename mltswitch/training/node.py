@@ -11,24 +11,10 @@ from typing import Any, Final
 from mltswitch.errors import MOST_LISTED
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
 from mltswitch.training.addition import Loss
-from mltswitch.training.axes import (
-    Crossing,
-    Elements,
-    Exchange,
-    Joining,
-    Post,
-    Stage,
-    Sum,
-)
+from mltswitch.training.axes import Crossing, Elements, Exchange, Joining, Post, Stage, Sum
 from mltswitch.training.ballots import Ballots
 from mltswitch.training.company import ASK_AGAIN_SECONDS, Company
-from mltswitch.training.errors import (
-    JobMismatchError,
-    NodeLateError,
-    NodeLostError,
-    TrainingError,
-    cause_of,
-)
+from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError, cause_of
 from mltswitch.training.job import Job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.links import Arrival
@@ -48,19 +34,11 @@ class Node(Company):
     """A rank or a server; arguments and errors are those of `Company`."""
 
     def __init__(
-        self,
-        job: Job,
-        number: int,
-        parameters: Elements | None = None,
-        absent: frozenset[int] | None = None,
+        self, job: Job, number: int, parameters: Elements | None = None, absent: frozenset[int] | None = None
     ) -> None:
         super().__init__(job, number, parameters, absent)
         self.ballots: Final = Ballots(
-            job,
-            number,
-            votes=self.votes,
-            check_every=self._check_every,
-            is_changing=self.changes is not None,
+            job, number, votes=self.votes, check_every=self._check_every, is_changing=self.changes is not None
         )
         self._vectors: dict[int, tuple[Elements, Elements]] = {}
         """Own gradients and results of the last steps."""

@@ -301,31 +301,20 @@ def test_only_the_first_rank_offers_and_only_what_is_newer_and_whole() -> None:
     assert changes.refused == 1
 
 
-NO_WAY = "- 8 0 0 0 0 0 0 0"
+MESH = plain(known_wan("mesh9").overlay())
+NO_WAY = {"trees": [(0, 1.0, "- 8 0 0 0 0 0 0 0")]}
 
 
 @pytest.mark.parametrize(
     ("settings", "options", "problem"),
     [
-        ({"overlay": plain(known_wan("mesh9").overlay()), "policy": "none"}, {}, "'none' is unknown"),
-        ({"overlay": plain(known_wan("mesh9").overlay()), "update_seconds": -1}, {}, "update_seconds"),
+        ({"overlay": MESH, "policy": "none"}, {}, "'none' is unknown"),
+        ({"overlay": MESH, "update_seconds": -1}, {}, "update_seconds"),
         ({}, {}, "overlay"),
-        (
-            {"overlay": plain(known_wan("mesh9").overlay()), "policy": "mst", "fixed_roots": True},
-            {},
-            "mst chooses no roots",
-        ),
-        ({"overlay": plain(known_wan("mesh9").overlay())}, {"world": 4}, "has 9 ranks and 0 servers"),
-        (
-            {"overlay": plain(known_wan("mesh9").overlay())},
-            {"synchronization": "osp"},
-            "osp: routes change under bsp alone",
-        ),
-        (
-            {"overlay": plain(netstorm9(0)), "routes": {"trees": [(0, 1.0, "- 8 0 0 0 0 0 0 0")]}},
-            {},
-            "no link",
-        ),
+        ({"overlay": MESH, "policy": "mst", "fixed_roots": True}, {}, "mst chooses no roots"),
+        ({"overlay": MESH}, {"world": 4}, "has 9 ranks and 0 servers"),
+        ({"overlay": MESH}, {"synchronization": "osp"}, "osp: routes change under bsp alone"),
+        ({"overlay": plain(netstorm9(0)), "routes": NO_WAY}, {}, "no link"),
     ],
 )
 def test_settings_that_are_none(settings: dict[str, Any], options: dict[str, Any], problem: str) -> None:

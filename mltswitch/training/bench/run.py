@@ -124,16 +124,12 @@ class Settings:
     @property
     def options(self) -> dict[str, Any]:
         """Of `MltState`."""
-        return {
-            "loss_bound": self.loss_bound,
-            "synchronization": self.synchronization,
-            "topology": self.topology,
-            "transport": self.transport,
+        names = ("loss_bound", "synchronization", "topology", "transport", "colocated", "continues")
+        settings = {
             "settings": dict(self.synchronization_settings),
             "topology_settings": dict(self.topology_settings),
-            "colocated": self.colocated,
-            "continues": self.continues,
         }
+        return {name: getattr(self, name) for name in names} | settings
 
 
 class Team:

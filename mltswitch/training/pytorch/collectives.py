@@ -17,14 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.pytorch.backend import (
-    PIECE_BITS,
-    TAG_BITS,
-    Collective,
-    Family,
-    Members,
-    MltWork,
-)
+from mltswitch.training.pytorch.backend import PIECE_BITS, TAG_BITS, Collective, Family, Members, MltWork
 from mltswitch.training.pytorch.options import MltOptions
 
 PIECE_BYTES: Final = 2 << 20

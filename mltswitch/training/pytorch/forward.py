@@ -27,7 +27,7 @@ from torch.nn import Parameter
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.errors import NodeLostError, TrainingError, anew, ending_of
-from mltswitch.training.pytorch.layout import Place, flat
+from mltswitch.training.pytorch.layout import Place, flat, versions_of
 from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.pytorch.replica import ELEMENTWISE, options_of
 from mltswitch.training.pytorch.start import Setup, prepare
@@ -116,7 +116,7 @@ class MltForward(Rank):
         self._given: set[Parameter] = set()
         """Parameters whose gradients this backward pass has made."""
         self._gradients: list[tuple[int, int]] = []
-        """Where the backward pass has left them, and their versions, which grow whoever changes them."""
+        """Where the backward pass has left them, as `versions_of` has it."""
         self._pending: dict[Parameter, None] = {}
         """Parameters that the optimizer has to step yet, with its options when it was told to:"""
         self._options: list[dict[str, Any]] = []
@@ -280,7 +280,7 @@ class MltForward(Rank):
             self._tell_checksum(self._checksum())
         elif self._node.node.ballots.are_held(self._step):
             self._tell_checksum(0)
-        self._gradients = self._now()
+        self._gradients = versions_of(self._places)
         self._is_open = False
 
     def _arrived(self, step: int, piece: int, stage: Stage) -> None:  # noqa: ARG002  (as the node tells it)
@@ -336,14 +336,13 @@ class MltForward(Rank):
 
     def _check_untouched(self) -> None:
         """Refuses what was done to a rank's own gradients as if they were the sums."""
-        if self._gradients != self._now() or getattr(self.optimizer, "grad_scale", None) is not None:
+        if (
+            self._gradients != versions_of(self._places)
+            or getattr(self.optimizer, "grad_scale", None) is not None
+        ):
             problem = "gradients have changed, by clipping or a scaler say, before their sums were there"
             hint = "call synchronize() behind backward(), by which `grad` has the sums"
             self._refuse(UserInputError(problem, where="optimizer", hint=hint))
-
-    def _now(self) -> list[tuple[int, int]]:
-        every = (each.grad for each in self._places)
-        return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
 
     def _settle(self, wanted: Iterable[Parameter]) -> None:
         """Wait until these have been stepped, and step meanwhile what else is there."""

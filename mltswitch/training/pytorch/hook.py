@@ -21,11 +21,7 @@ from mltswitch.training.axes import Elements, Member, Stage
 from mltswitch.training.errors import TrainingError, anew
 from mltswitch.training.pytorch.layout import Place, flat
 from mltswitch.training.pytorch.rank import Rank
-from mltswitch.training.pytorch.start import (
-    uneven,
-    unsupported_features,
-    unsupported_parameters,
-)
+from mltswitch.training.pytorch.start import uneven, unsupported_features, unsupported_parameters
 from mltswitch.training.pytorch.steps import ModuleHook, Steps
 
 

@@ -56,6 +56,12 @@ def flat(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
+def versions_of(parameters: Iterable[torch.nn.Parameter]) -> list[tuple[int, int]]:
+    """Where each parameter's gradient lies, and its version, which grows whoever changes the gradient."""
+    every = (each.grad for each in parameters)
+    return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
+
+
 def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
     """Of all bits of parameters, above 0."""
     digest = 0

@@ -95,10 +95,7 @@ class Replica:
     """
 
     def __init__(
-        self,
-        job: Job,
-        parameters: Sequence[torch.nn.Parameter],
-        optimizer: torch.optim.Optimizer,
+        self, job: Job, parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer
     ) -> None:
         self.optimizer: Final = optimizer
         self._job = job

@@ -75,10 +75,7 @@ def keep_job(
 
 
 def come_back(
-    rendezvous: Rendezvous,
-    options: Mapping[str, Any],
-    prepare: Callable[..., Setup],
-    held: Mapping[str, Any],
+    rendezvous: Rendezvous, options: Mapping[str, Any], prepare: Callable[..., Setup], held: Mapping[str, Any]
 ) -> tuple[Setup, Job]:
     """What this rank makes of its model, and the job of the others, which its own is to fit.
 

@@ -13,7 +13,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
-from mltswitch.training.pytorch.layout import checksum
+from mltswitch.training.pytorch.layout import checksum, versions_of
 from mltswitch.training.pytorch.replica import Replica
 
 Vectors = Callable[[int], tuple[Elements, Elements]]
@@ -102,7 +102,7 @@ class Steps:
         self.holds = self._counts_alone
         """Whether lone pushes wait for the optimizer's step: in the first one, and where that was clipped."""
         self._gradients: list[tuple[int, int]] = []
-        """Where the backward pass has left them, and their versions, which grow whoever changes them."""
+        """Where the backward pass has left them, as `versions_of` has it."""
         self._clipped: tuple[float, float] | None = None
         """In this step: what a scaler has multiplied gradients with, and clipping after that."""
         optimizer = replica.optimizer
@@ -152,11 +152,7 @@ class Steps:
 
     def settled(self) -> None:
         """The backward pass is over: other changes of the gradients are seen from here on."""
-        self._gradients = self._now()
-
-    def _now(self) -> list[tuple[int, int]]:
-        every = (each.grad for each in self._replica.parameters)
-        return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
+        self._gradients = versions_of(self._replica.parameters)
 
     def scaled(self) -> float:
         """What a scaler has multiplied gradients with; raises UserInputError where they cannot be clipped."""
@@ -215,7 +211,7 @@ class Steps:
 
     def _check_gradients(self) -> None:
         """Raises UserInputError where torch's clipping, say, was at them, also by a factor of 1."""
-        if self._gradients and self._gradients != self._now():
+        if self._gradients and self._gradients != versions_of(self._replica.parameters):
             self._replica.refuse("gradients have changed between backward and the optimizer's step")
 
     def _before(self, arguments: Iterable[Any]) -> None:
