@@ -16,7 +16,7 @@ from mltswitch.training.views import View
 NOTHING: Final = -0.0
 """What is missing in a partial sum: added to whatever it leaves that as it is, also another -0."""
 _ROUNDED: Final = 1e-4
-"""Of ranks' weights, which are 1 on average: less than this is a rest of rounding, and nobody is left."""
+"""Weights of ranks are 1 on average: less than this is a rest of rounding, and nobody is left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ STATE_TENSOR: Final = JOB_TENSOR - 2
 MOST_JOB_BYTES: Final = 256 << 20
 MOST_STATE_BYTES: Final = 1 << 40
 PART_BYTES: Final = 1 << 30
-"""Of a tensor: it has 32 bits for its elements."""
+"""A tensor has at most so many: its elements are counted in 32 bits."""
 NO_STATE: Final = b"!"
 MOST_REASON_BYTES: Final = 300
 AGAIN: Final = "start this rank again"

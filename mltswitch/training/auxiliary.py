@@ -57,7 +57,7 @@ class Detouring(Topology, Protocol):
 
     auxiliary: AuxiliarySettings
     rates_bps: Mapping[Ends, float]
-    """Of links, as somebody has said before the start."""
+    """The rates of links, as somebody has said before the start."""
 
     def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
         """Those without common inner nodes, the fastest first, but for the link itself."""
@@ -80,7 +80,7 @@ class _Told(NamedTuple):
 
 
 class AuxiliaryPaths:
-    """Of one node, between its sums and its carrier.
+    """Chooses the way of each piece that one node sends, between its sums and its carrier.
 
     Raises UserInputError for a job with too many pieces.
     """
@@ -101,7 +101,7 @@ class AuxiliaryPaths:
         self._words: list[dict[str, Any]] = []
         self._withdrawals: list[Key] = []
         self.pieces = 0
-        """Of this node, that have taken a path."""
+        """How many pieces of this node have taken a path."""
         self._held: defaultdict[int, list[tuple[int, int, Post]]] = defaultdict(list)
         """Sends of sums that wait, by peer: a heap by priority, then in the order of coming."""
         self._ties = itertools.count()
@@ -114,7 +114,7 @@ class AuxiliaryPaths:
         self._receives: dict[Key, Post] = {}
         """Posts of sums that are open, by their own keys."""
         self._by_path: dict[Key, tuple[Key, _Told]] = {}
-        """Of receives from the last node of a path: key that the carrier knows, and key of the sums' post."""
+        """Receives from the last node of a path: the carrier's key, and that of the sums' post."""
         self._told: dict[tuple[int, int], _Told] = {}
         """What others have told of pieces that this node passes on or gets, until it has: by moved tensor and
         round."""

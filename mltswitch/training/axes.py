@@ -222,7 +222,7 @@ class Network:
     """One switch between all nodes; what a topology may know when it says how long an exchange takes."""
 
     link_bps: float
-    """Of each node, in each direction."""
+    """The rate of each node's link, in each direction."""
     latency_seconds: float
     """From node to node."""
 
@@ -231,7 +231,7 @@ class Network:
         return (True, source), (False, target)
 
     def rate_bps(self, link: Hashable) -> float:  # noqa: ARG002  (all are equal)
-        """Of a link."""
+        """The rate of a link."""
         return self.link_bps
 
     def delay_seconds(self, source: int, target: int) -> float:  # noqa: ARG002
@@ -287,7 +287,7 @@ class Direction(StrEnum):
 
 
 Key = tuple[Direction, int, int, int]
-"""Of a post: its direction, the node at the other end, tensor and round number."""
+"""What names a post: its direction, the node at the other end, tensor and round number."""
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that makes each of them three times as dear
@@ -331,7 +331,7 @@ class Crossing:
     is_fault: bool = False
     """Whether the error is that the ends do not fit together: then neither is lost."""
     arrival: tuple[int, int, int] | None = None
-    """Of a receive: bytes that have come, and when the first and the last packet came, in ns."""
+    """What has come of a receive: bytes, and when the first and the last packet came, in ns."""
 
 
 _Entry = TypeVar("_Entry", Synchronization, Topology)

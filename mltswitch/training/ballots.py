@@ -36,7 +36,7 @@ class Ballots:
         self._open: dict[int, tuple[Elements, Elements]] = {}
         """This rank's part and the sum, by step."""
         self._squares = [0.0] * len(job.pieces)
-        """Of each piece, the sum of its own gradients' squares in the last step."""
+        """The sum of the squares of this rank's gradients in the last step, by piece."""
         self.nonfinite_pieces = self._nonfinite_before = 0
         """This rank's pieces with NaN or infinite gradients; they are passed on."""
         self.first_nonfinite_step: int | None = None

@@ -38,7 +38,7 @@ PATIENCE: Final = 2.0
 WITHDRAWN: Final = "withdrawn"
 _FAULTS: Final = (TransferMismatchError, ProtocolViolationError, TooManyTransfersError)
 ROUNDS_GATHERED: Final = 8
-"""Of the transport's gathers that may still get posts."""
+"""Gathers of the transport are kept for so many rounds, in which they may still get posts."""
 
 
 class AgentCarrier:
@@ -54,7 +54,7 @@ class AgentCarrier:
         self.failed: list[Crossing] = []
         """Posts that could not begin."""
         self._gathers: dict[int, Gather] = {}
-        """Of the last rounds, where the transport closes early."""
+        """The gathers of the last rounds, where the transport closes early."""
         self._open: dict[Key, Transfer] = {}
         """Those that may be withdrawn."""
         self._short: dict[Key, tuple[NDArray[np.uint16], Elements]] = {}

@@ -30,21 +30,21 @@ from mltswitch.training.links import Arrival, Links
 from mltswitch.units import NANOSECONDS
 
 PART_CHARACTERS: Final = 600
-"""Of the text of routes, that one word carries."""
+"""One word carries so much of the text of routes."""
 MOST_CHARACTERS: Final = 1 << 20
 FASTER: Final = 2.0
 """Than the fastest link is said to be: no link is."""
 RATES_A_WORD: Final = 30
 NOTHING_BPS: Final = 1.0
 LEAST_CHANGE: Final = 0.01
-"""Of a rate, for a new plan."""
+"""A rate must change by this share for a new plan."""
 PATIENCE_BALLOTS: Final = 4
 """For an offer: a rank has not got it, perhaps."""
 NOTHING_HELD: Final = 1
 """In a ballot; 0 is a rank that is not in it."""
 MOST_NUMBER: Final = 1 << 20
 Ends = tuple[int, int]
-"""Of a link: the rank that sends, and the one that receives."""
+"""The ends of a link: the rank that sends, and the one that receives."""
 
 
 class UpdateSettings(NoSettings):
@@ -68,9 +68,9 @@ class Changing(Topology, Protocol):
 
     updates: UpdateSettings
     rates_bps: Mapping[Ends, float]
-    """Of links between ranks, as somebody has said before the start."""
+    """The rates of links between ranks, as somebody has said before the start."""
     names: Sequence[str]
-    """Of the hosts of ranks, by number."""
+    """The names of the ranks' hosts, by number."""
 
     def planned(self, rates_bps: Mapping[Ends, float]) -> str:
         """Routes for other rates, as text. Raises MachineError, UserInputError."""
@@ -190,7 +190,7 @@ class Changes:
         return 1 - other.seconds_a_bit(rates, gone) / before if before else 0.0  # of one that is left alone
 
     def rates_bps(self, now_ns: int) -> dict[Ends, float]:
-        """Of all links: what was measured lately, else what was said before the start."""
+        """The rates of all links: what was measured lately, else what was said before the start."""
         since_ns = now_ns - self.topology.updates.stale_after_seconds * NANOSECONDS
         fresh = {ends: bps for ends, (bps, at_ns) in self.measured.items() if at_ns >= since_ns}
         return {**self.topology.rates_bps, **fresh}

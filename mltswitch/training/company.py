@@ -73,7 +73,7 @@ class Company(Participant):
         self.view: View | None = None
         """The last one that all have agreed on."""
         self.first_step: int | None = 0 if absent is None else None
-        """Of this rank; None: the others have not taken it in yet."""
+        """The first step of this rank; None: the others have not taken it in yet."""
         self.reasons: dict[int, str] = {}
         """Why nodes are gone, as far as this one knows."""
         self._callers: dict[int, frozenset[int] | None] = {}
@@ -119,7 +119,7 @@ class Company(Participant):
 
     @property
     def giver(self) -> int | None:
-        """Of what ranks hold alike, to the last one that was taken in; None: there is none."""
+        """Who gives the last rank that was taken in what all ranks hold alike; None: there is nobody."""
         if self.entering is None:
             return None
         return min({*range(self.job.world)} - self.gone - {self.entering[0]}, default=None)

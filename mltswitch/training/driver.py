@@ -54,7 +54,7 @@ class _Inbox(CompletionQueue):
 
 
 class Driver(Generic[N]):
-    """Of one node; any thread may call.
+    """Drives one node by a thread of its own; any thread may call.
 
     Args:
         node: that it drives.

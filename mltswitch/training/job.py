@@ -30,7 +30,7 @@ REPORT_EVERY: Final = 100
 MOST_PIECES: Final = 1 << 20
 MOST_ELEMENTS: Final = 1 << 36
 BALLOT_FIGURES: Final = 8
-"""Of a ballot, before two figures of each rank and one of each piece."""
+"""A ballot begins with so many figures, before two of each rank and one of each piece."""
 
 
 class Divisor(StrEnum):
@@ -180,7 +180,7 @@ class Job:
 
     @property
     def wire_bytes(self) -> int:
-        """Of an element that travels."""
+        """How many bytes an element has that travels."""
         return SHORT_BYTES if self.wire_type == SHORT else ELEMENT_BYTES[self.element_type]
 
     def weight(self, rank: int) -> float:
@@ -194,7 +194,7 @@ class Job:
 
     @property
     def elements(self) -> int:
-        """Of the whole model."""
+        """How many elements the whole model has."""
         return sum(layer.elements for layer in self.layers)
 
     def node_name(self, node: int) -> str:

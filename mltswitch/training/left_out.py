@@ -23,12 +23,12 @@ class LeftOut:
         self._layers: Counter[int] = Counter()
         """Elements without, once for each rank whose they are, by layer; since the last report."""
         self._cut = 0
-        """Of those, what was no longer waited for."""
+        """How many of those were no longer waited for."""
         self._first = self._end = 0
         """Steps of the report that is being made: the first, and one beyond the last."""
         self._told = 0
         self._said: dict[int, tuple[int, int, Counter[int]]] = {}
-        """Of each node: elements in all, those not waited for, and by layer."""
+        """What each node has told: elements in all, those not waited for, and by layer."""
 
     def count(self, loss: Loss) -> None:
         """One more, at this node."""

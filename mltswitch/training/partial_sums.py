@@ -77,7 +77,7 @@ class PartialSums:
         self._received: dict[tuple[int, int, str], Elements] = {}
         """Memory for partial sums, by piece, peer and stage."""
         self._lent: dict[tuple[int, int, str], deque[Receive]] = {}
-        """Of that, what is in use, and the receives that wait for it."""
+        """Places whose memory is in use, and the receives that wait for it."""
         self._free: defaultdict[int, list[Elements]] = defaultdict(list)
         """Memory that nobody uses, by its elements."""
         self._windows: dict[int, _Window] = {}
@@ -100,7 +100,7 @@ class PartialSums:
         self._received, self._lent = {}, {}
 
     def open_windows(self, size: int, pieces: Mapping[int, Mapping[int, int]]) -> None:
-        """Of each peer, receive so many partial sums at a time.
+        """Receive so many partial sums of each peer at a time.
 
         Args:
             pieces: by peer, those that it sends, and the number of each one's next sum.
@@ -153,5 +153,5 @@ class PartialSums:
         return work.of.piece, peer, work.of.stage
 
     def _window(self, piece: int, peer: int) -> _Window | None:
-        """Of a peer's pieces; a ballot goes beside them."""
+        """The window of a peer's pieces; ballots have none."""
         return self._windows.get(peer) if piece < len(self._job.pieces) else None

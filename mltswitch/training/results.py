@@ -50,7 +50,7 @@ class Results:
     def __init__(self, job: Job, number: int) -> None:
         self._job, self._number = job, number
         self.counts = [0] * (len(job.pieces) + 1)
-        """Of each piece, and of the ballot, how many results this node has."""
+        """How many results this node has of each piece, and of the ballot."""
         self._kept: list[deque[tuple[int, Elements]]] = [
             *(deque[tuple[int, Elements]](maxlen=1) for _ in job.pieces),
             deque(maxlen=KEPT_BALLOTS),

@@ -71,9 +71,9 @@ class Simulated:
     synchronization_seconds: float
     """What a step takes beside computing."""
     samples_per_second: float
-    """Of all ranks together."""
+    """Samples that all ranks together train with in a second."""
     later_share: float
-    """Of the model, exchanged while the next step computes."""
+    """Share of the model that is exchanged while the next step computes."""
     timeline_seconds: float
     """The last step of the rank that is done first."""
     timeline: tuple[Span, ...]

@@ -68,13 +68,13 @@ class Sums:
         """When this node, or the first other one, has begun sums that are open, in ns and in this order."""
         self._plans: Final = Plans(job, number)
         self._known_end = 1 if is_changing else MOST_STEPS
-        """Of numbers of sums that may be expected, one beyond the last."""
+        """One beyond the highest number of a sum that may be expected."""
         self._later: list[Sum] = []
         """Sums that are expected once they may be."""
         self._make_keeper, self._keeper = keeper, keeper()
         self._works: dict[Sum, Work] = {}
         self._numbers: Counter[tuple[int, Stage, int | None]] = Counter()
-        """Of this rank's next sums, by piece, stage and origin."""
+        """The number of this rank's next sum, by piece, stage and origin."""
         self._open_of: Counter[int] = Counter()
         """Sums that use this rank's vectors of a step."""
         self._by_key: dict[Key, tuple[Work, int]] = {}
@@ -285,7 +285,7 @@ class Sums:
         return self._works[total].step
 
     def open_keys(self, total: Sum) -> list[Key]:
-        """Of posts that a carrier has of a sum."""
+        """The keys of the posts of a sum that a carrier has."""
         return [key for key, (work, _) in self._by_key.items() if work.of == total]
 
     def waits_for(self, total: Sum) -> list[int]:

@@ -54,10 +54,10 @@ class Report:
     step_seconds: list[float] = field(default_factory=list)
     """From when the first rank begins to compute to when the last one may begin the next step."""
     views: dict[int, list[tuple[float, View]]] = field(default_factory=dict)
-    """Of each node, when it has gone on after a fault, and with whom."""
+    """When each node has gone on after a fault, and with whom."""
     seconds: float = 0.0
     most_open_posts: int = 0
-    """Of one node at a time."""
+    """The most posts that one node had open at a time."""
 
 
 class VirtualJob:
@@ -94,7 +94,7 @@ class VirtualJob:
         self._backward_share = backward_share
         self._waits_by_piece, self._classes = waits_by_piece, classes
         self._there: list[set[int]] = [set() for _ in range(job.world)]
-        """Of each rank, pieces of its last step whose sums have come,"""
+        """Pieces of each rank's last step whose sums have come,"""
         self._passed = [0] * job.world
         """pieces that its forward pass is through with,"""
         self._passing: set[int] = set()
@@ -212,7 +212,7 @@ class VirtualJob:
     # The nodes
 
     def _order(self, send: Post) -> int:
-        """Of what is sent, as switches serve it and the carrier sends it."""
+        """In which order switches serve what is sent, and the carrier sends it."""
         if send.stage is Stage.LATER:
             return MOST_STEPS * self._classes
         order = send.layer * self._classes // len(self.job.layers)

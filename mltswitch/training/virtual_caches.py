@@ -23,7 +23,7 @@ class StaleReport:
     values: dict[int, Elements] = field(default_factory=dict)
     """Parameters of each rank at the end, with all updates of all."""
     crossed_bytes: int = 0
-    """Of all tensors, once for each hop."""
+    """Bytes of all tensors, counted once for each hop."""
 
 
 class VirtualCaches:

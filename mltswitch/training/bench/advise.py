@@ -33,9 +33,9 @@ LOOPBACK_ADDRESS: Final = "127.0.0.1"
 LOOPBACKS: Final = 250
 LEAST_RANKS: Final = 2
 STEP_SECONDS: Final = 0.4
-"""Of a step that is measured, about: as small as it may be without being all fixed costs."""
+"""A measured step takes about so long: as little as it may without being all fixed costs."""
 LADDER_SHARE: Final = 0.7
-"""Of the time, for the ladder; the network, meetings and openings have the rest."""
+"""The ladder has this share of the time; the network, meetings and openings have the rest."""
 LADDER_METHODS: Final = 10
 """Its rungs, and computing alone."""
 MOST_BLOCKS: Final = 20
@@ -118,7 +118,7 @@ class _Hosts:
         raise MachineError(f"{command[0]} is started on its own host", where=f"rank {host}")
 
     def addresses(self, host: int) -> tuple[str, ...]:
-        """Of a rank's agent."""
+        """The addresses of a rank's agent."""
         return tuple(self._addresses[host])
 
     def routed_address(self, host: int) -> str:

@@ -10,7 +10,7 @@ import torch
 from mltswitch.profile import ModelProfile
 
 BACKWARD_SHARE: Final = 2 / 3
-"""Of computing: a backward pass has two products of matrices where the forward pass has one."""
+"""The backward pass's share of computing: it has two products of matrices, the forward pass one."""
 LEAST_PAUSE_SECONDS: Final = 1e-3
 """Shorter ones take longer than asked for: layers that compute for less pause together, at the last one."""
 

@@ -93,7 +93,7 @@ class Worker:
         return {"target": self._task.target}
 
     def agent_fields(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of this rank's agents, where a request tells these."""
+        """The configuration of this rank's agents, where a request tells these fields."""
         return told
 
     def open(

@@ -132,7 +132,7 @@ class Members:
     rank: int
     """This process's in the group."""
     names: tuple[str, ...]
-    """Of agents, by rank in the group."""
+    """The names of the agents, by rank in the group."""
     options: MltOptions
     channel: Channel
 
@@ -292,7 +292,7 @@ class Family:
     ) -> None:
         self.options, self._store, self._rank, self._ranks = options, store, rank, ranks
         self._threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
-        """Of collectives."""
+        """The threads of collectives."""
         self._changed = threading.Condition()
         self._groups: set[int] = set()
         self._error: BaseException | None = None

@@ -123,11 +123,11 @@ class MltForward(Rank):
         self._unread: set[Parameter] = set()
         """Parameters that the forward pass of this step has not read."""
         self._lacks: dict[Parameter, int] = {}
-        """Of each parameter, pieces of this step without results."""
+        """How many pieces of each parameter have no result in this step."""
         self._ready: deque[Parameter] = deque()
         """Parameters of which all are there; the node's thread adds, and whoever waits takes."""
         self._holders: list[list[Parameter]] = [[] for _ in self.job.pieces]
-        """Of each piece, parameters with elements in it."""
+        """Parameters with elements in each piece."""
         for parameter, place in self._places.items():
             for piece in place.pieces:
                 self._holders[piece].append(parameter)

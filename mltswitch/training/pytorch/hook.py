@@ -53,7 +53,7 @@ class MltState(Rank):
         replica, kind = self._setup.replica, self._setup.kind
         self._kind = kind
         self._made = self._checksum() if kind.needs.lone_pushes else None
-        """Of the parameters of which the roots have copies."""
+        """A checksum of the parameters of which the roots have copies."""
         self._patience: _Patience | None = None
         if self._ddp is not None and self._ddp.broadcast_buffers and [*self._module.buffers()]:
             group = self._process_group or dist.group.WORLD
@@ -67,7 +67,7 @@ class MltState(Rank):
         self._handle = self._module.register_forward_pre_hook(ModuleHook(lambda *_: self._look()))
 
     def observe_loss(self, loss: float | torch.Tensor) -> None:
-        """Of this step's batch, before its backward pass: as it falls, `osp` synchronizes more later."""
+        """Tell the loss of a step's batch before its backward pass: as it falls, `osp` has more come late."""
         self._loss = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
     def drain(self) -> None:
@@ -212,7 +212,7 @@ class MltState(Rank):
 
     @property
     def later_share(self) -> float:
-        """Of the model's elements, those whose sums come after the last step."""
+        """The share of the model's elements whose sums come after the last step."""
         return sum(self.job.pieces[piece].count for piece in self._later) / self.job.elements
 
     def _let_go(self) -> None:

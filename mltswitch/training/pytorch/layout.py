@@ -63,7 +63,7 @@ def versions_of(parameters: Iterable[torch.nn.Parameter]) -> list[tuple[int, int
 
 
 def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
-    """Of all bits of parameters, above 0."""
+    """A checksum of all bits of parameters, above 0."""
     digest = 0
     for each in parameters:
         bits = each.detach().contiguous().reshape(-1).view(torch.uint8)
@@ -72,7 +72,7 @@ def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
 
 
 def places_of(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.nn.Parameter, Place]:
-    """Of parameters in the order of the model's vector."""
+    """The places of parameters, given in the order of the model's vector."""
     holders: defaultdict[int, list[int]] = defaultdict(list)
     parameters, bounds, position = [*order], [], 0
     for parameter in parameters:

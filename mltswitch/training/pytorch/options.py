@@ -28,7 +28,7 @@ class MltOptions:
     traffic_class: str | None = None
     """`gradient-0`, say; None: that of the first layer."""
     deadline_seconds: float | None = None
-    """Of a collective; None: the group's `timeout`, as torch has it."""
+    """A collective may take so long; None: as the group's `timeout` says, which torch has."""
     config: "AgentConfig | str | os.PathLike[str] | None" = None
     """The agent's, or its file, for the group that opens the agent; None: loopback, to try out."""
 

@@ -26,7 +26,7 @@ class Driver(Protocol):
 
     @property
     def job(self) -> Job:
-        """Of the node."""
+        """The node's job."""
 
     @property
     def node(self) -> Node:
@@ -93,7 +93,7 @@ class Steps:
         self._come: deque[tuple[int, int]] = deque()
         """Steps and pieces of those that have come; the node's thread adds, and this one takes."""
         self._here: defaultdict[int, list[int]] = defaultdict(list)
-        """Of these, by step, those that the replica does not have."""
+        """Those of them, by step, that the replica does not have."""
         self._is_ahead = False
         """Whether the optimizer's last step was with own gradients."""
         self._ended_seconds: float | None = None
@@ -274,7 +274,7 @@ class Steps:
             del self._missing[step], self._later[step]
 
     def _left(self) -> Iterable[tuple[int, set[int]]]:
-        """Of each step, sums that have not come."""
+        """The sums of each step that have not come."""
         while self._come:
             step, piece = self._come.popleft()
             self._missing[step].discard(piece)

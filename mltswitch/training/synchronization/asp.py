@@ -41,7 +41,7 @@ class AspKeeper:
         """By piece and number; those of each rank."""
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """Of each rank the next one."""
+        """The next push of each rank is expected."""
         if after is not None:
             return [after.next]
         return [Sum(piece, 0, stage, rank) for rank in sorted(self._ranks) for stage in Stage]

@@ -25,34 +25,34 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 _log: Final = logging.getLogger(__name__)
 MOST_SHARE: Final = 0.8
-"""Of the model that is synchronized later (section 4.1.2)."""
+"""The most of the model that is synchronized later (section 4.1.2)."""
 LATE_SHARE: Final = 0.05
-"""Of computing, by which an ICS may end after it and is not late."""
+"""An ICS may end by this share of the computing time after it, and is not late."""
 LESS_AFTER_LATE: Final = 0.97
 MORE_AN_EPOCH: Final = 1.02
 MEASURED_OVER: Final = 16
 """Steps, of which computing and communication times are means."""
 HASH_BITS: Final = 20
-"""Of a bitmap: after a division and a multiplication by the ranks it is exact in float32."""
+"""A bitmap's hash has so many: after a division and a multiplication by the ranks it is exact in float32."""
 
 
 class OspSettings(NoSettings):
     """What a job may say of it."""
 
     share: float | None = Field(default=None, ge=0, le=1)
-    """Of the model's bytes, later, from the first step on that can know what is important; None: tuned."""
+    """Share of the model's bytes that is later, once ranks can know what is important; None: it is tuned."""
     most_share: float = Field(default=MOST_SHARE, ge=0, le=1)
     """That tuning may choose."""
     steps_per_epoch: int = Field(default=100, ge=1, strict=True)
     growth: Literal["loss", "none"] = "loss"
-    """Of what is later: as the loss falls from epoch to epoch (algorithm 1), or all from epoch 2 on."""
+    """What is later grows as the loss falls from epoch to epoch (algorithm 1), or is all from epoch 2 on."""
     tuning: Literal["measured", "paper"] = "measured"
     """Most that fits in computing, by measured times; or by equation 5."""
     link_bps: float | None = Field(default=None, gt=0)
-    """Of equation 5, as `loss_ratio`."""
+    """The link's rate in equation 5, which needs it; `loss_ratio` is in it, too."""
     loss_ratio: float = Field(default=0.0, ge=0, le=1)
     importance: Literal["sum", "mean"] = "sum"
-    """Of a slice's elements (equation 4), or a mean that does not favour large slices."""
+    """A slice counts by the sum over its elements (equation 4), or by their mean, to favour no large one."""
     slice_bytes: int | None = Field(default=4 << 20, ge=1, strict=True)
     """What is ranked; None: whole layers, as in the paper."""
     prediction: Literal["optimizer", "local", "none"] = "optimizer"
@@ -138,7 +138,7 @@ class Size:
 
     @property
     def bytes(self) -> float:
-        """Of the next step."""
+        """How many bytes of the next step are synchronized later."""
         settings, now = self._settings, self.progress
         if settings.share is not None:
             return settings.share * self.model_bytes

@@ -225,7 +225,7 @@ class _Campaign:
             self.lossless_rounds[seed] = row["rounds"]
 
     def _logarithms(self, kind: Kind, ratio: float, seeds: int) -> list[float]:
-        """Of lossy by lossless rounds, for each seed; their mean is 0 where the loss changes nothing."""
+        """Logarithms of lossy by lossless rounds, by seed; their mean is 0 where the loss changes nothing."""
         rows = [self._finished[cell][0] for cell in self._cells(kind, ratio, seeds)]
         return [math.log(row["rounds"] / self.lossless_rounds[seed]) for seed, row in enumerate(rows)]
 

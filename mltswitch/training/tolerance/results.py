@@ -12,7 +12,7 @@ from mltswitch.training.tolerance.sequential import Verdict
 from mltswitch.training.tolerance.task import TrainingTask, load_task
 
 LEAST_SHARE: Final = 0.01
-"""Of unimportant packets in a profile, where a model's layers have a packet each, say."""
+"""The least share of unimportant packets in a profile, where layers have a packet each, say."""
 
 Kind = tuple[int, int, Importance]
 """First layer, last layer, and importance of what is lost."""
@@ -53,7 +53,7 @@ class Point:
     """Geometric mean over seeds of lossy by lossless rounds, less 1."""
     low: float | None
     high: float | None
-    """Of the 95 % interval; None: unbounded."""
+    """The ends of the 95 % interval; None: it is unbounded."""
     verdict: Verdict
     given_up: int
     """Trainings that never reached the target: they count with the rounds after which they were given up."""
