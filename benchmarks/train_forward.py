@@ -61,8 +61,7 @@ CONTENDERS: Final = ("gloo", "hook", "forward", "unordered")
 
 
 def _pausing(values: Any) -> Any:
-    seconds = COMPUTE_SECONDS / BLOCKS
-    return shapes.paused(values, seconds * (1 - BACKWARD_SHARE), seconds * BACKWARD_SHARE)
+    return shapes.paused(values, COMPUTE_SECONDS / BLOCKS)
 
 
 class _Block(nn.Module):  # type: ignore[misc]  # torch has no types here

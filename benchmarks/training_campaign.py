@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 
 from benchmarks.figures import print_figures
 from mltswitch.errors import UserInputError
+from mltswitch.training.addition import NOTHING
 from mltswitch.training.axes import Action, Network, Stage, axes_of, synchronizations, topologies
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Divisor, Job, OptimizerRule, make_job
 from mltswitch.training.node import Node
-from mltswitch.training.sums import NOTHING
 from mltswitch.training.virtual import CHECK_SECONDS, SILENCE_SECONDS, HungError, Report, VirtualJob
 
 JOBS: Final = 12_000

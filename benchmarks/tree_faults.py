@@ -43,9 +43,9 @@ from numpy.typing import NDArray
 from benchmarks.figures import print_figures
 from benchmarks.real_kills import kill_real
 from benchmarks.training_campaign import gradient, scenario
+from mltswitch.training.addition import NOTHING
 from mltswitch.training.axes import axes_of
 from mltswitch.training.job import Divisor, Job
-from mltswitch.training.sums import NOTHING
 from mltswitch.training.virtual import HungError, Report, VirtualJob
 from mltswitch.training.virtual_network import Wires
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from mltswitch.training.addition import Loss
 from mltswitch.training.axes import Elements, Network, Sum, axes_of
 from mltswitch.training.job import Job, make_job
 from mltswitch.training.pytorch.layout import layers_of
 from mltswitch.training.pytorch.replica import Replica
 from mltswitch.training.pytorch.steps import Steps
-from mltswitch.training.sums import Loss
 from mltswitch.training.tolerance import TrainingTask
 from mltswitch.training.virtual import VirtualJob
 from mltswitch.training.virtual_network import Wires

@@ -19,26 +19,14 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import (
-    Agent,
-    AgentConfig,
-    AgentError,
-    DeadlineExceededError,
-    Group,
-    Transfer,
-)
+from mltswitch.hostagent import Agent, AgentConfig, AgentError, DeadlineExceededError, Group, Transfer
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.addition import Loss
 from mltswitch.training.axes import Elements, Stage, axes_of
 from mltswitch.training.driver import MEETING_SECONDS, Driver
-from mltswitch.training.errors import (
-    JobMismatchError,
-    NodeLostError,
-    TrainingError,
-    ending_of,
-)
+from mltswitch.training.errors import JobMismatchError, NodeLostError, TrainingError, ending_of
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
-from mltswitch.training.sums import Loss
 from mltswitch.training.views import View
 
 _log: Final = logging.getLogger(__name__)
@@ -50,7 +38,7 @@ STATE_TENSOR: Final = JOB_TENSOR - 2
 MOST_JOB_BYTES: Final = 256 << 20
 MOST_STATE_BYTES: Final = 1 << 40
 PART_BYTES: Final = 1 << 30
-"""Of a tensor: it has 32 bits for its elements."""
+"""A tensor has at most so many: its elements are counted in 32 bits."""
 NO_STATE: Final = b"!"
 MOST_REASON_BYTES: Final = 300
 AGAIN: Final = "start this rank again"
@@ -130,9 +118,6 @@ def serve(
     """A parameter server's whole life: meets the ranks, makes sums, ends with them.
 
     Args:
-        server: its number, from 0.
-        world: how many ranks there are.
-        servers: how many servers there are.
         rendezvous: as `Group` takes it; the ranks have the same one.
         config: of this server's agent; None: one for loopback.
         timeout_seconds: until all have come, and rank 0 has told the job.
@@ -173,17 +158,12 @@ def serve(
 class AgentNode(Driver[Node]):
     """A rank or a server over its agent; any thread may call.
 
+    Arguments are those of `Driver` and of `Node`, and what is called in the node's thread.
+
     Args:
-        job: what all nodes agree on.
-        number: of this node.
-        agent: connected with all the others.
-        names: of all nodes' agents, by number.
-        arrived: is called in this node's thread for each piece whose result is there, with step, piece and
-            stage.
-        failed: is called in this node's thread with what ends the job.
-        parameters: as `Node` has them.
-        timeout_seconds: until all nodes have come.
-        absent: of a rank that returns, nodes that it does not find; its first step is `node.first_step`.
+        arrived: is called for each piece whose result is there, with step, piece and stage.
+        failed: is called with what ends the job.
+        absent: nodes that a rank which returns does not find; its first step is `node.first_step`.
 
     Raises UserInputError for axes that make no sense, and what `wait` raises where the nodes do not meet or
     disagree on the job.
@@ -318,7 +298,7 @@ class AgentNode(Driver[Node]):
             _log.warning("%s: %s is there again, from step %d on", here, self.job.node_name(node), step)
 
     def _tell_user(self) -> None:
-        step, here = self.node.first_nonfinite_step, self.job.node_name(self.node.number)
+        step, here = self.node.ballots.first_nonfinite_step, self.job.node_name(self.node.number)
         if step is not None and not self._has_warned:
             self._has_warned = True
             _log.warning("%s, step %d: gradients with NaN or infinity are passed on", here, step)

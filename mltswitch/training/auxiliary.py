@@ -21,13 +21,13 @@ from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.axes import Crossing, Direction, Key, Post, Stage, Topology
+from mltswitch.training.axes import Crossing, Direction, Key, NoSettings, Post, Stage, Topology
 from mltswitch.training.changes import Ends
 from mltswitch.training.job import Job
-from mltswitch.training.sums import EPOCHS, MOST_STEPS, priority_of
+from mltswitch.training.rounds import EPOCHS, MOST_STEPS, priority_of
 from mltswitch.units import BITS_PER_BYTE
 
 Path = tuple[int, ...]
@@ -39,10 +39,8 @@ _KINDS: Final = 4
 KINDS_NOW: Final = (0, 1)
 
 
-class AuxiliarySettings(BaseModel):
+class AuxiliarySettings(NoSettings):
     """When pieces leave by another path than their own link."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     auxiliary: Literal["none", "sooner", "paper"] = "none"
     """`paper`: when the link is busy and a path is free; `sooner`: if a piece also arrives earlier so. Pieces
@@ -59,13 +57,18 @@ class Detouring(Topology, Protocol):
 
     auxiliary: AuxiliarySettings
     rates_bps: Mapping[Ends, float]
-    """Of links, as somebody has said before the start."""
+    """The rates of links, as somebody has said before the start."""
 
     def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
         """Those without common inner nodes, the fastest first, but for the link itself."""
 
     def idle_bps(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> Mapping[Ends, float]:
         """What pieces leave of each link while they cross the fullest one, without nodes that are gone."""
+
+
+def detouring(topology: Topology) -> Detouring | None:
+    """The topology, where pieces may take others than their own links."""
+    return topology if isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none" else None
 
 
 class _Told(NamedTuple):
@@ -77,12 +80,7 @@ class _Told(NamedTuple):
 
 
 class AuxiliaryPaths:
-    """Of one node, between its sums and its carrier.
-
-    Args:
-        job: what all nodes agree on.
-        number: of this node.
-        topology: of the job.
+    """Chooses the way of each piece that one node sends, between its sums and its carrier.
 
     Raises UserInputError for a job with too many pieces.
     """
@@ -103,7 +101,7 @@ class AuxiliaryPaths:
         self._words: list[dict[str, Any]] = []
         self._withdrawals: list[Key] = []
         self.pieces = 0
-        """Of this node, that have taken a path."""
+        """How many pieces of this node have taken a path."""
         self._held: defaultdict[int, list[tuple[int, int, Post]]] = defaultdict(list)
         """Sends of sums that wait, by peer: a heap by priority, then in the order of coming."""
         self._ties = itertools.count()
@@ -116,7 +114,7 @@ class AuxiliaryPaths:
         self._receives: dict[Key, Post] = {}
         """Posts of sums that are open, by their own keys."""
         self._by_path: dict[Key, tuple[Key, _Told]] = {}
-        """Of receives from the last node of a path: key that the carrier knows, and key of the sums' post."""
+        """Receives from the last node of a path: the carrier's key, and that of the sums' post."""
         self._told: dict[tuple[int, int], _Told] = {}
         """What others have told of pieces that this node passes on or gets, until it has: by moved tensor and
         round."""
@@ -211,11 +209,7 @@ class AuxiliaryPaths:
         return crossing
 
     def between(self, keys: Iterable[Key]) -> set[int]:
-        """Nodes that are to pass on what is open of sums.
-
-        Args:
-            keys: of the sums' posts.
-        """
+        """Nodes that are to pass on what is open of sums."""
         paths = {post.key: path for post, path in self._sends.values()}
         paths |= {own: told.path for own, told in self._by_path.values()}
         return {node for key in keys for node in paths.get(key, ())[1:-1]}
@@ -362,11 +356,7 @@ class AuxiliaryPaths:
     # Faults
 
     def stop(self, keys: Sequence[Key] = ()) -> tuple[list[Key], list[Key]]:
-        """All of this node is withdrawn: keys that the carrier knows, and sums' keys that it has not got.
-
-        Args:
-            keys: of the sums' posts that are open.
-        """
+        """All of this node is withdrawn: keys that the carrier knows, and sums' keys that it has not got."""
         unposted = {post.key for post in self._posts}
         carried = {post.key: key for key, (post, _) in self._sends.items()}
         carried |= {own: key for key, (own, _) in self._by_path.items()}
@@ -387,7 +377,6 @@ class AuxiliaryPaths:
 
         Args:
             topology: whose routes are bound.
-            epoch: of the sums.
             gone: nodes that nothing passes any more.
         """
         self._epoch, self._gone, self._is_stopped = epoch % EPOCHS, gone, False

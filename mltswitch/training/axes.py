@@ -1,9 +1,9 @@
-"""The axes of a job as interfaces: synchronization, topology, carrier. Each is a module, found by its name.
+"""The axes of a job as interfaces: synchronization and topology. Each is a module, found by its name.
 
 Nothing behind them knows a socket, a clock, a thread or torch; time is an argument.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
@@ -151,7 +151,6 @@ class Keeper(Protocol):
         """Sums that can be pushed next, so that there is memory for them before anybody pushes.
 
         Args:
-            piece: of the sums.
             after: a sum in which all pushes are by now; None at the beginning.
         """
 
@@ -223,7 +222,7 @@ class Network:
     """One switch between all nodes; what a topology may know when it says how long an exchange takes."""
 
     link_bps: float
-    """Of each node, in each direction."""
+    """The rate of each node's link, in each direction."""
     latency_seconds: float
     """From node to node."""
 
@@ -232,7 +231,7 @@ class Network:
         return (True, source), (False, target)
 
     def rate_bps(self, link: Hashable) -> float:  # noqa: ARG002  (all are equal)
-        """Of a link."""
+        """The rate of a link."""
         return self.link_bps
 
     def delay_seconds(self, source: int, target: int) -> float:  # noqa: ARG002
@@ -261,8 +260,6 @@ class Topology(Protocol):
         """What a node does for a sum of a piece; empty: nothing. It is asked once, and the answer kept.
 
         Args:
-            job: what all nodes agree on.
-            piece: of the sum.
             node: whose steps these are.
             origin: the rank that pushes alone, where the topology offers that; None: all ranks are in it.
         """
@@ -290,7 +287,7 @@ class Direction(StrEnum):
 
 
 Key = tuple[Direction, int, int, int]
-"""Of a post: its direction, the node at the other end, tensor and round number."""
+"""What names a post: its direction, the node at the other end, tensor and round number."""
 
 
 @dataclass(slots=True, eq=False)  # not frozen: that makes each of them three times as dear
@@ -334,20 +331,7 @@ class Crossing:
     is_fault: bool = False
     """Whether the error is that the ends do not fit together: then neither is lost."""
     arrival: tuple[int, int, int] | None = None
-    """Of a receive: bytes that have come, and when the first and the last packet came, in ns."""
-
-
-class Carrier(Protocol):
-    """What takes posts over a network, an agent or one in virtual time. Crossings come to whoever owns it."""
-
-    def post(self, posts: Sequence[Post]) -> None:
-        """Begin all of them; each ends with one `Crossing`."""
-
-    def withdraw(self, keys: Iterable[Key]) -> None:
-        """End these soon, at both ends, with no more of them in anybody's memory; each has its `Crossing`."""
-
-    def abort(self, reason: str) -> None:
-        """The node gives up: tell all others why."""
+    """What has come of a receive: bytes, and when the first and the last packet came, in ns."""
 
 
 _Entry = TypeVar("_Entry", Synchronization, Topology)
@@ -422,7 +406,6 @@ def settings_of(job: Job, kind: type[Settings], *, axis: str = "synchronization"
     """A job's settings of one axis; raises UserInputError that names the first wrong field.
 
     Args:
-        job: what all nodes agree on.
         kind: what the settings are checked against.
         axis: `synchronization` or `topology`.
     """
@@ -439,7 +422,7 @@ def settings_of(job: Job, kind: type[Settings], *, axis: str = "synchronization"
 
 
 class NoSettings(BaseModel):
-    """Of a synchronization or a topology that has none."""
+    """Settings of a synchronization or a topology that has none; those of others begin from it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

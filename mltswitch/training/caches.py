@@ -40,7 +40,7 @@ class Shape(Protocol):
 
     @property
     def branch_of(self) -> Sequence[int]:
-        """Of each piece, the number of its tree."""
+        """The number of the tree of each piece."""
 
 
 def shape_of(job: Job) -> Shape:
@@ -60,7 +60,7 @@ class _Child:
     clock: int = 0
     """That all updates of its subtree are in, which have come here."""
     last: int = 0
-    """Of its updates, the number of the last one that is in."""
+    """The number of its last update that is in."""
     asked: int = NOTHING
     """The clock of its pull that waits."""
     needed: int = NOTHING
@@ -275,9 +275,6 @@ class Caches:
     """All trees of one node: the parameters of a model, in the pieces of a job.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
-        shape: of the job's topology.
         values: a vector of all elements, the same at all nodes.
     """
 

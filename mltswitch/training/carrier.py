@@ -23,14 +23,14 @@ from mltswitch.hostagent import (
     Transfer,
     TransferMismatchError,
 )
-from mltswitch.training.auxiliary import Detouring
+from mltswitch.training.auxiliary import detouring
 from mltswitch.training.axes import Crossing, Direction, Elements, Key, Post, Stage, axes_of
-from mltswitch.training.changes import Changing
+from mltswitch.training.changes import changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival
+from mltswitch.training.rounds import priority_of, sums_have_ages
 from mltswitch.training.shortening import lengthen, shortened
-from mltswitch.training.sums import priority_of, sums_have_ages
 
 CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
@@ -38,7 +38,7 @@ PATIENCE: Final = 2.0
 WITHDRAWN: Final = "withdrawn"
 _FAULTS: Final = (TransferMismatchError, ProtocolViolationError, TooManyTransfersError)
 ROUNDS_GATHERED: Final = 8
-"""Of the transport's gathers that may still get posts."""
+"""Gathers of the transport are kept for so many rounds, in which they may still get posts."""
 
 
 class AgentCarrier:
@@ -54,16 +54,14 @@ class AgentCarrier:
         self.failed: list[Crossing] = []
         """Posts that could not begin."""
         self._gathers: dict[int, Gather] = {}
-        """Of the last rounds, where the transport closes early."""
+        """The gathers of the last rounds, where the transport closes early."""
         self._open: dict[Key, Transfer] = {}
         """Those that may be withdrawn."""
         self._short: dict[Key, tuple[NDArray[np.uint16], Elements]] = {}
         """Receives that cross as bfloat16: what comes, and where it belongs."""
-        kind = axes_of(job)[0]
-        topology = axes_of(job)[1]
-        is_measured = isinstance(topology, Changing) and topology.updates.update_seconds > 0
-        is_moved = isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none"
-        self._is_kept = job.continues or is_measured or is_moved
+        kind, topology = axes_of(job)
+        is_asked = changing(topology) is not None or detouring(topology) is not None
+        self._is_kept = job.continues or is_asked
         """Whether somebody asks for what has come so far, or withdraws it."""
         self._has_age = sums_have_ages(job)
         self._varies = kind.votes

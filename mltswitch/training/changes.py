@@ -20,37 +20,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future
 from typing import Any, Final, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.hostagent.telemetry.events import LinkRate, LinksMeasured
-from mltswitch.training.axes import Topology
+from mltswitch.training.axes import NoSettings, Topology
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival, Links
 from mltswitch.units import NANOSECONDS
 
 PART_CHARACTERS: Final = 600
-"""Of the text of routes, that one word carries."""
+"""One word carries so much of the text of routes."""
 MOST_CHARACTERS: Final = 1 << 20
 FASTER: Final = 2.0
 """Than the fastest link is said to be: no link is."""
 RATES_A_WORD: Final = 30
 NOTHING_BPS: Final = 1.0
 LEAST_CHANGE: Final = 0.01
-"""Of a rate, for a new plan."""
+"""A rate must change by this share for a new plan."""
 PATIENCE_BALLOTS: Final = 4
 """For an offer: a rank has not got it, perhaps."""
 NOTHING_HELD: Final = 1
 """In a ballot; 0 is a rank that is not in it."""
 MOST_NUMBER: Final = 1 << 20
 Ends = tuple[int, int]
-"""Of a link: the rank that sends, and the one that receives."""
+"""The ends of a link: the rank that sends, and the one that receives."""
 
 
-class UpdateSettings(BaseModel):
+class UpdateSettings(NoSettings):
     """When a job looks at its links, and what it takes to change its routes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     update_seconds: float = Field(default=5.0, ge=0, le=3600)
     """Between two plans for rates that the job has measured; 0: never, and nothing is measured."""
@@ -70,9 +68,9 @@ class Changing(Topology, Protocol):
 
     updates: UpdateSettings
     rates_bps: Mapping[Ends, float]
-    """Of links between ranks, as somebody has said before the start."""
+    """The rates of links between ranks, as somebody has said before the start."""
     names: Sequence[str]
-    """Of the hosts of ranks, by number."""
+    """The names of the ranks' hosts, by number."""
 
     def planned(self, rates_bps: Mapping[Ends, float]) -> str:
         """Routes for other rates, as text. Raises MachineError, UserInputError."""
@@ -84,14 +82,13 @@ class Changing(Topology, Protocol):
         """The topology with these routes; raises UserInputError for what are none."""
 
 
-class Changes:
-    """Of one rank.
+def changing(topology: Topology) -> "Changing | None":
+    """The topology, where other routes may be bound while its job runs."""
+    return topology if isinstance(topology, Changing) and topology.updates.update_seconds > 0 else None
 
-    Args:
-        job: what all nodes agree on.
-        number: of this rank.
-        topology: of the job's start.
-    """
+
+class Changes:
+    """What one rank knows of links and routes: rates, offers, and the version that is bound."""
 
     def __init__(self, job: Job, number: int, topology: Changing) -> None:
         self._job, self._number = job, number
@@ -193,7 +190,7 @@ class Changes:
         return 1 - other.seconds_a_bit(rates, gone) / before if before else 0.0  # of one that is left alone
 
     def rates_bps(self, now_ns: int) -> dict[Ends, float]:
-        """Of all links: what was measured lately, else what was said before the start."""
+        """The rates of all links: what was measured lately, else what was said before the start."""
         since_ns = now_ns - self.topology.updates.stale_after_seconds * NANOSECONDS
         fresh = {ends: bps for ends, (bps, at_ns) in self.measured.items() if at_ns >= since_ns}
         return {**self.topology.rates_bps, **fresh}

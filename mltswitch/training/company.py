@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Final
 
 from mltswitch.errors import MOST_LISTED, UserInputError
-from mltswitch.training.auxiliary import AuxiliaryPaths, Detouring
+from mltswitch.training.auxiliary import AuxiliaryPaths, detouring
 from mltswitch.training.axes import Elements, Needs, Repairable, axes_of
-from mltswitch.training.changes import Changes, Changing
+from mltswitch.training.changes import Changes, changing
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError
 from mltswitch.training.job import Job
 from mltswitch.training.optimizer import Parameters, check_rule
@@ -27,8 +27,6 @@ class Company(Participant):
     """A rank or a server, and its sums.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
         parameters: at the start, a vector of all the model's elements, equal at all nodes; where pushes are
             steps of the optimizer of roots.
         absent: nodes that a rank which comes back does not find; None: it has been there from the beginning.
@@ -54,15 +52,12 @@ class Company(Participant):
         self.votes: Final = synchronization.votes
         """Whether ranks exchange a ballot in every step."""
         self._check_every: Final = 0 if synchronization.needs != Needs() else job.check_every
-        self.changes: Changes | None = None
+        routes, paths = changing(topology), detouring(topology)
+        self.changes = None if routes is None else Changes(job, number, routes)
         """Where other routes may be bound."""
-        if isinstance(topology, Changing) and topology.updates.update_seconds > 0:
-            self.changes = Changes(job, number, topology)
         is_changing = self.changes is not None
-        self.auxiliary: AuxiliaryPaths | None = None
+        self.auxiliary = None if paths is None else AuxiliaryPaths(job, number, paths)
         """Where pieces may take others than their own links."""
-        if isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none":
-            self.auxiliary = AuxiliaryPaths(job, number, topology)
         self._sums = Sums(
             job,
             number,
@@ -78,7 +73,7 @@ class Company(Participant):
         self.view: View | None = None
         """The last one that all have agreed on."""
         self.first_step: int | None = 0 if absent is None else None
-        """Of this rank; None: the others have not taken it in yet."""
+        """The first step of this rank; None: the others have not taken it in yet."""
         self.reasons: dict[int, str] = {}
         """Why nodes are gone, as far as this one knows."""
         self._callers: dict[int, frozenset[int] | None] = {}
@@ -124,7 +119,7 @@ class Company(Participant):
 
     @property
     def giver(self) -> int | None:
-        """Of what ranks hold alike, to the last one that was taken in; None: there is none."""
+        """Who gives the last rank that was taken in what all ranks hold alike; None: there is nobody."""
         if self.entering is None:
             return None
         return min({*range(self.job.world)} - self.gone - {self.entering[0]}, default=None)
@@ -243,17 +238,17 @@ class Company(Participant):
         if views is None or self.error is not None:
             return
         if views.state is State.STOPPING and self._sums.is_quiet:
-            for word in views.stopped(self._sums.results, self._begun, now_ns, self._version):
+            for word in views.stopped(self._sums.results.counts, self._begun, now_ns, self._version):
                 self._say(**word)
         view = views.installed(now_ns)
         if view is None:
             return
-        wrong = self._sums.impossible(view)
+        wrong = self._sums.results.impossible(view)
         if wrong is not None:
             problem = "says that it has results which it cannot have"
             self.fail(JobMismatchError(problem, where=self.job.node_name(wrong)))
             return
-        lacking = self._sums.lacking_result(view)
+        lacking = self._sums.results.lacking(view)
         if lacking is not None:
             problem = (
                 f"has no result of piece {lacking.piece} of sum {lacking.number} any more, nor has anybody"

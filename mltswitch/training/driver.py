@@ -19,6 +19,7 @@ from mltswitch.training.errors import (
     NodeLateError,
     NodeLostError,
     TrainingError,
+    anew,
     cause_of,
     ending_of_process,
 )
@@ -53,7 +54,7 @@ class _Inbox(CompletionQueue):
 
 
 class Driver(Generic[N]):
-    """Of one node; any thread may call.
+    """Drives one node by a thread of its own; any thread may call.
 
     Args:
         node: that it drives.
@@ -178,8 +179,7 @@ class Driver(Generic[N]):
     def _check(self) -> None:
         error = self._error
         if error is not None:
-            # a new one each time: it must not keep the frames of whoever was told before
-            raise type(error)(error.what, where=error.where, hint=error.hint)
+            raise anew(error)
 
     def _meet(self, timeout_seconds: float) -> None:
         until = time.monotonic() + timeout_seconds

@@ -30,6 +30,13 @@ class JobMismatchError(TrainingError):
     """Nodes disagree on the model or on a setting of the job."""
 
 
+def anew(error: BaseException) -> BaseException:
+    """The same error again: what is raised must not keep the frames of whoever was told before."""
+    if isinstance(error, MltswitchError):
+        return type(error)(error.what, where=error.where, expected=error.expected, hint=error.hint)
+    return error
+
+
 _GOODBYES: Final = {kind.__name__: kind for kind in (NodeLostError, NodeLateError, JobMismatchError)}
 _SAID: Final = re.compile(rf"\b({'|'.join(_GOODBYES)}): ((?:rank|server) \d[^:]*): (.*)", re.DOTALL)
 """In a reason: kind, node and problem of a goodbye."""

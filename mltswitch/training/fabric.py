@@ -40,11 +40,11 @@ class FabricNetwork:
         return tuple(links[firsts[pair] : firsts[pair + 1]].tolist())
 
     def rate_bps(self, link: Any) -> float:
-        """Of a link by its number, as the job's share of the elements has it."""
+        """The rate of a link by its number, as the job's share of the elements has it."""
         return float(self.overlay.graph.rates_bps[link]) * self._share
 
     def delay_seconds(self, source: int, target: int) -> float:
-        """Of all links from one node to another, and the latency of every way."""
+        """The delays of all links from one node to another, and the latency of every way."""
         way = [*self.way(source, target)]
         return self._latency_seconds + float(self.overlay.graph.delays_seconds[way].sum())
 
@@ -54,7 +54,7 @@ class FabricNetwork:
 
     @property
     def link_bps(self) -> float:
-        """Of the slowest line of a rank or a server."""
+        """The rate of the slowest line of a rank or a server."""
         graph = self.overlay.graph
         places = [graph.number[node.name] for node in self.overlay.members]
         return float(graph.rates_bps[np.isin(graph.sources, places)].min()) * self._share

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
+from math import inf
 from typing import Any, Final
 
 from mltswitch.errors import UserInputError
@@ -29,7 +30,7 @@ REPORT_EVERY: Final = 100
 MOST_PIECES: Final = 1 << 20
 MOST_ELEMENTS: Final = 1 << 36
 BALLOT_FIGURES: Final = 8
-"""Of a ballot, before two figures of each rank and one of each piece."""
+"""A ballot begins with so many figures, before two of each rank and one of each piece."""
 
 
 class Divisor(StrEnum):
@@ -87,72 +88,84 @@ class Job:
     layers: tuple[Layer, ...]
     pieces: tuple[Piece, ...]
     world: int
+    """How many ranks there are."""
     servers: int = 0
     """Parameter servers that are no ranks; 0: each rank serves its share of the pieces."""
     colocated: int | None = None
     """The one rank that serves all pieces, where there are no servers: its own pushes cross no network."""
     element_type: str = "float32"
+    """The type that gradients are added in: `float32` or `float64`."""
     wire_type: str | None = None
-    """What gradients and sums travel as: `SHORT`, or None: as they are added."""
+    """What gradients and sums travel as: `bfloat16` halves what crosses the network, rounded to it, under
+    `bsp` and `osp`; None: they travel as they are added."""
     loss_bound: float = 0.0
     """Share of a rank's gradients that a sum may be without, from the rank to the sum."""
     divisor: Divisor = Divisor.RANKS
     synchronization: str = "bsp"
+    """A registered name: `bsp`, `osp`, `asp`, `ssp`, `r2sp`."""
     topology: str = "star"
+    """A registered name: `star` (each rank serves a part), `ring`, `tree`, `fapt`."""
     transport: str = "mlt"
+    """A registered name: `mlt`, `ltp`, `tcp`."""
     deadline_seconds: float = DEADLINE_SECONDS
-    """For an exchange, from when a node has begun it to its result."""
+    """An exchange may take so long, from when a node has begun it to its result."""
     ranks: tuple[int, ...] = ()
-    """As errors name them, where they are some of a larger job's; else from 0."""
+    """The ranks' numbers in errors, where they are some of a larger job's; else they count from 0."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the synchronization, as its module has them."""
+    """Settings of the synchronization, as its module has them; `axes_of` checks them."""
     topology_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the topology, likewise."""
+    """Settings of the topology, likewise: `in_degree` and `racks` of a `tree`, say."""
     samples: tuple[int, ...] = ()
-    """In a step of each rank, by which gradients are weighted; none: all ranks weigh the same."""
+    """Each rank's samples in a step, by which gradients are weighted; none: all ranks weigh the same."""
     optimizer: OptimizerRule | None = None
+    """How roots step, where pushes count by themselves."""
     report_every: int = REPORT_EVERY
     """Steps after which rank 0 has all tell what the loss bound left out; 0: never."""
     continues: bool = False
-    """Whether the others go on without a node that is gone."""
+    """Whether the others go on without a node that is gone: `bsp` over `star` or `tree`, and `asp`, `ssp` or
+    `r2sp` with servers."""
     check_every: int = 0
-    """Steps after which ranks compare their parameters, where all must hold the same; 0: never."""
+    """Steps after which ranks compare checksums of their parameters, where all must hold the same; the job
+    ends where they differ. 0: never."""
 
     def __post_init__(self) -> None:
         """Raises UserInputError for what no job can have, also where another node tells of it."""
         _check(self.layers, self.element_type, self.world, self.servers)
-        if self.wire_type is not None and (self.wire_type, self.element_type) != (SHORT, "float32"):
-            expected = ", ".join(
-                dict.fromkeys([self.element_type, *[SHORT] * (self.element_type == "float32")])
-            )
-            raise UserInputError(f"{self.wire_type!r:.60}", where="wire_type", expected=expected)
-        if not 0 <= self.loss_bound < 1:
-            problem = f"{self.loss_bound!r:.60} is no share"
-            raise UserInputError(problem, where="loss_bound", expected="0 to below 1")
-        if not 0 < self.deadline_seconds < float("inf"):
-            problem = f"{self.deadline_seconds!r:.60}"
-            raise UserInputError(problem, where="deadline_seconds", expected="above 0")
-        if self.report_every < 0:
-            raise UserInputError(f"{self.report_every}", where="report_every", expected="0 or more steps")
-        if self.colocated is not None and (self.servers or not 0 <= self.colocated < self.world):
-            problem = f"{self.colocated} with {self.servers} servers"
-            expected = f"a rank, 0 to {self.world - 1}, and no servers"
-            raise UserInputError(problem, where="colocated", expected=expected)
-        if self.check_every < 0:
-            raise UserInputError(f"{self.check_every}", where="check_every", expected="0 or more steps")
-        numbers = self.samples
-        if numbers and (len(numbers) != self.world or min(numbers) < 0 or not any(numbers)):
-            expected = f"{self.world} numbers, 0 or more, not all 0"
-            raise UserInputError(f"{numbers!r:.60}", where="samples", expected=expected)
-        if len(self.pieces) > MOST_PIECES:
-            expected = f"{MOST_PIECES} at most"
-            raise UserInputError(f"{len(self.pieces)} pieces", where="piece_bytes", expected=expected)
-        firsts = [*accumulate((piece.count for piece in self.pieces), initial=0)]
-        is_whole = firsts[-1] == self.elements and min((piece.count for piece in self.pieces), default=0) > 0
-        if not is_whole or any(
-            piece.first != first for piece, first in zip(self.pieces, firsts, strict=False)
+        short = [SHORT] * (self.element_type == "float32")
+        is_rank = self.colocated is None or (not self.servers and 0 <= self.colocated < self.world)
+        samples, pieces = self.samples, self.pieces
+        are_samples = not samples or (len(samples) == self.world and min(samples) >= 0 and any(samples))
+        firsts = [*accumulate((piece.count for piece in pieces), initial=0)]
+        is_whole = firsts[-1] == self.elements and min((piece.count for piece in pieces), default=0) > 0
+        covers = is_whole and all(piece.first == at for piece, at in zip(pieces, firsts, strict=False))
+        for where, is_right, problem, expected in (
+            (
+                "wire_type",
+                self.wire_type in {None, *short},
+                f"{self.wire_type!r:.60}",
+                ", ".join([self.element_type, *short]),
+            ),
+            ("loss_bound", 0 <= self.loss_bound < 1, f"{self.loss_bound!r:.60} is no share", "0 to below 1"),
+            (
+                "deadline_seconds",
+                0 < self.deadline_seconds < inf,
+                f"{self.deadline_seconds!r:.60}",
+                "above 0",
+            ),
+            ("report_every", self.report_every >= 0, f"{self.report_every}", "0 or more steps"),
+            (
+                "colocated",
+                is_rank,
+                f"{self.colocated} with {self.servers} servers",
+                f"a rank, 0 to {self.world - 1}, and no servers",
+            ),
+            ("check_every", self.check_every >= 0, f"{self.check_every}", "0 or more steps"),
+            ("samples", are_samples, f"{samples!r:.60}", f"{self.world} numbers, 0 or more, not all 0"),
+            ("piece_bytes", len(pieces) <= MOST_PIECES, f"{len(pieces)} pieces", f"{MOST_PIECES} at most"),
+            ("pieces", covers, "does not cover the model once", ""),
         ):
-            raise UserInputError("does not cover the model once", where="pieces")
+            if not is_right:
+                raise UserInputError(problem, where=where, expected=expected)
 
     @property
     def ballot(self) -> Piece:
@@ -167,7 +180,7 @@ class Job:
 
     @property
     def wire_bytes(self) -> int:
-        """Of an element that travels."""
+        """How many bytes an element has that travels."""
         return SHORT_BYTES if self.wire_type == SHORT else ELEMENT_BYTES[self.element_type]
 
     def weight(self, rank: int) -> float:
@@ -181,7 +194,7 @@ class Job:
 
     @property
     def elements(self) -> int:
-        """Of the whole model."""
+        """How many elements the whole model has."""
         return sum(layer.elements for layer in self.layers)
 
     def node_name(self, node: int) -> str:
@@ -201,57 +214,37 @@ class Job:
         }
 
 
+_KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "divisor": Divisor,
+    **dict.fromkeys(("loss_bound", "deadline_seconds"), float),
+    **dict.fromkeys(("ranks", "samples"), tuple),
+    **dict.fromkeys(("settings", "topology_settings"), dict),
+}
+"""What a caller may give in another form, so that all nodes have the same."""
+
+
 def make_job(
     layers: Iterable[tuple[str, int]],
     *,
     world: int,
-    piece_bytes: int = PIECE_BYTES,
-    element_type: str = "float32",
-    wire_type: str | None = None,
-    loss_bound: float = 0.0,
-    deadline_seconds: float = DEADLINE_SECONDS,
-    ranks: Iterable[int] = (),
     servers: int = 0,
-    divisor: str = Divisor.RANKS,
-    synchronization: str = "bsp",
-    topology: str = "star",
-    transport: str = "mlt",
-    settings: Mapping[str, Any] | None = None,
-    topology_settings: Mapping[str, Any] | None = None,
-    samples: Iterable[int] = (),
-    optimizer: OptimizerRule | None = None,
-    report_every: int = REPORT_EVERY,
-    continues: bool = False,
-    colocated: int | None = None,
-    check_every: int = 0,
+    element_type: str = "float32",
+    piece_bytes: int = PIECE_BYTES,
     link_bps: float | None = None,
+    **options: Any,
 ) -> Job:
-    """Cut a model into pieces.
+    """Cut a model into pieces, alike for the same arguments.
 
     Args:
         layers: name and number of elements of each, in forward order.
-        world: number of ranks.
-        piece_bytes: the most that a piece has, and at least one element.
-        element_type: `float32` or `float64`.
-        wire_type: `bfloat16`, or the element type, which None is, too.
-        loss_bound: see `Job`, as all that follows.
-        deadline_seconds: above 0.
-        ranks: see `Job`.
+        world: see `Job`, as `servers` and `element_type`.
         servers: 0 or more.
-        divisor: `ranks` or `arrived`.
-        synchronization: a registered name.
-        topology: a registered name.
-        transport: a registered name.
-        settings: see `Job`, as all that follows; `axes_of` looks at them.
-        topology_settings: likewise.
-        samples: one number for each rank, or none.
-        optimizer: see `Job`.
-        report_every: see `Job`.
-        continues: see `Job`.
-        colocated: see `Job`.
-        check_every: see `Job`.
+        element_type: `float32` or `float64`.
+        piece_bytes: the most that a piece has, and at least one element.
         link_bps: of the slowest rank; None: it is fast. Slower links get more pieces, for who adds up waits
             for whole ones.
+        options: any other fields of `Job`; None is the field's default. A `wire_type` may be the element
+            type.
 
     Raises UserInputError for what no job can have.
     """
@@ -259,41 +252,27 @@ def make_job(
     _check(entries, element_type, world, servers)  # before they are cut
     if piece_bytes < 1:
         raise UserInputError(f"{piece_bytes} bytes", where="piece_bytes", expected="1 or more")
-    if divisor not in list(Divisor):
-        raise UserInputError(f"{divisor!r:.60} is unknown", where="divisor", expected=", ".join(Divisor))
-    for where, given in (("settings", settings), ("topology_settings", topology_settings)):
+    given = {name: value for name, value in options.items() if value is not None}
+    if given.get("divisor", Divisor.RANKS) not in list(Divisor):
+        problem = f"{given['divisor']!r:.60} is unknown"
+        raise UserInputError(problem, where="divisor", expected=", ".join(Divisor))
+    for where in {"settings", "topology_settings"} & given.keys():
         try:
-            json.dumps(dict(given or {}))
+            json.dumps(dict(given[where]))
         except (TypeError, ValueError):
             expected = "a mapping of names to numbers, texts and null"
-            raise UserInputError(f"{given!r:.60}", where=where, expected=expected) from None
+            raise UserInputError(f"{given[where]!r:.60}", where=where, expected=expected) from None
+    given |= {name: kind(given[name]) for name, kind in _KINDS.items() if name in given}
+    if given.get("wire_type") == element_type:
+        del given["wire_type"]
     element_bytes, roots = ELEMENT_BYTES[element_type], servers or world
-    wire_bytes = SHORT_BYTES if wire_type == SHORT else element_bytes
+    wire_bytes = SHORT_BYTES if given.get("wire_type") == SHORT else element_bytes
     bits_a_root = sum(layer.elements for layer in entries) * wire_bytes * BITS_PER_BYTE / roots
     pieces_a_root = 0 if link_bps is None else int(bits_a_root / link_bps / PIECE_SECONDS)
     pieces_a_root = min(max(pieces_a_root, LEAST_PIECES_A_ROOT), MOST_PIECES_A_ROOT)
+    pieces = cut(entries, element_bytes, piece_bytes, pieces_a_root * roots)
     return Job(
-        layers=entries,
-        pieces=cut(entries, element_bytes, piece_bytes, pieces_a_root * roots),
-        world=world,
-        servers=servers,
-        element_type=element_type,
-        wire_type=None if wire_type == element_type else wire_type,
-        loss_bound=float(loss_bound),
-        divisor=Divisor(divisor),
-        synchronization=synchronization,
-        topology=topology,
-        transport=transport,
-        deadline_seconds=float(deadline_seconds),
-        ranks=tuple(ranks),
-        settings=dict(settings or {}),
-        topology_settings=dict(topology_settings or {}),
-        samples=tuple(samples),
-        optimizer=optimizer,
-        report_every=report_every,
-        continues=continues,
-        colocated=colocated,
-        check_every=check_every,
+        layers=entries, pieces=pieces, world=world, servers=servers, element_type=element_type, **given
     )
 
 

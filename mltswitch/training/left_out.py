@@ -8,31 +8,27 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.addition import Loss
 from mltswitch.training.job import Job
-from mltswitch.training.sums import Loss
 
 MOST_LAYERS: Final = 30
 """That a node tells of, those with most: a word is short."""
 
 
 class LeftOut:
-    """A node's counts, and those that it hears.
-
-    Args:
-        job: what all nodes agree on.
-    """
+    """A node's counts, and those that it hears."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._layers: Counter[int] = Counter()
         """Elements without, once for each rank whose they are, by layer; since the last report."""
         self._cut = 0
-        """Of those, what was no longer waited for."""
+        """How many of those were no longer waited for."""
         self._first = self._end = 0
         """Steps of the report that is being made: the first, and one beyond the last."""
         self._told = 0
         self._said: dict[int, tuple[int, int, Counter[int]]] = {}
-        """Of each node: elements in all, those not waited for, and by layer."""
+        """What each node has told: elements in all, those not waited for, and by layer."""
 
     def count(self, loss: Loss) -> None:
         """One more, at this node."""

@@ -16,7 +16,7 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 CLOSE_NS: Final = 5_000_000
 """Between two pieces that are one period."""
 LEAST_NS: Final = 2_000_000
-"""Of a period that counts."""
+"""The shortest period that counts."""
 
 
 class Arrival(NamedTuple):
@@ -31,11 +31,11 @@ class Arrival(NamedTuple):
 
 @dataclass(slots=True)
 class _Seen:
-    """Of one peer, since its last figure."""
+    """What has come of one peer since its last figure."""
 
     since_ns: int = 0
     before_bytes: int = 0
-    """Of pieces that were open then: what had come of them."""
+    """What had come by then of pieces that were open."""
     pieces: list[Arrival] = field(default_factory=list)
 
     def busy(self, pieces: Iterable[Arrival]) -> tuple[int, int]:

@@ -8,74 +8,40 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
-
 from mltswitch.errors import MOST_LISTED
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
-from mltswitch.training.axes import (
-    Crossing,
-    Elements,
-    Exchange,
-    Joining,
-    Post,
-    Stage,
-    Sum,
-)
+from mltswitch.training.addition import Loss
+from mltswitch.training.axes import Crossing, Elements, Exchange, Joining, Post, Stage, Sum
+from mltswitch.training.ballots import Ballots
 from mltswitch.training.company import ASK_AGAIN_SECONDS, Company
-from mltswitch.training.errors import (
-    JobMismatchError,
-    NodeLateError,
-    NodeLostError,
-    TrainingError,
-    cause_of,
-)
+from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError, cause_of
 from mltswitch.training.job import Job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.links import Arrival
 from mltswitch.training.optimizer import check_rule
-from mltswitch.training.sums import ENTERING, KEPT_BALLOTS, MOST_STEPS, Loss
+from mltswitch.training.results import KEPT_BALLOTS
+from mltswitch.training.rounds import MOST_STEPS
+from mltswitch.training.sums import ENTERING
 from mltswitch.training.views import View
 from mltswitch.units import NANOSECONDS
 
 ASKING_SECONDS: Final = 3.0
 """Before a deadline, or half of it: nodes say how far they are, so that it can name those that are late."""
 KEPT_STEPS: Final = 3
-NONFINITE: Final = 3
-"""Figure of a ballot: own pieces of the step with NaN or infinite gradients."""
-CHECKSUM_BITS: Final = 20
-"""After a division and a multiplication by the ranks they are exact in float32."""
 
 
 class Node(Company):
     """A rank or a server; arguments and errors are those of `Company`."""
 
     def __init__(
-        self,
-        job: Job,
-        number: int,
-        parameters: Elements | None = None,
-        absent: frozenset[int] | None = None,
+        self, job: Job, number: int, parameters: Elements | None = None, absent: frozenset[int] | None = None
     ) -> None:
         super().__init__(job, number, parameters, absent)
-        self.nonfinite_pieces = 0
-        """Own pieces with NaN or infinite gradients; they are passed on."""
-        self.first_nonfinite_step: int | None = None
+        self.ballots: Final = Ballots(
+            job, number, votes=self.votes, check_every=self._check_every, is_changing=self.changes is not None
+        )
         self._vectors: dict[int, tuple[Elements, Elements]] = {}
         """Own gradients and results of the last steps."""
-        self._ballots: dict[int, tuple[Elements, Elements]] = {}
-        """Own part and sum, by step."""
-        self._squares = [0.0] * len(job.pieces)
-        """Of each piece, the sum of its own gradients' squares in the last step."""
-        self.norms: Sequence[float] = ()
-        """By the last ballot, of each rank's own gradients of which sums come later."""
-        self._differ: tuple[int, JobMismatchError] | None = None
-        """What ends the job once all ranks have the ballot of a step, so that each says it by itself."""
-        self.checksum = self._nonfinite_before = 0
-        """Of this rank's parameters, for the next ballot of a step that `checks`; 0: it says nothing."""
-        self._counted = 0
-        """Ballots."""
-        self.poisoned_step = -1
-        """The last step in which a rank's gradients are not finite, perhaps where sums come later."""
         self._arrived: list[tuple[int, Sum]] = []
         self._left_out: Final = LeftOut(job)
         self._reports: list[GradientsLeftOut] = []
@@ -99,7 +65,6 @@ class Node(Company):
             pieces: each once a step.
             own: a vector of all the model's elements, read until `is_over(step)`.
             result: one like it, written; where it ends up for the pieces that `take_arrived` names.
-            now_ns: the time.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         if step >= MOST_STEPS:
@@ -111,28 +76,8 @@ class Node(Company):
             self._tell_left_out(steps)
         self._vectors[step] = own, result
         self._vectors.pop(step - KEPT_STEPS - self.member.lag, None)
-        for number in pieces:
-            part = own[self.job.pieces[number].elements]
-            with np.errstate(all="ignore"):
-                square = np.einsum(
-                    "i,i->", part, part
-                )  # not `dot`, whose threads spin on cores that ranks need
-                if not np.isfinite(square):  # of short floats that are large
-                    square = np.square(part, dtype=np.float64).sum()
-            self._squares[number] = float(square)
-            if not np.isfinite(square):
-                self.nonfinite_pieces += 1
-                if self.first_nonfinite_step is None:
-                    self.first_nonfinite_step = step
+        self.ballots.note(step, pieces, own)
         self._begin(self.member.ready(step, pieces, now_ns), own, result, now_ns)
-
-    def ballots(self, step: int) -> bool:
-        """Whether a step has a ballot."""
-        return self.votes or self.changes is not None or self.checks(step)
-
-    def checks(self, step: int) -> bool:
-        """Whether ranks compare their parameters in the ballot of a step."""
-        return self._check_every > 0 and step % self._check_every == 0
 
     def computed(
         self, step: int, loss: float, seconds: float, own: Elements, result: Elements, now_ns: int
@@ -143,24 +88,12 @@ class Node(Company):
             step: 0 and up, without gaps.
             loss: of this rank's batch.
             seconds: that computing took.
-            own: as in `ready`.
-            result: as in `ready`.
-            now_ns: the time.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         exchanges = self.member.computed(step, loss, seconds, now_ns)
-        if self.ballots(step):
-            said = self.member.vote(step)
-            vote = np.zeros(self.job.whole_ballot.count, self.job.element_type)
-            vote[: len(said)] = said
-            if self.votes:
-                vote[NONFINITE] = self.nonfinite_pieces - self._nonfinite_before
-                self._nonfinite_before = self.nonfinite_pieces
-            vote[self.number - 3 * self.job.world] = 0 if self.changes is None else self.changes.held
-            vote[self.number - 2 * self.job.world] = self.checksum if self.checks(step) else 0
-            later = sum(self._squares[piece] for piece in self.member.later(step))
-            vote[self.number - self.job.world] = later**0.5
-            self._ballots[step] = vote, np.empty_like(vote)
+        if self.ballots.are_held(step):
+            held = 0 if self.changes is None else self.changes.held
+            self.ballots.cast(step, self.member.vote(step), held, self.member.later(step))
             exchanges = [*exchanges, Exchange(step, (len(self.job.pieces),))]
         self._begin(exchanges, own, result, now_ns)
 
@@ -171,15 +104,14 @@ class Node(Company):
             step: the number of steps so far; `take_arrived` gives it with what this brings.
             zeros: a vector of all the model's elements, read until `is_drained`.
             result: one like it, written.
-            now_ns: the time.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         self._begin(self.member.drain(step), zeros, result, now_ns)
 
     def may_compute(self, step: int) -> bool:
         """Whether this rank may begin a step."""
-        is_counted = self.changes is None or self._counted >= step
-        is_counted &= not self.job.continues or len(self._ballots) < KEPT_BALLOTS
+        is_counted = self.changes is None or self.ballots.counted >= step
+        is_counted &= not self.job.continues or len(self.ballots) < KEPT_BALLOTS
         return self.member is not None and is_counted and self.member.may_compute(step)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
@@ -251,8 +183,9 @@ class Node(Company):
             return
         self._take_in(now_ns)
         self._agree(now_ns)
-        if self._differ is not None and self._sums.is_over(self._differ[0]):
-            self.fail(self._differ[1])
+        differ = self.ballots.differ
+        if differ is not None and self._sums.is_over(differ[0]):
+            self.fail(differ[1])
         oldest = next(iter(self._sums.begun.items()), None)
         if self.member is None and self.counts_alone:
             return  # its ranks wait for one another, and know best for whom
@@ -312,7 +245,7 @@ class Node(Company):
 
     def take_losses(self) -> list[Loss]:
         """What bounds have left out of sums at this node."""
-        losses, self._sums.losses = self._sums.losses, []
+        losses, self._sums.addition.losses = self._sums.addition.losses, []
         for loss in losses:
             self._left_out.count(loss)
         return losses
@@ -365,7 +298,7 @@ class Node(Company):
 
     def _begin(self, exchanges: list[Exchange], own: Elements, result: Elements, now_ns: int) -> None:
         for exchange in exchanges:
-            self._sums.begin(exchange, own, result, now_ns, self._ballots.get(exchange.step))
+            self._sums.begin(exchange, own, result, now_ns, self.ballots.under_way(exchange.step))
         self._arrive(now_ns)
 
     def _arrive(self, now_ns: int) -> None:
@@ -375,7 +308,7 @@ class Node(Company):
                 continue
             if total.piece == len(self.job.pieces):
                 self._count_votes(step)
-                if self._differ is not None:
+                if self.ballots.differ is not None:
                     continue  # so that the step does not end well on any rank
             self._arrived.append((step, total))
             if total.piece == len(self.job.pieces) and not self.votes:
@@ -394,26 +327,12 @@ class Node(Company):
 
     def _count_votes(self, step: int) -> None:
         assert self.member is not None, "a server does not vote"  # noqa: S101
-        world = self.job.world
-        ballot = self._ballots.pop(step)[1] * world
-        self.norms = ballot[-world:].tolist()
-        sums = [round(figure) for figure in ballot[-2 * world : -world].tolist()]
-        common = max(filter(None, sums), key=sums.count, default=0)  # 0: says nothing
-        others = [rank for rank, checksum in enumerate(sums) if checksum not in {0, common}]
-        if others:
-            names = ", ".join(map(self.job.node_name, others[:MOST_LISTED]))
-            problem = f"has other parameters in step {step} than {self.job.node_name(sums.index(common))}"
-            hint = "look for what only some ranks do to parameters, gradients or the optimizer"
-            self._differ = step, JobMismatchError(problem, where=names, hint=hint)
-        self._counted += 1
-        held = [round(figure) for figure in ballot[-3 * world : -2 * world].tolist()]
+        figures, held = self.ballots.count(step)
         if self.changes is not None:
             if self.changes.counted(held):
                 self._sums.change(step + 1, self.changes.without(self.agreed))
             self._sums.expect_before(step + 2)
-        if ballot[NONFINITE] != 0:
-            self.poisoned_step = step
-        differing = self.member.counted(step, ballot.tolist())
+        differing = self.member.counted(step, figures)
         if differing:
             here = self.job.node_name(self.number)
             names = ", ".join(map(self.job.node_name, differing[:MOST_LISTED]))
@@ -458,8 +377,7 @@ class Node(Company):
             return
         self.has_met_all = True  # all that are left have said how far they are
         pieces = len(self.job.pieces)
-        ballots = -(-step // self._check_every) if self._check_every else 0
-        self._sums.enter(view, [step] * pieces + [ballots])
+        self._sums.enter(view, [step] * pieces + [self.ballots.number_before(step)])
         self._given, self.first_step = step * pieces, step
         self._left_out.enter(step)
         assert isinstance(self.member, Joining), "axes_of has looked"  # noqa: S101

@@ -59,10 +59,9 @@ def check_rule(rule: OptimizerRule) -> None:
 
 
 class Parameters:
-    """Of the pieces that a node is root of.
+    """The parameters of the pieces that a node is root of.
 
     Args:
-        job: with an optimizer.
         values: a vector of all the model's elements; copied piece by piece as they are first stepped.
     """
 
@@ -73,7 +72,7 @@ class Parameters:
         self._job, self._initial = job, values
         self._values: dict[int, Elements] = {}
         self._state: dict[int, tuple[Elements, Elements | None]] = {}
-        """Of each piece: momentum, or both moments."""
+        """The momentum of each piece, or both its moments."""
         self._steps: dict[int, int] = {}
 
     def of(self, piece: int) -> Elements:

@@ -32,8 +32,6 @@ class Participant(ABC):
     """A rank or a server.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
         digests: of what nodes have made of the job by themselves, and must have made alike.
     """
 

@@ -71,9 +71,9 @@ class Simulated:
     synchronization_seconds: float
     """What a step takes beside computing."""
     samples_per_second: float
-    """Of all ranks together."""
+    """Samples that all ranks together train with in a second."""
     later_share: float
-    """Of the model, exchanged while the next step computes."""
+    """Share of the model that is exchanged while the next step computes."""
     timeline_seconds: float
     """The last step of the rank that is done first."""
     timeline: tuple[Span, ...]
@@ -134,8 +134,6 @@ def simulate(
     """Let a job run in virtual time, and measure its last steps; what is important comes at random.
 
     Args:
-        profile: of the model.
-        network: of the nodes.
         compute_seconds: that each rank takes for a step.
         batch: samples in a step of a rank.
         steps: that are measured.

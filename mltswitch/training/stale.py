@@ -34,8 +34,6 @@ class StaleNode(Participant):
     """A worker, with the caches of all trees that it is in.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
         values: the parameters, which all nodes begin with.
 
     Raises UserInputError for a topology without trees.
@@ -139,7 +137,6 @@ class SharedModel(Driver[StaleNode]):
         world: how many there are; None: WORLD_SIZE.
         rendezvous: as `Group` takes it.
         topology: `tree` or `star`, whose roots are the workers, each for its share of the elements.
-        topology_settings: of the topology.
         transport: `mlt`, `ltp` or `tcp`.
         config: of the agent; None: one for loopback.
         piece_bytes: what a root's share is dealt in.

@@ -36,14 +36,14 @@ CALM_SECONDS: Final = 10.0
 """Between two faults: where they follow each other, trees are given up. As long one that is to be taken in
 may take to say how far it is."""
 MOST_BEHIND: Final = 15
-"""Of a node's pieces, one behind another: figures are told as digits of base 16."""
+"""One piece of a node may be so many sums behind another: figures are told as digits of base 16."""
 FIGURES_A_WORD: Final = 400
-"""Of how far a node is, one digit each: words are short."""
+"""A word says of so many pieces how far a node is, a digit each: words are short."""
 MOST_GONE: Final = 255
 """Epochs of a sum's number."""
 Nodes = frozenset[int]
 KEPT_ERAS: Final = 8
-"""Of which a word tells: no node is more behind, for nobody goes on before all have agreed."""
+"""A word tells of so many: no node is more behind, for nobody goes on before all have agreed."""
 
 
 class Era(NamedTuple):
@@ -56,7 +56,7 @@ class Era(NamedTuple):
 
     @classmethod
     def read(cls, said: Sequence[Any], job: Job) -> Self:
-        """Of a word. Raises ValueError, TypeError or LookupError for what no node says."""
+        """The era of a word. Raises ValueError, TypeError or LookupError for what no node says."""
         number, last = int(said[0]), tuple(int(node) for node in said[1])
         if not len(last) == min(number, KEPT_ERAS) or not {*last} <= {*range(job.world)}:
             raise ValueError("no era")
@@ -81,7 +81,7 @@ class Era(NamedTuple):
         return frozenset()
 
     def is_later(self, other: "Era") -> bool:
-        """Of two that were begun at once, the one that takes in the lower node."""
+        """Whether it began later; of two that began at once, the one that takes in the lower node did."""
         return self.number > other.number or (self.number == other.number and self.last < other.last)
 
 
@@ -121,17 +121,15 @@ class View:
     entering: tuple[int, int] | None = None
     """The last rank that was taken in again, and the first step that has its gradients."""
     version: int = 0
-    """Of routes: the newest one that anybody knows to be bound."""
+    """The newest version of routes that anybody knows to be bound."""
     teller: int = 0
     """A node that knows this version to be bound."""
 
 
 class Views:
-    """Of one node.
+    """With whom one node goes on, as far as it has heard.
 
     Args:
-        job: what all nodes agree on.
-        number: of this node.
         gone: nodes that one that comes back does not find; None: it has been there from the beginning.
     """
 
@@ -144,11 +142,11 @@ class Views:
         self.since_ns = 0
         """When the last fault was heard of."""
         self.agreed: Nodes = frozenset()
-        """Of them, those without which all have agreed to go on."""
+        """Those of them without which all have agreed to go on."""
         self.entering: tuple[int, int] | None = None
         """As in the last view."""
         self._entered = Era()
-        """Of that view."""
+        """The era of that view."""
         self._is_new = gone is not None
         """Whether it has not been taken in yet."""
         self.era = Era()
@@ -221,7 +219,6 @@ class Views:
         Args:
             node: a rank that this node has a connection with, and that has the same job.
             gone: whom that one does not find.
-            now_ns: the time.
         """
         here = self.agreed | self._departed
         if self.state is not State.TOGETHER or not gone <= here - {node}:
@@ -239,7 +236,6 @@ class Views:
         Args:
             results: of each piece, how many sums this node has the results of.
             begun: steps of which it has given gradients.
-            now_ns: the time.
             version: of the routes that it has.
         """
         self.state = State.WAITING
@@ -350,7 +346,7 @@ class Views:
 
     @property
     def epoch(self) -> int:
-        """Of this view: an era takes in one node, and counts for two."""
+        """The epoch of this view: an era takes in one node, and counts for two."""
         return len(self.gone) + 2 * self.era.number
 
     def overdue(self, now_ns: int) -> Nodes:

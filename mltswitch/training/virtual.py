@@ -16,11 +16,12 @@ from typing import Final
 
 import numpy as np
 
+from mltswitch.training.addition import Loss
 from mltswitch.training.axes import Crossing, Elements, Post, Stage, Sum
 from mltswitch.training.errors import TrainingError
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
-from mltswitch.training.sums import EPOCHS, MOST_STEPS, Loss, priority_of, sums_have_ages
+from mltswitch.training.rounds import EPOCHS, MOST_STEPS, priority_of, sums_have_ages
 from mltswitch.training.views import View
 from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
 from mltswitch.units import NANOSECONDS
@@ -53,22 +54,18 @@ class Report:
     step_seconds: list[float] = field(default_factory=list)
     """From when the first rank begins to compute to when the last one may begin the next step."""
     views: dict[int, list[tuple[float, View]]] = field(default_factory=dict)
-    """Of each node, when it has gone on after a fault, and with whom."""
+    """When each node has gone on after a fault, and with whom."""
     seconds: float = 0.0
     most_open_posts: int = 0
-    """Of one node at a time."""
+    """The most posts that one node had open at a time."""
 
 
 class VirtualJob:
     """All nodes of a job, run once.
 
     Args:
-        job: what the nodes agree on.
-        network: between the nodes.
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
-        seed: of what is lost.
-        late: see VirtualNetwork.
         parameters: at the start, where roots keep them.
         backward_share: of computing, in which gradients become ready, the last piece first; 0: at its end.
         waits_by_piece: whether a forward pass waits for each piece when it comes to it, and not for all of
@@ -97,7 +94,7 @@ class VirtualJob:
         self._backward_share = backward_share
         self._waits_by_piece, self._classes = waits_by_piece, classes
         self._there: list[set[int]] = [set() for _ in range(job.world)]
-        """Of each rank, pieces of its last step whose sums have come,"""
+        """Pieces of each rank's last step whose sums have come,"""
         self._passed = [0] * job.world
         """pieces that its forward pass is through with,"""
         self._passing: set[int] = set()
@@ -215,7 +212,7 @@ class VirtualJob:
     # The nodes
 
     def _order(self, send: Post) -> int:
-        """Of what is sent, as switches serve it and the carrier sends it."""
+        """In which order switches serve what is sent, and the carrier sends it."""
         if send.stage is Stage.LATER:
             return MOST_STEPS * self._classes
         order = send.layer * self._classes // len(self.job.layers)

@@ -1,6 +1,5 @@
 """Workers that train under bounded staleness in virtual time: the caches of production."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,16 +23,13 @@ class StaleReport:
     values: dict[int, Elements] = field(default_factory=dict)
     """Parameters of each rank at the end, with all updates of all."""
     crossed_bytes: int = 0
-    """Of all tensors, once for each hop."""
+    """Bytes of all tensors, counted once for each hop."""
 
 
 class VirtualCaches:
     """All nodes of a job, run once.
 
     Args:
-        job: what the nodes agree on.
-        shape: of its topology.
-        wires: between the nodes.
         values: the parameters at the start.
         staleness: clocks that a worker may be ahead of updates that it has; 0 or more.
     """
@@ -57,12 +53,8 @@ class VirtualCaches:
             self._post(number)
         for rank in range(self.job.world):
             self._begin(rank)
-        while True:
-            if not self._network.is_filled and self._timeline.next_seconds > self._timeline.now_seconds:
-                self._network.fill()
-            if self._timeline.next_seconds == math.inf:
-                break
-            self._timeline.go_on()
+        while self._network.goes_on():
+            pass
         if self._waits:
             raise AssertionError(f"ranks and clocks wait for ever: {self._waits}")
         return self.report

@@ -21,7 +21,7 @@ from mltswitch.training.links import Arrival
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 PACKET_BYTES: Final = 1_448
-"""Of elements in a packet."""
+"""A packet carries so many bytes of elements."""
 ROUNDING: Final = 1e-9
 """Share of its bits, and that many bits more, that a flow may be short of when it ends."""
 
@@ -36,7 +36,7 @@ class Wires(Protocol):
         """The links from one node to another, by whatever names; the same each time."""
 
     def rate_bps(self, link: Hashable) -> float:
-        """Of a link, in its one direction."""
+        """The rate of a link, in its one direction."""
 
     def delay_seconds(self, source: int, target: int) -> float:
         """From one node to another."""
@@ -52,7 +52,7 @@ class _Flow:
     receive: Post
     missing: tuple[Range, ...]
     checksum: int
-    """Of what is sent: its memory is the carrier's until it has crossed."""
+    """The checksum of what is sent: its memory is the carrier's until it has crossed."""
     left_bits: float = 0.0
     """Where flows go in turn, when it last began to."""
     is_withdrawn: bool = False
@@ -74,7 +74,7 @@ class Pair:
     """Names of the links that each of these flows passes."""
     in_turn: bool = False
     rate_bps: float = 0.0
-    """Of each flow that goes."""
+    """The rate of each flow that goes."""
     carried_bits: float = 0.0
     """For each flow that has been there all the time; in turn, of the first since it began to go."""
     flows: list[tuple[float, int, _Flow]] = field(default_factory=list)
@@ -148,14 +148,12 @@ class VirtualNetwork:
 
     Args:
         timeline: on which things happen.
-        wires: between the nodes.
         cross: is called with a node and the crossing that has ended there.
         order: of what is sent: of a lower number it is served before others.
         priority: of what one node sends to another, which leaves in turn, the least first; None: all at once.
         wire_bytes: of an element that crosses as a shorter type.
         loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
             sent again.
-        seed: of what is lost.
         late: gives the seconds by which the next tensor arrives later than its way's delay says.
     """
 
@@ -183,7 +181,7 @@ class VirtualNetwork:
         """Posts whose other end is not there yet, by source, target, tensor and round."""
         self._open_posts: defaultdict[int, set[Key]] = defaultdict(set)
         self.most_open_posts = 0
-        """Of one node at a time."""
+        """The most posts that one node had open at a time."""
         self._flows: dict[tuple[int, int, int, int], _Flow] = {}
         """Posts that have met, until they have crossed."""
         self._used: set[tuple[int, Key]] = set()
@@ -281,6 +279,16 @@ class VirtualNetwork:
                 if pair.rate_bps > LEAST_BPS
             )
             self._timeline.after(seconds, partial(self._end_flows, self._filling, key))
+
+    def goes_on(self) -> bool:
+        """Let the next thing happen; whether there was one."""
+        if not self.is_filled and self._timeline.next_seconds > self._timeline.now_seconds:
+            self.fill()
+        elif self._timeline.next_seconds == math.inf:
+            return False
+        else:
+            self._timeline.go_on()
+        return True
 
     def _end_flows(self, filling: int, first: tuple[int, int, int]) -> None:
         """The first flow of a pair ends, and all that end with it."""

@@ -1,4 +1,4 @@
-"""Ranks in processes of their own, over loopback, and what they tell of each step."""
+"""Ranks in processes of their own, over loopback, what they tell of each step, and their sites."""
 
 import multiprocessing
 from collections.abc import Callable
@@ -6,7 +6,42 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from mltswitch.hostagent import AgentConfig, Group
+from mltswitch.training.agents import AgentNode
 from mltswitch.training.job import Job
+
+Told = Callable[[AgentNode, int | None, Any], object]
+"""What a rank tells of its node, by a step and its result, and once behind the last one."""
+
+
+def mesh(
+    count: int, rate: Callable[[int, int], int | str] = lambda _one, _other: 1_000_000
+) -> dict[str, Any]:
+    """An overlay of sites with a rank each, all of them linked with each other."""
+    ends = [(one, other) for one in range(count) for other in range(count) if one != other]
+    links = [{"source": f"s{one}", "target": f"s{other}", "rate": rate(one, other)} for one, other in ends]
+    nodes = [{"name": f"s{rank}", "rank": rank} for rank in range(count)]
+    return {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+
+
+def exchange(
+    job: Job, number: int, place: str, told: Connection, config: AgentConfig, steps: int, say: Told
+) -> None:
+    """One rank's work: in step s rank r gives r + s, for all elements."""
+    with Group(number, job.world, f"file://{place}", config=config) as group:
+        node = AgentNode(job, number, group.agent, group.names)
+        vectors = np.zeros((2, 2, job.elements), np.float32)
+        for step in range(steps):
+            own, result = vectors[step % 2]
+            own[:] = number + step
+            node.ready(step, range(len(job.pieces)), own, result)
+            node.computed(step, 0.0, 0.0, own, result)
+            node.wait(step)
+            told.send(say(node, step, result))
+        told.send(say(node, None, None))
+        node.close()
 
 
 def told_by_ranks(

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.geo_awareness import slower
 from benchmarks.geo_simulation import netstorm9
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import AgentConfig, Group
+from mltswitch.hostagent import AgentConfig
 from mltswitch.training.agents import AgentNode
 from mltswitch.training.auxiliary import AuxiliaryPaths
 from mltswitch.training.axes import Crossing, Direction, Post, Stage, axes_of
@@ -17,7 +17,7 @@ from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.job import Job, make_job
 from mltswitch.training.node import Node
 from mltswitch.training.virtual import VirtualJob
-from tests.training.real_ranks import told_by_ranks
+from tests.training.real_ranks import exchange, mesh, told_by_ranks
 
 RANKS = 9
 SCALE = 1_000.0
@@ -216,28 +216,15 @@ def test_settings_that_are_none(settings: dict[str, Any], options: dict[str, Any
 
 
 def real(job: Job, number: int, place: str, told: Any) -> None:
-    with Group(number, job.world, f"file://{place}", config=AgentConfig()) as group:
-        node = AgentNode(job, number, group.agent, group.names)
-        vectors = np.zeros((2, 2, job.elements), np.float32)
-        for step in range(10):
-            own, result = vectors[step % 2]
-            own[:] = number + step
-            node.ready(step, range(len(job.pieces)), own, result)
-            node.computed(step, 0.0, 0.0, own, result)
-            node.wait(step)
-            told.send((float(result.min()), float(result.max())))
-        told.send(paths_of(node.node).pieces)
-        node.close()
+    def say(node: AgentNode, step: int | None, result: Any) -> Any:
+        return paths_of(node.node).pieces if step is None else (result.min(), result.max())
+
+    exchange(job, number, place, told, AgentConfig(), 10, say)
 
 
 @pytest.mark.parametrize("transport", ["mlt", "tcp", "ltp"])
 def test_real_agents_pass_pieces_on(tmp_path: Any, transport: str) -> None:
-    names = [f"site{number}" for number in range(4)]
-    links = [
-        {"source": one, "target": other, "rate": "1Gbps"} for one in names for other in names if one != other
-    ]
-    nodes = [{"name": name, "rank": rank} for rank, name in enumerate(names)]
-    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    overlay = mesh(4, lambda _one, _other: "1Gbps")
     settings = {"overlay": overlay, "auxiliary": "paper", "primary_busy_bound": 1, "update_seconds": 1.0}
     job = make_job(
         [(f"layer-{number}", 100_000) for number in range(4)],

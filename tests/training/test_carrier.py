@@ -11,8 +11,8 @@ from mltswitch.hostagent.elements import memory_of
 from mltswitch.training.axes import Direction, Post, Stage
 from mltswitch.training.carrier import AgentCarrier
 from mltswitch.training.job import OptimizerRule, make_job
+from mltswitch.training.rounds import EPOCHS, MOST_STEPS
 from mltswitch.training.shortening import round_to_short
-from mltswitch.training.sums import EPOCHS, MOST_STEPS
 from mltswitch.wire import ElementType
 
 

@@ -13,7 +13,7 @@ import pytest
 from benchmarks import geo_faults
 from benchmarks.geo_simulation import netstorm9
 from mltswitch.errors import UserInputError
-from mltswitch.hostagent import AgentConfig, Group
+from mltswitch.hostagent import AgentConfig
 from mltswitch.hostagent.config import TraceSettings
 from mltswitch.hostagent.telemetry.links import LinkWatch
 from mltswitch.overlay.document import Overlay
@@ -26,7 +26,7 @@ from mltswitch.training.job import Job, make_job
 from mltswitch.training.links import Arrival
 from mltswitch.training.node import Node
 from mltswitch.training.virtual import Report, VirtualJob
-from tests.training.real_ranks import told_by_ranks
+from tests.training.real_ranks import exchange, mesh, told_by_ranks
 
 SECOND = 1_000_000_000
 SLOW = 1e-3
@@ -104,7 +104,7 @@ def test_roots_stay_where_they_are_to(is_fixed: bool) -> None:
 def test_without_updates_routes_stay_and_no_ballot_is_exchanged() -> None:
     virtual, report = train(job_of(netstorm9(0), update_seconds=0), iter(range(3)), 5)
     assert not report.errors
-    assert all(node.changes is None and not node.ballots(1) for node in virtual.nodes)
+    assert all(node.changes is None and not node.ballots.are_held(1) for node in virtual.nodes)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -149,15 +149,11 @@ def test_no_law_is_broken_between_sites(seed: int) -> None:
 
 def test_the_last_rank_trains_on_alone() -> None:
     """It measures nothing more, and there is no route to save anything on."""
-    ends = [(one, other) for one in range(3) for other in range(3) if one != other]
-    links = [{"source": f"s{one}", "target": f"s{other}", "rate": 1_000_000} for one, other in ends]
-    nodes = [{"name": f"s{rank}", "rank": rank} for rank in range(3)]
-    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    overlay, slow = mesh(3), mesh(3, lambda _one, _other: 300_000)
     settings = {"overlay": overlay, "probe_bytes": 1_000, "update_seconds": 0.5}
     job = make_job([("a", 9_000)], world=3, topology="fapt", topology_settings=settings, continues=True)
-    slow = Overlay.model_validate({**overlay, "links": [link | {"rate": 300_000} for link in links]})
     virtual = VirtualJob(job, FabricNetwork(Overlay.model_validate(overlay)), in_turn=True)
-    virtual.change(FabricNetwork(slow), 1.9)
+    virtual.change(FabricNetwork(Overlay.model_validate(slow)), 1.9)
     virtual.kill(2, 2.0)
     virtual.kill(1, 4.0)
     report = virtual.run(20, lambda rank, step: gradient(job, rank, step), lambda *_: 0.5)
@@ -169,14 +165,7 @@ def test_the_last_rank_trains_on_alone() -> None:
 def test_plans_go_around_a_host_that_is_gone(policy: str) -> None:
     """Rank 0 was the hub, and two direct links are slow: the others need not pass these."""
     slow = ({1, 2}, {3, 4})
-    links = [
-        {"source": f"s{one}", "target": f"s{other}", "rate": 20_000 if {one, other} in slow else 1_000_000}
-        for one in range(5)
-        for other in range(5)
-        if one != other
-    ]
-    nodes = [{"name": f"s{rank}", "rank": rank} for rank in range(5)]
-    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    overlay = mesh(5, lambda one, other: 20_000 if {one, other} in slow else 1_000_000)
     settings = {"overlay": overlay, "policy": policy, "probe_bytes": 1_000, "update_seconds": 2.0}
     job = make_job(
         [("a", 5_000)],
@@ -312,31 +301,20 @@ def test_only_the_first_rank_offers_and_only_what_is_newer_and_whole() -> None:
     assert changes.refused == 1
 
 
-NO_WAY = "- 8 0 0 0 0 0 0 0"
+MESH = plain(known_wan("mesh9").overlay())
+NO_WAY = {"trees": [(0, 1.0, "- 8 0 0 0 0 0 0 0")]}
 
 
 @pytest.mark.parametrize(
     ("settings", "options", "problem"),
     [
-        ({"overlay": plain(known_wan("mesh9").overlay()), "policy": "none"}, {}, "'none' is unknown"),
-        ({"overlay": plain(known_wan("mesh9").overlay()), "update_seconds": -1}, {}, "update_seconds"),
+        ({"overlay": MESH, "policy": "none"}, {}, "'none' is unknown"),
+        ({"overlay": MESH, "update_seconds": -1}, {}, "update_seconds"),
         ({}, {}, "overlay"),
-        (
-            {"overlay": plain(known_wan("mesh9").overlay()), "policy": "mst", "fixed_roots": True},
-            {},
-            "mst chooses no roots",
-        ),
-        ({"overlay": plain(known_wan("mesh9").overlay())}, {"world": 4}, "has 9 ranks and 0 servers"),
-        (
-            {"overlay": plain(known_wan("mesh9").overlay())},
-            {"synchronization": "osp"},
-            "osp: routes change under bsp alone",
-        ),
-        (
-            {"overlay": plain(netstorm9(0)), "routes": {"trees": [(0, 1.0, "- 8 0 0 0 0 0 0 0")]}},
-            {},
-            "no link",
-        ),
+        ({"overlay": MESH, "policy": "mst", "fixed_roots": True}, {}, "mst chooses no roots"),
+        ({"overlay": MESH}, {"world": 4}, "has 9 ranks and 0 servers"),
+        ({"overlay": MESH}, {"synchronization": "osp"}, "osp: routes change under bsp alone"),
+        ({"overlay": plain(netstorm9(0)), "routes": NO_WAY}, {}, "no link"),
     ],
 )
 def test_settings_that_are_none(settings: dict[str, Any], options: dict[str, Any], problem: str) -> None:
@@ -348,30 +326,16 @@ def test_settings_that_are_none(settings: dict[str, Any], options: dict[str, Any
 def real(job: Job, number: int, place: str, told: Connection) -> None:
     """A rank over loopback, whose links are all as fast as another, whatever the overlay says."""
     config = AgentConfig(trace=TraceSettings(folder=str(Path(place).parent), events=("links_measured",)))
-    with Group(number, job.world, f"file://{place}", config=config) as group:
-        node = AgentNode(job, number, group.agent, group.names)
-        vectors = np.zeros((2, 2, job.elements), np.float32)
-        for step in range(40):
-            own, result = vectors[step % 2]
-            own[:] = number + step
-            node.ready(step, range(len(job.pieces)), own, result)
-            node.computed(step, 0.0, 0.0, own, result)
-            node.wait(step)
-            told.send((node.node.version_of(step), float(result.min()), float(result.max())))
-        node.close()
+
+    def say(node: AgentNode, step: int | None, result: Any) -> Any:
+        return None if step is None else (node.node.version_of(step), result.min(), result.max())
+
+    exchange(job, number, place, told, config, 40, say)
 
 
 @pytest.mark.parametrize("transport", ["mlt", "tcp"])
 def test_real_agents_measure_and_change_their_routes(tmp_path: Path, transport: str) -> None:
-    names = [f"site{number}" for number in range(4)]
-    links = [
-        {"source": one, "target": other, "rate": "400Gbps" if {one, other} != {*names[:2]} else "100Gbps"}
-        for one in names
-        for other in names
-        if one != other
-    ]
-    nodes = [{"name": name, "rank": rank} for rank, name in enumerate(names)]
-    overlay = {"schema": "mltswitch/overlay/v1", "nodes": nodes, "links": links}
+    overlay = mesh(4, lambda one, other: "400Gbps" if {one, other} != {0, 1} else "100Gbps")
     settings = {"overlay": overlay, "update_seconds": 0.2, "probe_bytes": 100_000, "update_threshold": 0.0}
     job = make_job(
         [(f"layer-{number}", 1_000_000) for number in range(4)],

@@ -1,7 +1,7 @@
 """The laws of every synchronization over every topology, built in or not, in virtual time."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +16,9 @@ from mltswitch.errors import UserInputError
 from mltswitch.training import axes
 from mltswitch.training.axes import Network, Sum, axes_of, synchronizations, topologies
 from mltswitch.training.job import OptimizerRule, make_job
+from mltswitch.training.partial_sums import PartialSums, Ready
+from mltswitch.training.plans import Work
 from mltswitch.training.shortening import round_to_short
-from mltswitch.training.sums import Sums
 from mltswitch.training.synchronization.bsp import BspKeeper
 from mltswitch.training.virtual import HungError, VirtualJob
 from tests.training import strangers
@@ -234,106 +235,55 @@ def test_a_window_bounds_how_far_ranks_are_apart() -> None:
     assert max(apart) >= 2
 
 
+def by(synchronization: str, **settings: Any) -> dict[str, Any]:
+    return {"synchronization": synchronization, "settings": settings}
+
+
+def over(topology: str, **settings: Any) -> dict[str, Any]:
+    return {"topology": topology, "topology_settings": settings}
+
+
+def routed(parents: str, **settings: Any) -> dict[str, Any]:
+    return over("tree", routes={"trees": [[0, 1.0, parents]]}, **settings)
+
+
 @pytest.mark.parametrize(
     ("fields", "where", "problem"),
     [
-        ({"synchronization": "none"}, "synchronization", "'none' is no synchronization"),
-        ({"topology": "none"}, "topology", "'none' is no topology"),
-        ({"synchronization": "asp", "topology": "ring"}, "topology", "asp over ring"),
-        ({"synchronization": "ssp", "topology": "ring"}, "topology", "ssp over ring"),
-        ({"synchronization": "r2sp", "topology": "tree-2"}, "topology", "(expected star)"),
-        ({"synchronization": "asp"}, "optimizer", "no optimizer is told"),
-        ({"synchronization": "asp", "optimizer": RULE, "continues": True}, "continues", "without a rank"),
-        ({"continues": True, "topology": "ring"}, "continues", "bsp over ring: nobody can go on"),
-        ({"colocated": 1, "topology": "ring"}, "colocated", "no server"),
-        ({"settings": {"share": 1}}, "synchronization.bsp.share", "is no field"),
-        ({"synchronization": "ssp", "settings": {"staleness": -1}}, "synchronization.ssp.staleness", "-1: "),
-        (
-            {"synchronization": "ssp", "settings": {"staleness": 1.5}},
-            "synchronization.ssp.staleness",
-            "1.5: ",
-        ),
-        (
-            {"synchronization": "r2sp", "settings": {"turn_seconds": 0}},
-            "synchronization.r2sp.turn_seconds",
-            "0: ",
-        ),
-        ({"synchronization": "osp", "settings": {"share": 1.01}}, "synchronization.osp.share", "1.01: "),
-        (
-            {"synchronization": "osp", "settings": {"most_share": -0.1}},
-            "synchronization.osp.most_share",
-            "-0.1: ",
-        ),
-        ({"synchronization": "osp", "settings": {"shares": 1}}, "synchronization.osp.shares", "slice_bytes"),
-        (
-            {"synchronization": "osp", "settings": {"tuning": "paper"}},
-            "synchronization.osp.link_bps",
-            "equation 5",
-        ),
-        (
-            {"synchronization": "osp", "settings": {"prediction": "ema"}},
-            "synchronization.osp.prediction",
-            "'ema'",
-        ),
-        ({"topology": "ring", "servers": 2}, "servers", "ring has none"),
-        ({"topology_settings": {"in_degree": 2}}, "topology.star.in_degree", "is no field"),
-        ({"topology": "tree", "topology_settings": {"in_degree": 0}}, "topology.tree.in_degree", "1 or more"),
-        (
-            {"topology": "tree", "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0"]]}}, "servers": 1},
-            "topology.tree.routes",
-            "are for 0 servers, the job has 1",
-        ),
-        (
-            {
-                "topology": "tree",
-                "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0"]]}, "in_degree": 2},
-            },
-            "topology.tree.routes",
-            "say all of the trees, and in_degree would say it again",
-        ),
-        (
-            {"topology": "tree", "topology_settings": {"window_pieces": 0}},
-            "topology.tree.window_pieces",
-            "at least 1",
-        ),
-        (
-            {"topology": "tree", "synchronization": "osp", "topology_settings": {"window_pieces": 4}},
-            "topology.tree.window_pieces",
-            "in an order of its own",
-        ),
-        ({"topology": "tree", "topology_settings": {"in_degree": "x"}}, "topology.tree.in_degree", "'x'"),
-        (
-            {"topology": "tree", "topology_settings": {"in_degree": "rack"}},
-            "topology.tree.racks",
-            "is missing",
-        ),
-        (
-            {"topology": "tree", "topology_settings": {"racks": ["a"]}},
-            "topology.tree.racks",
-            "1 racks of 2 ranks",
-        ),
-        (
-            {"topology": "tree", "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0 0"]]}}},
-            "topology.tree.routes",
-            "the tree of root 0 has 3 parents for 2 ranks",
-        ),
-        (
-            {"topology": "tree", "topology_settings": {"routes": {"trees": [[0, 1.0, "- 1"]]}}},
-            "topology.tree.routes",
-            "the tree of root 0 has a circle at rank 1",
-        ),
-        (
-            {
-                "topology": "tree",
-                "topology_settings": {"routes": {"trees": [[0, 1.0, "- 0"]]}},
-                "colocated": 0,
-            },
-            "topology.tree.routes",
-            "have roots of their own",
-        ),
-        ({"topology": "tree", "divisor": "arrived"}, "divisor", "does not know how many"),
-        ({"topology": "ring", "divisor": "arrived"}, "divisor", "does not know how many"),
-        ({"synchronization": "asp", "optimizer": RULE, "divisor": "arrived"}, "divisor", "no sum of which"),
+        (by("none"), "synchronization", "'none' is no synchronization"),
+        (over("none"), "topology", "'none' is no topology"),
+        (by("asp") | over("ring"), "topology", "asp over ring"),
+        (by("ssp") | over("ring"), "topology", "ssp over ring"),
+        (by("r2sp") | over("tree-2"), "topology", "(expected star)"),
+        (by("asp"), "optimizer", "no optimizer is told"),
+        (by("asp") | {"optimizer": RULE, "continues": True}, "continues", "without a rank"),
+        (over("ring") | {"continues": True}, "continues", "bsp over ring: nobody can go on"),
+        (over("ring") | {"colocated": 1}, "colocated", "no server"),
+        (by("bsp", share=1), "synchronization.bsp.share", "is no field"),
+        (by("ssp", staleness=-1), "synchronization.ssp.staleness", "-1: "),
+        (by("ssp", staleness=1.5), "synchronization.ssp.staleness", "1.5: "),
+        (by("r2sp", turn_seconds=0), "synchronization.r2sp.turn_seconds", "0: "),
+        (by("osp", share=1.01), "synchronization.osp.share", "1.01: "),
+        (by("osp", most_share=-0.1), "synchronization.osp.most_share", "-0.1: "),
+        (by("osp", shares=1), "synchronization.osp.shares", "slice_bytes"),
+        (by("osp", tuning="paper"), "synchronization.osp.link_bps", "equation 5"),
+        (by("osp", prediction="ema"), "synchronization.osp.prediction", "'ema'"),
+        (over("ring") | {"servers": 2}, "servers", "ring has none"),
+        (over("star", in_degree=2), "topology.star.in_degree", "is no field"),
+        (over("tree", in_degree=0), "topology.tree.in_degree", "1 or more"),
+        (routed("- 0") | {"servers": 1}, "topology.tree.routes", "are for 0 servers, the job has 1"),
+        (routed("- 0", in_degree=2), "topology.tree.routes", "and in_degree would say it again"),
+        (over("tree", window_pieces=0), "topology.tree.window_pieces", "at least 1"),
+        (by("osp") | over("tree", window_pieces=4), "topology.tree.window_pieces", "an order of its own"),
+        (over("tree", in_degree="x"), "topology.tree.in_degree", "'x'"),
+        (over("tree", in_degree="rack"), "topology.tree.racks", "is missing"),
+        (over("tree", racks=["a"]), "topology.tree.racks", "1 racks of 2 ranks"),
+        (routed("- 0 0"), "topology.tree.routes", "the tree of root 0 has 3 parents for 2 ranks"),
+        (routed("- 1"), "topology.tree.routes", "the tree of root 0 has a circle at rank 1"),
+        (routed("- 0") | {"colocated": 0}, "topology.tree.routes", "have roots of their own"),
+        (over("tree") | {"divisor": "arrived"}, "divisor", "does not know how many"),
+        (over("ring") | {"divisor": "arrived"}, "divisor", "does not know how many"),
+        (by("asp") | {"optimizer": RULE, "divisor": "arrived"}, "divisor", "no sum of which"),
     ],
 )
 def test_axes_that_make_no_sense_together_are_refused(fields: Any, where: str, problem: str) -> None:
@@ -400,15 +350,24 @@ def test_a_window_bounds_memory_and_nothing_waits_for_ever(
     window: int, servers: int, in_degree: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranks reach steps at other times, and trees of several roots cross."""
-    held: Counter[int] = Counter()
-    receive = Sums._receive
+    held, most = Counter[PartialSums](), Counter[PartialSums]()
+    peers: defaultdict[PartialSums, set[int | None]] = defaultdict(set)
 
-    def counted(self: Sums, *arguments: Any) -> None:
-        receive(self, *arguments)
-        pieces = sum(place[0] < len(self.job.pieces) for place in self._received)  # ballots come beside
-        held[self.number] = max(held[self.number], pieces)
+    def counted(memory: PartialSums, ready: Ready) -> Ready:
+        for (work, number), data in ready:
+            if len(data) == job.pieces[0].count:  # ballots come beside
+                held[memory] += 1
+                most[memory] = max(most[memory], held[memory])
+                peers[memory].add(work.plan.steps[number].peer)
+        return ready
 
-    monkeypatch.setattr(Sums, "_receive", counted)
+    def added(memory: PartialSums, work: Work, peer: int, *, may_change: bool) -> Ready:
+        held[memory] -= work.of.piece < len(job.pieces)
+        return counted(memory, add(memory, work, peer, may_change=may_change))
+
+    want, add = PartialSums.wanted, PartialSums.added
+    monkeypatch.setattr(PartialSums, "wanted", lambda memory, receive: counted(memory, want(memory, receive)))
+    monkeypatch.setattr(PartialSums, "added", added)
     settings = {"in_degree": in_degree, "window_pieces": window}
     job = make_job(
         [("a", 40_000)],
@@ -430,11 +389,8 @@ def test_a_window_bounds_memory_and_nothing_waits_for_ever(
         for rank in range(8)
         for step in range(4)
     )
-    trees: Any = axes_of(job)[1]
-    for node, most in held.items():
-        ups = [each.up for each in trees.branches]
-        peers = {rank for up in ups for rank, parent in up.items() if parent == node}
-        assert most <= window * len(peers)
+    assert most
+    assert all(count <= window * len(peers[memory]) for memory, count in most.items())
     assert len(job.pieces) > 8
 
 

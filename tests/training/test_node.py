@@ -1,7 +1,6 @@
 """What a node holds, hears and says, and the network in virtual time."""
 
 import json
-import math
 import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -14,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mltswitch.training.addition import Loss
 from mltswitch.training.axes import Crossing, Direction, Network, Post, Stage, Sum
 from mltswitch.training.errors import JobMismatchError, NodeLateError, NodeLostError, TrainingError
 from mltswitch.training.job import Job, OptimizerRule, make_job
 from mltswitch.training.left_out import LeftOut
 from mltswitch.training.node import Node
-from mltswitch.training.sums import Loss
 from mltswitch.training.virtual import VirtualJob
 from mltswitch.training.virtual_network import Pair, Timeline, VirtualNetwork, fill
 
@@ -210,14 +209,14 @@ def test_what_is_not_finite_is_counted_and_passed_on() -> None:
         warnings.simplefilter("error")
         report = virtual.run(1, lambda rank, step: own if rank == 1 else -own)
     assert not report.errors
-    assert [node.nonfinite_pieces for node in virtual.nodes] == [2, 2, 2]
+    assert [node.ballots.nonfinite_pieces for node in virtual.nodes] == [2, 2, 2]
     assert np.flatnonzero(~np.isfinite(report.results[2, 0])).tolist() == [5, 400]
 
 
 def test_large_gradients_are_finite() -> None:
     virtual = VirtualJob(JOB, Network(1e9, 1e-5))
     virtual.run(1, lambda rank, step: 3e38 * ones(JOB))
-    assert not virtual.nodes[0].nonfinite_pieces
+    assert not virtual.nodes[0].ballots.nonfinite_pieces
 
 
 @given(
@@ -286,11 +285,8 @@ def test_what_a_node_sends_shares_the_way_or_leaves_in_turn(
     timeline.after(0.0, partial(post, 0))
     timeline.after(0.0, partial(post, 1))
     timeline.after(0.5, partial(post, 2))
-    while timeline.next_seconds < math.inf or not network.is_filled:
-        if not network.is_filled and timeline.next_seconds > timeline.now_seconds:
-            network.fill()
-        else:
-            timeline.go_on()
+    while network.goes_on():
+        pass
     assert found == pytest.approx(ends)
 
 

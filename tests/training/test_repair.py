@@ -140,7 +140,7 @@ def test_one_that_is_started_again_takes_part_again(back: int, options: dict[str
     virtual.kill(back, 0.3)
     virtual.restart(back, 0.45)
     for node in virtual.nodes:
-        node.checksum = 7
+        node.ballots.checksum = 7
     report = virtual.run(20, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.05)
     assert not report.errors
     first = virtual.nodes[back].first_step
@@ -283,7 +283,7 @@ def test_parameters_are_compared_after_a_fault_as_before() -> None:
     virtual = VirtualJob(job, NETWORK)
     virtual.kill(2, 0.3)
     for rank, node in enumerate(virtual.nodes):
-        node.checksum = 7 if rank != 4 else 8  # from step 0 on, which the first ballot tells
+        node.ballots.checksum = 7 if rank != 4 else 8  # from step 0 on, which the first ballot tells
     report = virtual.run(STEPS, lambda rank, step: gradient(job, rank, step), lambda rank, step: 0.2)
     assert {error.where for error in report.errors.values()} == {"rank 4"}
 

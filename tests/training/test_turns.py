@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mltswitch.training.axes import Sum
-from mltswitch.training.turns import Turns
+from mltswitch.training.results import Turns
 
 
 @given(st.integers(0, 5), st.permutations(range(6)))

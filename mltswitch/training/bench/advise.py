@@ -33,9 +33,9 @@ LOOPBACK_ADDRESS: Final = "127.0.0.1"
 LOOPBACKS: Final = 250
 LEAST_RANKS: Final = 2
 STEP_SECONDS: Final = 0.4
-"""Of a step that is measured, about: as small as it may be without being all fixed costs."""
+"""A measured step takes about so long: as little as it may without being all fixed costs."""
 LADDER_SHARE: Final = 0.7
-"""Of the time, for the ladder; the network, meetings and openings have the rest."""
+"""The ladder has this share of the time; the network, meetings and openings have the rest."""
 LADDER_METHODS: Final = 10
 """Its rungs, and computing alone."""
 MOST_BLOCKS: Final = 20
@@ -107,7 +107,7 @@ class _OwnWorker(Worker):
 
 
 class _Hosts:
-    """The ranks' network, which nobody changes here."""
+    """The ranks' network, which nobody changes here: it keeps its own rate, delay, losses and queues."""
 
     def __init__(self, addresses: Sequence[Sequence[str]], links: Links) -> None:
         self._addresses = addresses
@@ -118,7 +118,7 @@ class _Hosts:
         raise MachineError(f"{command[0]} is started on its own host", where=f"rank {host}")
 
     def addresses(self, host: int) -> tuple[str, ...]:
-        """Of a rank's agent."""
+        """The addresses of a rank's agent."""
         return tuple(self._addresses[host])
 
     def routed_address(self, host: int) -> str:
@@ -129,26 +129,14 @@ class _Hosts:
         """Nobody knows."""
         return 0
 
-    def set_rate(self, bits_per_second: int) -> None:
-        """The network keeps its own rate."""
+    def _kept(self, *_: object, **__: object) -> None:
+        """Nothing changes."""
 
-    def set_round_trip(self, seconds: float, own_seconds: float) -> None:
-        """The network keeps its own delay."""
+    set_rate = set_round_trip = set_loss = set_classes = set_buffer = _kept
 
     def round_trip_seconds(self) -> float:
         """As measured."""
         return self._links.round_trip_seconds
-
-    def set_loss(self, probability: float) -> None:
-        """The network keeps its own losses."""
-
-    def set_classes(
-        self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
-    ) -> None:
-        """The network keeps its own queues."""
-
-    def set_buffer(self, size_bytes: int) -> None:
-        """The network keeps its own buffers."""
 
     def report(self) -> dict[str, Any]:
         """Nobody counts."""

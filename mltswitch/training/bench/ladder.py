@@ -74,7 +74,7 @@ def rungs(
 
 
 def ladder_of(result: CaseResult) -> tuple[Rung, ...]:
-    """Of a case whose contenders were `rungs`."""
+    """The rungs of a case whose contenders were `rungs`."""
     seconds = {name: fmean(method.step_seconds) for name, method in result.methods.items()}
     best = min(seconds[name] for name in GLOO)
     ours = [name for name in seconds if name not in {"compute", *GLOO}]

@@ -25,10 +25,10 @@ CHUNK_BYTES: Final = 1 << 18
 PINGS: Final = 50
 ALONE_SECONDS, GENTLE_SECONDS, TOGETHER_SECONDS = 2.0, 4.0, 2.0
 BEGINNING_SECONDS: Final = 0.4
-"""Of a flow, in which its rate still rises."""
+"""A flow's rate still rises for so long."""
 SAMPLE_SECONDS: Final = 0.1
 GENTLE_SHARE: Final = 0.1
-"""Of the rate: a flow that no queue of its own making loses anything of."""
+"""At this share of the rate a flow loses nothing by queues of its own making."""
 SO_MAX_PACING_RATE: Final = 47
 SIOCGIFADDR: Final = 0x8915
 _TOTAL_RETRANSMITS: Final = 100
@@ -52,9 +52,9 @@ class Links:
     incast_bps: float
     """All flows to the first host together."""
     loss_share: float
-    """Of the segments of flows at a tenth of the rate, those sent again: what others, or bad cables, lose."""
+    """The share of segments sent again by flows at a tenth of the rate: what others, or bad cables, lose."""
     steadiness: float
-    """Of the flow alone: its slowest tenth of moments over the median one. Others' flows make it fall."""
+    """The slowest tenth of moments of the flow alone over the median one. Others' flows make it fall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class Prober:
 
 
 def own_address(master: str) -> str:
-    """Of this host on the way to another; raises MachineError where there is none."""
+    """The address of this host on the way to another; raises MachineError where there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((master, 9))

@@ -22,12 +22,12 @@ class Case:
 
     name: str
     rate_bps: int
-    """Of each port and each worker's line."""
+    """The rate of each port and each worker's line."""
     round_trip_seconds: float
     loss: float
     """Random, of any packet."""
     buffer_bytes: int
-    """Of each port, shared by its queues."""
+    """The buffer of each port, shared by its queues."""
     is_incast: bool = False
     """gloo exchanges as parameter servers do, all to all at once, in place of its ring."""
     has_plan: bool = True
@@ -35,7 +35,7 @@ class Case:
     pause_seconds: float = 0.0
     """Before each backward pass, as if that long were computed."""
     gradient_dscp: tuple[int, ...] = GRADIENT_DSCP
-    """Of the plan's gradient classes, front layers first."""
+    """The code points of the plan's gradient classes, front layers first."""
     background: float = 0.0
     """What the rivals of one leaf send to the other in all, either way, over the rate of a port."""
     background_divisor: int = 1
@@ -49,11 +49,11 @@ class Contender:
     method: str
     """As a worker's `open` takes it."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of `MltState`; they go before those of the bench's settings."""
+    """Options of `MltState`; they go before those of the bench's settings."""
     config: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `AgentConfig`, likewise."""
     ddp: Mapping[str, Any] = field(default_factory=dict)
-    """Of DistributedDataParallel, where the method has it."""
+    """Options of DistributedDataParallel, where the method has it."""
     is_sprayed: bool = True
     """Agents use all addresses of their hosts, one a path; otherwise the routed one alone."""
 
@@ -64,11 +64,11 @@ class Method:
 
     name: str
     step_seconds: list[float] = field(default_factory=list)
-    """Of each step, mean of the workers."""
+    """The seconds of each step, the mean of the workers."""
     accuracies: list[tuple[float, float]] = field(default_factory=list)
     """Seconds of training, and accuracy after them."""
     cpu_seconds: float = 0.0
-    """Of all workers, during the steps."""
+    """Processor time of all workers, during the steps."""
     switch_cpu_seconds: float = 0.0
     cpu_load: list[float] = field(default_factory=list)
     """Share of the machine's processors that was busy, by whatever process; of each block of steps."""
@@ -86,17 +86,17 @@ class Method:
     """By gradient class: elements that sums were without, of those that crossed the network. It is empty for
     gloo, and where servers that are no workers make the sums: then nobody counts."""
     delivered_share: float = 1.0
-    """Of the elements of all classes that had to reach a sum through the network."""
+    """The share that arrived of all elements that had to reach a sum through the network."""
     later_shares: list[float] = field(default_factory=list)
-    """Of the model's elements, those whose sums came after the last step of each block."""
+    """The share of the model's elements whose sums came after the last step of each block."""
     ranks_agree: bool = True
     """Whether all workers had the same parameters, bit by bit, in the end."""
     digest: str = ""
-    """Of rank 0's parameters in the end."""
+    """A digest of rank 0's parameters in the end."""
 
     @property
     def core_loss_share(self) -> float:
-        """Of the packets that came to the ports between switches, those that did not fit."""
+        """The share of the packets that came to the ports between switches and did not fit."""
         return self.core_dropped / max(self.core_packets, 1)
 
     @property

@@ -25,8 +25,8 @@ PORT: Final = 20_955
 PACKET_BYTES: Final = 1460
 CHUNK_BYTES: Final = 1 << 16
 IP_BIND_ADDRESS_NO_PORT: Final = 24
-"""Of ip(7), which Python does not name: the port is chosen when both ends are known, and so may be another
-connection's, too."""
+"""An option of ip(7) without a name in Python: the port is chosen when both ends are known, and may be
+another connection's, too."""
 SIZES: Final = (
     (0, 0.0),
     (6, 0.15),
@@ -49,7 +49,7 @@ MEAN_BYTES: Final = PACKET_BYTES * sum(
 
 
 def size_bytes(share: float) -> float:
-    """Of the flow that so large a share of all flows, 0 to 1, does not exceed."""
+    """The size that so large a share of all flows, 0 to 1, does not exceed."""
     at = max(1, bisect_left(SIZES, share, key=lambda point: point[1]))
     (first, low), (last, high) = SIZES[at - 1], SIZES[at]
     return PACKET_BYTES * (first + (last - first) * (share - low) / (high - low))

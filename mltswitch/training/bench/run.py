@@ -35,7 +35,7 @@ MOST_BURST_PACKETS: Final = 8
 """A burst of ours is what leaves in that time: a wake-up for each packet costs more than the packet."""
 INTERFACE: Final = "path0"
 MOST_FAILED: Final = 0.02
-"""Of the background's flows."""
+"""The most of the background's flows that may fail."""
 
 
 class WorkerProcess(Protocol):
@@ -55,16 +55,16 @@ class Network(Protocol):
         """A process on host 0, 1, …, ended with the block."""
 
     def addresses(self, host: int) -> tuple[str, ...]:
-        """Of a host, one a path."""
+        """The addresses of a host, one a path."""
 
     def routed_address(self, host: int) -> str:
-        """Of a host, for whoever does not choose paths."""
+        """The address of a host for whoever does not choose paths."""
 
     def leaf_of(self, host: int) -> int:
         """The switch that a host hangs on."""
 
     def set_rate(self, bits_per_second: int) -> None:
-        """Of every port and line."""
+        """Set the rate of every port and line."""
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
         """With what it is without delay."""
@@ -73,7 +73,7 @@ class Network(Protocol):
         """By ping."""
 
     def set_loss(self, probability: float) -> None:
-        """Of any packet, at random."""
+        """Lose any packet at random."""
 
     def set_classes(
         self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
@@ -81,7 +81,7 @@ class Network(Protocol):
         """Queues of every port."""
 
     def set_buffer(self, size_bytes: int) -> None:
-        """Of every port, in all."""
+        """Set the buffer of every port, in all."""
 
     def report(self) -> dict[str, Any]:
         """Counts since the last one."""
@@ -123,17 +123,13 @@ class Settings:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Of `MltState`."""
-        return {
-            "loss_bound": self.loss_bound,
-            "synchronization": self.synchronization,
-            "topology": self.topology,
-            "transport": self.transport,
+        """The options of `MltState`."""
+        names = ("loss_bound", "synchronization", "topology", "transport", "colocated", "continues")
+        settings = {
             "settings": dict(self.synchronization_settings),
             "topology_settings": dict(self.topology_settings),
-            "colocated": self.colocated,
-            "continues": self.continues,
         }
+        return {name: getattr(self, name) for name in names} | settings
 
 
 class Team:
@@ -160,7 +156,7 @@ class Team:
         )
 
     def agent_fields(self, case: Case) -> dict[str, Any]:
-        """Of every agent in a case."""
+        """The configuration of every agent in a case."""
         return {
             "line_rate": case.rate_bps,
             "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": case.gradient_dscp},
@@ -183,7 +179,7 @@ class Team:
         return answers
 
     def accuracy(self, name: str) -> float:
-        """Of rank 0's model."""
+        """The accuracy of rank 0's model."""
         self._processes[0].tell(json.dumps({"do": "accuracy", "name": name}))
         answer = self._processes[0].answer()
         if "error" in answer:

@@ -1,11 +1,15 @@
-"""What a bench trains: the tasks bundled with loss-tolerance measurement, and a wider model of one."""
+"""What a bench trains: the tasks bundled with loss-tolerance measurement, and models of a certain size."""
 
+import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
-from mltswitch.profile import import_torch
+from mltswitch.errors import UserInputError
+from mltswitch.profile import import_torch, resolve_profile
 from mltswitch.training.tolerance import BUNDLED, TrainingTask, load_task
 
 if TYPE_CHECKING:
@@ -19,7 +23,9 @@ PAUSE: Final = "pause"
 """Gradients of that size after a fixed pause, for which no processor computes; it learns nothing."""
 PAUSE_SECONDS: Final = 0.02
 SHAPE: Final = "shape:"
-"""What the name of a task that has only the shape of a model begins with; see `shape_task`."""
+"""What the name of a task that has only the shape of a model begins with."""
+FORM: Final = "shape:PROFILE/DIVISOR@SECONDS, shape:vgg16/64@0.5 say"
+_NAME: Final = re.compile(SHAPE + r"(.+?)(?:/(\d{1,9}))?(?:@(\d{1,6}(?:\.\d{1,9})?))?")
 TASKS: Final = ("digits", WIDE, "textures", *sorted({*BUNDLED} - {"digits", "textures"}), PAUSE)
 
 
@@ -27,14 +33,9 @@ def load_bench_task(name: str) -> TrainingTask:
     """One of `TASKS`, a shape, or what `load_task` takes; raises what that does."""
     if name == WIDE:
         return replace(load_task("digits"), model=_wide)
-    if name.startswith(SHAPE):
-        import_torch()
-        from mltswitch.training.bench.shapes import shape_task
-
-        return shape_task(name)
     if name == PAUSE:
         return replace(load_task("digits"), model=_pausing, loss=_pause, metric=lambda _: 0.0)
-    return load_task(name)
+    return _shape_task(name) if name.startswith(SHAPE) else load_task(name)
 
 
 def _wide() -> Any:
@@ -58,3 +59,31 @@ def _pausing() -> "Module":
 def _pause(model: "Module", batch: "tuple[Tensor, Tensor]") -> "Tensor":
     found: Tensor = model(batch[0])
     return found
+
+
+def _shape_task(name: str) -> TrainingTask:
+    """A task that learns nothing, and exchanges what the profile's model would, over the divisor.
+
+    Without a divisor it is 1, and without seconds the layers do not pause. Raises UserInputError where the
+    name has another form, or there is no such profile.
+    """
+    torch = import_torch()
+    found = _NAME.fullmatch(name)
+    divisor = int(found[2] or 1) if found else 0
+    if found is None or not divisor:
+        raise UserInputError(f"{name!r:.80}", where="the bench's task", expected=FORM)
+    from mltswitch.training.bench.shapes import shape_model
+
+    def batches(seed: int, rank: int, _ranks: int) -> "Iterator[Tensor]":
+        generator = torch.Generator().manual_seed(seed + rank)
+        while True:
+            yield torch.randn(1, generator=generator)
+
+    return TrainingTask(
+        model=partial(shape_model, resolve_profile(found[1]), divisor, float(found[3] or 0)),
+        batches=batches,
+        loss=lambda model, batch: model(batch).square().sum(),
+        metric=lambda _model: 0.0,
+        target=1.0,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e-6),
+    )

@@ -93,7 +93,7 @@ class Worker:
         return {"target": self._task.target}
 
     def agent_fields(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Of this rank's agents, where a request tells these."""
+        """The configuration of this rank's agents, where a request tells these fields."""
         return told
 
     def open(
@@ -169,12 +169,7 @@ class Worker:
             training.state.drain()
             for loss in training.state.take_losses():
                 missing[training.state.job.pieces[loss.total.piece].layer] += loss.elements
-        return {
-            "seconds": seconds,
-            "cpu_seconds": cpu,
-            "missing": dict(missing),
-            "later_share": later_share,
-        }
+        return {"seconds": seconds, "cpu_seconds": cpu, "missing": dict(missing), "later_share": later_share}
 
     def accuracy(self, name: str) -> dict[str, Any]:
         """The task's metric on its own data."""
@@ -213,10 +208,7 @@ class Worker:
         return time.perf_counter() - started
 
 
-def _all_to_all_hook(
-    _state: None,
-    bucket: dist.GradBucket,
-) -> torch.futures.Future[torch.Tensor]:
+def _all_to_all_hook(_state: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The traffic of parameter servers by gloo: each rank sums its share, and all send to all at once."""
     buffer, world = bucket.buffer(), dist.get_world_size()
     share = -(-buffer.numel() // world)

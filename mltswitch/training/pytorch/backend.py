@@ -40,12 +40,13 @@ from mltswitch.training.errors import (
     NodeLateError,
     NodeLostError,
     TrainingError,
+    anew,
     cause_of,
     ending_of,
     ending_of_process,
     goodbye_of,
 )
-from mltswitch.training.pytorch import MltOptions
+from mltswitch.training.pytorch.options import MltOptions
 from mltswitch.wire import ElementType
 
 LOOK_SECONDS: Final = 1.0
@@ -131,7 +132,7 @@ class Members:
     rank: int
     """This process's in the group."""
     names: tuple[str, ...]
-    """Of agents, by rank in the group."""
+    """The names of the agents, by rank in the group."""
     options: MltOptions
     channel: Channel
 
@@ -291,7 +292,7 @@ class Family:
     ) -> None:
         self.options, self._store, self._rank, self._ranks = options, store, rank, ranks
         self._threads: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
-        """Of collectives."""
+        """The threads of collectives."""
         self._changed = threading.Condition()
         self._groups: set[int] = set()
         self._error: BaseException | None = None
@@ -449,10 +450,3 @@ class Family:
                 self._compare_settings(rank, settings, self.options)
                 texts.append(text)
         return texts
-
-
-def anew(error: BaseException) -> BaseException:
-    """The same error again: what is raised must not keep the frames of whoever was told before."""
-    if isinstance(error, MltswitchError):
-        return type(error)(error.what, where=error.where, expected=error.expected, hint=error.hint)
-    return error

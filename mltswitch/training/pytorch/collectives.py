@@ -17,18 +17,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.pytorch import NAME, MltOptions
-from mltswitch.training.pytorch.backend import (
-    PIECE_BITS,
-    TAG_BITS,
-    Collective,
-    Family,
-    Members,
-    MltWork,
-)
+from mltswitch.training.pytorch.backend import PIECE_BITS, TAG_BITS, Collective, Family, Members, MltWork
+from mltswitch.training.pytorch.options import MltOptions
 
 PIECE_BYTES: Final = 2 << 20
-"""Of a part of a sum: adding it overlaps the transfer of the next one."""
+"""A part of a sum has so many: adding it overlaps the transfer of the next one."""
 DIRECT_BYTES: Final = 8 << 10
 """Up to this size all ranks send all to all, and each adds: one hop instead of two."""
 _FUNCTIONS: Final[dict[str, Callable[..., Tensor]]] = {
@@ -51,7 +44,7 @@ _ADDED_IN: Final = dict.fromkeys(_FLOATS, torch.float32) | {
 _Tensors = Sequence[Tensor]
 _TorchGroup: Any = dist.ProcessGroup  # its methods' declared types are those of older callers, too
 _family: Family | None = None
-"""Of torch's default group, where that is one of ours."""
+"""The family of torch's default group, where that is one of ours."""
 _family_lock: Final = threading.Lock()
 
 
@@ -286,7 +279,7 @@ class MltProcessGroup(_TorchGroup):  # type: ignore[misc]  # see there
         return self._name
 
     def getBackendName(self) -> str:  # noqa: N802  (torch's)
-        return NAME
+        return "mlt"
 
     name = getBackendName
 

@@ -26,8 +26,8 @@ from torch.nn import Parameter
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Elements, Stage
-from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
-from mltswitch.training.pytorch.layout import Place, flat
+from mltswitch.training.errors import NodeLostError, TrainingError, anew, ending_of
+from mltswitch.training.pytorch.layout import Place, flat, versions_of
 from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.pytorch.replica import ELEMENTWISE, options_of
 from mltswitch.training.pytorch.start import Setup, prepare
@@ -89,10 +89,8 @@ class MltForward(Rank):
     ) -> Setup:
         if optimizer is not None:
             raise UserInputError("is given, and make_optimizer makes it", where="optimizer")
-        if options["synchronization"] != "bsp":
-            problem = (
-                f"{options['synchronization']} works around the optimizer's step, which is made in parts"
-            )
+        if (name := options.get("synchronization", "bsp")) != "bsp":
+            problem = f"{name} works around the optimizer's step, which is made in parts"
             raise UserInputError(problem, where="synchronization", expected="bsp", hint="take mlt_hook")
         if isinstance(model, torch.nn.parallel.DistributedDataParallel):
             problem = "is a DistributedDataParallel, which exchanges gradients by itself"
@@ -118,18 +116,18 @@ class MltForward(Rank):
         self._given: set[Parameter] = set()
         """Parameters whose gradients this backward pass has made."""
         self._gradients: list[tuple[int, int]] = []
-        """Where the backward pass has left them, and their versions, which grow whoever changes them."""
+        """Where the backward pass has left them, as `versions_of` has it."""
         self._pending: dict[Parameter, None] = {}
         """Parameters that the optimizer has to step yet, with its options when it was told to:"""
         self._options: list[dict[str, Any]] = []
         self._unread: set[Parameter] = set()
         """Parameters that the forward pass of this step has not read."""
         self._lacks: dict[Parameter, int] = {}
-        """Of each parameter, pieces of this step without results."""
+        """How many pieces of each parameter have no result in this step."""
         self._ready: deque[Parameter] = deque()
         """Parameters of which all are there; the node's thread adds, and whoever waits takes."""
         self._holders: list[list[Parameter]] = [[] for _ in self.job.pieces]
-        """Of each piece, parameters with elements in it."""
+        """Parameters with elements in each piece."""
         for parameter, place in self._places.items():
             for piece in place.pieces:
                 self._holders[piece].append(parameter)
@@ -230,7 +228,7 @@ class MltForward(Rank):
         if self._accumulates:
             return
         if self.error is not None:
-            raise type(self.error)(self.error.what, where=self.error.where)
+            raise anew(self.error)
         if not self._is_open:
             if max(self._stepped, self._synchronized) < self._step:
                 problem = f"has not stepped with the gradients of step {self._step}"
@@ -278,11 +276,11 @@ class MltForward(Rank):
         if ready:
             self._node.ready(self._step, ready, *self._vectors(self._step))
         self._check_whole()
-        if self._node.node.checks(self._step):
+        if self._node.node.ballots.checks(self._step):
             self._tell_checksum(self._checksum())
-        elif self._node.node.ballots(self._step):
+        elif self._node.node.ballots.are_held(self._step):
             self._tell_checksum(0)
-        self._gradients = self._now()
+        self._gradients = versions_of(self._places)
         self._is_open = False
 
     def _arrived(self, step: int, piece: int, stage: Stage) -> None:  # noqa: ARG002  (as the node tells it)
@@ -299,7 +297,7 @@ class MltForward(Rank):
 
     def _before(self, arguments: Iterable[Any]) -> None:
         if self.error is not None:
-            raise type(self.error)(self.error.what, where=self.error.where)
+            raise anew(self.error)
         if any(argument is not None for argument in arguments):
             problem = "steps with a closure, whose backward pass comes too late"
             self._refuse(UserInputError(problem, where="optimizer", hint=ONCE))
@@ -338,14 +336,13 @@ class MltForward(Rank):
 
     def _check_untouched(self) -> None:
         """Refuses what was done to a rank's own gradients as if they were the sums."""
-        if self._gradients != self._now() or getattr(self.optimizer, "grad_scale", None) is not None:
+        if (
+            self._gradients != versions_of(self._places)
+            or getattr(self.optimizer, "grad_scale", None) is not None
+        ):
             problem = "gradients have changed, by clipping or a scaler say, before their sums were there"
             hint = "call synchronize() behind backward(), by which `grad` has the sums"
             self._refuse(UserInputError(problem, where="optimizer", hint=hint))
-
-    def _now(self) -> list[tuple[int, int]]:
-        every = (each.grad for each in self._places)
-        return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
 
     def _settle(self, wanted: Iterable[Parameter]) -> None:
         """Wait until these have been stepped, and step meanwhile what else is there."""
@@ -354,7 +351,7 @@ class MltForward(Rank):
                 raise UserInputError("is traced before its step", where="model", hint="call drain() before")
             while any(each in self._pending for each in wanted):
                 if self._broken is not None:
-                    raise type(self._broken)(self._broken.what, where=self._broken.where)
+                    raise anew(self._broken)
                 self._node.wait_until(lambda: bool(self._ready))
                 self._apply()
 

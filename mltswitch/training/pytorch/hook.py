@@ -18,14 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from mltswitch.errors import MOST_LISTED, UserInputError
 from mltswitch.training.axes import Elements, Member, Stage
-from mltswitch.training.errors import TrainingError
+from mltswitch.training.errors import TrainingError, anew
 from mltswitch.training.pytorch.layout import Place, flat
 from mltswitch.training.pytorch.rank import Rank
-from mltswitch.training.pytorch.start import (
-    uneven,
-    unsupported_features,
-    unsupported_parameters,
-)
+from mltswitch.training.pytorch.start import uneven, unsupported_features, unsupported_parameters
 from mltswitch.training.pytorch.steps import ModuleHook, Steps
 
 
@@ -57,7 +53,7 @@ class MltState(Rank):
         replica, kind = self._setup.replica, self._setup.kind
         self._kind = kind
         self._made = self._checksum() if kind.needs.lone_pushes else None
-        """Of the parameters of which the roots have copies."""
+        """A checksum of the parameters of which the roots have copies."""
         self._patience: _Patience | None = None
         if self._ddp is not None and self._ddp.broadcast_buffers and [*self._module.buffers()]:
             group = self._process_group or dist.group.WORLD
@@ -71,7 +67,7 @@ class MltState(Rank):
         self._handle = self._module.register_forward_pre_hook(ModuleHook(lambda *_: self._look()))
 
     def observe_loss(self, loss: float | torch.Tensor) -> None:
-        """Of this step's batch, before its backward pass: as it falls, `osp` synchronizes more later."""
+        """Tell the loss of a step's batch before its backward pass: as it falls, `osp` has more come late."""
         self._loss = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
     def drain(self) -> None:
@@ -103,7 +99,7 @@ class MltState(Rank):
         if bucket.buffer().layout is not torch.strided:
             self._refuse(UserInputError("has sparse gradients", where="model", expected="dense ones"))
         if self.error is not None:
-            raise type(self.error)(self.error.what, where=self.error.where)
+            raise anew(self.error)
         if bucket.index() == 0:
             for problem in uneven(self._ddp, self._kind):  # of a rank that joins before its first pass, too
                 self._refuse(problem)
@@ -117,7 +113,7 @@ class MltState(Rank):
         is_held = self._steps is not None and self._steps.holds
         needed = {piece for _, place in pairs for piece in place.pieces if not is_held} - self._later
         node = self._node.node
-        if bucket.is_last() and (node.votes or node.checks(self._step)):
+        if bucket.is_last() and (node.votes or node.ballots.checks(self._step)):
             needed.add(len(self.job.pieces))
         with self._lock:
             waiting = _Bucket(future, bucket.buffer(), pairs, needed - self._have_results)
@@ -143,11 +139,11 @@ class MltState(Rank):
             queue(lambda steps=self._steps: queue(steps.settled))
             self._node.computed(self._step, self._loss, self._steps.seconds(), *vectors)
             self._loss = nan
-        elif node.checks(self._step):
+        elif node.ballots.checks(self._step):
             # one that has joined gets the others' parameters once all have
             has_joined = self._ddp is not None and self._ddp._join_config.enable and not self._computes
             self._tell_checksum(0 if has_joined else self._checksum())
-        elif node.ballots(self._step):
+        elif node.ballots.are_held(self._step):
             self._tell_checksum(0)
         self._computes = False
 
@@ -197,7 +193,8 @@ class MltState(Rank):
         """
         scaled = 1.0 if self._steps is None else self._steps.scaled()
         every = [(each, each.grad, place) for each, place in self._places.items() if each.grad is not None]
-        squares = [(scaled * norm) ** 2 / self.job.world for norm in self._node.node.norms if self._later]
+        norms = self._node.node.ballots.norms if self._later else ()
+        squares = [(scaled * norm) ** 2 / self.job.world for norm in norms]
         for parameter, gradient, place in every:
             parts = [gradient]
             if self._later.intersection(place.pieces):
@@ -215,7 +212,7 @@ class MltState(Rank):
 
     @property
     def later_share(self) -> float:
-        """Of the model's elements, those whose sums come after the last step."""
+        """The share of the model's elements whose sums come after the last step."""
         return sum(self.job.pieces[piece].count for piece in self._later) / self.job.elements
 
     def _let_go(self) -> None:
@@ -235,8 +232,8 @@ class MltState(Rank):
         super()._begin_step()
         if self._steps is not None:
             self._later = self._steps.begin(self._step)
-        if self._step == 0 and (self._made is not None or self._node.node.checks(0)):
-            now = self._node.node.checksum = self._checksum()
+        if self._step == 0 and (self._made is not None or self._node.node.ballots.checks(0)):
+            now = self._node.node.ballots.checksum = self._checksum()
             if self._made not in {None, now}:
                 what = "has other parameters than when the state was made, of which the job has copies"
                 hint = "make the state behind DistributedDataParallel and load_state_dict"
@@ -266,7 +263,7 @@ class MltState(Rank):
     def _finish(self, done: list[_Bucket], step: int) -> None:
         """All sums that these buckets wait for are there; what comes later keeps own gradients."""
         _, result = self._vectors(step)
-        is_poisoned = self._node.node.poisoned_step == step
+        is_poisoned = self._node.node.ballots.poisoned_step == step
         while done:
             try:
                 for gradient, place in () if self._node.node.counts_alone else done[-1].gradients:

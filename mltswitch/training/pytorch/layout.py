@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from mltswitch.profile import call_with, owners_of
+from mltswitch.training.ballots import CHECKSUM_BITS
 from mltswitch.training.job import Job, Piece
-from mltswitch.training.node import CHECKSUM_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,14 @@ def flat(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
     return tensor.as_strided((tensor.numel(),), (1,))
 
 
+def versions_of(parameters: Iterable[torch.nn.Parameter]) -> list[tuple[int, int]]:
+    """Where each parameter's gradient lies, and its version, which grows whoever changes the gradient."""
+    every = (each.grad for each in parameters)
+    return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
+
+
 def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
-    """Of all bits of parameters, above 0."""
+    """A checksum of all bits of parameters, above 0."""
     digest = 0
     for each in parameters:
         bits = each.detach().contiguous().reshape(-1).view(torch.uint8)
@@ -66,7 +72,7 @@ def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
 
 
 def places_of(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.nn.Parameter, Place]:
-    """Of parameters in the order of the model's vector."""
+    """The places of parameters, given in the order of the model's vector."""
     holders: defaultdict[int, list[int]] = defaultdict(list)
     parameters, bounds, position = [*order], [], 0
     for parameter in parameters:

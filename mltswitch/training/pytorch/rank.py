@@ -22,11 +22,12 @@ from torch.nn.parallel import DistributedDataParallel
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut
+from mltswitch.training.addition import Loss
 from mltswitch.training.agents import AgentNode, share_job
 from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.driver import MEETING_SECONDS
 from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
-from mltswitch.training.job import DEADLINE_SECONDS, PIECE_BYTES, REPORT_EVERY, Divisor, Job
+from mltswitch.training.job import Job
 from mltswitch.training.pytorch.layout import Place, checksum, places_of
 from mltswitch.training.pytorch.returning import bytes_of, come_back, held_of, keep_job, load_bytes
 from mltswitch.training.pytorch.start import (
@@ -38,7 +39,6 @@ from mltswitch.training.pytorch.start import (
     slowest_link,
     unwrapped,
 )
-from mltswitch.training.sums import Loss
 
 CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
 REASON_LENGTH: Final = 150
@@ -52,29 +52,14 @@ class Rank:
 
     Args:
         model: the module, or its DistributedDataParallel.
-        loss_bound: share of the gradients that a sum may be without.
-        synchronization: a registered name; `bsp`, `osp`, `asp`, `ssp`, `r2sp`.
-        topology: a registered name; `star` (each rank serves a part), `ring`, `tree`, `fapt`.
-        transport: a registered name; `mlt`, `ltp`, `tcp`.
         config: of this rank's agent, or its file; None: the file that MLTSWITCH_AGENT_CONFIG names, or one
             for loopback.
-        servers: parameter servers that are no ranks; they run `serve`. The nodes then meet by `rendezvous`.
-        rendezvous: as `Group` takes it; None: the ranks meet by the process group.
+        rendezvous: as `Group` takes it, where there are servers that are no ranks, which run `serve`; None:
+            the ranks meet by the process group.
         process_group: of the ranks; None: the default one.
-        divisor: `ranks`, or `arrived` (see `Divisor`).
-        deadline_seconds: for one exchange.
         timeout_seconds: until all nodes have come.
-        piece_bytes: the most that one tensor on the network has.
-        wire_type: `bfloat16` halves what crosses the network, rounded to it, under `bsp` and `osp`; None:
-            that where all parameters are bfloat16, else they travel as they are added.
         optimizer: of all the model's parameters; all but `bsp` need it.
-        settings: of the synchronization.
-        topology_settings: of the topology; `in_degree` and `racks` of a `tree`, say.
         samples: of this rank in a step, where ranks differ; gradients are weighted by it.
-        colocated: the one rank that adds up all pieces, where there are no servers.
-        continues: whether the others go on without a rank that is gone: `bsp` over `star` or `tree`, and
-            `asp`, `ssp` or `r2sp` with servers.
-        report_every: steps after which a line tells what the bound has left out; 0: never.
         example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
             layers; without it they are in the order of registration.
         returns: the rank that this process is again: it was started again, and is in no process group with
@@ -82,8 +67,8 @@ class Rank:
             others, and `first_step` is where it goes on. They meet by a file `rendezvous`, from the start.
         carries: what else ranks hold alike, by names, with `state_dict` and `load_state_dict`: a scaler, a
             schedule; a rank that returns gets it with model and optimizer.
-        check_every: steps after which ranks compare checksums of their parameters, where all must hold the
-            same; the job ends where they differ. 0: never.
+        options: of `make_job`: `loss_bound`, `topology` and all that `Job` has. Without a `wire_type` it is
+            bfloat16 where all parameters are, and `check_every` is CHECK_EVERY.
 
     Raises UserInputError, MachineError, and TrainingError where the ranks do not agree, or do not come.
     """
@@ -95,61 +80,30 @@ class Rank:
         self,
         model: torch.nn.Module,
         *,
-        loss_bound: float = 0.0,
-        synchronization: str = "bsp",
-        topology: str = "star",
-        transport: str = "mlt",
         config: AgentConfig | str | os.PathLike[str] | None = None,
-        servers: int = 0,
         rendezvous: str | Callable[[str], list[str]] | None = None,
         process_group: dist.ProcessGroup | None = None,
-        divisor: str = Divisor.RANKS,
-        deadline_seconds: float = DEADLINE_SECONDS,
         timeout_seconds: float = MEETING_SECONDS,
-        piece_bytes: int = PIECE_BYTES,
-        wire_type: str | None = None,
         optimizer: torch.optim.Optimizer | None = None,
-        settings: Mapping[str, Any] | None = None,
-        topology_settings: Mapping[str, Any] | None = None,
         samples: int | None = None,
-        colocated: int | None = None,
-        continues: bool = False,
-        report_every: int = REPORT_EVERY,
         example: Any = None,
-        check_every: int = CHECK_EVERY,
         returns: int | None = None,
         carries: Mapping[str, Any] | None = None,
+        **options: Any,
     ) -> None:
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if ddp is not None and process_group is None and ddp.process_group != dist.group.WORLD:
             process_group = ddp.process_group
         self._module: Final[torch.nn.Module] = unwrapped(model)
-        if continues and ddp is not None and ddp.broadcast_buffers and any(True for _ in model.buffers()):
+        broadcasts = ddp is not None and ddp.broadcast_buffers and any(True for _ in model.buffers())
+        if options.get("continues") and broadcasts:
             problem = "DistributedDataParallel broadcasts buffers by itself, which needs all ranks"
             raise UserInputError(problem, where="continues", expected="broadcast_buffers=False")
         rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
         ranks = () if process_group is None else dist.get_process_group_ranks(process_group)
-        if servers and rendezvous is None:
+        if options.get("servers") and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
-        options = {
-            "world": world,
-            "servers": servers,
-            "loss_bound": loss_bound,
-            "synchronization": synchronization,
-            "topology": topology,
-            "transport": transport,
-            "divisor": divisor,
-            "deadline_seconds": deadline_seconds,
-            "piece_bytes": piece_bytes,
-            "wire_type": wire_type,
-            "ranks": ranks,
-            "settings": settings,
-            "topology_settings": topology_settings,
-            "colocated": colocated,
-            "continues": continues,
-            "report_every": report_every,
-            "check_every": check_every,
-        }
+        options = dict(world=world, ranks=ranks, **{"check_every": CHECK_EVERY, **options})
         config = config or os.environ.get(CONFIG_VARIABLE) or None
         self._held: Final = held_of(self._module, optimizer, carries)
         self._process_group: Final = process_group
@@ -176,8 +130,7 @@ class Rank:
         self._left: dict[int, int] = {}
         """Elements of each piece of this step that have not been given yet."""
         self._have_results: set[int] = set()
-        meeting = rendezvous or meeting_of(process_group, world)
-        is_back = returns is not None
+        is_back, meeting = returns is not None, rendezvous or meeting_of(process_group, world)
         self._group = group_of(self.job, rank, meeting, own.config, timeout_seconds, returns=is_back)
         try:
             if rank == 0 and not is_back:
@@ -236,7 +189,7 @@ class Rank:
     @property
     def nonfinite_pieces(self) -> int:
         """Pieces of this rank's gradients that held NaN or infinity; they are passed on."""
-        return self._node.node.nonfinite_pieces
+        return self._node.node.ballots.nonfinite_pieces
 
     def drain(self) -> None:
         """The parameters get all ranks' gradients, also what is still to come. Raises TrainingError."""
@@ -337,7 +290,7 @@ class Rank:
 
     def _tell_checksum(self, number: int) -> None:
         """All gradients of a step are there in which ranks compare their parameters: 0 says nothing."""
-        self._node.node.checksum = number
+        self._node.node.ballots.checksum = number
         self._node.computed(self._step, nan, nan, *self._vectors(self._step))
 
     def _checksum(self) -> int:

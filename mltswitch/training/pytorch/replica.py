@@ -26,7 +26,7 @@ from mltswitch.training.job import Job, OptimizerRule
 from mltswitch.training.pytorch.layout import flat, places_of
 
 MOST_EXACT_BYTES: Final = 4
-"""Of an element: parts of shorter ones are not rounded as the whole is."""
+"""Parts of parameters of shorter elements are not rounded as the whole is."""
 ELEMENTWISE: Final = {
     "SGD",
     "Adam",
@@ -52,7 +52,7 @@ class Run:
     group: int
     """Number of the optimizer's group that the parameter is in."""
     first: int
-    """Of the parameter, as `end`."""
+    """The first element within the parameter; `end` is one beyond the last."""
     end: int
     place: slice
     """The same elements in the model's vector."""
@@ -67,9 +67,9 @@ class _Ahead:
     """A piece of which sums are to come: what it was before the first, and all steps since."""
 
     values: list[Tensor]
-    """Of each run of the piece."""
+    """The parameters of each run of the piece."""
     states: list[dict[str, Any]]
-    """Of the optimizer, by run."""
+    """The optimizer's state, by run."""
     steps: dict[int, "_Step"] = field(default_factory=dict)
 
 
@@ -91,16 +91,11 @@ class Replica:
     """The parameters of a model and their optimizer.
 
     Args:
-        job: that the model trains in.
         parameters: in the order of the model's vector, each dense in memory.
-        optimizer: of all of them.
     """
 
     def __init__(
-        self,
-        job: Job,
-        parameters: Sequence[torch.nn.Parameter],
-        optimizer: torch.optim.Optimizer,
+        self, job: Job, parameters: Sequence[torch.nn.Parameter], optimizer: torch.optim.Optimizer
     ) -> None:
         self.optimizer: Final = optimizer
         self._job = job
@@ -112,7 +107,7 @@ class Replica:
         }
         self.parameters: Final = parameters
         self._runs: list[list[Run]] = [[] for _ in job.pieces]
-        """Of each piece, in order."""
+        """The runs of each piece, in order."""
         self._ranges: list[tuple[int, int]] = []
         for parameter, place in places_of(parameters, job).items():
             group, base = groups[parameter], place.first
@@ -194,7 +189,6 @@ class Replica:
 
         Args:
             step: in which they were predicted; without an optimizer's step, a scaler's say, nothing happens.
-            pieces: of the model.
             sums: a vector of all elements.
         """
         for piece in pieces:
@@ -370,7 +364,7 @@ class Replica:
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> Options:
-    """Of each group, as they are now, without what schedules keep beside them."""
+    """The options of each group, as they are now, without what schedules keep beside them."""
     names = optimizer.defaults
     return [{name: _copy(group[name]) for name in names} for group in optimizer.param_groups]
 

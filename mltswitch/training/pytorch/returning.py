@@ -75,15 +75,11 @@ def keep_job(
 
 
 def come_back(
-    rendezvous: Rendezvous,
-    options: Mapping[str, Any],
-    prepare: Callable[..., Setup],
-    held: Mapping[str, Any],
+    rendezvous: Rendezvous, options: Mapping[str, Any], prepare: Callable[..., Setup], held: Mapping[str, Any]
 ) -> tuple[Setup, Job]:
     """What this rank makes of its model, and the job of the others, which its own is to fit.
 
     Args:
-        rendezvous: that of all ranks.
         options: as `make_job` has them.
         prepare: with options, what this rank can find by itself.
         held: what it takes from another rank.

@@ -51,7 +51,7 @@ def prepare(
 
     With `steps_apart` parameters are stepped each by itself. Raises UserInputError, MachineError.
     """
-    module, name = unwrapped(model), options["synchronization"]
+    module, name = unwrapped(model), options.get("synchronization", "bsp")
     layers, named = layers_of(module, example)
     kind = synchronizations().get(name, SYNCHRONIZATION)
     stepped = optimizer if steps_apart or _is_around(kind) else None
@@ -59,7 +59,7 @@ def prepare(
     refuse([*parameters, *unsupported_features(model, kind, is_hooked=False)])
     kinds = {each.dtype for each in named.values()}
     is_double, is_short = torch.float64 in kinds, kinds == {torch.bfloat16}
-    if options["wire_type"] is None and is_short and not kind.needs.lone_pushes:
+    if options.get("wire_type") is None and is_short and not kind.needs.lone_pushes:
         options = {**options, "wire_type": SHORT}
     job = make_job(layers, element_type="float64" if is_double else "float32", **options)
     replica = None
@@ -168,8 +168,6 @@ def unsupported_features(ddp: Any, kind: Synchronization, *, is_hooked: bool) ->
     """Options of a DistributedDataParallel, or another module, that do not go with a hook or a job.
 
     Args:
-        ddp: the module.
-        kind: of the job.
         is_hooked: whether its hook is ours by now.
     """
     logger = None if is_hooked else getattr(ddp, "logger", None)
@@ -229,8 +227,6 @@ def agree(
     """Tell all ranks what this one has, before anything else is exchanged.
 
     Args:
-        group: of the ranks.
-        ranks: their names.
         samples: of this rank in a step; None: it does not say.
         setup: what this rank can find by itself; what it raises, all ranks hear of.
 

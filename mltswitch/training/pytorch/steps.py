@@ -13,7 +13,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.job import Job
 from mltswitch.training.node import Node
-from mltswitch.training.pytorch.layout import checksum
+from mltswitch.training.pytorch.layout import checksum, versions_of
 from mltswitch.training.pytorch.replica import Replica
 
 Vectors = Callable[[int], tuple[Elements, Elements]]
@@ -26,7 +26,7 @@ class Driver(Protocol):
 
     @property
     def job(self) -> Job:
-        """Of the node."""
+        """The node's job."""
 
     @property
     def node(self) -> Node:
@@ -93,7 +93,7 @@ class Steps:
         self._come: deque[tuple[int, int]] = deque()
         """Steps and pieces of those that have come; the node's thread adds, and this one takes."""
         self._here: defaultdict[int, list[int]] = defaultdict(list)
-        """Of these, by step, those that the replica does not have."""
+        """Those of them, by step, that the replica does not have."""
         self._is_ahead = False
         """Whether the optimizer's last step was with own gradients."""
         self._ended_seconds: float | None = None
@@ -102,7 +102,7 @@ class Steps:
         self.holds = self._counts_alone
         """Whether lone pushes wait for the optimizer's step: in the first one, and where that was clipped."""
         self._gradients: list[tuple[int, int]] = []
-        """Where the backward pass has left them, and their versions, which grow whoever changes them."""
+        """Where the backward pass has left them, as `versions_of` has it."""
         self._clipped: tuple[float, float] | None = None
         """In this step: what a scaler has multiplied gradients with, and clipping after that."""
         optimizer = replica.optimizer
@@ -152,11 +152,7 @@ class Steps:
 
     def settled(self) -> None:
         """The backward pass is over: other changes of the gradients are seen from here on."""
-        self._gradients = self._now()
-
-    def _now(self) -> list[tuple[int, int]]:
-        every = (each.grad for each in self._replica.parameters)
-        return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
+        self._gradients = versions_of(self._replica.parameters)
 
     def scaled(self) -> float:
         """What a scaler has multiplied gradients with; raises UserInputError where they cannot be clipped."""
@@ -168,7 +164,7 @@ class Steps:
         self._check_gradients()
         if self._clipped is not None:
             return self._clipped[0]
-        if self._counts_alone or self._node.node.poisoned_step == step:
+        if self._counts_alone or self._node.node.ballots.poisoned_step == step:
             return 1.0
         own, result = self._vectors(step)
         return self._replica.factor(self._later.get(step, frozenset()), (own, self._weight), result)
@@ -215,7 +211,7 @@ class Steps:
 
     def _check_gradients(self) -> None:
         """Raises UserInputError where torch's clipping, say, was at them, also by a factor of 1."""
-        if self._gradients and self._gradients != self._now():
+        if self._gradients and self._gradients != versions_of(self._replica.parameters):
             self._replica.refuse("gradients have changed between backward and the optimizer's step")
 
     def _before(self, arguments: Iterable[Any]) -> None:
@@ -228,7 +224,7 @@ class Steps:
                 problem = f"steps twice after the gradients of step {step}"
                 raise UserInputError(problem, where="optimizer", hint=ONCE)
             return
-        if self._node.node.poisoned_step == step:
+        if self._node.node.ballots.poisoned_step == step:
             hint = "skip such steps on all ranks, as a GradScaler does"
             raise UserInputError(
                 f"gradients of a rank in step {step} are not finite", where="model", hint=hint
@@ -245,10 +241,10 @@ class Steps:
             self._replica.set(result)
             self._tell_options()
         else:
-            checks = self._node.node.checks(step + 1)
+            checks = self._node.node.ballots.checks(step + 1)
             self._correct(step - 1 if checks else step - 1 - self._member.lag)
             if checks:
-                self._node.node.checksum = checksum(self._replica.parameters)
+                self._node.node.ballots.checksum = checksum(self._replica.parameters)
             later = self._later.get(step, frozenset())
             self._replica.before_step(step, later, (own, self._weight), result, self._clipped)
         self._is_ahead = self._counts_alone or step in self._later
@@ -278,7 +274,7 @@ class Steps:
             del self._missing[step], self._later[step]
 
     def _left(self) -> Iterable[tuple[int, set[int]]]:
-        """Of each step, sums that have not come."""
+        """The sums of each step that have not come."""
         while self._come:
             step, piece = self._come.popleft()
             self._missing[step].discard(piece)

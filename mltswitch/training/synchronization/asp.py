@@ -41,7 +41,7 @@ class AspKeeper:
         """By piece and number; those of each rank."""
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """Of each rank the next one."""
+        """The next push of each rank is expected."""
         if after is not None:
             return [after.next]
         return [Sum(piece, 0, stage, rank) for rank in sorted(self._ranks) for stage in Stage]
@@ -74,15 +74,17 @@ class AspKeeper:
 
 
 class Asp:
-    """The description that is registered."""
+    """The description that is registered; others of which each push counts alone begin from it."""
 
     name = "asp"
     needs = Needs(lone_pushes=True)
     votes = False
+    settings: type[NoSettings] = NoSettings
+    """What the settings of a job are checked against."""
 
     def of(self, job: Job) -> Synchronization:
-        """The same for every job, which may have no settings of it."""
-        settings_of(job, NoSettings)
+        """The same for every job; raises UserInputError for settings that are none."""
+        settings_of(job, self.settings)
         return self
 
     def member(self, job: Job, rank: int) -> AspMember:

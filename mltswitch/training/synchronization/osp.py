@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from math import isfinite, nan
 from statistics import fmean
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, Field, PositiveFloat
 
@@ -25,34 +25,34 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 _log: Final = logging.getLogger(__name__)
 MOST_SHARE: Final = 0.8
-"""Of the model that is synchronized later (section 4.1.2)."""
+"""The most of the model that is synchronized later (section 4.1.2)."""
 LATE_SHARE: Final = 0.05
-"""Of computing, by which an ICS may end after it and is not late."""
+"""An ICS may end by this share of the computing time after it, and is not late."""
 LESS_AFTER_LATE: Final = 0.97
 MORE_AN_EPOCH: Final = 1.02
 MEASURED_OVER: Final = 16
 """Steps, of which computing and communication times are means."""
 HASH_BITS: Final = 20
-"""Of a bitmap: after a division and a multiplication by the ranks it is exact in float32."""
+"""A bitmap's hash has so many: after a division and a multiplication by the ranks it is exact in float32."""
 
 
 class OspSettings(NoSettings):
     """What a job may say of it."""
 
     share: float | None = Field(default=None, ge=0, le=1)
-    """Of the model's bytes, later, from the first step on that can know what is important; None: tuned."""
+    """Share of the model's bytes that is later, once ranks can know what is important; None: it is tuned."""
     most_share: float = Field(default=MOST_SHARE, ge=0, le=1)
     """That tuning may choose."""
     steps_per_epoch: int = Field(default=100, ge=1, strict=True)
     growth: Literal["loss", "none"] = "loss"
-    """Of what is later: as the loss falls from epoch to epoch (algorithm 1), or all from epoch 2 on."""
+    """What is later grows as the loss falls from epoch to epoch (algorithm 1), or is all from epoch 2 on."""
     tuning: Literal["measured", "paper"] = "measured"
     """Most that fits in computing, by measured times; or by equation 5."""
     link_bps: float | None = Field(default=None, gt=0)
-    """Of equation 5, as `loss_ratio`."""
+    """The link's rate in equation 5, which needs it; `loss_ratio` is in it, too."""
     loss_ratio: float = Field(default=0.0, ge=0, le=1)
     importance: Literal["sum", "mean"] = "sum"
-    """Of a slice's elements (equation 4), or a mean that does not favour large slices."""
+    """A slice counts by the sum over its elements (equation 4), or by their mean, to favour no large one."""
     slice_bytes: int | None = Field(default=4 << 20, ge=1, strict=True)
     """What is ranked; None: whole layers, as in the paper."""
     prediction: Literal["optimizer", "local", "none"] = "optimizer"
@@ -71,7 +71,6 @@ class Slices:
     """Runs of pieces that are ranked as one.
 
     Args:
-        job: cut into pieces.
         slice_bytes: at most, unless a piece is larger; None: layers.
     """
 
@@ -95,8 +94,6 @@ class Slices:
         """Slices of the least importance that fit together, ties by number; what does not fit is left out.
 
         Args:
-            importance: of each piece.
-            most_bytes: of all of them.
             by_mean: whether a slice counts by the mean of its elements.
         """
         sums = [sum(importance[piece] for piece in members) for members in self.members]
@@ -131,12 +128,7 @@ class Progress(BaseModel):
 
 
 class Size:
-    """How many bytes are synchronized later: algorithm 1, from what all ranks know alike.
-
-    Args:
-        job: of the ranks.
-        settings: of the job.
-    """
+    """How many bytes are synchronized later: algorithm 1, from what all ranks know alike."""
 
     def __init__(self, job: Job, settings: OspSettings) -> None:
         self._settings = settings
@@ -146,7 +138,7 @@ class Size:
 
     @property
     def bytes(self) -> float:
-        """Of the next step."""
+        """How many bytes of the next step are synchronized later."""
         settings, now = self._settings, self.progress
         if settings.share is not None:
             return settings.share * self.model_bytes
@@ -200,13 +192,7 @@ class Size:
 
 
 class OspMember(BspMember):
-    """A rank.
-
-    Args:
-        job: of the ranks.
-        rank: this one's.
-        settings: of the job.
-    """
+    """A rank."""
 
     def __init__(self, job: Job, rank: int, settings: OspSettings) -> None:
         super().__init__(job)
@@ -379,25 +365,22 @@ class Osp:
     needs = Needs()
     votes = True
 
-    def __init__(self, settings: OspSettings) -> None:
-        self._settings = settings
-
-    def of(self, job: Job) -> "Osp":
-        """With the settings of a job."""
+    def of(self, job: Job) -> Self:
+        """The same for every job; raises UserInputError for settings that are none."""
         settings = settings_of(job, OspSettings)
         if settings.tuning == "paper" and settings.link_bps is None:
             raise UserInputError("is missing: equation 5 needs it", where="synchronization.osp.link_bps")
         if job.world < 2:
             raise UserInputError("has one rank, and nothing to exchange", where="synchronization.osp")
-        return Osp(settings)
+        return self
 
     def member(self, job: Job, rank: int) -> OspMember:
         """What a rank of the job has of its own."""
-        return OspMember(job, rank, self._settings)
+        return OspMember(job, rank, settings_of(job, OspSettings))
 
     def keeper(self, job: Job) -> OspKeeper:
         """One for each node that completes sums."""
         return OspKeeper(job)
 
 
-SYNCHRONIZATION = Osp(OspSettings())
+SYNCHRONIZATION = Osp()

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import Field
 
-from mltswitch.training.axes import NoSettings, Stage, Sum, Synchronization, settings_of
+from mltswitch.training.axes import NoSettings, Stage, Sum, settings_of
 from mltswitch.training.job import Job
 from mltswitch.training.synchronization.asp import Asp, AspKeeper
 from mltswitch.units import NANOSECONDS
@@ -100,17 +100,11 @@ class R2sp(Asp):
     """The description that is registered."""
 
     name = "r2sp"
-
-    def __init__(self, turn_seconds: float) -> None:
-        self._turn_seconds = turn_seconds
-
-    def of(self, job: Job) -> Synchronization:
-        """With the turns of a job."""
-        return R2sp(settings_of(job, R2spSettings).turn_seconds)
+    settings = R2spSettings
 
     def keeper(self, job: Job) -> R2spKeeper:
         """What a node that keeps parameters has of its own, with the turns of the job."""
-        return R2spKeeper(job, self._turn_seconds)
+        return R2spKeeper(job, settings_of(job, R2spSettings).turn_seconds)
 
 
-SYNCHRONIZATION = R2sp(R2spSettings().turn_seconds)
+SYNCHRONIZATION = R2sp()

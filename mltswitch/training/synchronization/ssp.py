@@ -61,17 +61,13 @@ class Ssp(Asp):
 
     name = "ssp"
 
-    def __init__(self, staleness: int) -> None:
-        self._staleness = staleness
-
     def of(self, job: Job) -> Synchronization:
         """With a staleness of 0 it is `bsp`, and sums are made."""
-        staleness = settings_of(job, SspSettings).staleness
-        return Ssp(staleness) if staleness else BSP
+        return self if settings_of(job, SspSettings).staleness else BSP
 
     def keeper(self, job: Job) -> SspKeeper:
         """What a node that keeps parameters has of its own, with the staleness of the job."""
-        return SspKeeper(job, self._staleness)
+        return SspKeeper(job, settings_of(job, SspSettings).staleness)
 
 
-SYNCHRONIZATION = Ssp(SspSettings().staleness)
+SYNCHRONIZATION = Ssp()

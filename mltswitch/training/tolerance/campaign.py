@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 from mltswitch.errors import UserInputError
@@ -20,7 +21,6 @@ from mltswitch.training.tolerance.results import (
     with_curves,
 )
 from mltswitch.training.tolerance.sequential import Interval, Verdict, interval, next_count, verdict
-from mltswitch.training.tolerance.task import load_task
 from mltswitch.training.tolerance.trial import Trainings, batches_of
 
 CAP: Final = 4
@@ -36,7 +36,7 @@ def describe(settings: Settings) -> tuple[ModelProfile, Trainings]:
         UserInputError: no such task, its code raises, or it has fewer layers than there are groups.
         MachineError: a package is missing.
     """
-    task = load_task(settings.task, settings.target, settings.ranks)
+    task = settings.load()
     with user_code(f"{settings.task}: model"):
         model = task.model()
     if not isinstance(model, import_torch().nn.Module):
@@ -68,7 +68,6 @@ def measure(
     same end, with any number of processes.
 
     Args:
-        settings: What to measure.
         profile: The model's layers.
         finished: Results by cell; `compute` adds to it.
         compute: Computes cells that are not finished.
@@ -78,12 +77,12 @@ def measure(
     """
     campaign = _Campaign(settings, profile, finished, compute)
     points = campaign.points()
-    measured = with_curves(profile, points, campaign.ranges, _provenance(settings, campaign))
+    measured = with_curves(profile, points, campaign.ranges, campaign.provenance)
     predicted = {Importance.UNIMPORTANT: [0], Importance.IMPORTANT: [1], Importance.ANY: [0, 1]}
     curves = queue_curves(measured, 0, len(profile.layers) - 1)
     points = [
         replace(point, predicted=sum(float(curves[at](point.ratio)) for at in predicted[point.importance]))
-        if (point.first_layer, point.last_layer) == campaign.whole
+        if point.kind[:2] == campaign.whole
         else point
         for point in points
     ]
@@ -119,7 +118,7 @@ class _Campaign:
             (owners.index(group), count - 1 - owners[::-1].index(group)) for group in range(settings.groups)
         ]
         self.whole = (0, count - 1)
-        self._task = load_task(settings.task, settings.target, settings.ranks)
+        self._task = settings.load()
         self.lossless_rounds: dict[int, int] = {}
         self.used: dict[Cell, None] = {}
 
@@ -156,14 +155,14 @@ class _Campaign:
 
     def comparisons(self, points: Sequence[Point]) -> Iterator[Comparison]:
         """Front against back layers, unimportant against important packets (MLT, figure 4), seed by seed."""
-        pairs: list[tuple[str, str, Kind, str, Kind]] = []
+        layers = {"front": (*self.ranges[0], Importance.ANY), "back": (*self.ranges[-1], Importance.ANY)}
+        packets = {str(each): (*self.whole, each) for each in (Importance.UNIMPORTANT, Importance.IMPORTANT)}
+        pairs: list[tuple[str, dict[str, Kind]]] = [("unimportant against important packets", packets)]
         if len(self.ranges) > 1:
-            front, back = (*self.ranges[0], Importance.ANY), (*self.ranges[-1], Importance.ANY)
-            pairs.append(("front against back layers", "front", front, "back", back))
-        small, large = (*self.whole, Importance.UNIMPORTANT), (*self.whole, Importance.IMPORTANT)
-        pairs.append(("unimportant against important packets", "unimportant", small, "important", large))
-        seeds = {((p.first_layer, p.last_layer, p.importance), p.ratio): p.seeds for p in points}
-        for question, first_name, first, second_name, second in pairs:
+            pairs.insert(0, ("front against back layers", layers))
+        seeds = {(point.kind, point.ratio): point.seeds for point in points}
+        for question, pair in pairs:
+            (first_name, first), (second_name, second) = pair.items()
             common = [r for r in self.settings.ratios if (first, r) in seeds and (second, r) in seeds]
             for ratio in common:
                 count = min(seeds[first, ratio], seeds[second, ratio])
@@ -190,18 +189,11 @@ class _Campaign:
     def bounds(self, points: Sequence[Point]) -> Iterator[Bound]:
         """For packets of any importance (table 1), and for unimportant ones, dropped first (table 5)."""
         for importance in (Importance.ANY, Importance.UNIMPORTANT):
-            own = [
-                p for p in points if (p.first_layer, p.last_layer, p.importance) == (*self.whole, importance)
-            ]
-            tolerated, refused = 0.0, None
-            for point in own:
-                if point.verdict is not Verdict.TOLERATED:
-                    break
-                tolerated = point.ratio * point.eligible_share
-            for point in reversed(own):
-                if point.verdict is Verdict.REFUSED:
-                    refused = point.ratio * point.eligible_share
-            yield Bound(importance, tolerated, refused)
+            own = [point for point in points if point.kind == (*self.whole, importance)]
+            shares = [(point.ratio * point.eligible_share, point.verdict) for point in own]
+            tolerated = [share for share, _ in takewhile(lambda each: each[1] is Verdict.TOLERATED, shares)]
+            refused = next((share for share, verdict in shares if verdict is Verdict.REFUSED), None)
+            yield Bound(importance, tolerated[-1] if tolerated else 0.0, refused)
 
     def _cells(self, kind: Kind, ratio: float, seeds: int) -> list[Cell]:
         first, last, importance = kind
@@ -233,7 +225,7 @@ class _Campaign:
             self.lossless_rounds[seed] = row["rounds"]
 
     def _logarithms(self, kind: Kind, ratio: float, seeds: int) -> list[float]:
-        """Of lossy by lossless rounds, for each seed; their mean is 0 where the loss changes nothing."""
+        """Logarithms of lossy by lossless rounds, by seed; their mean is 0 where the loss changes nothing."""
         rows = [self._finished[cell][0] for cell in self._cells(kind, ratio, seeds)]
         return [math.log(row["rounds"] / self.lossless_rounds[seed]) for seed, row in enumerate(rows)]
 
@@ -246,17 +238,31 @@ class _Campaign:
         rows = [self._finished[cell][0] for cell in self._cells(kind, ratio, seeds)]
         found = interval(self._logarithms(kind, ratio, seeds), self._rounding()).as_growth()
         packets, eligible, lost = (sum(row[key] for row in rows) for key in ("packets", "eligible", "lost"))
+        low, high = _bounded(found)
         return Point(
             *kind,
             ratio=ratio,
             seeds=seeds,
             extra_rounds=found.estimate,
-            low=_bounded(found)[0],
-            high=_bounded(found)[1],
+            low=low,
+            high=high,
             verdict=verdict(found, self.settings.tolerance),
             given_up=sum(not row["is_reached"] for row in rows),
             eligible_share=eligible / packets,
             lost_share=lost / eligible if eligible else 0.0,
+        )
+
+    @property
+    def provenance(self) -> str:
+        """How the curves were measured, for the profile."""
+        rounds, settings, task = self.lossless_rounds.values(), self.settings, self._task
+        return (
+            f"Measured by mltswitch profile measure: {settings.task}, {task.ranks} virtual ranks, target "
+            f"{task.target:g}, reached without loss in {min(rounds)} to {max(rounds)} rounds; "
+            f"{settings.least_seeds} to {settings.most_seeds} pairs of seeds a point, packets of "
+            f"{PAYLOAD_BYTES} B, important from the median of packet means on; what is lost reads as 0. "
+            "Beyond the largest measured ratio the slope is assumed: the last one, or "
+            f"{EXTRA_ROUNDS_PER_LOSS:g} extra rounds per loss of all, whichever is steeper."
         )
 
 
@@ -264,16 +270,3 @@ def _bounded(found: Interval) -> tuple[float | None, float | None]:
     """The ends of an interval; None where so few seeds say nothing."""
     low = None if found.low <= -1 else found.low
     return low, None if low is None else found.high
-
-
-def _provenance(settings: Settings, campaign: _Campaign) -> str:
-    rounds = campaign.lossless_rounds.values()
-    task = load_task(settings.task, settings.target, settings.ranks)
-    return (
-        f"Measured by mltswitch profile measure: {settings.task}, {task.ranks} virtual ranks, target "
-        f"{task.target:g}, reached without loss in {min(rounds)} to {max(rounds)} rounds; "
-        f"{settings.least_seeds} to {settings.most_seeds} pairs of seeds a point, packets of {PAYLOAD_BYTES} "
-        "B, important from the median of packet means on; what is lost reads as 0. Beyond the largest "
-        f"measured ratio the slope is assumed: the last one, or {EXTRA_ROUNDS_PER_LOSS:g} extra rounds per "
-        "loss of all, whichever is steeper."
-    )

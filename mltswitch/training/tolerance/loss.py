@@ -42,7 +42,7 @@ class Loss:
     """0-based positions in forward order, both ends included."""
     importance: Importance
     ratio: float
-    """Of the packets of that kind, 0 to 1."""
+    """Share of the packets of that kind, 0 to 1."""
 
 
 @dataclass(slots=True)

@@ -1,5 +1,6 @@
 """What a measurement finds: points, comparisons, bounds, and the curves of a profile."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -8,9 +9,10 @@ from mltswitch.profile import LayerRangeCurve, ModelProfile, Sensitivity
 from mltswitch.profile.default import EXTRA_ROUNDS_PER_LOSS
 from mltswitch.training.tolerance.loss import Importance
 from mltswitch.training.tolerance.sequential import Verdict
+from mltswitch.training.tolerance.task import TrainingTask, load_task
 
 LEAST_SHARE: Final = 0.01
-"""Of unimportant packets in a profile, where a model's layers have a packet each, say."""
+"""The least share of unimportant packets in a profile, where layers have a packet each, say."""
 
 Kind = tuple[int, int, Importance]
 """First layer, last layer, and importance of what is lost."""
@@ -33,6 +35,10 @@ class Settings:
     ranks: int | None = None
     """None: the task's own."""
 
+    def load(self) -> TrainingTask:
+        """The task, as these settings change it; raises what `load_task` raises."""
+        return load_task(self.task, self.target, self.ranks)
+
 
 @dataclass(frozen=True)
 class Point:
@@ -47,7 +53,7 @@ class Point:
     """Geometric mean over seeds of lossy by lossless rounds, less 1."""
     low: float | None
     high: float | None
-    """Of the 95 % interval; None: unbounded."""
+    """The ends of the 95 % interval; None: it is unbounded."""
     verdict: Verdict
     given_up: int
     """Trainings that never reached the target: they count with the rounds after which they were given up."""
@@ -57,6 +63,11 @@ class Point:
     """What was lost of the packets of this kind."""
     predicted: float | None = None
     """For the whole model: the sum over the ranges' curves, as plans predict it."""
+
+    @property
+    def kind(self) -> Kind:
+        """Which packets are lost."""
+        return self.first_layer, self.last_layer, self.importance
 
 
 @dataclass(frozen=True)
@@ -142,9 +153,9 @@ def with_curves(
         ranges: First and last layer of each, in forward order, covering all.
         provenance: How it was measured.
     """
-    by_kind: dict[Kind, list[Point]] = {}
+    by_kind: defaultdict[Kind, list[Point]] = defaultdict(list)
     for point in points:
-        by_kind.setdefault((point.first_layer, point.last_layer, point.importance), []).append(point)
+        by_kind[point.kind].append(point)
     share = by_kind[0, len(profile.layers) - 1, Importance.UNIMPORTANT][0].eligible_share
     curves = []
     for first, last in ranges:

@@ -33,7 +33,7 @@ class Interval:
     high: float
 
     def as_growth(self) -> "Interval":
-        """Of a logarithm of a quotient: the quotient less 1."""
+        """The interval of a quotient less 1, where this one is of the quotient's logarithm."""
         return Interval(math.expm1(self.low), math.expm1(self.estimate), math.expm1(min(self.high, 700.0)))
 
 

@@ -65,9 +65,7 @@ def load_task(name: str, target: float | None = None, ranks: int | None = None) 
     """
     task = _made(name)
     return replace(
-        task,
-        target=task.target if target is None else target,
-        ranks=task.ranks if ranks is None else ranks,
+        task, target=task.target if target is None else target, ranks=task.ranks if ranks is None else ranks
     )
 
 

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +17,7 @@ from mltswitch.training.tolerance.loss import PAYLOAD_BYTES, Gradient, Importanc
 from mltswitch.training.tolerance.task import TrainingTask, load_task
 
 if TYPE_CHECKING:
-    from torch.nn import Module, Parameter
+    from torch.nn import Parameter
 
 _ONE_AT_A_TIME: Final = Lock()
 """Torch's seed and number of threads belong to the process; a Dask worker may have several threads."""
@@ -76,7 +77,6 @@ def train(
 
     Args:
         name: The task's, for errors.
-        task: What to train.
         layers: Names of the parameters of each layer, in forward order.
         losses: None for lossless training.
         seed: Of model, batches and losses; batches and model do not depend on the losses.
@@ -85,67 +85,62 @@ def train(
     Raises:
         UserInputError: the task's own code raised.
     """
+    with _alone(seed) as torch:
+        with user_code(f"{name}: model"):
+            model = task.model()
+            parameters = {printable(each): parameter for each, parameter in model.named_parameters()}
+            optimizer = task.optimizer(parameters.values())
+        owned = [[parameters[each] for each in layer] for layer in layers]
+        per_packet = [max(PAYLOAD_BYTES // layer[0].element_size(), 1) for layer in owned]
+        loaders = [batches_of(name, task, seed, rank) for rank in range(task.ranks)]
+        rngs = [np.random.default_rng([seed, rank, 1]) for rank in range(task.ranks)]
+        recent: deque[float] = deque(maxlen=task.smoothed_over)
+        tally, number, is_reached, is_finite = Tally(), 0, False, True
+        while number < most_rounds and is_finite and not is_reached:
+            number += 1
+            total = [np.zeros(sum(each.numel() for each in layer), np.float32) for layer in owned]
+            for loader, rng in zip(loaders, rngs, strict=True):
+                with user_code(f"{name}: batches"):
+                    batch = next(loader)
+                with user_code(f"{name}: loss"):
+                    model.zero_grad()
+                    loss: Any = task.loss(model, batch)
+                    loss.backward()
+                gradients = [_flat(torch, layer) for layer in owned]
+                lose(gradients, per_packet, losses, rng, tally)
+                for layer_sum, gradient in zip(total, gradients, strict=True):
+                    np.add(layer_sum, gradient, out=layer_sum)
+            is_finite = all(np.isfinite(layer_sum).all() for layer_sum in total)
+            if not is_finite:
+                continue
+            for layer, layer_sum in zip(owned, total, strict=True):
+                _set_gradients(torch, layer, np.divide(layer_sum, task.ranks, dtype=np.float32))
+            with user_code(f"{name}: optimizer"):
+                optimizer.step()
+            if number % task.evaluate_every == 0:
+                with user_code(f"{name}: metric"), torch.no_grad():
+                    model.eval()
+                    recent.append(float(task.metric(model)))
+                    model.train()
+                is_whole = len(recent) == task.smoothed_over
+                is_reached = is_whole and math.fsum(recent) / len(recent) >= task.target
+        metric = math.fsum(recent) / len(recent) if recent else math.nan
+        smoothed = metric if math.isfinite(metric) else None
+        return Outcome(number, is_reached, is_finite, smoothed, **asdict(tally))
+
+
+@contextmanager
+def _alone(seed: int) -> Iterator[Any]:
+    """Torch, with its seed and one thread, which belong to the process: nobody else trains meanwhile."""
     torch = import_torch()
     with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         torch.manual_seed(seed)
         try:
-            return _train(torch, name, task, layers, losses, seed, most_rounds)
+            yield torch
         finally:
             torch.set_num_threads(threads)
-
-
-def _train(
-    torch: Any,
-    name: str,
-    task: TrainingTask,
-    layers: Sequence[Sequence[str]],
-    losses: Sequence[Loss],
-    seed: int,
-    most_rounds: int,
-) -> Outcome:
-    with user_code(f"{name}: model"):
-        model = task.model()
-        parameters = {printable(each): parameter for each, parameter in model.named_parameters()}
-        optimizer = task.optimizer(parameters.values())
-    owned = [[parameters[each] for each in layer] for layer in layers]
-    per_packet = [max(PAYLOAD_BYTES // layer[0].element_size(), 1) for layer in owned]
-    loaders = [batches_of(name, task, seed, rank) for rank in range(task.ranks)]
-    rngs = [np.random.default_rng([seed, rank, 1]) for rank in range(task.ranks)]
-    recent: deque[float] = deque(maxlen=task.smoothed_over)
-    tally = Tally()
-
-    def outcome(rounds: int, *, is_reached: bool, is_finite: bool = True) -> Outcome:
-        metric = math.fsum(recent) / len(recent) if recent else math.nan
-        return Outcome(
-            rounds, is_reached, is_finite, metric if math.isfinite(metric) else None, **asdict(tally)
-        )
-
-    for number in range(1, most_rounds + 1):
-        total = [np.zeros(sum(each.numel() for each in layer), np.float32) for layer in owned]
-        for loader, rng in zip(loaders, rngs, strict=True):
-            with user_code(f"{name}: batches"):
-                batch = next(loader)
-            with user_code(f"{name}: loss"):
-                model.zero_grad()
-                loss: Any = task.loss(model, batch)
-                loss.backward()
-            gradients = [_flat(torch, layer) for layer in owned]
-            lose(gradients, per_packet, losses, rng, tally)
-            for layer_sum, gradient in zip(total, gradients, strict=True):
-                np.add(layer_sum, gradient, out=layer_sum)
-        if not all(np.isfinite(layer_sum).all() for layer_sum in total):
-            return outcome(number, is_reached=False, is_finite=False)
-        for layer, layer_sum in zip(owned, total, strict=True):
-            _set_gradients(torch, layer, np.divide(layer_sum, task.ranks, dtype=np.float32))
-        with user_code(f"{name}: optimizer"):
-            optimizer.step()
-        if number % task.evaluate_every == 0:
-            recent.append(_metric(torch, name, task, model))
-            if len(recent) == task.smoothed_over and math.fsum(recent) / len(recent) >= task.target:
-                return outcome(number, is_reached=True)
-    return outcome(most_rounds, is_reached=False)
 
 
 def batches_of(name: str, task: TrainingTask, seed: int, rank: int) -> Iterator[Any]:
@@ -182,11 +177,3 @@ def _set_gradients(torch: Any, layer: "list[Parameter]", mean: Gradient) -> None
         part = torch.from_numpy(mean[first : first + parameter.numel()])
         parameter.grad = part.view_as(parameter).to(parameter)
         first += parameter.numel()
-
-
-def _metric(torch: Any, name: str, task: TrainingTask, model: "Module") -> float:
-    with user_code(f"{name}: metric"), torch.no_grad():
-        model.eval()
-        value = float(task.metric(model))
-        model.train()
-        return value

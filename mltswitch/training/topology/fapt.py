@@ -29,7 +29,7 @@ LEAST_IDLE: Final = 0.02
 
 
 class FaptSettings(UpdateSettings, AuxiliarySettings):
-    """Of the topology `fapt`."""
+    """Settings of the topology `fapt`."""
 
     overlay: Overlay
     """The hosts of the job's ranks, linked with each other."""
@@ -113,12 +113,12 @@ class Fapt(Tree):
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """Of the hosts of ranks, by number."""
+        """The names of the ranks' hosts, by number."""
         return [*self._ranks]
 
     @cached_property
     def rates_bps(self) -> Mapping[Ends, float]:
-        """Of the overlay's links between two hosts with ranks."""
+        """The rates of the overlay's links between two hosts with ranks."""
         return {
             (self._ranks[link.source], self._ranks[link.target]): float(link.rate_bps)
             for link in self._chosen.overlay.links
@@ -184,7 +184,7 @@ class Fapt(Tree):
 
     @property
     def digest(self) -> str:
-        """Of the routes: ranks that have planned for themselves compare it."""
+        """A digest of the routes, which ranks that have planned for themselves compare."""
         return hashlib.sha256(repr(self.branches).encode()).hexdigest()[:16]
 
     def changed(self, text: str) -> Self:

@@ -48,10 +48,7 @@ class Ring:
         if place:
             steps.append(Step(Action.SEND, behind, (2,)))
         received = len(steps)
-        steps += [
-            Step(Action.RECEIVE, before, is_result=True),
-            Step(Action.RESULT, after=(received,)),
-        ]
+        steps += [Step(Action.RECEIVE, before, is_result=True), Step(Action.RESULT, after=(received,))]
         if place < world - 2:
             steps.append(Step(Action.SEND, behind, (received,), is_result=True))
         return tuple(steps)

@@ -25,23 +25,23 @@ Parents = Mapping[int, int]
 
 
 class JobRoutes(BaseModel):
-    """Of a routes document, what a job takes."""
+    """What a job takes of a routes document."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: int = 0
     """That the routes are for."""
     trees: tuple[tuple[int, float, str] | tuple[int, float, str, str], ...] = Field(min_length=1)
-    """Of each tree the root, its share, the ranks' parents as a line, and from whom they get results."""
+    """Each tree's root and share, the ranks' parents as a line, and from whom they get results."""
 
 
 class TreeSettings(TreeShape):
-    """Of the topology `tree`."""
+    """Settings of the topology `tree`."""
 
     racks: tuple[str | int, ...] = ()
-    """Of each rank; none: nobody knows."""
+    """The rack of each rank; none: nobody knows."""
     window_pieces: int | None = Field(default=None, ge=1, strict=True)
-    """Of each child: pieces that a node has memory for at a time, the last ones first; none: all, so that
+    """Pieces of each child that a node has memory for at a time, the last ones first; none: all, so that
     front layers overtake."""
     routes: JobRoutes | None = None
     """Trees that somebody has made (`Routes.topology_settings`), in the place of what makes others."""
@@ -102,7 +102,7 @@ class Tree:
 
     @property
     def window_pieces(self) -> int | None:
-        """Of each child, pieces for which a node has memory at a time; None: all (`training.sums`)."""
+        """Pieces of each child for which a node has memory at a time; None: all (`training.partial_sums`)."""
         return self._settings.window_pieces
 
     @cached_property
@@ -128,7 +128,7 @@ class Tree:
 
     @cached_property
     def branch_of(self) -> tuple[int, ...]:
-        """Of each piece and of the ballot, the tree's number: in turn, or as shares say."""
+        """The number of the tree of each piece and of the ballot: in turn, or as shares say."""
         job, routes = self._configured, self._routes
         if routes is None:
             return tuple(piece % len(self.branches) for piece in range(len(job.pieces) + 1))
@@ -180,7 +180,6 @@ class Tree:
         """The trees of those that are left: children go to their grandparents, pieces to the next root.
 
         Args:
-            job: of all nodes.
             gone: nodes that are not there any more.
             is_star: whether all send to the roots themselves.
         """

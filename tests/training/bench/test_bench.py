@@ -1,9 +1,10 @@
 """A bench's figures, and how it runs a team: workers and a network that answer as scripts say."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -141,11 +142,24 @@ def settings(**changes: Any) -> Settings:
     return Settings(**named)
 
 
+def ran(
+    case: Case,
+    steps: int = BLOCK,
+    contenders: Mapping[str, Contender] | None = None,
+    *,
+    network: Network | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    **run: Any,
+) -> tuple[Network, CaseResult]:
+    """A case of a team whose settings have these options, and the network that it ran over."""
+    network = network or Network()
+    with running_team(network, settings(**options)) as team:
+        return network, team.run(case, steps, lambda *_: None, contenders, **run)
+
+
 @pytest.fixture
-def result() -> Iterator[CaseResult]:
-    network = Network()
-    with running_team(network, settings()) as team:
-        yield team.run(CASE, 2 * BLOCK, lambda _what, _done, _all: None)
+def result() -> CaseResult:
+    return ran(CASE, 2 * BLOCK)[1]
 
 
 @pytest.mark.torch
@@ -184,9 +198,7 @@ def test_what_the_json_says(result: CaseResult) -> None:
 
 @pytest.mark.torch
 def test_losses_begin_after_the_workers_have_met_and_end_with_the_case() -> None:
-    network = Network()
-    with running_team(network, settings()) as team:
-        team.run(CASE, BLOCK, lambda _what, _done, _all: None)
+    network, _ = ran(CASE)
     assert network.losses == [0.0, 0.01, 0.0]
     assert ("classes", 96_000, len(GRADIENT_DSCP)) in network.log
     assert ("rtt", 2e-3, 1e-4) in network.log
@@ -194,10 +206,7 @@ def test_losses_begin_after_the_workers_have_met_and_end_with_the_case() -> None
 
 @pytest.mark.torch
 def test_under_incast_gloo_exchanges_in_both_ways() -> None:
-    network = Network()
-    incast = Case("incast", 10_000_000, 2e-4, 0.0, 12_000, is_incast=True)
-    with running_team(network, settings()) as team:
-        found = team.run(incast, BLOCK, lambda _what, _done, _all: None)
+    network, found = ran(Case("incast", 10_000_000, 2e-4, 0.0, 12_000, is_incast=True))
     opened = {r["name"]: r["method"] for r in network.workers[0].requests if r["do"] == "open"}
     assert opened == {"compute": "compute", "gloo": "gloo-incast", "gloo-ring": "gloo", "mlt": "mlt"}
     assert found.tcp_limit_bps is None
@@ -205,14 +214,12 @@ def test_under_incast_gloo_exchanges_in_both_ways() -> None:
 
 @pytest.mark.torch
 def test_contenders_have_options_agents_and_ports_of_their_own() -> None:
-    network = Network()
     plain = replace(CASE, has_plan=False)
     contenders = {
         "gloo": Contender(method="mlt", options={"transport": "tcp"}, config={"tcp": {"streams": 2}}),
         "mlt": Contender(method="mlt"),
     }
-    with running_team(network, settings()) as team:
-        found = team.run(plain, BLOCK, lambda *_: None, contenders)
+    network, found = ran(plain, BLOCK, contenders)
     assert [*found.methods] == ["compute", "gloo", "mlt"]
     assert ("classes", plain.buffer_bytes, 0) in network.log
     _, other, ours = (r for r in network.workers[0].requests if r["do"] == "open")
@@ -224,9 +231,7 @@ def test_contenders_have_options_agents_and_ports_of_their_own() -> None:
 
 @pytest.mark.torch
 def test_each_method_of_ours_has_its_servers_behind_the_workers() -> None:
-    network = Network()
-    with running_team(network, settings(servers=2)) as team:
-        found = team.run(CASE, BLOCK, lambda *_: None)
+    network, found = ran(CASE, options={"servers": 2})
     assert [host for host, _ in network.served] == [2, 3]
     assert [command[6] for _, command in network.served] == ["0", "1"]
     opened = {r["name"]: r["options"] for r in network.workers[1].requests if r["do"] == "open"}
@@ -237,9 +242,7 @@ def test_each_method_of_ours_has_its_servers_behind_the_workers() -> None:
 
 @pytest.mark.torch
 def test_blocks_warm_up_and_pauses_are_the_callers() -> None:
-    network = Network()
-    with running_team(network, settings()) as team:
-        found = team.run(replace(CASE, pause_seconds=0.5), 4, lambda *_: None, {}, block=2, warm_up=7)
+    network, found = ran(replace(CASE, pause_seconds=0.5), 4, {}, block=2, warm_up=7)
     requests = [r for r in network.workers[0].requests if r["do"] in {"open", "steps"}]
     assert [r.get("count") for r in requests] == [None, 7, 2, 2]
     assert requests[0]["pause_seconds"] == 0.5
@@ -247,22 +250,20 @@ def test_blocks_warm_up_and_pauses_are_the_callers() -> None:
 
 
 @pytest.mark.torch
-def test_a_worker_that_fails_is_named() -> None:
-    with (
-        running_team(Network(failing="mlt"), settings()) as team,
-        pytest.raises(MachineError, match="worker 1: steps: rank 0 is gone"),
-    ):
-        team.run(CASE, BLOCK, lambda _what, _done, _all: None)
+@pytest.mark.parametrize("late_error", ["", "timed out"])
+def test_the_worker_that_failed_first_is_named(late_error: str) -> None:
+    with running_team(network := Network(failing="mlt"), settings()) as team:
+        network.workers[0].late_error = late_error
+        with pytest.raises(MachineError, match="worker 1: steps: rank 0 is gone"):
+            team.run(CASE, BLOCK, lambda *_: None)
 
 
 @pytest.mark.torch
 def test_rivals_send_to_the_other_leaf_and_share_the_load() -> None:
-    network = Network()
-    busy = replace(CASE, background=0.3, background_divisor=64)
-    with running_team(network, settings(workers=2, servers=1, rivals=4)) as team:
-        team.run(CASE, BLOCK, lambda *_: None, {})
-        assert not network.rivals
-        team.run(busy, BLOCK, lambda *_: None, {})
+    network, options = Network(), {"servers": 1, "rivals": 4}
+    ran(CASE, BLOCK, {}, network=network, options=options)
+    assert not network.rivals
+    ran(replace(CASE, background=0.3, background_divisor=64), BLOCK, {}, network=network, options=options)
     assert [host for host, _ in network.rivals] == [3, 4, 5, 6]
     own, load, divisor, _, *targets = network.rivals[0][1]
     assert (own, divisor, targets) == ("10.9.0.4", "64", ["10.9.0.5", "10.9.0.7"])
@@ -274,27 +275,14 @@ def test_rivals_send_to_the_other_leaf_and_share_the_load() -> None:
 def test_a_background_that_fails_is_no_background() -> None:
     network = Network()
     network.failed_flows = 3
-    busy = replace(CASE, background=0.3)
-    with running_team(network, settings(rivals=2)) as team, pytest.raises(MachineError, match="no route"):
-        team.run(busy, BLOCK, lambda *_: None, {})
-
-
-@pytest.mark.torch
-def test_who_failed_first_is_named() -> None:
-    network = Network(failing="mlt")
-    with running_team(network, settings()) as team:
-        waiting, _ = network.workers
-        waiting.late_error = "timed out"
-        with pytest.raises(MachineError, match="worker 1: steps: rank 0 is gone"):
-            team.run(CASE, BLOCK, lambda *_: None)
+    with pytest.raises(MachineError, match="no route"):
+        ran(replace(CASE, background=0.3), BLOCK, {}, network=network, options={"rivals": 2})
 
 
 @pytest.mark.torch
 def test_who_does_not_spray_has_the_routed_address_alone() -> None:
-    network = Network()
     contenders = {"gloo": Contender(method="mlt", is_sprayed=False), "mlt": Contender(method="mlt")}
-    with running_team(network, settings()) as team:
-        team.run(CASE, BLOCK, lambda *_: None, contenders)
+    network, _ = ran(CASE, BLOCK, contenders)
     _, routed, sprayed = (r["config"] for r in network.workers[1].requests if r["do"] == "open")
     assert (routed["addresses"], routed["listen"].partition(":")[0]) == (["10.9.0.2"], "10.9.0.2")
     assert (sprayed["addresses"], sprayed["listen"].partition(":")[0]) == (["10.1.0.2"], "10.1.0.2")

@@ -1,17 +1,12 @@
 """Process groups of the backend `mlt`: ranks are processes on loopback, and gloo is the reference."""
 
-import faulthandler
-import multiprocessing as mp
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,120 +24,11 @@ from mltswitch.training.pytorch import MltOptions  # noqa: E402
 from mltswitch.training.pytorch.collectives import add_up, host  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import Notes, losing  # noqa: E402
+from tests.training.pytorch.ranks import Ranks, Work, generator, jobs_of  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
-PATIENCE = timedelta(seconds=30)
-Work = Callable[..., Any]
-
-
-_needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-DEVICES = ["cpu", pytest.param("cuda", marks=_needs_gpu)]
-
-
-def generator(seed: int) -> Any:
-    """Of random tensors on the device where tensors are made."""
-    return torch.Generator(torch.get_default_device()).manual_seed(seed)
-
-
-def flat(model: Any) -> Any:
-    """All parameters of a model, in one tensor."""
-    return torch.cat([each.detach().double().reshape(-1) for each in model.parameters()]).cpu()
-
-
-_FORKED = mp.get_context("forkserver")
-_FORKED.set_forkserver_preload([__name__])  # torch is loaded once, not by each rank
-
-
-class Ranks:
-    """Processes, each a rank of one job after another, whose tensors are on a device."""
-
-    def __init__(self, count: int, device: str = "cpu") -> None:
-        self.device = device
-        self.folder = tempfile.TemporaryDirectory()
-        """Where each rank says what it does when it is asked by a signal."""
-        self.pipes: list[Connection] = []
-        self.processes: list[Any] = []
-        self.jobs = 0
-        for number in range(count):
-            self.start(number)
-
-    def start(self, number: int) -> None:
-        ours, theirs = mp.Pipe()
-        arguments = (theirs, self.device, str(self._stacks(number)))
-        process = _FORKED.Process(target=_serve, args=arguments, daemon=True)
-        process.start()
-        theirs.close()
-        self.pipes[number : number + 1] = [ours]
-        self.processes[number : number + 1] = [process]
-
-    def _stacks(self, number: int) -> Path:
-        return Path(self.folder.name) / f"rank{number}"
-
-    def run(self, work: Work, *args: Any, store: Path, jobs: list[dict[str, Any]]) -> list[Any]:
-        """What a function answers at each rank: its result, or an exception; None: the process has died."""
-        self.jobs += 1  # a store that is freed late works on the file of its name
-        for pipe, job in zip(self.pipes, jobs, strict=False):
-            pipe.send((work, args, str(store / f"store-{self.jobs}"), job))
-        return [self._answer(number) for number, _ in enumerate(jobs)]
-
-    def results(self, world: int, work: Work, *args: Any, store: Path, **options: Any) -> list[Any]:
-        """What it answers where no rank fails."""
-        found = self.run(work, *args, store=store, jobs=_jobs(world, **options))
-        assert not [each for each in found if isinstance(each, Exception)], found
-        return found
-
-    def _answer(self, number: int) -> Any:
-        if not self.pipes[number].poll(150):  # the first one comes when torch has been loaded
-            process = self.processes[number]
-            os.kill(process.pid, signal.SIGUSR1)
-            process.join(2)
-            process.kill()
-            where = f"rank {number} gives no answer:\n{self._stacks(number).read_text()}"
-            self.start(number)  # else the tests behind this one would wait for it, too
-            warnings.warn(where, stacklevel=1)  # which a second try that goes well does not hide
-            pytest.fail(where)
-        try:
-            return self.pipes[number].recv()
-        except EOFError:
-            return None
-
-
-def living(count: int, device: str) -> Iterator[Ranks]:
-    """Ranks for a fixture, ended with it."""
-    found = Ranks(count, device)
-    yield found
-    for process in found.processes:
-        process.kill()
-        process.join()
-
-
-def _jobs(world: int, **options: Any) -> list[dict[str, Any]]:
-    """Arguments of `init_process_group` by rank."""
-    return [{"rank": rank, "world_size": world, "timeout": PATIENCE} | options for rank in range(world)]
-
-
-def _serve(pipe: Connection, device: str, stacks: str) -> None:
-    file = os.open(stacks, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    faulthandler.register(signal.SIGUSR1, file, all_threads=True)
-    torch.set_num_threads(1)
-    torch.set_default_device(device)
-    while True:
-        work, args, store, job = pipe.recv()
-        try:
-            dist.init_process_group("mlt", store=dist.FileStore(store, job["world_size"]), **job)
-            try:
-                pipe.send(work(*args))
-            finally:
-                dist.destroy_process_group()
-        except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  (the test says what it expects)
-            pipe.send(RuntimeError(f"{type(error).__name__}: {error}"))
-            dist.distributed_c10d._world.group_count = 0  # a start that failed counts, and names differ
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    yield from living(3, request.param)
+LIVING = 3
 
 
 # Every collective, element type and shape against gloo
@@ -513,7 +399,7 @@ def _dies_in_a_part() -> str:
 
 
 def test_ranks_of_a_part_have_the_numbers_of_the_whole(ranks: Ranks, tmp_path: Path) -> None:
-    answers = ranks.run(_dies_in_a_part, store=tmp_path, jobs=_jobs(3))
+    answers = ranks.run(_dies_in_a_part, store=tmp_path, jobs=jobs_of(3))
     ranks.start(2)
     assert str(answers[1]).startswith("NodeLostError: rank 2: "), answers
 
@@ -600,7 +486,7 @@ def test_ranks_that_do_not_fit_do_not_start(
     ranks: Ranks, tmp_path: Path, changes: list[dict[str, Any]], expected: list[str]
 ) -> None:
     jobs = [
-        job | change for job, change in zip(_jobs(2, timeout=timedelta(seconds=3)), changes, strict=False)
+        job | change for job, change in zip(jobs_of(2, timeout=timedelta(seconds=3)), changes, strict=False)
     ]
     found = ranks.run(_large, store=tmp_path, jobs=jobs)
     assert all(isinstance(each, RuntimeError) for each in found), found

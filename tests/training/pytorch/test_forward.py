@@ -4,7 +4,7 @@ import copy
 import io
 import pickle
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.forward import BY_PARAMETER, MltForward  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
-from tests.training.pytorch.test_backend import DEVICES, Ranks, flat, generator, living  # noqa: E402
+from tests.training.pytorch.ranks import Ranks, flat, generator  # noqa: E402
 from tests.training.pytorch.test_hook import _short_packets  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -28,11 +28,6 @@ dist = torch.distributed
 nn: Any = torch.nn
 STEPS = 5
 WIDTH = 32
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    yield from living(2, request.param)
 
 
 class Odd(nn.Module):  # type: ignore[misc]  # torch has no types here

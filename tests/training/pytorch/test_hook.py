@@ -4,7 +4,7 @@ import logging.handlers
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,11 @@ from mltswitch.training.errors import TrainingError  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from mltswitch.training.pytorch.rank import CONFIG_VARIABLE  # noqa: E402
 from tests.hostagent.ends import losing  # noqa: E402
-from tests.training.pytorch.test_backend import DEVICES, Ranks, flat, generator, living  # noqa: E402
+from tests.training.pytorch.ranks import Ranks, flat, generator  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
 STEPS = 6
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    yield from living(2, request.param)
 
 
 def _model(dtype: Any = None) -> Any:
@@ -49,7 +44,7 @@ def _loss(model: Any, draw: Any, dtype: Any = None) -> Any:
 
 def _plain_step(model: Any, optimizer: Any, draw: Any) -> None:
     optimizer.zero_grad()
-    _loss(model, draw).backward()
+    _loss(model, draw, next(model.parameters()).dtype).backward()
     optimizer.step()
 
 
@@ -71,24 +66,12 @@ def _amp_step(model: Any, optimizer: Any, draw: Any) -> None:
     scaler.update()
 
 
-def _double_step(model: Any, optimizer: Any, draw: Any) -> None:
-    optimizer.zero_grad()
-    _loss(model, draw, torch.float64).backward()
-    optimizer.step()
-
-
-def _short_step(model: Any, optimizer: Any, draw: Any) -> None:
-    optimizer.zero_grad()
-    _loss(model, draw, torch.bfloat16).backward()
-    optimizer.step()
-
-
 STEP_KINDS: dict[str, tuple[Callable[..., None], Any]] = {
     "plain": (_plain_step, None),
     "accumulation": (_accumulating_step, None),
     "amp": (_amp_step, None),
-    "float64": (_double_step, torch.float64),
-    "bfloat16": (_short_step, torch.bfloat16),
+    "float64": (_plain_step, torch.float64),
+    "bfloat16": (_plain_step, torch.bfloat16),
 }
 
 

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may 
 from mltswitch.errors import UserInputError  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
 from mltswitch.training.pytorch.returning import returning  # noqa: E402
-from tests.training.pytorch.test_backend import Ranks, living  # noqa: E402
+from tests.training.pytorch.ranks import Ranks, living  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed

@@ -13,14 +13,7 @@ from mltswitch.training.errors import JobMismatchError  # noqa: E402
 from mltswitch.training.job import Job, make_job  # noqa: E402
 from mltswitch.training.pytorch.forward import MltForward  # noqa: E402
 from mltswitch.training.pytorch.layout import layers_of  # noqa: E402
-from mltswitch.training.pytorch.returning import (  # noqa: E402
-    bytes_of,
-    come_back,
-    held_of,
-    keep_job,
-    load_bytes,
-    returning,
-)
+from mltswitch.training.pytorch.returning import bytes_of, come_back, held_of, keep_job, load_bytes, returning  # noqa: E402
 from mltswitch.training.pytorch.start import Setup  # noqa: E402
 from mltswitch.training.synchronization.bsp import SYNCHRONIZATION  # noqa: E402
 

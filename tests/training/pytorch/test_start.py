@@ -3,7 +3,7 @@
 import copy
 import io
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,13 @@ from torch.nn.parallel.distributed import _MixedPrecision  # noqa: E402
 
 from mltswitch.hostagent import AgentConfig  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
-from tests.training.pytorch.test_backend import DEVICES, Ranks, flat, generator, living  # noqa: E402
+from tests.training.pytorch.ranks import Ranks, flat, generator  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist, nn = torch.distributed, torch.nn
 OSP: dict[str, Any] = {"synchronization": "osp", "settings": {"share": 0.6, "slice_bytes": 512}}
 CARRY = {**OSP, "settings": {**OSP["settings"], "late": "carry"}}
 POINTS: dict[str, dict[str, Any]] = {"bsp": {}, "osp": OSP, "asp": {"synchronization": "asp"}, "carry": CARRY}
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    yield from living(2, request.param)
 
 
 def _model(kind: str = "") -> Any:

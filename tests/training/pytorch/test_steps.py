@@ -2,7 +2,7 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from math import isnan
 from pathlib import Path
@@ -16,17 +16,12 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402  (torch may 
 
 from mltswitch.errors import MltswitchError  # noqa: E402
 from mltswitch.training.pytorch.hook import MltState, mlt_hook  # noqa: E402
-from tests.training.pytorch.test_backend import DEVICES, Ranks, flat, generator, living  # noqa: E402
+from tests.training.pytorch.ranks import Ranks, flat, generator  # noqa: E402
 
 pytestmark = pytest.mark.torch
 dist = torch.distributed
 STEPS = 8
 PIECE_BYTES = 2048
-
-
-@pytest.fixture(scope="module", params=DEVICES)
-def ranks(request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    yield from living(2, request.param)
 
 
 def model_of(dtype: Any = None) -> Any:

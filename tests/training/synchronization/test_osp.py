@@ -207,7 +207,7 @@ def test_nan_of_one_rank_is_told_to_all() -> None:
 
     def gradients(rank: int, step: int) -> Any:
         node = virtual.nodes[rank]
-        poisoned[rank].add(node.poisoned_step)
+        poisoned[rank].add(node.ballots.poisoned_step)
         assert node.member is not None
         node.member.weighed({piece: 1.0 + piece for piece in range(rank, len(job.pieces), job.world)})
         own = np.ones(job.elements)

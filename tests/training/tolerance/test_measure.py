@@ -53,7 +53,7 @@ def imagined(cell: Cell, rounds: int = 200) -> Rows:
 @pytest.fixture
 def imagined_profile(monkeypatch: pytest.MonkeyPatch) -> ModelProfile:
     task = SimpleNamespace(evaluate_every=1, most_rounds=1000, target=0.9, ranks=4)
-    monkeypatch.setattr("mltswitch.training.tolerance.campaign.load_task", lambda *_: task)
+    monkeypatch.setattr(Settings, "load", lambda _: task)
     layers = tuple(
         Layer(name=f"{number}", tensors=(Tensor(name=f"{number}.weight", shape=(1000,)),))
         for number in range(2)
@@ -102,9 +102,7 @@ def test_an_interrupted_measurement_goes_on_to_the_same_end(
     assert most + rest.count == trainings == whole.trainings
 
 
-def test_what_was_measured_before_with_other_settings_changes_nothing(
-    imagined_profile: ModelProfile,
-) -> None:
+def test_what_was_measured_before_with_other_settings_changes_nothing(imagined_profile: ModelProfile) -> None:
     finished: dict[Cell, Rows] = {}
     more = replace(SETTINGS, ratios=(0.05, 0.1, 0.3), least_seeds=12, groups=1)
     measure(more, imagined_profile, finished, Computer(finished))
@@ -151,9 +149,7 @@ def test_the_profile_has_rising_curves_and_does_not_promise_that_the_rest_is_fre
             assert points[-1][1] > points[-2][1]
 
 
-@given(
-    values=st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 20)), min_size=1, max_size=12),
-)
+@given(values=st.lists(st.tuples(st.floats(-5, 5), st.integers(1, 20)), min_size=1, max_size=12))
 def test_rising_values_keep_the_weighted_mean(values: list[tuple[float, int]]) -> None:
     numbers, weights = zip(*values, strict=True)
     found = rising(numbers, weights)
