@@ -14,8 +14,8 @@ from typing import Any, Final
 import yaml
 
 from benchmarks.fleet import Member, fleet
+from mltswitch.app.rendering import render_device
 from mltswitch.capabilities import BitRate, PortShare
-from mltswitch.cli.render import render_device
 from mltswitch.targets import target_for
 from mltswitch.targets.remap import HOST_POLICY, UNTRUSTED_POLICY, policy_of, rewriting_map
 from mltswitch.targets.state import QueueState

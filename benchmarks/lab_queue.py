@@ -178,9 +178,9 @@ def print_rows(rows: Sequence[Row], found: dict[str, float | int]) -> None:
     for point in points(rows):
         title = f"Load {point[0].load:g}, bursts of {point[0].burst_packets}"
         columns = (
-            *("class", "importance", "sent #", "loss measured #", "completion #", "measured / #"),
-            *("simulate #", "average 1/2 #", "paper #", "replay plain #", "replay Linux #"),
-            *("p50 wait [ms]", "completion [ms]", "replay [ms]"),
+            "class | importance | sent # | loss measured # | completion # | measured / # | simulate # | "
+            "average 1/2 # | paper # | replay plain # | replay Linux # | p50 wait [ms] | completion [ms] | "
+            "replay [ms]"
         )
         screen.print(table(title, columns, map(_line, point)))
     for name, value in found.items():

@@ -48,7 +48,7 @@ import click
 from benchmarks.ansible_template import ansible_playbook, measure_ansible
 from benchmarks.fleet import fleet, one_plan
 from mltswitch.__main__ import ALLOCATIONS_BETWEEN_COLLECTIONS
-from mltswitch.cli.render import render_device
+from mltswitch.app.rendering import render_device
 from mltswitch.targets import targets
 
 DEVICES: Final = 2000

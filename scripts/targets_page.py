@@ -47,9 +47,14 @@ def targets_page() -> str:
     return PAGE_HEAD + "".join((*_overview(usable, refused), *_platforms(usable), *_figures()))
 
 
+def _columns(line: str) -> list[str]:
+    """The names of a printed table's columns."""
+    return [column.strip().removesuffix(" #") for column in line.split("|")]
+
+
 def _overview(usable: Iterable[Capabilities], refused: tuple[RefusedHardware, ...]) -> Iterator[str]:
     yield "\n## Overview\n\nThe first hardware of a platform is its default.\n\n"
-    yield from _table([column.removesuffix(" #") for column in MATRIX_COLUMNS], map(matrix_row, usable))
+    yield from _table(_columns(MATRIX_COLUMNS), map(matrix_row, usable))
     if refused:
         yield "\nKnown by name, and refused:\n\n"
         rows = [(entry.platform, entry.hardware, entry.reason) for entry in refused]
@@ -60,7 +65,7 @@ def _overview(usable: Iterable[Capabilities], refused: tuple[RefusedHardware, ..
         "([os-sonic.md](os-sonic.md)).\n\n"
     )
     rows = [(platform, each.versions, each.source) for platform, each in known_releases()]
-    yield from _table(RELEASE_COLUMNS, rows)
+    yield from _table(_columns(RELEASE_COLUMNS), rows)
 
 
 def _platforms(usable: Iterable[Capabilities]) -> Iterator[str]:

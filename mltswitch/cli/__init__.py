@@ -14,7 +14,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from mltswitch import __version__
-from mltswitch.cli.verbose import VERBOSE, shortened, verbose_everywhere
+from mltswitch.cli.verbose import VERBOSE, shortened
 from mltswitch.errors import MltswitchError, did_you_mean, printable
 from mltswitch.inputs import inputs_noted
 
@@ -31,7 +31,7 @@ COMMANDS: Final = {
     "loss": ("mltswitch.cli.loss", "loss", "What a loss model expects of a plan or a problem."),
     "sweep": ("mltswitch.cli.sweep", "sweep", "A grid of loads, bursts and buffers into one table."),
     "render": ("mltswitch.cli.render", "render", "Write a plan in the language of every switch."),
-    "export": ("mltswitch.cli.export", "export", "Write a plan for Ansible."),
+    "export": ("mltswitch.cli.render", "export", "Write a plan for Ansible."),
     "trust": ("mltswitch.cli.trust", "trust", "Record which box stands at each address."),
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
@@ -81,7 +81,7 @@ class _LazyGroup(click.Group):
             return None
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
-        return verbose_everywhere(command)
+        return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

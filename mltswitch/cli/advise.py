@@ -5,12 +5,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
-import click
-
 from mltswitch.cli.agent_options import load_settings
-from mltswitch.cli.bars import progress_bar
-from mltswitch.cli.numbers import NumberRange
-from mltswitch.cli.output import json_option, print_json
+from mltswitch.cli.command import command, flag, option
+from mltswitch.cli.options import PATH, NumberRange
+from mltswitch.cli.output import Answer, progress_bar
 from mltswitch.profile import import_torch, resolve_profile
 from mltswitch.training.bench.ladder import GLOO, advice, said
 from mltswitch.units import format_bps, format_ratio, format_seconds
@@ -24,46 +22,34 @@ SHORT: Final = 10.0
 """Seconds: below, a ladder says nothing that noise does not."""
 
 
-@click.command(
-    "advise",
-    epilog="\b\nExamples:\n"
-    "  torchrun --nnodes 4 --nproc-per-node 1 --rdzv-endpoint host1:29400 --no-python \\\n"
-    "    mltswitch train advise --model resnet50 --step 0.25 -c agent.yaml\n"
-    "  MASTER_ADDR=host1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=2 \\\n"
+@command(
+    "torchrun --nnodes 4 --nproc-per-node 1 --rdzv-endpoint host1:29400 --no-python \\\n"
+    "    mltswitch train advise --model resnet50 --step 0.25 -c agent.yaml",
+    "MASTER_ADDR=host1 MASTER_PORT=29500 RANK=0 WORLD_SIZE=2 \\\n"
     "    mltswitch train advise --model my-model.yaml --step 0.4 --plaintext --json",
+    name="advise",
 )
-@click.option("--model", required=True, metavar="NAME|FILE", help="Profile: a bundled one, or your model's.")
-@click.option(
-    "--step",
-    "compute_seconds",
-    type=NumberRange(0, 1e4),
-    required=True,
-    metavar="SECONDS",
-    help="Computing of one step, without exchange.",
-)
-@click.option(
-    "-c",
-    "--config",
-    type=click.Path(path_type=Path),
-    envvar="MLTSWITCH_AGENT_CONFIG",
-    metavar="FILE",
-    help="This host's agent; MLTSWITCH_AGENT_CONFIG, or its address towards the first rank.",
-)
-@click.option("--plaintext", is_flag=True, help="Without a file: no keys, on a network that is yours alone.")
-@click.option("--loss-bound", type=NumberRange(0, 0.99), default=0.1, help="Gradients that may miss; 0.1.")
-@click.option(
-    "--seconds", type=NumberRange(SHORT, 3600), default=60.0, metavar="SECONDS", help="In all, about; 60."
-)
-@json_option
 def advise_command(
-    model: str,
-    compute_seconds: float,
-    config: Path | None,
-    plaintext: bool,
-    loss_bound: float,
-    seconds: float,
-    as_json: bool,
-) -> None:
+    model: str = option("Profile: a bundled one, or your model's.", required=True, metavar="NAME|FILE"),
+    compute_seconds: float = option(
+        "Computing of one step, without exchange.",
+        NumberRange(0, 1e4),
+        "--step",
+        required=True,
+        metavar="SECONDS",
+    ),
+    config: Path | None = option(
+        "This host's agent; MLTSWITCH_AGENT_CONFIG, or its address towards the first rank.",
+        PATH,
+        "-c",
+        "--config",
+        envvar="MLTSWITCH_AGENT_CONFIG",
+        metavar="FILE",
+    ),
+    plaintext: bool = flag("Without a file: no keys, on a network that is yours alone."),
+    loss_bound: float = option("Gradients that may miss; 0.1.", NumberRange(0, 0.99), default=0.1),
+    seconds: float = option("In all, about; 60.", NumberRange(SHORT, 3600), default=60.0, metavar="SECONDS"),
+) -> Answer | None:
     """Say whether a job gains by MLT on these hosts.
 
     Start it on every host as you start the job, one rank a host: by torchrun, or with MASTER_ADDR,
@@ -86,19 +72,18 @@ def advise_command(
             seconds=seconds,
             advance=advance,
         )
-    if found is None:
-        return
-    if as_json:
-        figures = found.result.document() | {
-            "links": found.links,
-            "divisor": found.divisor,
-            "ladder": found.ladder,
-            "advice": advice(found.ladder),
-        }
-        print_json({"kind": "measured", "model": model, **figures})
-        return
-    for line in _lines(model, found):
-        click.echo(line)
+    return None if found is None else advice_answer(model, found)
+
+
+def advice_answer(model: str, found: "Advice") -> Answer:
+    """What the first rank says."""
+    figures = found.result.document() | {
+        "links": found.links,
+        "divisor": found.divisor,
+        "ladder": found.ladder,
+        "advice": advice(found.ladder),
+    }
+    return Answer({"kind": "measured", "model": model, **figures}, _lines(model, found))
 
 
 def _about(value: float) -> float:

@@ -3,18 +3,15 @@
 import re
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-import click
+from rich.console import RenderableType
 
-from mltswitch.cli.agent_options import (
-    config_options,
-    load_settings,
-    require_together,
-    require_way_out,
-)
-from mltswitch.cli.output import console, json_option, print_json, progress, table
+from mltswitch.cli.agent_options import AgentOptions, require_together, require_way_out
+from mltswitch.cli.command import JSON, command, flag, option
+from mltswitch.cli.output import Answer, progress, table
 from mltswitch.cli.strangers import Strangers
 from mltswitch.errors import UserInputError, printable
 from mltswitch.hostagent import Agent, AgentConfig, AgentError
@@ -26,39 +23,36 @@ from mltswitch.hostagent.tagging.classes import Classes
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerLost
 from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
 
-COLUMNS: Final = ("", "examined", "seen", "what to do")
 _EVER_SECONDS: Final = 1e9
 WAIT_SECONDS: Final = 15.0
 """For a peer that is not there yet."""
 _LEAVE_SECONDS: Final = 0.02
 
 
-@click.command(
-    epilog="\b\nExamples:\n  mltswitch agent doctor\n"
-    "  mltswitch agent doctor -c agent.yaml --listen\n"
-    "  mltswitch agent doctor -c agent.yaml --to host3\n"
-    "  mltswitch agent doctor --plaintext --address 10.0.1.1 --address 10.0.2.1 --to host3=10.0.0.2"
+@command(
+    "mltswitch agent doctor",
+    "mltswitch agent doctor -c agent.yaml --listen",
+    "mltswitch agent doctor -c agent.yaml --to host3",
+    "mltswitch agent doctor --plaintext --address 10.0.1.1 --address 10.0.2.1 --to host3=10.0.0.2",
 )
-@config_options
-@click.option(
-    "--listen",
-    metavar="ADDRESS[:PORT]",
-    is_flag=False,
-    flag_value="",
-    help="Be examined by peers; by default at the configuration's address.",
-)
-@click.option("--once", is_flag=True, help="With --listen: end after one examination.")
-@click.option("--to", metavar="HOST[=ADDRESS[:PORT]]", help="Examine every path to this peer, and back.")
-@click.option(
-    "--dscp",
-    "dscp_text",
-    metavar="LIST",
-    help="Code points to try, as 0-7,34, or 'all'; by default "
-    "the configuration's, without one all but those of routing protocols.",
-)
-@json_option
 def doctor(
-    listen: str | None, once: bool, to: str | None, dscp_text: str | None, as_json: bool, **options: Any
+    options: AgentOptions,
+    listen: str | None = option(
+        "Be examined by peers; by default at the configuration's address.",
+        metavar="ADDRESS[:PORT]",
+        is_flag=False,
+        flag_value="",
+    ),
+    once: bool = flag("With --listen: end after one examination."),
+    to: str | None = option("Examine every path to this peer, and back.", metavar="HOST[=ADDRESS[:PORT]]"),
+    dscp_text: str | None = option(
+        "Code points to try, as 0-7,34, or 'all'; by default the configuration's, without one all but "
+        "those of routing protocols.",
+        None,
+        "--dscp",
+        metavar="LIST",
+    ),
+    as_json: bool = JSON,
 ) -> int:
     """Find out what would hurt a job, on this host or to a peer.
 
@@ -71,8 +65,8 @@ def doctor(
         raise UserInputError("--listen and --to exclude each other", expected="one of them on each host")
     require_together("once", "listen")
     require_together("dscp_text", "to")
-    settings = _settings(listen, to, options)
-    is_bare = options["config"] is options["plan"] is None
+    is_bare = options.config is options.plan is None
+    settings = _settings(listen, to, options, is_bare=is_bare)
     points = _code_points(dscp_text, None if is_bare else settings.classes)
     machine = machine_findings(settings)
     report = Report(name=settings.name or "", machine=machine)
@@ -83,25 +77,21 @@ def doctor(
             agent.channel(CHANNEL)
             agent.connect(peer, timeout_seconds=WAIT_SECONDS)
             report = Examiner(agent, peer, machine).report(points)
-    if as_json:
-        print_json({"status": worst(report.findings), **asdict(report)})
-    else:
-        _show(report)
+    Answer({"status": worst(report.findings), **asdict(report)}, _text(report)).print(as_json=as_json)
     if listen is not None and not report.exit_code:
         _listen(settings, machine, once=once)
     return report.exit_code
 
 
-def _settings(listen: str | None, to: str | None, options: dict[str, Any]) -> AgentConfig:
+def _settings(listen: str | None, to: str | None, options: AgentOptions, *, is_bare: bool) -> AgentConfig:
     """Of this host; with the peer as the only one, and at ports that the host's agent does not use."""
     peer, is_placed, place = (to or "").partition("=")
-    fields, names = {**options, "listen": listen or None}, {}
-    file = fields.pop("config")
-    if file is options["plan"] is None:  # nobody reads these here
-        fields |= {"line_rate": "100Gbps", "classes": {"control_dscp": 40, "gradient_dscp": [34]}}
+    more: dict[str, Any] = {"listen": listen or None}
+    if is_bare:  # nobody reads these here
+        more |= {"line_rate": "100Gbps", "classes": {"control_dscp": 40, "gradient_dscp": [34]}}
     if is_placed:
-        fields["peers"], names = {peer: place}, {"peers": "--to"}
-    settings = load_settings(file, fields, **names)
+        more["peers"] = {peer: place}
+    settings = options.settings(names={"peers": "--to"} if is_placed else {}, **more)
     if to is None:
         return settings
     require_way_out(settings, peer, settings.endpoint(peer))  # raises where nobody says where that is
@@ -157,7 +147,7 @@ def _listen(settings: AgentConfig, machine: tuple[Finding, ...], *, once: bool) 
                 time.sleep(_LEAVE_SECONDS)
 
 
-def _show(report: Report) -> None:
+def _text(report: Report) -> Iterator[RenderableType]:
     tables = [(f"Host {report.name}", report.machine)]
     if report.peer is not None:
         tables.append((f"Host {report.peer}, as it says itself", report.peer_machine))
@@ -168,11 +158,9 @@ def _show(report: Report) -> None:
             title += f"; round trip {usual:.3f} ms, least {least:.3f} ms"
         tables.append((title, path.findings))
     for title, findings in tables:
-        console().print(table(printable(title), COLUMNS, map(_row, findings)))
+        yield table(printable(title), " | examined | seen | what to do", map(_row, findings))
     counts = Counter(finding.status for finding in report.findings)
-    click.echo(
-        f"Errors: {counts[Status.ERROR]}, warnings: {counts[Status.WARNING]}. All seen or measured now."
-    )
+    yield f"Errors: {counts[Status.ERROR]}, warnings: {counts[Status.WARNING]}. All seen or measured now."
 
 
 def _row(finding: Finding) -> tuple[str, ...]:

@@ -1,71 +1,93 @@
 """What the commands that open an agent share: options, and settings from them."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import wraps
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
-from mltswitch.cli.numbers import NumberRange
-from mltswitch.cli.output import json_option
+from mltswitch.app.transfer import Run
+from mltswitch.cli.command import JSON, flag, option
+from mltswitch.cli.options import PATH, NumberRange, parsed
+from mltswitch.cli.output import progress, progress_bar
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import AgentConfig, Endpoint
+from mltswitch.hostagent.endpoint import parse_endpoint
 from mltswitch.hostagent.transport.description import transports
 
-_FILE: Final = click.Path(path_type=Path)
-_SECONDS: Final[dict[str, Any]] = {"type": NumberRange(0, 1e6, min_open=True), "metavar": "SECONDS"}
-_FIELDS: Final = {*AgentConfig.model_fields, "line_rate"}
-_CONFIG_OPTIONS: Final = (
-    click.option("-c", "--config", type=_FILE, metavar="FILE", help="This host's agent; options precede it."),
-    click.option("--name", metavar="HOST", help="Of this host; by default as its certificate says."),
-    click.option("--plan", type=_FILE, help="Take paths, rates and classes from it."),
-    click.option("--keys", type=_FILE, metavar="FOLDER", help="This host's keys."),
-    click.option("--plaintext", is_flag=True, help="No keys, yet beyond loopback: in your own laboratory."),
-    click.option("--address", "addresses", multiple=True, metavar="IP", help="Of the data, one a path."),
-    click.option("--mtu", "mtu_bytes", type=int, metavar="BYTES", help="Longest packet of the way."),
-)  # fmt: skip
-_RUN_OPTIONS: Final = (
-    click.option("--line-rate", metavar="RATE", help="Of this host's link, without a plan: 25Gbps, say."),
-    click.option("--transport", type=click.Choice(list(transports())), help="Alike at both ends."),
-    click.option("--wait", "wait_seconds", default=60.0, **_SECONDS, help="For peers; by default 60."),
-    click.option("--deadline", "deadline_seconds", **_SECONDS, help="Of each round; by default 60."),
-    click.option("--metrics", metavar="ADDRESS:PORT", help="Serve Prometheus there while it runs."),
-    click.option("--open-metrics", is_flag=True, help="Let --metrics be beyond loopback: anybody may read."),
-    click.option("--trace", type=_FILE, metavar="FILE", help="Write what happens there."),
-    json_option,
-)  # fmt: skip
+_SECONDS: Final = NumberRange(0, 1e6, min_open=True)
 
 
 @dataclass(frozen=True, slots=True)
-class RunOptions:
-    """What every command that opens an agent is told."""
+class AgentOptions:
+    """Options that say which agent this is."""
 
-    config: Path | None
-    wait_seconds: float
-    deadline_seconds: float | None
-    metrics: str | None
-    open_metrics: bool
-    trace: Path | None
-    as_json: bool
-    fields: dict[str, Any]
-    """Of AgentConfig, by options."""
+    config: Path | None = option(
+        "This host's agent; options precede it.", PATH, "-c", "--config", metavar="FILE"
+    )
+    name: str | None = option("Of this host; by default as its certificate says.", metavar="HOST")
+    plan: Path | None = option("Take paths, rates and classes from it.", PATH)
+    keys: Path | None = option("This host's keys.", PATH, metavar="FOLDER")
+    plaintext: bool = flag("No keys, yet beyond loopback: in your own laboratory.")
+    addresses: tuple[str, ...] = option(
+        "Of the data, one a path.", None, "--address", multiple=True, metavar="IP"
+    )
+    mtu_bytes: int | None = option("Longest packet of the way.", int, "--mtu", metavar="BYTES")
 
-    def settings(self, default_name: str) -> AgentConfig:
-        """What file and options say together; raises UserInputError naming the field or the option."""
-        return load_settings(self.config, self.fields, default_name=default_name)
+    def settings(self, default_name: str = "", *, names: Mapping[str, str] = {}, **more: Any) -> AgentConfig:
+        """What file and options say together, and `more` fields before them.
+
+        Raises UserInputError naming the field or the option; `names` are options of fields that have others.
+        """
+        of_settings = {*AgentConfig.model_fields, "line_rate"}
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name in of_settings}
+        return load_settings(self.config, given | more, default_name=default_name, **names)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions(AgentOptions):
+    """Options of commands that run an agent for an exchange."""
+
+    line_rate: str | None = option("Of this host's link, without a plan: 25Gbps, say.", metavar="RATE")
+    transport: str | None = option("Alike at both ends.", click.Choice(list(transports())))
+    wait_seconds: float = option(
+        "For peers; by default 60.", _SECONDS, "--wait", default=60.0, metavar="SECONDS"
+    )
+    deadline_seconds: float | None = option(
+        "Of each round; by default 60.", _SECONDS, "--deadline", metavar="SECONDS"
+    )
+    metrics: str | None = option("Serve Prometheus there while it runs.", metavar="ADDRESS:PORT")
+    open_metrics: bool = flag("Let --metrics be beyond loopback: anybody may read.")
+    trace: Path | None = option("Write what happens there.", PATH, metavar="FILE")
+    as_json: bool = JSON
+
+    def run(self, settings: AgentConfig) -> Run:
+        """How the agent of these settings runs."""
+        require_together("open_metrics", "metrics")
+        parse = partial(parse_endpoint, default_port=0)
+        return Run(
+            settings=settings,
+            wait_seconds=self.wait_seconds,
+            deadline_seconds=self.deadline_seconds,
+            metrics=None if self.metrics is None else parsed("--metrics", parse, self.metrics),
+            beyond_loopback=self.open_metrics,
+            trace=self.trace,
+            tell=progress,
+            bar=progress_bar,
+        )
 
 
 def load_settings(
     config: Path | None, fields: Mapping[str, Any], *, default_name: str = "", **names: str
 ) -> AgentConfig:
-    """Of a file and of fields that go before it; `names` are those of fields that are no option's own.
+    """The settings of a file and of fields that go before it.
 
-    Raises UserInputError naming the field or the option.
+    Raises UserInputError naming the field or its option; `names` are those of fields that have no option.
     """
     given: dict[str, Any] = {
         field: list(value) if isinstance(value, tuple) else value
@@ -76,27 +98,6 @@ def load_settings(
         given[field] = str(given[field].absolute())
     with naming_options(*given, **names):
         return AgentConfig.load(config, given, default_name=default_name)
-
-
-def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Of every command that opens an agent, which is given them, and fields of settings, as `run`."""
-
-    @wraps(command)
-    def with_run(**options: Any) -> None:
-        shared = {entry.name: options.pop(entry.name) for entry in fields(RunOptions)[:-1]}
-        given = {name: options.pop(name) for name in _FIELDS & set(options)}
-        command(run=RunOptions(**shared, fields=given), **options)
-
-    for option in reversed(_RUN_OPTIONS):
-        with_run = option(with_run)
-    return config_options(with_run)
-
-
-def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The ones that say which agent this is."""
-    for option in reversed(_CONFIG_OPTIONS):
-        command = option(command)
-    return command
 
 
 @contextmanager
@@ -112,20 +113,20 @@ def naming_options(*fields: str, **names: str) -> Iterator[None]:
 
 
 def option_name(parameter: str) -> str:
-    """As users write it."""
+    """The option of a parameter, as users write it."""
     options = {entry.name: entry.opts for entry in click.get_current_context().command.params}
     return max(options[parameter], key=len)
 
 
 def require_together(parameter: str, other: str) -> None:
-    """Raises UserInputError where an option is given, and not the one without which it means nothing."""
+    """Raise UserInputError where an option is given, and not the one without which it means nothing."""
     source = click.get_current_context().get_parameter_source
     if source(parameter) is ParameterSource.COMMANDLINE != source(other):
         raise UserInputError(f"means nothing without {option_name(other)}", where=option_name(parameter))
 
 
 def require_way_out(settings: AgentConfig, peer: str, there: Endpoint) -> None:
-    """Raises UserInputError where a peer is elsewhere, and our data's address is of loopback."""
+    """Raise UserInputError where a peer is elsewhere, and our data's address is of loopback."""
     ours = settings.addresses[0]
     if settings.plaintext and Endpoint(ours, 0).ip.is_loopback and not there.ip.is_loopback:
         what = f"data from {ours} does not leave this machine, and {peer} is at {there}"

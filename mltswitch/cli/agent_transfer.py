@@ -1,274 +1,225 @@
-"""What `agent send` and `agent recv` say to each other, do round after round, and print.
-
-The sender announces its tensor by a message, JSON, before the first round. What the announcement asks for is
-checked against the receiver's own limit before memory is made.
-"""
+"""`mltswitch agent send` and `recv`: a tensor between hosts."""
 
 import signal
-import time
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from math import prod
+from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Final, Literal, NoReturn, Self
+from typing import Any, Final
 
 import click
-import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from numpy.typing import NDArray
 
-from mltswitch.cli import discard_output
-from mltswitch.cli.agent_options import RunOptions, require_together
-from mltswitch.cli.bars import progress_bar
-from mltswitch.cli.numbers import parsed
-from mltswitch.cli.output import console, last_words, print_json, progress, table
-from mltswitch.errors import MltswitchError, printable
-from mltswitch.hostagent import (
-    Agent,
-    AgentConfig,
-    AgentError,
-    TraceWriter,
-    Transfer,
-    TransferMismatchError,
-    TransferStatistics,
-    serve_metrics,
+from mltswitch.app.arrays import read_array
+from mltswitch.app.receiving import Receiving, check_output
+from mltswitch.app.sending import Sending, random_tensor
+from mltswitch.app.transfer import (
+    MOST_ROUNDS,
+    SIGNAL_EXIT_CODE,
+    TENSOR,
+    Announcement,
+    Exchange,
+    Round,
+    reason_of,
 )
-from mltswitch.hostagent.elements import MOST_ELEMENTS
-from mltswitch.hostagent.endpoint import parse_endpoint
-from mltswitch.hostagent.telemetry.events import Observer
+from mltswitch.cli import discard_output
+from mltswitch.cli.agent_options import RunOptions, naming_options, require_way_out
+from mltswitch.cli.command import argument, command, option
+from mltswitch.cli.options import PATH, SIZE, NumberRange
+from mltswitch.cli.output import console, figure, last_words, print_json, table
+from mltswitch.cli.strangers import Strangers
+from mltswitch.errors import MltswitchError, UserInputError, printable
+from mltswitch.hostagent import AgentConfig, Endpoint, SendRequest
+from mltswitch.hostagent.elements import memory_of
+from mltswitch.hostagent.endpoint import host_name_problem
+from mltswitch.hostagent.tagging.policies import POLICIES
 from mltswitch.hostagent.telemetry.trace import plain
-from mltswitch.units import format_ratio
+from mltswitch.units import format_ratio, parse_bytes
 from mltswitch.wire import ElementType
 
-FIRST_ROUND: Final = 1
-LEAVING_SECONDS: Final = 2.0
-"""For open transfers to end once their peers have been told to go."""
-MOST_ROUNDS: Final = 1_000_000
-SIGNAL_EXIT_CODE: Final = 128
-"""And the signal's number, as shells have it."""
-TENSOR: Final = 0
-"""The number that the tensor has at both ends."""
+BELOW_ONE: Final = NumberRange(0, 1, max_open=True)
 SUMS: Final = ("important_packets", "packets_resent", "packets_duplicate", "packets_marked")
 """Fields of TransferStatistics, for the columns that follow `packets`; `-`: what this end does not know."""
-COLUMNS: Final = ("peer", "rounds #", "size [MB]", "median [ms]", "longest [ms]", "goodput [Gbit/s]",
-                  "packets #", "important #", "sent again #", "twice #", "CE #", "missing #",
-                  "result")  # fmt: skip
+COLUMNS: Final = (
+    "peer | rounds # | size [MB] | median [ms] | longest [ms] | goodput [Gbit/s] | packets # | important # | "
+    "sent again # | twice # | CE # | missing # | result"
+)
 
 
-class Announcement(BaseModel):
-    """What will be sent; what later versions add is not looked at."""
+@command(
+    "mltswitch agent send gradients.npy --to receiver=127.0.0.1",
+    "mltswitch agent send --random 25MB --rounds 10 -c agent.yaml --to host3 --to host4",
+    "mltswitch agent send gradients.npy -c agent.yaml --to host3 --layer 7 --burst 1",
+)
+def send(
+    *,
+    file: Path | None = argument("[FILE.npy]", PATH, required=False),
+    random_size: str | None = option(
+        "Instead of a file: so much of a normal law.", None, "--random", metavar="SIZE"
+    ),
+    type_name: str | None = option(
+        "Of elements, where no file says it.",
+        click.Choice(tuple(entry.name.lower() for entry in ElementType)),
+        "--type",
+    ),
+    hosts: tuple[str, ...] = option(
+        "A peer.", None, "--to", multiple=True, required=True, metavar="HOST[=ADDRESS[:PORT]]"
+    ),
+    rounds: int = option("How often; by default once.", click.IntRange(1, MOST_ROUNDS), default=1),
+    layer: str = option("Number, or name in the plan's profile: gives the class.", default="0"),
+    importance: str | None = option("Which packets are important.", click.Choice(list(POLICIES)), "--policy"),
+    burst_packets: int | None = option("Packets that share a path and a DSCP/ECN byte.", int, "--burst"),
+    run: RunOptions,
+) -> None:
+    """Send a tensor to peers that wait with `agent recv`.
 
-    model_config = ConfigDict(frozen=True)
+    How much may be lost on the way is the receiver's to say. Exit code 6: a peer did not get it.
+    """
+    data, kind = _tensor(file, random_size, type_name)
+    settings = run.settings("sender", burst_packets=burst_packets)
+    number = int(layer) if layer.isascii() and layer.isdigit() and len(layer) <= 5 else layer
+    with naming_options("layer"):
+        dscp = settings.dscp(number)
+    # The port of the file is this host's receiver's.
+    here = str(Endpoint(settings.listen_at.address, 0))
+    about = {"element_type": kind.name.lower(), "dtype": data.dtype.str, "shape": data.shape}
+    Sending(
+        options=run.run(settings.model_copy(update={"listen": here})),
+        show=_shown(run),
+        announcement=Announcement.model_validate({"rounds": rounds, **about}),
+        endpoints=_endpoints(settings, hosts),
+        dscp=None if settings.two_queues is not None else dscp,
+        request=SendRequest(
+            data=data,
+            tensor=TENSOR,
+            layer=number,
+            importance=importance,
+            deadline_seconds=run.deadline_seconds,
+            element_type=kind,
+        ),
+    ).run()
 
-    version: Literal[2] = 2
-    rounds: int = Field(ge=1, le=MOST_ROUNDS)
-    element_type: Literal[tuple(entry.name.lower() for entry in ElementType)]  # type: ignore[valid-type]
-    dtype: str = Field(pattern=r"^[<|][biufc](1|2|4|8|16)$")
-    """As numpy writes it; what numpy has no name for travels as the bits that stand for it."""
-    shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(max_length=32)
 
-    @property
-    def size_bytes(self) -> int:
-        """Of the tensor."""
-        return prod(self.shape) * np.dtype(self.dtype).itemsize
+@command(
+    "mltswitch agent recv -o gradients.npy",
+    "mltswitch agent recv -c agent.yaml --from host1 --from host2 -o 'from-{peer}.npy'",
+    "mltswitch agent recv -c agent.yaml --from host1 --loss-bound 0.1 --important-loss-bound 0.01",
+)
+def recv(
+    *,
+    output: str | None = option(
+        "With {peer} and {round} in it, if you like.", None, "-o", "--output", metavar="FILE.npy"
+    ),
+    hosts: tuple[str, ...] = option(
+        "Who sends; else who connects first.", None, "--from", multiple=True, metavar="HOST"
+    ),
+    listen: str | None = option("Where peers connect to.", metavar="ADDRESS[:PORT]"),
+    loss_bound: float | None = option("Of packets that may be missing.", BELOW_ONE, metavar="SHARE"),
+    important_loss_bound: float | None = option("Of important packets.", BELOW_ONE, metavar="SHARE"),
+    maximum: int = option("Of memory for all tensors; by default 1GiB.", SIZE, default="1GiB"),
+    run: RunOptions,
+) -> None:
+    """Receive the tensor that peers send with `agent send`.
 
-    @classmethod
-    def decoded(cls, message: bytes, peer: str) -> Self:
-        """Raises TransferMismatchError for what announces nothing that can be received."""
+    They say its size and type. A file appears when a tensor is complete within its bound, or not at all; of
+    several rounds it holds the last that was complete, unless its name has {round}: also where a later one
+    failed, or you end it by Ctrl-C. Exit code 6: a tensor did not arrive.
+    """
+    for name in hosts:
+        if problem := host_name_problem(name):
+            raise UserInputError(problem, where=f"peer {name[:60]}")
+    names = tuple(dict.fromkeys(hosts))
+    if output is not None:
+        check_output(output, names)
+    receiving = Receiving(
+        options=run.run(run.settings("receiver", listen=listen)),
+        show=_shown(run),
+        pattern=output,
+        most_bytes=maximum,
+        names=names,
+        takes_first=not names,
+        bounds={
+            "loss_bound": loss_bound,
+            "important_loss_bound": important_loss_bound,
+            "deadline_seconds": run.deadline_seconds,
+        },
+        tell_stranger=Strangers().tell,
+        last_words=last_words,
+    )
+    receiving.run(admit=receiving.admit, observers=(receiving,))
+
+
+def _endpoints(settings: AgentConfig, texts: tuple[str, ...]) -> Mapping[str, Endpoint]:
+    """Of options `NAME`, `NAME=ADDRESS:PORT` or `NAME=HOST:PORT`; raises UserInputError."""
+    found: dict[str, Endpoint] = {}
+    for name, separator, place in (text.partition("=") for text in texts):
+        where = f"peer {name[:60]}"
+        if problem := host_name_problem(name) or ("is named twice" if name in found else ""):
+            raise UserInputError(problem, where=where)
+        there = settings.endpoint(name, place if separator else None)
+        require_way_out(settings, name, there)
+        found[name] = there
+    return found
+
+
+def _tensor(
+    file: Path | None, random_size: str | None, type_name: str | None
+) -> tuple[NDArray[Any], ElementType]:
+    if (file is None) == (random_size is None):
+        raise UserInputError("a tensor is a file or --random", where="FILE.npy", expected="one of them")
+    if file is not None:
+        data = read_array(file)
+        if data.dtype.kind not in "biufc":
+            raise UserInputError(f"has elements of type {data.dtype}", where=str(file), expected="numbers")
         try:
-            found = cls.model_validate_json(message)
-            count, rest = divmod(found.size_bytes, ElementType[found.element_type.upper()].size_bytes)
-            problem = "impossible size" if rest or count > MOST_ELEMENTS else ""
-        except (ValidationError, TypeError) as error:
-            problem = " ".join(str(error).split()[:40])
-        if problem:
-            raise TransferMismatchError(f"its announcement cannot be used: {problem}", peer=peer)
-        return found
+            return data, memory_of(data, element_type=type_name).element_type
+        except UserInputError as error:
+            error.where = str(file)
+            raise
+    kind = ElementType[(type_name or "float32").upper()]
+    try:
+        return random_tensor(parse_bytes(random_size), kind), kind
+    except (ValueError, MemoryError) as error:
+        raise UserInputError(str(error), where="--random") from None
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What became of one round with one peer."""
+def _shown(run: RunOptions) -> Any:
+    """Print what came of an exchange; that nobody reads it hides no error."""
 
-    round: int
-    error: AgentError | None
-    missing_packets: int | None = None
-    missing_elements: int | None = None
-    statistics: TransferStatistics | None = None
-
-    @classmethod
-    def of(cls, transfer: Transfer) -> Self:
-        """One that has ended."""
-        found = transfer.completion
-        assert found is not None  # noqa: S101  (see above)
-        packets, elements = int((~found.arrived).sum()), sum(end - first for first, end in found.missing)
-        return cls(transfer.round_number, found.error, packets, elements, found.statistics)
-
-
-@dataclass(kw_only=True, eq=False)
-class Exchange(ABC):
-    """A tensor, round after round, with each peer; a round begins when the one before has ended with all."""
-
-    settings: AgentConfig
-    options: RunOptions
-    agent: Agent = field(init=False)
-    rounds: dict[str, list[Round]] = field(default_factory=dict)
-    _waiting: dict[str, Transfer] = field(default_factory=dict)
-    _began: tuple[float, float] = field(default_factory=lambda: (time.monotonic(), time.process_time()))
-    """By both clocks."""
-
-    @abstractmethod
-    def begin(self) -> Mapping[str, int]:
-        """Find peers, and say or hear what comes; the number of rounds with each."""
-
-    @abstractmethod
-    def post(self, peer: str, number: int) -> Transfer:
-        """Begin a peer's round."""
-
-    @abstractmethod
-    def completed(self, peer: str, number: int) -> None:
-        """A round is complete; told of once more where that is interrupted."""
-
-    def end(self) -> None:  # noqa: B027  (a sender has nothing left to do)
-        """No round is left: all are over, or the run ends early. The agent is still open."""
-
-    @abstractmethod
-    def described(self) -> dict[str, Any]:
-        """For `--json`, with what it has of each peer beside its rounds; empty until peers are there."""
-
-    def run(self, **more: Any) -> None:
-        """All of it, by an agent that is given `more`; prints what came of it, and raises the first error."""
-        # A signal ends as an error does: peers are told, no part of a file stays, the last line says why.
-        told: list[BaseException] = []
-
-        def end(number: int, _frame: object) -> NoReturn:
-            is_interrupt = number == signal.SIGINT
-            told.append(KeyboardInterrupt() if is_interrupt else SystemExit(SIGNAL_EXIT_CODE + number))
-            raise told[-1]
-
-        is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as of what a shell does behind
-        numbers = (signal.SIGTERM,) if is_ignored else (signal.SIGTERM, signal.SIGINT)
-        before = {number: signal.signal(number, end) for number in numbers}
+    def show(exchange: Exchange, error: BaseException | None) -> None:
         try:
-            with ExitStack() as stack:
-                self.agent = self._opened(stack, **more)
-                try:
-                    self._all_rounds(self.begin())
-                except BaseException as error:
-                    self._leave(error)
-                    raise
-                finally:
-                    self.end()
-        except BaseException as caught:
-            # whatever a library has made of it, where it fell into that
-            ending = told[0] if told else caught
-            if not isinstance(ending, MltswitchError | KeyboardInterrupt | SystemExit):
+            _print(exchange, error, as_json=run.as_json)
+        except OSError:  # why a run ends early is more than that nobody takes what it has come to
+            if exchange.is_over:
                 raise
-            for peer, transfer in self._waiting.items():  # ended by now: the agent is closed
-                self.note(peer, Round.of(transfer))
-            try:
-                self._print(ending)
-            except OSError:  # why a run ends early is more than that nobody takes what it has come to
-                discard_output()
-            if isinstance(ending, SystemExit) and ending.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
-                last_words("mltswitch: told to end (SIGTERM)")
-            raise ending from None
-        finally:
-            for number in numbers:
-                signal.signal(number, before[number])
-        failed = [rounds[-1] for rounds in self.rounds.values() if rounds[-1].error is not None]
-        first = min(failed, key=lambda entry: entry.round).error if failed else None
-        self._print(first)
-        if first is not None:
-            raise first
+            discard_output()
+        if isinstance(error, SystemExit) and error.code == SIGNAL_EXIT_CODE + signal.SIGTERM:
+            last_words("mltswitch: told to end (SIGTERM)")
 
-    def _opened(self, stack: ExitStack, *, observers: Sequence[Observer] = (), **more: Any) -> Agent:
-        """An agent with trace and metrics, which end with the stack."""
-        options = self.options
-        require_together("open_metrics", "metrics")
-        parse = partial(parse_endpoint, default_port=0)
-        endpoint = None if options.metrics is None else parsed("--metrics", parse, options.metrics)
-        if options.trace is not None:
-            observers = (*observers, stack.enter_context(TraceWriter(options.trace)))
-        agent = stack.enter_context(Agent(self.settings, observers=observers, **more))
-        if endpoint is not None:
-            server = serve_metrics(agent, endpoint, beyond_loopback=options.open_metrics)
-            progress(f"metrics at http://{stack.enter_context(server)}/metrics")
-        for text in agent.warnings:
-            progress(f"warning: {text}")
-        return agent
+    return show
 
-    def note(self, peer: str, result: Round) -> None:
-        """A round has ended, or cannot begin."""
-        if all(entry.round != result.round for entry in self.rounds.setdefault(peer, [])[-1:]):
-            self.rounds[peer].append(result)
 
-    def _all_rounds(self, left: Mapping[str, int]) -> None:
-        left = dict(left)
-        done, total = 0, sum(left.values())
-        self._began = time.monotonic(), time.process_time()
-        with progress_bar() as advance:
-            for number in range(FIRST_ROUND, FIRST_ROUND + max(left.values(), default=0)):
-                for peer in [peer for peer, most in left.items() if number < FIRST_ROUND + most]:
-                    try:
-                        self._waiting[peer] = self.post(peer, number)
-                    except AgentError as error:  # it is not connected any more
-                        self.note(peer, Round(number, error))
-                        del left[peer]
-                for peer in list(self._waiting):
-                    if not self._is_complete(peer):
-                        del left[peer]
-                    done += 1
-                    advance("rounds", done, total)
-
-    def _leave(self, error: BaseException) -> None:
-        """Tell peers why the run ends early, and take what completes meanwhile; after that nothing does."""
-        for peer in self.agent.peers:
-            self.agent.disconnect(peer, reason_of(error))
-        until = time.monotonic() + LEAVING_SECONDS
-        while self.agent.peers and time.monotonic() < until:  # else they hear that the agent was closed
-            time.sleep(0.005)
-        for peer, transfer in self._waiting.items():
-            with suppress(AgentError):
-                transfer.wait(LEAVING_SECONDS)
-                self.completed(peer, transfer.round_number)
-
-    def _is_complete(self, peer: str) -> bool:
-        transfer = self._waiting[peer]
-        try:
-            transfer.wait()
-        except AgentError:
-            if transfer.completion is None:  # the waiting itself has failed
-                raise
-        else:
-            self.completed(peer, transfer.round_number)
-        self.note(peer, Round.of(transfer))
-        del self._waiting[peer]
-        return self.rounds[peer][-1].error is None
-
-    def _print(self, error: BaseException | None) -> None:
-        seconds, cpu_seconds = time.monotonic() - self._began[0], time.process_time() - self._began[1]
-        document = self.described()
-        if not self.options.as_json and self.rounds:
-            screen = console()
-            # rich itself ends the process where nobody reads, with an exit code of its own.
-            with screen.capture() as shown:
-                rows = [(printable(peer), *_row(rounds)) for peer, rounds in self.rounds.items()]
-                screen.print(table("Rounds (measured)", COLUMNS, rows))
-            click.echo(f"{shown.get()}{seconds:.2f} s in all, of a processor here {cpu_seconds:.2f} s.")
-            for others in self.rounds.values():
-                if others[-1].error not in {None, error}:
-                    last_words(f"failed: {others[-1].error}")
-        elif self.options.as_json and document:
-            peers = [
-                {"peer": peer, **more, "rounds": [plain(entry) for entry in self.rounds.get(peer, [])]}
-                for peer, more in document["peers"].items()
-            ]
-            text = str(error) if isinstance(error, MltswitchError) else error and reason_of(error)
-            times = {"seconds": seconds, "cpu_seconds": cpu_seconds}
-            print_json({"name": self.settings.name, **document, **times, "error": text, "peers": peers})
+def _print(exchange: Exchange, error: BaseException | None, *, as_json: bool) -> None:
+    seconds, cpu_seconds = exchange.seconds
+    document = exchange.described()
+    if as_json and document:
+        peers = [
+            {"peer": peer, **more, "rounds": [plain(entry) for entry in exchange.rounds.get(peer, [])]}
+            for peer, more in document["peers"].items()
+        ]
+        text = str(error) if isinstance(error, MltswitchError) else error and reason_of(error)
+        times = {"seconds": seconds, "cpu_seconds": cpu_seconds}
+        name = exchange.options.settings.name
+        print_json({"name": name, **document, **times, "error": text, "peers": peers})
+    elif not as_json and exchange.rounds:
+        screen = console()
+        # rich itself ends the process where nobody reads, with an exit code of its own.
+        with screen.capture() as shown:
+            rows = [(printable(peer), *_row(rounds)) for peer, rounds in exchange.rounds.items()]
+            screen.print(table("Rounds (measured)", COLUMNS, rows))
+        click.echo(f"{shown.get()}{seconds:.2f} s in all, of a processor here {cpu_seconds:.2f} s.")
+        for others in exchange.rounds.values():
+            if others[-1].error not in {None, error}:
+                last_words(f"failed: {others[-1].error}")
 
 
 def _row(rounds: Sequence[Round]) -> tuple[str, ...]:
@@ -285,18 +236,7 @@ def _row(rounds: Sequence[Round]) -> tuple[str, ...]:
     sums = []
     for name in SUMS:
         values = [value for found in known if (value := getattr(found, name)) is not None]
-        sums.append(f"{sum(values):,}" if values else "-")
+        sums.append(figure(sum(values) if values else None, ","))
     share = f"{lost:,} ({format_ratio(lost / packets)})" if lost and packets else "0"
     result = "failed" if is_failed else "within the bound" if lost else "complete"
     return (str(len(rounds)), *times, f"{packets:,}", *sums, share, result)
-
-
-def reason_of(error: BaseException) -> str:
-    """Why a run has ended early, for others: names of this host's files are not among it."""
-    if isinstance(error, AgentError):
-        return str(error)
-    if isinstance(error, MltswitchError):
-        return f"{error.what} (expected {error.expected})" if error.expected else error.what
-    if isinstance(error, SystemExit):
-        return "it was told to end"
-    return "it was interrupted" if isinstance(error, KeyboardInterrupt) else "it failed"

@@ -2,144 +2,153 @@
 
 import re
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from ipaddress import IPv4Address
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Any, Final, cast
 
 import click
 
+from mltswitch.app.rack import check_rack, rack_files
 from mltswitch.capabilities.hardware import packet_memory
-from mltswitch.documents import load_document
+from mltswitch.cli.command import Declared, argument, command, flag, option
+from mltswitch.cli.options import FOLDER, Checked
 from mltswitch.errors import UserInputError
-from mltswitch.inventory import load_inventory
 from mltswitch.outputs import write_together
-from mltswitch.plan import Fabric, Topology, check_ports, check_spray_mode, resolve_fabric
-from mltswitch.targets import hardware_capabilities, known_hardware, target_for
-from mltswitch.targets.template import render_template
+from mltswitch.targets import hardware_capabilities, known_hardware
 from mltswitch.units import parse_bps, parse_bytes
 
-LEAST_STRIDE: Final = 64
 MOST_SWITCHES: Final = 4096
 UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
-WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class _Model(click.ParamType[tuple[str, str]]):
-    """A switch OS, or one with its box: `sonic`, `sonic/sn3700`."""
-
-    name = "platform[/hardware]"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """(platform, hardware), as `mltswitch targets` lists them."""
-        platform, _, hardware = str(value).partition("/")
-        try:
-            return platform, hardware_capabilities(platform, hardware or None).hardware
-        except UserInputError as error:
-            self.fail(f"{error.what} ({error.expected})", param, ctx)
+SHARED: Final = "shared"
+"""In place of a port's buffer: what the memory of known boxes leaves it."""
+_QUANTITY: Final = r"[0-9]+(\.[0-9]+)?[A-Za-z]+"
 
 
-class _Matching(click.ParamType[str]):
-    """Text that a YAML file takes as it stands."""
+def _hardware(text: str) -> tuple[str, str]:
+    """(platform, hardware) of a switch OS, or of one with its box: `sonic`, `sonic/sn3700`."""
+    platform, _, hardware = text.partition("/")
+    try:
+        return platform, hardware_capabilities(platform, hardware or None).hardware
+    except UserInputError as error:
+        raise ValueError(f"{error.what} ({error.expected})") from None
 
-    def __init__(
-        self, name: str, pattern: re.Pattern[str], check: Callable[[str], object] = lambda _: None
-    ) -> None:
-        self.name = name
-        self._pattern = pattern
-        self._check = check
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text itself."""
-        if not self._pattern.fullmatch(str(value)):
-            self.fail(f"{value!r} is no {self.name}", param, ctx)
-        try:
-            self._check(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
+def _matching(name: str, pattern: str, check: Callable[[str], object] = lambda _: None) -> Checked:
+    """The type of text that a YAML file takes as it stands."""
+
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"{text!r} is no {name}")
+        check(text)
+        return text
+
+    return Checked(name, parse)
+
+
+_MODEL: Final = Checked("platform[/hardware]", _hardware)
+_WORD: Final = _matching(
+    "name of letters, digits, dots, hyphens and underscores", r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+)
+_RATE: Final = _matching("rate such as 25Gbps", _QUANTITY, parse_bps)
+_SIZE: Final = _matching(
+    "size such as 1MB", f"{_QUANTITY}|{SHARED}", lambda text: text == SHARED or parse_bytes(text)
+)
+_COUNT: Final = click.IntRange(1, MOST_SWITCHES)
+
+
+def _asked(text: str, default: Any, kind: Any, *flags: str) -> Any:
+    """An option, and the question that is asked where it is not given."""
+    shown = f" Default: {default}." if default != "" else ""
+    return option(f"{text}.{shown}", kind, *flags, default=None)._replace(question=(text, default))
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    option: str
-    text: str
-    default: Any
-    kind: Any
+class Rack:
+    """What a rack is: each field is an option, and a question where the option is not given."""
+
+    name: str | None = _asked("Name of the fabric", "", _WORD)
+    leaf: Any = _asked("Leaves: platform, or platform/hardware", "linux", _MODEL)
+    leaves: int | None = _asked("How many leaves", 2, _COUNT)
+    spine: Any = _asked("Spines: platform, or platform/hardware", "linux", _MODEL)
+    spines: int | None = _asked("How many spines", 2, _COUNT)
+    hosts: int | None = _asked("Hosts at each leaf", 2, click.IntRange(0, MOST_SWITCHES))
+    host_rate: str | None = _asked("Rate of the hosts' links", "10Gbps", _RATE)
+    breakout: int | None = _asked(
+        "Parts into which a leaf's port to hosts is broken out", 1, click.IntRange(1, 8)
+    )
+    uplink_rate: str | None = _asked("Rate of the links between leaves and spines", "10Gbps", _RATE)
+    mtu: int | None = _asked("MTU in bytes", 1500, click.IntRange(576, 9216))
+    buffer: str | None = _asked("Packet memory that one port may fill, or shared: the boxes' own", "", _SIZE)
+    management: str | None = _asked("First management address of the switches", "192.0.2.11", str)
+    user: str | None = _asked("User to log in as", "admin", _WORD)
+    qos_only: bool | None = _asked(
+        "Do routes and addresses exist already (mltswitch: queues alone)",
+        False,
+        bool,
+        "--qos-only/--no-qos-only",
+    )
+    spray: str | None = _asked(
+        "Spray mode", "alias", click.Choice(["alias", "srv6", "packet", "p4", "entropy"])
+    )
+    burst: int | None = _asked("Packets that an agent sends back to back", 1, click.IntRange(1, 1024))
+
+    def answers(self, folder: Path, *, is_silent: bool) -> dict[str, Any]:
+        """Field → answer: that of its option, else of whoever is asked, else its default."""
+        given = asdict(self)
+        if not is_silent and None in given.values():
+            models = ", ".join(f"{each.platform}/{each.hardware}" for each in known_hardware()[0])
+            click.echo(f"Platforms and hardware (mltswitch targets): {models}\n")
+        found: dict[str, Any] = {}
+        for key, declared in QUESTIONS.items():
+            (text, default), kind = declared.question, declared.settings["type"]
+            if key == "name":
+                default = UNSAFE.sub("-", folder.resolve().name).strip("-._") or "rack"
+            if key == "spray" and found["qos_only"]:
+                default = "entropy"
+            if key == "buffer":
+                is_known = all(packet_memory(found[tier][1]) for tier in ("leaf", "spine"))
+                default = SHARED if is_known else f"{-(-found['mtu'] // 1500)}MB"
+            answer = given[key]
+            if answer is None and is_silent:
+                answer = kind.convert(default, None, None) if kind is _MODEL else default
+            elif answer is None and kind is bool:
+                answer = click.confirm(text, default=default)
+            elif answer is None:
+                answer = click.prompt(text, default=default, type=kind)
+            found[key] = answer
+        return found
 
 
-SHARED: Final = "shared"
-"""In place of a port's buffer: what the memory of known boxes leaves it."""
-_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?[A-Za-z]+")
-_WORD: Final = _Matching("name of letters, digits, dots, hyphens and underscores", WORD)
-_RATE: Final = _Matching("rate such as 25Gbps", _QUANTITY, parse_bps)
-_SIZE: Final = _Matching(
-    "size such as 1MB",
-    re.compile(rf"{_QUANTITY.pattern}|{SHARED}"),
-    lambda text: text == SHARED or parse_bytes(text),
+QUESTIONS: Final = {each.name: cast(Declared, each.default) for each in fields(Rack)}
+
+
+@command(
+    "mltswitch init rack",
+    "mltswitch init rack --yes --leaf eos --spine sonic/sn3700 --leaves 8 --spines 4 --hosts 16 \\\n"
+    "    --host-rate 25Gbps --uplink-rate 100Gbps --mtu 9000 --burst 7",
 )
-_COUNT: Final = click.IntRange(1, MOST_SWITCHES)
-QUESTIONS: Final = (
-    _Question("name", "Name of the fabric", "", _WORD),
-    _Question("leaf", "Leaves: platform, or platform/hardware", "linux", _Model()),
-    _Question("leaves", "How many leaves", 2, _COUNT),
-    _Question("spine", "Spines: platform, or platform/hardware", "linux", _Model()),
-    _Question("spines", "How many spines", 2, _COUNT),
-    _Question("hosts", "Hosts at each leaf", 2, click.IntRange(0, MOST_SWITCHES)),
-    _Question("host-rate", "Rate of the hosts' links", "10Gbps", _RATE),
-    _Question("breakout", "Parts into which a leaf's port to hosts is broken out", 1, click.IntRange(1, 8)),
-    _Question("uplink-rate", "Rate of the links between leaves and spines", "10Gbps", _RATE),
-    _Question("mtu", "MTU in bytes", 1500, click.IntRange(576, 9216)),
-    _Question("buffer", "Packet memory that one port may fill, or shared: the boxes' own", "", _SIZE),
-    _Question("management", "First management address of the switches", "192.0.2.11", str),
-    _Question("user", "User to log in as", "admin", _WORD),
-    _Question("qos-only", "Do routes and addresses exist already (mltswitch: queues alone)", False, bool),
-    _Question("spray", "Spray mode", "alias", click.Choice(["alias", "srv6", "packet", "p4", "entropy"])),
-    _Question("burst", "Packets that an agent sends back to back", 1, click.IntRange(1, 1024)),
-)
-
-
-def _options(command: Command) -> Command:
-    for question in reversed(QUESTIONS):
-        shown = f" Default: {question.default}." if question.default != "" else ""
-        name = f"--{question.option}"
-        flag = f"{name}/--no-{question.option}" if question.kind is bool else name
-        command = click.option(flag, type=question.kind, default=None, help=f"{question.text}.{shown}")(
-            command
-        )
-    return command
-
-
-@click.command(
-    epilog="\b\nExamples:\n  mltswitch init rack\n"
-    "  mltswitch init rack --yes --leaf eos --spine sonic/sn3700 --leaves 8 --spines 4 --hosts 16 \\\n"
-    "    --host-rate 25Gbps --uplink-rate 100Gbps --mtu 9000 --burst 7"
-)
-@click.argument("folder", default=".", type=click.Path(path_type=Path, file_okay=False))
-@_options
-@click.option("--yes", is_flag=True, help="Ask nothing: take the defaults of what no option says.")
-@click.option("--force", is_flag=True, help="Replace files that are there already.")
-def init(folder: Path, yes: bool, force: bool, **given: Any) -> None:
+def init(
+    *,
+    folder: Path = argument(None, FOLDER, default="."),
+    rack: Rack,
+    yes: bool = flag("Ask nothing: take the defaults of what no option says."),
+    force: bool = flag("Replace files that are there already."),
+) -> None:
     """Ask what the rack is, and write a commented fabric file and an inventory into FOLDER."""
     try:
-        answers = _answers(folder, given, is_silent=yes)
+        answers = rack.answers(folder, is_silent=yes)
     except click.Abort as end:
         if sys.stdin.isatty() or not isinstance(end.__context__, EOFError):
             raise
         click.echo()
         what = "nobody can be asked: standard input is no terminal"
         raise UserInputError(what, hint="add `--yes` to take the defaults of what no option says") from None
-    files = dict(_files(answers))
+    files = dict(rack_files(answers))
     present = [str(folder / name) for name in files if (folder / name).exists()]
     if present and not force:
         raise UserInputError("exists already", where=present[0], hint="--force replaces it")
-    _check(files)
+    check_rack(files)
     write_together(((folder / name, text) for name, text in files.items()), within=folder)
     for name in files:
         click.echo(folder / name)
@@ -150,83 +159,3 @@ def init(folder: Path, yes: bool, force: bool, **given: Any) -> None:
         f"  mltswitch render {plan} -i {folder} -o {configs}\n"
         f"  mltswitch diff {plan} -i {folder}"
     )
-
-
-def _answers(folder: Path, given: dict[str, Any], *, is_silent: bool) -> dict[str, Any]:
-    """Question → answer: that of its option, else of whoever is asked, else its default."""
-    if not is_silent and any(value is None for value in given.values()):
-        models = ", ".join(f"{each.platform}/{each.hardware}" for each in known_hardware()[0])
-        click.echo(f"Platforms and hardware (mltswitch targets): {models}\n")
-    answers: dict[str, Any] = {}
-    for question in QUESTIONS:
-        key = question.option.replace("-", "_")
-        default = question.default
-        if key == "name":
-            default = UNSAFE.sub("-", folder.resolve().name).strip("-._") or "rack"
-        if key == "spray" and answers["qos_only"]:
-            default = "entropy"
-        if key == "buffer":
-            is_known = all(packet_memory(answers[tier][1]) for tier in ("leaf", "spine"))
-            default = SHARED if is_known else f"{-(-answers['mtu'] // 1500)}MB"
-        answer = given[key]
-        if answer is None and is_silent:
-            answer = question.kind.convert(default, None, None) if key in ("leaf", "spine") else default
-        elif answer is None and question.kind is bool:
-            answer = click.confirm(question.text, default=default)
-        elif answer is None:
-            answer = click.prompt(question.text, default=default, type=question.kind)
-        answers[key] = answer
-    return answers
-
-
-def _files(answers: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Name → text of each file below the folder."""
-    stride = LEAST_STRIDE
-    while stride <= answers["hosts"]:
-        stride *= 2
-    yield "fabric.yaml", render_template("init/fabric.yaml.j2", **answers, stride=stride)
-    groups: dict[str, list[tuple[str, IPv4Address]]] = {}
-    for number, (platform, name) in enumerate(_switches(answers)):
-        address = _first_address(answers["management"]) + number
-        groups.setdefault(platform, []).append((name, address))
-    by_group = {platform.replace("-", "_"): entries for platform, entries in groups.items()}
-    yield "hosts.yaml", render_template("init/hosts.yaml.j2", groups=list(by_group.items()))
-    for platform in groups:
-        text = render_template(
-            "init/group.yaml.j2",
-            platform=platform,
-            session=target_for(platform).session.value,
-            user=answers["user"],
-        )
-        yield f"group_vars/{platform.replace('-', '_')}.yaml", text
-
-
-def _switches(answers: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(platform, name) of each switch."""
-    for tier, count in (("spine", "spines"), ("leaf", "leaves")):
-        for number in range(answers[count]):
-            yield answers[tier][0], f"{tier}{number + 1}"
-
-
-def _first_address(text: str) -> IPv4Address:
-    try:
-        return IPv4Address(text)
-    except ValueError:
-        raise UserInputError(f"{text!r} is no IPv4 address", where="--management") from None
-
-
-def _check(files: dict[str, str]) -> None:
-    """Load what would be written; raises UserInputError or UnsupportedPlanError for what no rack can be."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        write_together(((folder / file, text) for file, text in files.items()), within=folder)
-        try:
-            fabric = load_document(folder / "fabric.yaml", Fabric)
-            load_inventory(folder / "hosts.yaml").select()
-        except UserInputError as error:
-            error.where = error.where.removeprefix(f"{folder}/")
-            raise
-    for switch in Topology(resolve_fabric(fabric, hardware_capabilities)).switches:
-        device = hardware_capabilities(switch.platform, switch.hardware)
-        check_ports(switch, device)
-        check_spray_mode(fabric.spraying.mode, device, switch.name)

@@ -1,14 +1,19 @@
 """`mltswitch lab`: a leaf-spine network on this machine, and a probe that measures one of its ports."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
+from rich.console import RenderableType
+from rich.text import Text
 
-from mltswitch.cli.output import console, json_option, json_text, print_json, progress, table
-from mltswitch.cli.probe import print_probe
+from mltswitch.app.lab_hosts import lab_of
+from mltswitch.cli.command import argument, command, flag, group, option
+from mltswitch.cli.options import FOLDER, PATH, PLAN, output_file
+from mltswitch.cli.output import Answer, json_text, progress, table
+from mltswitch.cli.probe import probe_text
 from mltswitch.cli.wan import wan_group
 from mltswitch.documents import load_document
 from mltswitch.errors import UserInputError
@@ -18,7 +23,6 @@ from mltswitch.lab import (
     LINUX_PLATFORM,
     DeviceAddress,
     Engine,
-    Lab,
     LabStatus,
     Records,
     lab_bottleneck,
@@ -32,32 +36,9 @@ from mltswitch.plan import Fabric, Topology, load_plan, resolve_fabric
 from mltswitch.queueing import MODELS
 from mltswitch.targets import hardware_capabilities
 
-STATE_FOLDER: Final = ".lab"
-"""Below the inventory, whose group variables point to its keys."""
 SHIPPED: Final = {LINUX_PLATFORM: Path("inventories/lab"), BMV2_PLATFORM: Path("inventories/bmv2")}
 """Inventories that stand for themselves, by what forwards packets in their labs."""
 PROBE_FAILED: Final = 5
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def _inventory_option(command: Command) -> Command:
-    return click.option(
-        "-i",
-        "--inventory",
-        "inventory_path",
-        help="Default: the shipped one whose lab is up, else inventories/lab.",
-        callback=_inventory,
-        type=click.Path(path_type=Path, file_okay=False),
-    )(command)
-
-
-def _fabric_option(command: Command) -> Command:
-    return click.option(
-        "--fabric",
-        "fabric_file",
-        type=click.Path(path_type=Path),
-        help="Default: fabric.yaml of the inventory.",
-    )(command)
 
 
 def _inventory(context: click.Context, _parameter: click.Parameter, given: Path | None) -> Path:
@@ -66,164 +47,134 @@ def _inventory(context: click.Context, _parameter: click.Parameter, given: Path 
     switches: str | None = context.params.get("switches")
     if switches is not None:
         return SHIPPED[switches]
-    running = (path for path in SHIPPED.values() if _lab(path).paths.state.exists())
+    running = (path for path in SHIPPED.values() if lab_of(path).paths.state.exists())
     return next(running, SHIPPED[LINUX_PLATFORM])
 
 
-@click.group(epilog="\b\nExamples:\n  mltswitch lab up\n  mltswitch lab status\n  mltswitch lab down")
-def lab() -> None:
-    """A network on this machine: Linux or BMv2 switches with real queues, and emulated command lines."""
-
-
-lab.add_command(wan_group)
-
-
-@lab.command(
-    epilog="\b\nExamples:\n  mltswitch lab up --fabric inventories/lab/fabric.yaml\n"
-    "  mltswitch lab up --switches bmv2 --pcap"
+INVENTORY: Final[Any] = option(
+    "Default: the shipped one whose lab is up, else inventories/lab.",
+    FOLDER,
+    "-i",
+    "--inventory",
+    callback=_inventory,
 )
-@click.option(
-    "--switches",
-    is_eager=True,
-    type=click.Choice(tuple(SHIPPED)),
-    help="What forwards packets: without -i it chooses the shipped inventory, with it this is checked.",
-)
-@_inventory_option
-@_fabric_option
-@click.option(
-    "--engine",
-    default=Engine.AUTO.value,
-    show_default=True,
-    type=click.Choice([engine.value for engine in Engine]),
-    help="What builds a lab of BMv2 switches; auto: mininet where it is installed.",
-)
-@click.option("--keep-logs", is_flag=True, help="`down` leaves the logs; BMv2 logs every packet, slowly.")
-@click.option("--pcap", is_flag=True, help="BMv2 captures every port; `down` leaves the captures.")
-@json_option
+FABRIC: Final[Any] = option("Default: fabric.yaml of the inventory.", PATH, "--fabric")
+
+
+@command("mltswitch lab up --fabric inventories/lab/fabric.yaml", "mltswitch lab up --switches bmv2 --pcap")
 def up(
-    switches: str | None,
-    inventory_path: Path,
-    fabric_file: Path | None,
-    engine: str,
-    keep_logs: bool,
-    pcap: bool,
-    as_json: bool,
-) -> None:
+    switches: str | None = option(
+        "What forwards packets: without -i it chooses the shipped inventory, with it this is checked.",
+        click.Choice(tuple(SHIPPED)),
+        is_eager=True,
+    ),
+    inventory_path: Path = INVENTORY,
+    fabric_file: Path | None = FABRIC,
+    engine: str = option(
+        "What builds a lab of BMv2 switches; auto: mininet where it is installed.",
+        click.Choice([each.value for each in Engine]),
+        default=Engine.AUTO.value,
+        show_default=True,
+    ),
+    keep_logs: bool = flag("`down` leaves the logs; BMv2 logs every packet, slowly."),
+    pcap: bool = flag("BMv2 captures every port; `down` leaves the captures."),
+) -> Answer:
     """Build the network; returns when every device answers. BMv2 switches have no program before a push."""
     if not inventory_path.is_dir():
         hint = "name with -i the folder of the lab's fabric.yaml and hosts.yaml"
         raise UserInputError("there is no such folder", where=str(inventory_path), hint=hint)
-    fabric_file = fabric_file or inventory_path / "fabric.yaml"
-    fabric = resolve_fabric(load_document(fabric_file, Fabric), hardware_capabilities)
-    _check_switches(fabric, fabric_file, switches)
-    status = _lab(inventory_path).up(
-        fabric,
-        _devices(inventory_path),
-        progress=progress,
-        engine=Engine(engine),
-        records=Records(keep_logs, pcap),
-    )
-    _print_status(status, as_json)
+    file, fabric = _fabric(inventory_path, fabric_file)
+    found = {switch.platform for switch in Topology(fabric).switches}
+    if switches is not None and switches not in found:
+        raise UserInputError(
+            f"its switches are {', '.join(sorted(found))}",
+            where=str(file),
+            expected=f"{switches}, as --switches says",
+            hint=f"-i {SHIPPED[switches]} has them",
+        )
+    devices = [
+        DeviceAddress(each.switch, each.platform, each.address, each.port, each.thrift_port or None)
+        for each in load_inventory(inventory_path).select()
+    ]
+    records = Records(keep_logs, pcap)
+    lab = lab_of(inventory_path)
+    return _status(lab.up(fabric, devices, progress=progress, engine=Engine(engine), records=records))
 
 
-@lab.command(epilog="\b\nExample:\n  mltswitch lab status --json")
-@_inventory_option
-@json_option
-def status(inventory_path: Path, as_json: bool) -> None:
+def _fabric(inventory_path: Path, fabric_file: Path | None) -> tuple[Path, Fabric]:
+    file = fabric_file or inventory_path / "fabric.yaml"
+    return file, resolve_fabric(load_document(file, Fabric), hardware_capabilities)
+
+
+@command("mltswitch lab status --json")
+def status(inventory_path: Path = INVENTORY) -> Answer:
     """What runs, where it is reached, and what is missing. Exit code 0, also where no lab is up."""
-    asked = _lab(inventory_path)
-    _print_status(asked.status(), as_json)
+    asked = lab_of(inventory_path)
+    found = asked.status()
     if other := asked.another:
         progress(other)
+    return _status(found)
 
 
-@lab.command(epilog="\b\nExample:\n  mltswitch lab down")
-@_inventory_option
-def down(inventory_path: Path) -> None:
+@command("mltswitch lab down")
+def down(inventory_path: Path = INVENTORY) -> None:
     """Remove everything that `up` made, also after a crash."""
-    _lab(inventory_path).down(progress)
+    lab_of(inventory_path).down(progress)
 
 
-@lab.command(
+@command(
+    "mltswitch lab run -- mltswitch push plan.yaml -i inventories/lab",
     context_settings={"ignore_unknown_options": True},
-    epilog="\b\nExample:\n  mltswitch lab run -- mltswitch push plan.yaml -i inventories/lab",
 )
-@_inventory_option
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(inventory_path: Path, command: tuple[str, ...]) -> int:
+def run(
+    inventory_path: Path = INVENTORY,
+    command: tuple[str, ...] = argument(None, click.UNPROCESSED, nargs=-1, required=True),
+) -> int:
     """Run COMMAND where the lab can be reached. Without root that is inside the lab's own kernel."""
-    return _lab(inventory_path).run(command)
+    return lab_of(inventory_path).run(command)
 
 
-@lab.command(epilog="\b\nExample:\n  mltswitch lab network -i inventories/bmv2 -o network.json")
-@_inventory_option
-@_fabric_option
-@click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The fabric's BMv2 network for mininet; NAME-switches.yaml beside it is the inventory.",
-)
-def network(inventory_path: Path, fabric_file: Path | None, output: Path) -> None:
+@command("mltswitch lab network -i inventories/bmv2 -o network.json")
+def network(
+    inventory_path: Path = INVENTORY,
+    fabric_file: Path | None = FABRIC,
+    output: Path = output_file(
+        "The fabric's BMv2 network for mininet; NAME-switches.yaml beside it is the inventory.", required=True
+    ),
+) -> None:
     """Write the fabric for mininet's command line. Prints the commands that run it and push to it."""
-    fabric = resolve_fabric(
-        load_document(fabric_file or inventory_path / "fabric.yaml", Fabric), hardware_capabilities
-    )
+    _, fabric = _fabric(inventory_path, fabric_file)
     inventory = output.with_name(f"{output.stem}-switches.yaml")
     write_outputs([(output, network_description(fabric)), (inventory, network_inventory(fabric))])
     click.echo(f"sudo mn --custom {mininet_file()} --topo mltswitch,{output} --switch bmv2 --controller none")
     click.echo(f"sudo mltswitch push PLAN -i {inventory}")
 
 
-@lab.command("probe", epilog="\b\nExample:\n  mltswitch lab probe plan.yaml --loads 0.8,1.1,1.5 --seconds 4")
-@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
-@_inventory_option
-@click.option("--loads", default="0.8,1.1,1.5", show_default=True, help="Gradient load over the port rate.")
-@click.option(
-    "--seconds", default=6.0, show_default=True, type=click.FloatRange(0.5, 120), help="Length of a run."
-)
-@click.option(
-    "--burst",
-    type=click.IntRange(1, 64),
-    help="Packets that leave a sender back to back; default: the plan's.",
-)
-@click.option(
-    "--model",
-    default=MODELS[0],
-    show_default=True,
-    type=click.Choice(MODELS),
-    help="Loss model of the predictions beside the measurements.",
-)
-@click.option(
-    "--near",
-    is_flag=True,
-    help="Send from the receiver's own leaf alone: bursts come whole, as the models have it.",
-)
-@click.option("--receiver", help="Host behind the port under test; default: the last host.")
-@click.option(
-    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here, too."
-)
-@click.option("--seed", default=1, show_default=True, type=click.IntRange(0, 2**31), help="Of the arrivals.")
-@json_option
+@command("mltswitch lab probe plan.yaml --loads 0.8,1.1,1.5 --seconds 4", name="probe")
 def probe_command(
-    plan_file: Path,
-    inventory_path: Path,
-    loads: str,
-    seconds: float,
-    burst: int | None,
-    model: str,
-    near: bool,
-    receiver: str | None,
-    output: Path | None,
-    seed: int,
-    as_json: bool,
-) -> int:
+    plan_file: Path = PLAN,
+    inventory_path: Path = INVENTORY,
+    loads: str = option("Gradient load over the port rate.", default="0.8,1.1,1.5", show_default=True),
+    seconds: float = option("Length of a run.", click.FloatRange(0.5, 120), default=6.0, show_default=True),
+    burst: int | None = option(
+        "Packets that leave a sender back to back; default: the plan's.", click.IntRange(1, 64)
+    ),
+    model: str = option(
+        "Loss model of the predictions beside the measurements.",
+        click.Choice(MODELS),
+        default=MODELS[0],
+        show_default=True,
+    ),
+    near: bool = flag("Send from the receiver's own leaf alone: bursts come whole, as the models have it."),
+    receiver: str | None = option("Host behind the port under test; default: the last host."),
+    output: Path | None = output_file("Write the JSON here, too."),
+    seed: int = option("Of the arrivals.", click.IntRange(0, 2**31), default=1, show_default=True),
+) -> Answer:
     """Send tagged packets through one overloaded port. Exit code 5 if it breaks a promise of PLAN."""
     plan = load_plan(plan_file)
     if output is not None:
         check_output(output)
-    bottleneck = lab_bottleneck(_lab(inventory_path), plan, receiver)
+    bottleneck = lab_bottleneck(lab_of(inventory_path), plan, receiver)
     if near:
         bottleneck = replace(bottleneck, senders=(bottleneck.near_sender,))
     result = probe(
@@ -237,37 +188,11 @@ def probe_command(
         progress=progress,
     )
     verdicts = judge(plan, result)
-    document = json_text({"result": result, "verdicts": verdicts})
+    document = {"result": result, "verdicts": verdicts}
     if output is not None:
-        write_outputs([(output, document)])
-    if as_json:
-        click.echo(document)
-    else:
-        print_probe(result, verdicts)
-    return PROBE_FAILED if any(verdict.holds is False for verdict in verdicts) else 0
-
-
-def _check_switches(fabric: Fabric, fabric_file: Path, switches: str | None) -> None:
-    found = {switch.platform for switch in Topology(fabric).switches}
-    if switches is None or switches in found:
-        return
-    raise UserInputError(
-        f"its switches are {', '.join(sorted(found))}",
-        where=str(fabric_file),
-        expected=f"{switches}, as --switches says",
-        hint=f"-i {SHIPPED[switches]} has them",
-    )
-
-
-def _devices(inventory_path: Path) -> list[DeviceAddress]:
-    return [
-        DeviceAddress(device.switch, device.platform, device.address, device.port, device.thrift_port or None)
-        for device in load_inventory(inventory_path).select()
-    ]
-
-
-def _lab(inventory_path: Path) -> Lab:
-    return Lab(inventory_path / STATE_FOLDER)
+        write_outputs([(output, json_text(document))])
+    is_broken = any(verdict.holds is False for verdict in verdicts)
+    return Answer(document, probe_text(result, verdicts), PROBE_FAILED if is_broken else 0)
 
 
 def _loads(text: str) -> list[float]:
@@ -282,22 +207,35 @@ def _loads(text: str) -> list[float]:
     return loads
 
 
-def _print_status(found: LabStatus, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    screen = console()
-    screen.print(f"Lab {found.fabric or '(none)'}: {found.mode}", markup=False)
-    for line in found.missing:
-        screen.print(f"missing: {line}", markup=False)
-    if found.devices:
-        rows = [
-            (d.name, d.platform, str(d.kind), f"{d.address}:{d.port}", "yes" if d.answers else "no")
-            for d in found.devices
+def _status(found: LabStatus) -> Answer:
+    def text() -> Iterator[RenderableType]:
+        yield Text(f"Lab {found.fabric or '(none)'}: {found.mode}")
+        yield from (Text(f"missing: {line}") for line in found.missing)
+        devices = [
+            (
+                each.name,
+                each.platform,
+                each.kind,
+                f"{each.address}:{each.port}",
+                "yes" if each.answers else "no",
+            )
+            for each in found.devices
         ]
-        screen.print(table("Devices", ("name", "platform", "kind", "address", "answers"), rows))
-    if found.hosts:
-        rows = [
-            (h.name, h.leaf, h.address, " ".join(h.aliases.values()), h.namespace or "-") for h in found.hosts
+        if devices:
+            yield table("Devices", "name | platform | kind | address | answers", devices)
+        hosts = [
+            (each.name, each.leaf, each.address, " ".join(each.aliases.values()), each.namespace or "-")
+            for each in found.hosts
         ]
-        screen.print(table("Hosts", ("name", "leaf", "address", "alias addresses", "namespace"), rows))
+        if hosts:
+            yield table("Hosts", "name | leaf | address | alias addresses | namespace", hosts)
+
+    return Answer(found, text())
+
+
+lab = group(
+    "lab",
+    "A network on this machine: Linux or BMv2 switches with real queues, and emulated command lines.",
+    *(wan_group, up, status, down, run, network, probe_command),
+    examples=("mltswitch lab up", "mltswitch lab status", "mltswitch lab down"),
+)

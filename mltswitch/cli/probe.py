@@ -1,12 +1,12 @@
 """How a probe's result is printed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-import click
-from rich.console import Group
+from rich.console import Group, RenderableType
+from rich.text import Text
 
-from mltswitch.cli.output import console, table
+from mltswitch.cli.output import figure, table
 from mltswitch.measure import ClassLoss, LoadResult, ProbeResult, Verdict
 from mltswitch.units import format_bps, format_ratio, format_seconds
 
@@ -15,45 +15,37 @@ MARKS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
 GREATEST_RATIO: Final = 1000
 
 
-def print_probe(result: ProbeResult, verdicts: Sequence[Verdict]) -> None:
+def probe_text(result: ProbeResult, verdicts: Sequence[Verdict]) -> Iterator[RenderableType]:
     """Thresholds as seen, losses at each load, and what they prove."""
-    screen = console()
-    screen.print(
+    yield Text(
         f"Port {result.port}, {format_bps(result.rate_bps)}, packets of {result.packet_bytes} B; idle delay "
         f"{format_seconds(result.idle_delay_seconds)}. Losses and delays are measured unless they say "
-        f"predicted (loss model '{result.model}', for what was sent); waits are delays above the idle one.",
-        markup=False,
+        f"predicted (loss model '{result.model}', for what was sent); waits are delays above the idle one."
     )
     if result.behind_seconds:
-        screen.print(
+        yield Text(
             f"Under overload packets wait {format_seconds(result.behind_seconds)} more, behind the queues in "
-            "one line for all classes. Waits and queue lengths are without it, delays with it.",
-            markup=False,
+            "one line for all classes. Waits and queue lengths are without it, delays with it."
         )
     rows = [
         (
             ramp.traffic_class,
             f"{ramp.ecn_threshold_bytes:,}",
-            _bytes(ramp.drop_seen_bytes),
-            _bytes(ramp.mark_seen_bytes),
+            figure(ramp.drop_seen_bytes, ","),
+            figure(ramp.mark_seen_bytes, ","),
             f"{ramp.limit_bytes:,}",
-            _bytes(ramp.full_seen_bytes),
+            figure(ramp.full_seen_bytes, ","),
         )
         for ramp in result.ramps
     ]
     columns = (
-        "class",
-        "S planned [B]",
-        "Not-ECT dropped above [B]",
-        "ECT marked above [B]",
-        "L planned [B]",
-        "all dropped at [B]",
+        "class | S planned [B] | Not-ECT dropped above [B] | ECT marked above [B] | L planned [B] | "
+        "all dropped at [B]"
     )
-    screen.print(table("Thresholds seen from outside", columns, rows))
-    for load in result.loads:
-        screen.print(_load_table(load))
+    yield table("Thresholds seen from outside", columns, rows)
+    yield from map(_load_table, result.loads)
     for verdict in verdicts:
-        click.echo(f"{MARKS[verdict.holds]} {verdict.promise}: {verdict.figures}")
+        yield f"{MARKS[verdict.holds]} {verdict.promise}: {verdict.figures}"
 
 
 def _load_table(load: LoadResult) -> Group:
@@ -73,23 +65,11 @@ def _load_table(load: LoadResult) -> Group:
         )
         for entry in load.classes
     ]
-    columns = (
-        "class",
-        "importance",
-        "sent #",
-        "CE #",
-        "lost #",
-        "loss measured #",
-        "predicted #",
-        "ratio #",
-        "p50 wait #",
-        "predicted #",
-        "p99 delay #",
-    )
     return table(
         f"Load {load.load:g} of the port rate, bursts of {load.burst_packets}, {load.duration_seconds:g} s, "
         f"senders at most {format_seconds(load.late_seconds)} late",
-        columns,
+        "class | importance | sent # | CE # | lost # | loss measured # | predicted # | ratio # | "
+        "p50 wait # | predicted # | p99 delay #",
         rows,
     )
 
@@ -106,7 +86,3 @@ def _measured_over_predicted(entry: ClassLoss) -> str:
         return "-"
     ratio = entry.loss / entry.predicted_loss
     return f"{ratio:.2f}" if ratio < GREATEST_RATIO else f"> {GREATEST_RATIO}"
-
-
-def _bytes(size: int | None) -> str:
-    return "-" if size is None else f"{size:,}"

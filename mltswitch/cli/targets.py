@@ -6,100 +6,91 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import click
+from rich.console import RenderableType
 
 from mltswitch.capabilities import BandwidthCapability, Capabilities, PortGroup, Unverified
 from mltswitch.capabilities.hardware import Box, Chip, Figure, System, hardware_data
-from mltswitch.cli.output import console, json_option, print_json, table
+from mltswitch.cli.command import command, flag, option
+from mltswitch.cli.output import Answer, table
 from mltswitch.errors import UserInputError
 from mltswitch.targets import Release, known_hardware, targets
 from mltswitch.units import format_bps, format_bytes
 
 MATRIX_COLUMNS: Final = (
-    "platform",
-    "hardware",
-    "queues, first served first",
-    "S step",
-    "limit",
-    "minimum bandwidth",
-    "maximum bandwidth",
-    "marks at",
-    "unverified #",
+    "platform | hardware | queues, first served first | S step | limit | minimum bandwidth | "
+    "maximum bandwidth | marks at | unverified #"
 )
-RELEASE_COLUMNS: Final = ("platform", "versions", "source")
+RELEASE_COLUMNS: Final = "platform | versions | source"
 NOT_KNOWN: Final = "not known"
 
 
-@click.command(
-    "targets",
-    epilog="\b\nExamples:\n  mltswitch targets --json\n  mltswitch targets --hardware sn2700\n"
-    "  mltswitch targets --unverified",
+@command(
+    "mltswitch targets --json",
+    "mltswitch targets --hardware sn2700",
+    "mltswitch targets --unverified",
+    name="targets",
 )
-@click.option("--hardware", metavar="NAME", help="Print the figures of a chip or a box, with their sources.")
-@click.option("--unverified", is_flag=True, help="Print what nobody has tested on real hardware.")
-@json_option
-def targets_command(hardware: str | None, unverified: bool, as_json: bool) -> None:
+def targets_command(
+    hardware: str | None = option(
+        "Print the figures of a chip or a box, with their sources.", metavar="NAME"
+    ),
+    unverified: bool = flag("Print what nobody has tested on real hardware."),
+) -> Answer:
     """Capabilities of each switch OS on each hardware: queues, units, ranges, and what is unverified."""
     if unverified and hardware is not None:
         raise click.UsageError("--unverified lists all hardware; it does not go with --hardware")
     if hardware is not None:
-        _print_figures(hardware, as_json=as_json)
-    elif unverified:
-        _print_unverified(as_json=as_json)
-    else:
-        _print_matrix(as_json=as_json)
+        figures = figures_of(hardware)
+        return Answer(figures, _figures_text(hardware, figures))
+    return _unverified() if unverified else _matrix()
 
 
-def _print_matrix(*, as_json: bool) -> None:
+def _matrix() -> Answer:
     usable, refused = known_hardware()
-    if as_json:
-        releases = [
-            {"platform": platform, "versions": each.versions, "source": each.source}
-            for platform, each in known_releases()
-        ]
-        print_json({"hardware": usable, "refused": refused, "releases": releases})
-        return
-    console().print(table("Targets", MATRIX_COLUMNS, map(matrix_row, usable)))
-    if refused:
-        rows = [(entry.platform, entry.hardware, entry.reason) for entry in refused]
-        console().print(table("Refused", ("platform", "hardware", "reason"), rows))
-    rows = [(platform, each.versions, each.source) for platform, each in known_releases()]
-    console().print(table("Releases", RELEASE_COLUMNS, rows))
+    releases = [
+        {"platform": platform, "versions": each.versions, "source": each.source}
+        for platform, each in known_releases()
+    ]
+
+    def text() -> Iterator[RenderableType]:
+        yield table("Targets", MATRIX_COLUMNS, map(matrix_row, usable))
+        if refused:
+            rows = [(entry.platform, entry.hardware, entry.reason) for entry in refused]
+            yield table("Refused", "platform | hardware | reason", rows)
+        yield table("Releases", RELEASE_COLUMNS, (each.values() for each in releases))
+
+    return Answer({"hardware": usable, "refused": refused, "releases": releases}, text())
 
 
-def _print_unverified(*, as_json: bool) -> None:
+def _unverified() -> Answer:
     """Each item once for a platform, with the hardware that it concerns."""
     found: dict[str, dict[Unverified, list[str]]] = {}
     for entry in known_hardware()[0]:
         for item in entry.unverified:
             found.setdefault(entry.platform, {}).setdefault(item, []).append(entry.hardware)
-    if as_json:
-        print_json(
-            {
-                platform: [{**item._asdict(), "hardware": hardware} for item, hardware in items.items()]
-                for platform, items in found.items()
-            }
-        )
-        return
-    for items in found.values():
-        for item, hardware in items.items():
-            click.echo(f"{item.id} ({', '.join(hardware)}): {item.sentence}")
+    document = {
+        platform: [{**item._asdict(), "hardware": hardware} for item, hardware in items.items()]
+        for platform, items in found.items()
+    }
+    lines = (
+        f"{item.id} ({', '.join(hardware)}): {item.sentence}"
+        for items in found.values()
+        for item, hardware in items.items()
+    )
+    return Answer(document, lines)
 
 
-def _print_figures(name: str, *, as_json: bool) -> None:
-    figures = figures_of(name)
-    if as_json:
-        print_json(figures)
-        return
+def _figures_text(name: str, figures: Iterable[Figure[Any]]) -> Iterator[RenderableType]:
     rows = [
-        (figure.hardware, figure.name, value_text(figure), figure.source)
-        for figure in figures
-        if figure.value is not None
+        (each.hardware, each.name, value_text(each), each.source)
+        for each in figures
+        if each.value is not None
     ]
-    console().print(table(f"Figures of {name}", ("of", "figure", "value", "source"), rows))
-    unknown = [(figure.hardware, figure.name, figure.source) for figure in figures if figure.value is None]
+    yield table(f"Figures of {name}", "of | figure | value | source", rows)
+    unknown = [(each.hardware, each.name, each.source) for each in figures if each.value is None]
     if unknown:
-        console().print(table("Not known", ("of", "figure", "looked for"), unknown))
-    console().print(table("Short names", ("name", "source"), sources_of(figures).items()))
+        yield table("Not known", "of | figure | looked for", unknown)
+    yield table("Short names", "name | source", sources_of(figures).items())
 
 
 def matrix_row(entry: Capabilities) -> tuple[object, ...]:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from rich.console import RenderableType
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
-from mltswitch.cli.numbers import parsed
-from mltswitch.cli.output import console, json_option, print_json, stderr_console, table
+from mltswitch.cli.command import argument, command, group, option
+from mltswitch.cli.options import PATH, output_file, parsed
+from mltswitch.cli.output import Answer, figure, stderr_console, table
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.inputs import note_input
@@ -25,64 +27,42 @@ from mltswitch.units import format_bps, format_ratio, frame_bytes, parse_bps, pa
 
 AUTO: Final = "auto"
 TRAFFIC_COLUMNS: Final = (
-    "class",
-    "DSCP",
-    "packets #",
-    "load #",
-    "unimportant #",
-    "tagged per",
-    "bursts #",
-    "burst [packets]",
-    "sizes",
-    "rate / port #",
-    "gap [µs]",
+    "class | DSCP | packets # | load # | unimportant # | tagged per | bursts # | burst [packets] | sizes | "
+    "rate / port # | gap [µs]"
 )
 FIT_COLUMNS: Final = (
-    "class",
-    "index of dispersion #",
-    "of independent bursts #",
-    "KS gaps to exponential #",
-    "p #",
-    "KS sizes to fixed #",
-    "to geometric #",
+    "class | index of dispersion # | of independent bursts # | KS gaps to exponential # | p # | "
+    "KS sizes to fixed # | to geometric #"
 )
 
 
-@click.group(epilog="\b\nExample:\n  mltswitch traffic fit port.pcap --rate 10Gbps")
-def traffic() -> None:
-    """Arrival processes from captures and queue counters."""
+DISTANCES: Final = {
+    "gap_distance": ".3f",
+    "gap_p_value": ".2g",
+    "fixed_size_distance": ".3f",
+    "geometric_size_distance": ".3f",
+}
+"""Figures of a fit, and how each is printed."""
 
 
-@traffic.command(
-    epilog="\b\nExamples:\n"
-    "  mltswitch traffic fit port.pcap --rate 10Gbps\n"
-    "  mltswitch traffic fit port.pcapng --plan plan.yaml --port-role leaf-down -o traffic.yaml\n"
-    "  mltswitch traffic fit counters.csv --rate 10Gbps --mtu 1500 --json"
+@command(
+    "mltswitch traffic fit port.pcap --rate 10Gbps",
+    "mltswitch traffic fit port.pcapng --plan plan.yaml --port-role leaf-down -o traffic.yaml",
+    "mltswitch traffic fit counters.csv --rate 10Gbps --mtu 1500 --json",
 )
-@click.argument("file", type=click.Path(path_type=Path))
-@click.option("--rate", help="The port's rate, as 10Gbps; else the plan's, with --port-role.")
-@click.option("--mtu", help="Size of a full packet without its link header; else the largest frame's.")
-@click.option(
-    "--gap", default=AUTO, show_default=True, help="The largest spacing within a burst, in seconds, or auto."
-)
-@click.option(
-    "--plan", "plan_file", type=click.Path(path_type=Path), help="Sort DSCPs into the classes of this plan."
-)
-@click.option(
-    "--port-role", type=click.Choice([role.value for role in PortRole]), help="Rate and packets of this port."
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the fit here.")
-@json_option
 def fit(
-    file: Path,
-    rate: str | None,
-    mtu: str | None,
-    gap: str,
-    plan_file: Path | None,
-    port_role: str | None,
-    output: Path | None,
-    as_json: bool,
-) -> None:
+    file: Path = argument(None, PATH),
+    rate: str | None = option("The port's rate, as 10Gbps; else the plan's, with --port-role."),
+    mtu: str | None = option("Size of a full packet without its link header; else the largest frame's."),
+    gap: str = option(
+        "The largest spacing within a burst, in seconds, or auto.", default=AUTO, show_default=True
+    ),
+    plan_file: Path | None = option("Sort DSCPs into the classes of this plan.", PATH, "--plan"),
+    port_role: str | None = option(
+        "Rate and packets of this port.", click.Choice([role.value for role in PortRole])
+    ),
+    output: Path | None = output_file("Write the fit here."),
+) -> Answer:
     """Fit arrivals to FILE. It is pcap, pcapng, or queue counters (CSV, JSON lines)."""
     plan = None if plan_file is None else load_plan(plan_file)
     note_input(file)
@@ -93,12 +73,7 @@ def fit(
         made = fit_traffic(file, settings, on_progress)
     if output is not None:
         write_outputs([(output, dump_yaml(made))])
-    if as_json:
-        print_json(made)
-        return
-    print_traffic(made)
-    if output is not None:
-        click.echo(f"Written: {output}")
+    return Answer(made, (*_text(made), *([f"Written: {output}"] if output is not None else ())))
 
 
 def _settings(
@@ -181,57 +156,49 @@ def _progress_of(file: Path) -> Iterator[OnProgress | None]:
         yield lambda read: bar.update(task, completed=read)
 
 
-def print_traffic(made: Traffic) -> None:
+def _text(made: Traffic) -> Iterator[RenderableType]:
     """The fit as a table, a verdict per class and the notes; from counters bursts are estimated."""
     source = made.source
     kind = "estimated" if source.kind == "counters" else "measured"
     what = "packets are measured, bursts estimated" if kind == "estimated" else "all figures are measured"
-    click.echo(
+    yield (
         f"{source.packets:,} packets in {source.duration_seconds:.6g} s, for a port of "
         f"{format_bps(made.rate_bps)} and packets of {made.packet_bytes:,} B; {what}."
     )
-    screen = console()
-    screen.print(table(f"Traffic ({kind})", TRAFFIC_COLUMNS, map(_traffic_row, made.classes)))
-    screen.print(table(f"Fit ({kind})", FIT_COLUMNS, map(_fit_row, made.classes)))
-    for entry in made.classes:
-        click.echo(f"{entry.name}: {entry.verdict}")
-    for note in made.notes:
-        click.echo(f"note: {note}")
+    yield table(f"Traffic ({kind})", TRAFFIC_COLUMNS, map(_traffic_row, made.classes))
+    yield table(f"Fit ({kind})", FIT_COLUMNS, map(_fit_row, made.classes))
+    yield from (f"{entry.name}: {entry.verdict}" for entry in made.classes)
+    yield from (f"note: {note}" for note in made.notes)
 
 
-def _traffic_row(entry: ClassTraffic) -> tuple[str, ...]:
+def _traffic_row(entry: ClassTraffic) -> tuple[str | None, ...]:
     return (
         entry.name,
         " ".join(map(str, entry.dscp)) or "-",
         f"{entry.packets:,}",
         f"{entry.load:.4g}",
-        "-" if entry.unimportant_share is None else format_ratio(entry.unimportant_share),
-        "-" if entry.importance_correlation is None else entry.importance,
-        "-" if entry.bursts is None else f"{entry.bursts:,}",
+        None if entry.unimportant_share is None else format_ratio(entry.unimportant_share),
+        None if entry.importance_correlation is None else entry.importance,
+        figure(entry.bursts, ","),
         f"{entry.mean_burst_packets:.4g}",
-        "-" if entry.fit is None else entry.fit.sizes,
-        _figure(entry.source_rate_ratio),
-        _figure(None if entry.gap_seconds is None else entry.gap_seconds * 1e6),
+        None if entry.fit is None else entry.fit.sizes,
+        figure(entry.source_rate_ratio),
+        figure(entry.gap_seconds, factor=1e6),
     )
 
 
 def _fit_row(entry: ClassTraffic) -> tuple[str, ...]:
-    fitted = entry.fit
-    distances: tuple[str, ...] = ("-", "-", "-", "-")
-    if fitted is not None:
-        distances = (
-            f"{fitted.gap_distance:.3f}",
-            f"{fitted.gap_p_value:.2g}",
-            f"{fitted.fixed_size_distance:.3f}",
-            f"{fitted.geometric_size_distance:.3f}",
-        )
     return (
         entry.name,
-        _figure(entry.index_of_dispersion),
-        _figure(entry.independent_index),
-        *distances,
+        figure(entry.index_of_dispersion),
+        figure(entry.independent_index),
+        *(figure(getattr(entry.fit, name, None), form) for name, form in DISTANCES.items()),
     )
 
 
-def _figure(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"
+traffic = group(
+    "traffic",
+    "Arrival processes from captures and queue counters.",
+    fit,
+    examples=("mltswitch traffic fit port.pcap --rate 10Gbps",),
+)

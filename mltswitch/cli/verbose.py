@@ -11,23 +11,16 @@ MOST_LINES: Final = 5
 VERBOSE: Final[ContextVar[bool]] = ContextVar("verbose", default=False)
 
 
-def verbose_everywhere(command: click.Command) -> click.Command:
-    """The command, and those of a group, with `--verbose`."""
-    if isinstance(command, click.Group):
-        for each in command.commands.values():
-            verbose_everywhere(each)
-    elif all(each.name != VERBOSE.name for each in command.params):
-        command.params.append(
-            click.Option(
-                ["--verbose"],
-                is_flag=True,
-                expose_value=False,
-                is_eager=True,
-                callback=lambda _context, _option, value: VERBOSE.set(value),
-                help="Every line of what is wrong.",
-            )
-        )
-    return command
+def verbose_option() -> click.Option:
+    """`--verbose`, which every command has."""
+    return click.Option(
+        ["--verbose"],
+        is_flag=True,
+        expose_value=False,
+        is_eager=True,
+        callback=lambda _context, _option, value: VERBOSE.set(value),
+        help="Every line of what is wrong.",
+    )
 
 
 def shortened(lines: Sequence[str]) -> list[str]:

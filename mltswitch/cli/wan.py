@@ -1,57 +1,43 @@
 """`mltswitch lab wan`: sites and slow, unequal links that change, on this machine."""
 
 import sys
+from collections.abc import Iterator
 from typing import Final
 
 import click
+from rich.console import RenderableType
 
-from mltswitch.cli.numbers import NumberRange, parsed
-from mltswitch.cli.output import console, json_option, measured_rate, print_json, progress, table
+from mltswitch.cli.command import argument, command, flag, group, option
+from mltswitch.cli.options import RATE, NumberRange
+from mltswitch.cli.output import Answer, measured_rate, progress, table
 from mltswitch.errors import UserInputError
 from mltswitch.lab.wan_lab import PREFIX, WanLab
 from mltswitch.overlay.wan import known_wan
-from mltswitch.units import format_bps, format_seconds, parse_bps
+from mltswitch.units import format_bps, format_seconds
 
 SCALE: Final = 10.0
 
 
-@click.group(
-    "wan",
-    epilog="\b\nExamples:\n  mltswitch lab wan up netstorm9 --scale 10\n  mltswitch lab wan status\n"
-    "  mltswitch lab wan run -- python train.py\n  mltswitch lab wan down",
+@command(
+    "mltswitch lab wan up netstorm9",
+    "mltswitch lab wan up mesh5:7 --scale 20 --still",
+    "mltswitch lab wan up wan.yaml --scale 1",
 )
-def wan_group() -> None:
-    """Sites in namespaces of their own, and links between them: each direction has a rate of its own.
-
-    There is one on a machine. Needs root, gcc and networkx.
-    """
-
-
-@wan_group.command(
-    epilog="\b\nExamples:\n  mltswitch lab wan up netstorm9\n"
-    "  mltswitch lab wan up mesh5:7 --scale 20 --still\n"
-    "  mltswitch lab wan up wan.yaml --scale 1"
-)
-@click.argument("network", default="netstorm9", metavar="WAN")
-@click.option(
-    "--scale",
-    type=NumberRange(1, 1e6),
-    default=SCALE,
-    help="Rates and delays over it, queues over its square; 10.",
-)
-@click.option("--still", is_flag=True, help="Rates are drawn once, and stay.")
-@json_option
-def up(network: str, scale: float, still: bool, as_json: bool) -> None:
+def up(
+    network: str = argument("WAN", default="netstorm9"),
+    scale: float = option(
+        "Rates and delays over it, queues over its square; 10.", NumberRange(1, 1e6), default=SCALE
+    ),
+    still: bool = flag("Rates are drawn once, and stay."),
+) -> Answer:
     """Build it, and let it stay. WAN: a file, `netstorm9`, or `mesh5` to `mesh16`; `:7` is another draw."""
-    wan = known_wan(network).scaled(scale)
     lab = WanLab()
-    lab.up(wan, is_changing=not still)
-    _print(lab, as_json)
+    lab.up(known_wan(network).scaled(scale), is_changing=not still)
+    return _links(lab)
 
 
-@wan_group.command(epilog="\b\nExample:\n  mltswitch lab wan status --json")
-@json_option
-def status(as_json: bool) -> None:
+@command("mltswitch lab wan status --json")
+def status() -> Answer:
     """Links as they are now, and what they have carried since this was asked last.
 
     `measured` is what the ranks of a job over the topology `fapt`, started by `run`, have told of a link, and
@@ -60,50 +46,41 @@ def status(as_json: bool) -> None:
     Exit code 0, also where no lab is up.
     """
     lab = WanLab()
-    if not lab.is_up:
-        if as_json:
-            print_json({"is_up": False})
-        else:
-            click.echo("No WAN lab is up.")
-        return
-    _print(lab, as_json)
+    return _links(lab) if lab.is_up else Answer({"is_up": False}, ("No WAN lab is up.",))
 
 
-@wan_group.command(
-    epilog="\b\nExamples:\n  mltswitch lab wan change site1 site2 --rate 2Mbps\n"
-    "  mltswitch lab wan change site2 site1 --delay 50 --loss 0.01"
+@command(
+    "mltswitch lab wan change site1 site2 --rate 2Mbps",
+    "mltswitch lab wan change site2 site1 --delay 50 --loss 0.01",
 )
-@click.argument("source")
-@click.argument("target")
-@click.option("--rate", metavar="RATE", help="Until rates are drawn next.")
-@click.option("--delay", "delay_ms", type=NumberRange(0, 60_000), help="One way [ms].")
-@click.option("--loss", type=NumberRange(0, 0.999), help="Of packets.")
-def change(source: str, target: str, rate: str | None, delay_ms: float | None, loss: float | None) -> None:
+def change(
+    source: str = argument(),
+    target: str = argument(),
+    rate: int | None = option("Until rates are drawn next.", RATE),
+    delay_ms: float | None = option("One way [ms].", NumberRange(0, 60_000), "--delay"),
+    loss: float | None = option("Of packets.", NumberRange(0, 0.999)),
+) -> None:
     """Change one direction of a link."""
-    update: dict[str, float] = {}
-    if rate is not None:
-        update["rate_bps"] = parsed("--rate", parse_bps, rate)
-    if delay_ms is not None:
-        update["delay_seconds"] = delay_ms / 1e3
-    if loss is not None:
-        update["loss"] = loss
-    if not update:
+    delay = None if delay_ms is None else delay_ms / 1e3
+    update = {"rate_bps": rate, "delay_seconds": delay, "loss": loss}
+    given = {name: value for name, value in update.items() if value is not None}
+    if not given:
         raise UserInputError("say what changes", where="change", expected="--rate, --delay or --loss")
-    WanLab().ask("change", source=source, target=target, **update)
+    WanLab().ask("change", source=source, target=target, **given)
 
 
-@wan_group.command(epilog="\b\nExample:\n  mltswitch lab wan down")
+@command("mltswitch lab wan down")
 def down() -> None:
     """Remove everything that `up` made, also after a crash, with what runs on its sites."""
     WanLab().down()
 
 
-@wan_group.command(
+@command(
+    "mltswitch lab wan run -- python train.py",
+    "mltswitch lab wan run -- ip address",
     context_settings={"ignore_unknown_options": True},
-    epilog="\b\nExamples:\n  mltswitch lab wan run -- python train.py\n  mltswitch lab wan run -- ip address",
 )
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def run(command: tuple[str, ...]) -> int:
+def run(command: tuple[str, ...] = argument(None, click.UNPROCESSED, nargs=-1, required=True)) -> int:
     """Run COMMAND on every site, as ranks of one job.
 
     It has RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, MLTSWITCH_AGENT_CONFIG, and in MLTSWITCH_OVERLAY the
@@ -112,13 +89,8 @@ def run(command: tuple[str, ...]) -> int:
     return WanLab().run(command, sys.stdout)
 
 
-def _print(lab: WanLab, as_json: bool) -> None:
+def _links(lab: WanLab) -> Answer:
     found = lab.status()
-    if as_json:
-        print_json({"is_up": True, **found})
-        return
-    figures = ("rate", "measured", "age", "delay", "loss", "carried", "dropped", "lost")
-    columns = ("from", "to", *(f"{name} #" for name in figures))
     rows = [
         (
             link["source"],
@@ -134,5 +106,27 @@ def _print(lab: WanLab, as_json: bool) -> None:
         )
         for link in found["links"]
     ]
-    console().print(table("Links", columns, rows))
-    progress(f"drawn {found['draws']} times since the start; namespaces are {PREFIX}-SITE")
+    columns = "from | to | rate # | measured # | age # | delay # | loss # | carried # | dropped # | lost #"
+    drawn = f"drawn {found['draws']} times since the start; namespaces are {PREFIX}-SITE"
+
+    def text() -> Iterator[RenderableType]:
+        yield table("Links", columns, rows)
+        progress(drawn)
+
+    return Answer({"is_up": True, **found}, text())
+
+
+wan_group = group(
+    "wan",
+    """Sites in namespaces of their own, and links between them: each direction has a rate of its own.
+
+    There is one on a machine. Needs root, gcc and networkx.
+    """,
+    *(up, status, change, down, run),
+    examples=(
+        "mltswitch lab wan up netstorm9 --scale 10",
+        "mltswitch lab wan status",
+        "mltswitch lab wan run -- python train.py",
+        "mltswitch lab wan down",
+    ),
+)

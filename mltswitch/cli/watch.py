@@ -11,44 +11,35 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from mltswitch.cli.output import console, plain, progress, table
-from mltswitch.cli.render import inventory_options, opened
+from mltswitch.cli.command import command, flag, option
+from mltswitch.cli.options import PLAN
+from mltswitch.cli.output import console, figure, plain, progress, table
+from mltswitch.cli.switches import Chosen
 from mltswitch.errors import DeviceError
 from mltswitch.measure.watch import QueueReading, Reading
 from mltswitch.measure.watch import watch as watch_queues
 from mltswitch.plan import load_plan
 from mltswitch.units import format_bps
 
-COLUMNS = ("device", "port", "class", "waiting [B]", "dropped [1/s]", "CE-marked [1/s]", "sent #", "")
+COLUMNS = "device | port | class | waiting [B] | dropped [1/s] | CE-marked [1/s] | sent # |"
 TABLE_LINES = 6
 """Of the table beside its rows: title, head and frame."""
 
 
-@click.command(
-    epilog="\b\nExamples:\n  mltswitch watch plan.yaml -i inventories/lab\n"
-    "  mltswitch watch plan.yaml -i inventories/rack --limit 'leafs:!leaf3' --interval 10\n"
-    "  mltswitch watch plan.yaml -i inventories/lab --count 30 --json > queues.jsonl"
+@command(
+    "mltswitch watch plan.yaml -i inventories/lab",
+    "mltswitch watch plan.yaml -i inventories/rack --limit 'leafs:!leaf3' --interval 10",
+    "mltswitch watch plan.yaml -i inventories/lab --count 30 --json > queues.jsonl",
 )
-@click.argument("plan_file", type=click.Path(path_type=Path), metavar="PLAN")
-@inventory_options
-@click.option(
-    "--interval",
-    default=2.0,
-    show_default=True,
-    type=click.FloatRange(0.1),
-    metavar="SECONDS",
-    help="Between two readings.",
-)
-@click.option("--count", type=click.IntRange(1), metavar="N", help="End after N readings.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a reading, each on one line.")
 def watch(
-    plan_file: Path,
-    inventory_paths: tuple[Path, ...],
-    limit: str | None,
-    strict: bool,
-    interval: float,
-    count: int | None,
-    as_json: bool,
+    *,
+    plan_file: Path = PLAN,
+    chosen: Chosen,
+    interval: float = option(
+        "Between two readings.", click.FloatRange(0.1), default=2.0, show_default=True, metavar="SECONDS"
+    ),
+    count: int | None = option("End after N readings.", click.IntRange(1), metavar="N"),
+    as_json: bool = flag("Print one JSON object a reading, each on one line.", "--json"),
 ) -> int:
     """Show depth, drops, CE marks and rate of every queue of PLAN, the worst first. Ctrl-C ends it.
 
@@ -63,8 +54,10 @@ def watch(
             last[:] = [reading]
             yield reading
 
-    plan, inventory = load_plan(plan_file), opened(inventory_paths, limit, strict)
-    left_out, readings = watch_queues(plan, inventory, limit=limit, interval_seconds=interval, count=count)
+    plan, inventory = load_plan(plan_file), chosen.inventory()
+    left_out, readings = watch_queues(
+        plan, inventory, limit=chosen.limit, interval_seconds=interval, count=count
+    )
     for line in left_out:
         progress(f"note: {line}")
     with closing(readings), suppress(KeyboardInterrupt):
@@ -107,9 +100,9 @@ def _cells(device: str, queue: QueueReading) -> tuple[str, ...]:
         device,
         queue.port,
         queue.traffic_class or f"queue {queue.queue}",
-        _number(queue.counters.depth_bytes),
-        _number(queue.dropped_per_second),
-        _number(queue.ce_marked_per_second),
+        figure(queue.counters.depth_bytes, ",.0f"),
+        figure(queue.dropped_per_second, ",.0f"),
+        figure(queue.ce_marked_per_second, ",.0f"),
         _sent(queue),
         "restarted" if queue.restarted else "",
     )
@@ -119,10 +112,6 @@ def _sent(queue: QueueReading) -> str:
     if queue.sent_bps is not None:
         return format_bps(queue.sent_bps)
     return "-" if queue.admitted_per_second is None else f"- ({queue.admitted_per_second:,.0f}/s let in)"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
 
 
 def _errors(reading: Reading) -> Iterator[str]:

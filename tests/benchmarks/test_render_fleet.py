@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from benchmarks import ansible_template, render_fleet
 from benchmarks.fleet import fleet, one_plan
-from mltswitch.cli.render import render_device
+from mltswitch.app.rendering import render_device
 from mltswitch.targets import targets
 
 KINDS = 4 * len(targets())

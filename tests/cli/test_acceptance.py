@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from mltswitch.app.acceptance import parse_hosts, ssh_prefix
 from mltswitch.capabilities import Unverified
 from mltswitch.cli import main
-from mltswitch.cli.acceptance import _parse_hosts, _print, ssh_prefix
+from mltswitch.cli.acceptance import acceptance_answer
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.measure.acceptance import AcceptanceResult, Check, Question
@@ -69,13 +70,13 @@ def test_a_host_that_lets_nobody_in(run: Run) -> None:
 
 
 def test_hosts_and_what_ssh_calls_them() -> None:
-    assert _parse_hosts("a, b=root@10.0.0.1,c=ssh://root@[fe80::1%eth0]:2222") == {
+    assert parse_hosts("a, b=root@10.0.0.1,c=ssh://root@[fe80::1%eth0]:2222") == {
         "a": "a",
         "b": "root@10.0.0.1",
         "c": "ssh://root@[fe80::1%eth0]:2222",
     }
     with pytest.raises(UserInputError, match="is not understood"):
-        _parse_hosts("a=root@10.0.0.1;id")
+        parse_hosts("a=root@10.0.0.1;id")
 
 
 def test_ssh_asks_nothing_and_checks_the_host_key() -> None:
@@ -112,7 +113,7 @@ def test_a_failure_is_explained_and_open_questions_are_listed(capsys: pytest.Cap
         Check(Question.COUNTERS, "gradient-1", None, "", "", "mltswitch reads no counters of onyx"),
     )
     result = outcome(checks)
-    _print(result)
+    acceptance_answer(result).print(as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert "FAIL gradient-0, the queue stands at L: seen 30 B, expected 60 B ± 9 B: L is another one" in lines
     reason = "mltswitch reads no counters of onyx"
@@ -128,7 +129,7 @@ def test_what_was_measured_again_says_so(capsys: pytest.CaptureFixture[str]) -> 
         Check(Question.RATE, "gradient-0", True, "10 Mbit/s", "10 Mbit/s ± 5%"),
         Check(Question.STANDS, "gradient-0", False, "30 B", "60 B ± 9 B", "L is another one", measured=3),
     )
-    _print(outcome(checks))
+    acceptance_answer(outcome(checks)).print(as_json=False)
     words = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "measured 3 times" in words
     assert words.count("measured") == 1
@@ -140,7 +141,7 @@ DROPPED = Check(Question.DROPPED_ABOVE, "gradient-0", True, "0 delivered of 90",
 
 def test_what_was_not_seen_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     unseen = Check(Question.DROPPED_ABOVE, "gradient-1", None, "", "", "S of 3 kB is too short")
-    _print(outcome((MARKED, DROPPED, unseen)))
+    acceptance_answer(outcome((MARKED, DROPPED, unseen))).print(as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert f"not checked: gradient-1 {Question.DROPPED_ABOVE}: S of 3 kB is too short" in lines
     assert lines[-2].startswith("inconclusive: ")
@@ -163,8 +164,8 @@ def test_exit_codes(
 ) -> None:
     (tmp_path / "plan.yaml").write_text(dump_yaml(lab_plan))
     result = outcome((MARKED, replace(DROPPED, holds=last)))
-    monkeypatch.setattr("mltswitch.cli.acceptance.accept", lambda *_: result)
-    monkeypatch.setattr("mltswitch.cli.acceptance.open_hosts", lambda *_: nullcontext())
+    monkeypatch.setattr("mltswitch.app.acceptance.accept", lambda *_: result)
+    monkeypatch.setattr("mltswitch.app.acceptance.open_hosts", lambda *_: nullcontext())
     hosts = "host1=root@n61,host3=root@n62,host5=root@n63"
     plan, inventory = str(tmp_path / "plan.yaml"), str(LAB_FABRIC.parent)
     with pytest.raises(SystemExit) as end:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mltswitch.cli.agent_send import random_tensor
+from mltswitch.app.sending import random_tensor
 from mltswitch.wire import ElementType
 from tests.cli.agent_commands import GRADIENTS, Running, files, receiving, running
 from tests.hostagent.background import eventually

@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from mltswitch.cli.agent_keys import keys
+from mltswitch.cli.agent import keys
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.security.tls import load_identity

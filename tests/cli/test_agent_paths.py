@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from mltswitch.cli.agent_paths import paths
+from mltswitch.cli.agent import paths
 from mltswitch.documents import dump_yaml
 from mltswitch.errors import UserInputError
 from mltswitch.plan import Plan, sealed

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from numpy.typing import NDArray
 
-from mltswitch.cli.agent_send import random_tensor
-from mltswitch.cli.agent_transfer import Announcement
+from mltswitch.app.sending import random_tensor
+from mltswitch.app.transfer import Announcement
 from mltswitch.documents import dump_yaml
 from mltswitch.hostagent.errors import TransferMismatchError
 from mltswitch.plan import Plan

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mltswitch.cli.arrays import read_array, write_array
+from mltswitch.app.arrays import read_array, write_array
 from mltswitch.errors import UserInputError
 from mltswitch.outputs import check_output
 

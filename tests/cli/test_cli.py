@@ -1,14 +1,16 @@
 """The command line as users meet it: what is printed, what is written, and how it ends."""
 
 import json
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
-from mltswitch.cli import COMMANDS, main
+from mltswitch.cli import cli, main
 from mltswitch.documents import validate
 from mltswitch.plan import Plan
 from tests.conftest import LAB_FABRIC
@@ -73,20 +75,50 @@ def refused(outcome: Outcome, folder: Path, *, code: int = 2, leaves: tuple[str,
     return outcome.err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_an_example(run: Run, command: str) -> None:
-    outcome = run(command, "--help")
+def commands(
+    group: click.Group, above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command and group of the command line, by its words."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*above, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*above, name))
+
+
+EXAMPLES = [
+    pytest.param(line, id=line)
+    for _, command in commands(cli)
+    for line in (command.epilog or "").replace("\\\n", "").splitlines()
+    if "mltswitch" in line.split()
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "command"), [pytest.param(*each, id=" ".join(each[0])) for each in commands(cli)]
+)
+def test_every_command_has_help_with_an_example(
+    run: Run, words: tuple[str, ...], command: click.Command
+) -> None:
+    outcome = run(*words, "--help")
     assert outcome.code == 0
-    subcommands = {
-        "profile": ["list", "show", "from-torch", "measure"],
-        "lab": ["up", "status", "down", "run", "probe"],
-        "traffic": ["fit"],
-        "train": ["bench", "simulate", "serve"],
-    }
-    for name in subcommands.get(command, []):
-        assert "Example" in run(command, name, "--help").out
-    if command not in subcommands:
-        assert "Example" in outcome.out
+    assert outcome.out.startswith(f"Usage: mltswitch {' '.join(words)} ")
+    assert isinstance(command, click.Group) or "--verbose" in outcome.out
+    assert "Example" in outcome.out or words == ("agent", "bench")
+
+
+@pytest.mark.parametrize("line", EXAMPLES)
+def test_every_example_is_understood(line: str) -> None:
+    words = shlex.split(line.partition(" > ")[0])
+    words = words[words.index("mltswitch") + 1 :]
+    command: click.Command = cli
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), words.pop(0))
+        assert found is not None
+        command = found
+    command.make_context("example", words)
 
 
 def test_profiles_as_json_and_table(run: Run) -> None:

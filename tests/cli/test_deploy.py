@@ -6,8 +6,10 @@ import json
 import click
 import pytest
 
-from mltswitch.cli.deploy import agreed_ports, print_report
-from mltswitch.cli.render import name_ranges, print_roundings
+from mltswitch.cli.deploy import agreed_ports
+from mltswitch.cli.fleet import report_answer
+from mltswitch.cli.output import Answer
+from mltswitch.cli.switches import name_ranges, roundings_table
 from mltswitch.deploy import DeviceDifference, DeviceReport, FleetReport, Status
 from mltswitch.targets import Rounding
 
@@ -22,7 +24,7 @@ def test_what_a_device_cannot_do_is_printed_once_and_first(capsys: pytest.Captur
         )
     )
     for with_changes in (False, True):
-        assert print_report(report, as_json=False, with_changes=with_changes, untested={}) == 0
+        assert report_answer(report, with_changes=with_changes).print(as_json=False) == 0
         lines = capsys.readouterr().out.splitlines()
         assert lines[:4] == [
             "not done: no cap for control (leaf1)",
@@ -31,7 +33,7 @@ def test_what_a_device_cannot_do_is_printed_once_and_first(capsys: pytest.Captur
             "leaf2 (linux): ok, 1.0 s",
         ]
         assert sum("not done" in line for line in lines) == 2
-    print_report(report, as_json=True, with_changes=False, untested={})
+    report_answer(report).print(as_json=True)
     devices = json.loads(capsys.readouterr().out)["devices"]
     assert [device["shortfalls"] for device in devices] == [list(SHORTFALLS), []]
 
@@ -45,13 +47,13 @@ def test_the_way_back_of_a_change_is_printed(capsys: pytest.CaptureFixture[str])
         ),
         change="20261126-120501-347561",
     )
-    print_report(report, as_json=False, with_changes=False, untested={})
+    report_answer(report).print(as_json=False)
     told = [line for line in capsys.readouterr().out.splitlines() if "back" in line]
     assert told == [
         "  way back: sudo config rollback one",
         "change 20261126-120501-347561; `mltswitch rollback 20261126-120501-347561` takes it back",
     ]
-    print_report(report, as_json=True, with_changes=False, untested={})
+    report_answer(report).print(as_json=True)
     devices = json.loads(capsys.readouterr().out)["devices"]
     assert [device["way_back"] for device in devices] == ["", "sudo config rollback one", ""]
 
@@ -59,7 +61,8 @@ def test_the_way_back_of_a_change_is_printed(capsys: pytest.CaptureFixture[str])
 def test_ports_and_devices_that_are_rounded_alike_share_a_row(capsys: pytest.CaptureFixture[str]) -> None:
     fields = (("ecn_threshold_bytes", "96,896 B", "98,304 B"), ("limit", "96,896 B", "none"))
     entries = tuple(Rounding(port, 5, "gradient-2", *field) for port in ("1/1", "1/2") for field in fields)
-    print_roundings({f"leaf{n}": ("onyx", "sn2100", entries) for n in (1, 2, 3)})
+    shown = roundings_table({f"leaf{n}": ("onyx", "sn2100", entries) for n in (1, 2, 3)})
+    Answer(None, (shown,)).print(as_json=False)
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[-3:-1] == [
         "leaf1–leaf3, 2 ports each onyx sn2100 ECN threshold: gradient-2 96,896 B → 98,304 B",  # noqa: RUF001
@@ -80,7 +83,7 @@ def test_a_difference_is_told_in_words_once_for_ports_that_differ_alike(
     )
     route = DeviceDifference("leaf1", "", None, None, "route 10.0.0.0/8", "via 10.1.0.1", "absent")
     report = FleetReport((DeviceReport("leaf1", "eos", Status.DIFFERS, 1.0, differences=(*found, route)),))
-    assert print_report(report, as_json=False, with_changes=False, untested={}) == 5
+    assert report_answer(report).print(as_json=False) == 5
     lines = capsys.readouterr().out.splitlines()
     change = "gradient-2: ECN threshold 96,000 B → 128,000 B"
     assert f"  leaf1 Ethernet0, Ethernet4, Ethernet8 and 2 more ports, {change}" in lines

@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from mltswitch.cli import main
-from mltswitch.cli.plan import print_plan
+from mltswitch.cli.output import Answer
+from mltswitch.cli.plan import plan_text
 from mltswitch.documents import load_document
 from mltswitch.plan import Plan, Prediction
 from tests.plan.examples import SMALL
@@ -139,7 +140,8 @@ def test_delays_are_printed_where_the_model_predicts_them(
             )
             for entry in lab_plan.port_profiles
         )
-        print_plan(lab_plan.model_copy(update={"port_profiles": profiles}))
+        shown = lab_plan.model_copy(update={"port_profiles": profiles})
+        Answer(shown, plan_text(shown)).print(as_json=False)
         return capsys.readouterr().out
 
     without = printed()

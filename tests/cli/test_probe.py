@@ -2,7 +2,8 @@
 
 import pytest
 
-from mltswitch.cli.probe import print_probe
+from mltswitch.cli.output import Answer
+from mltswitch.cli.probe import probe_text
 from mltswitch.measure import ClassLoss, LoadResult, ProbeResult
 
 
@@ -26,7 +27,8 @@ def entry(*, loss: float | None, predicted: float, wait: float | None) -> ClassL
 
 def printed(capsys: pytest.CaptureFixture[str], found: ClassLoss) -> str:
     load = LoadResult(1.1, 8, "completion", 20.0, 0.001, (found,))
-    print_probe(ProbeResult("leaf2:eth2", "completion", 10_000_000, 1514, 5e-4, (load,), ()), ())
+    result = ProbeResult("leaf2:eth2", "completion", 10_000_000, 1514, 5e-4, (load,), ())
+    Answer(result, probe_text(result, ())).print(as_json=False)
     return " ".join(capsys.readouterr().out.split())
 
 

@@ -147,7 +147,7 @@ def test_buffers_that_are_finished_are_not_planned_again(
         planned.append(fabric.ports.buffer_bytes)
         return load_document(GOLDEN_PLAN, Plan)
 
-    monkeypatch.setattr("mltswitch.cli.sweep.build_plan", same_plan)
+    monkeypatch.setattr("mltswitch.app.sweeping.build_plan", same_plan)
 
     def sweep(buffers: str) -> list[int | None]:
         planned.clear()
@@ -171,7 +171,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
         raise AssertionError("it began to work")
 
     for name in ("load_document", "resolve_profile", "build_plan"):
-        monkeypatch.setattr(f"mltswitch.cli.sweep.{name}", too_soon)
+        monkeypatch.setattr(f"mltswitch.app.sweeping.{name}", too_soon)
     (tmp_path / "folder.csv").write_text("a file")
     os.mkfifo(tmp_path / "pipe.csv")
     leaves = ("folder.csv", "pipe.csv", "plan.yaml")

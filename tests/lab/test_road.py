@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from mltswitch import deploy
+from mltswitch.app.lab_hosts import STATE_FOLDER
 from mltswitch.cli import main
-from mltswitch.cli.lab import STATE_FOLDER
 from mltswitch.documents import dump_yaml
 from mltswitch.inventory import load_inventory
 from mltswitch.lab import lab_bottleneck

@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from mltswitch.cli.numbers import parsed
-from mltswitch.cli.output import progress
+from mltswitch.app import Tell
 from mltswitch.documents import load_document, parse_yaml, read_text
 from mltswitch.errors import UserInputError
 from mltswitch.overlay.document import OVERLAY_SCHEMA, Overlay, overlay_of_graph, seated
@@ -30,7 +29,10 @@ def known_network(network: str) -> tuple[Overlay, bool]:
         if ports % 2 or not 2 <= ports <= MOST_PORTS or not 1 <= over <= 1000:
             expected = f"an even number of ports, 2 to {MOST_PORTS}, and oversubscription from 1"
             raise UserInputError(f"{network!r:.60}", where="NETWORK", expected=expected)
-        rate_bps = parsed("NETWORK", parse_bps, said[2] or "10Gbps")
+        try:
+            rate_bps = parse_bps(said[2] or "10Gbps")
+        except ValueError as error:
+            raise UserInputError(str(error), where="NETWORK") from None
         if rate_bps / over < SLOWEST_BPS:
             expected = f"uplinks of {format_bps(SLOWEST_BPS)} or more"
             raise UserInputError(f"{network!r:.60}", where="NETWORK", expected=expected)
@@ -65,9 +67,9 @@ def network_of_job(network: str, ranks: int, servers: int) -> Overlay:
     return overlay if is_seated else seated(overlay, ranks, servers)
 
 
-def load_routes(path: Path, overlay: Overlay) -> Routes:
-    """Raises UserInputError; says where they were made for another network, which may be meant."""
+def load_routes(path: Path, overlay: Overlay, tell: Tell) -> Routes:
+    """The routes of a file; tells where they were made for another network, which may be meant."""
     routes = load_document(path, Routes)
     if routes.overlay != overlay.sha256():
-        progress(f"{path}: was made for another network, or for other hosts of it")
+        tell(f"{path}: was made for another network, or for other hosts of it")
     return routes

@@ -1,4 +1,4 @@
-"""`mltswitch agent recv`: a tensor from one or more peers."""
+"""The receiver's end of an exchange: a tensor from one or more peers, into files."""
 
 import re
 import sys
@@ -8,24 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import click
 import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch import outputs
-from mltswitch.cli.agent_options import RunOptions, agent_options
-from mltswitch.cli.agent_transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange, Round
-from mltswitch.cli.arrays import write_array
-from mltswitch.cli.numbers import SIZE, NumberRange
-from mltswitch.cli.output import last_words, progress
-from mltswitch.cli.strangers import Strangers
+from mltswitch.app import Tell
+from mltswitch.app.arrays import write_array
+from mltswitch.app.transfer import FIRST_ROUND, MOST_ROUNDS, TENSOR, Announcement, Exchange, Round
 from mltswitch.errors import UserInputError, printable
 from mltswitch.hostagent import CancelledError, Transfer
-from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, PeerLost
 from mltswitch.units import format_bytes
 
-BELOW_ONE: Final = NumberRange(0, 1, max_open=True)
 ROUND: Final = "{round}"
 """In a name of files: each round has its own."""
 PEER: Final = "{peer}"
@@ -35,45 +29,8 @@ GOODBYE_SECONDS: Final = 5.0
 """For senders to hear that their last round is complete."""
 
 
-@click.command(
-    epilog="\b\nExamples:\n  mltswitch agent recv -o gradients.npy\n"
-    "  mltswitch agent recv -c agent.yaml --from host1 --from host2 -o 'from-{peer}.npy'\n"
-    "  mltswitch agent recv -c agent.yaml --from host1 --loss-bound 0.1 --important-loss-bound 0.01"
-)
-@click.option("-o", "--output", metavar="FILE.npy", help="With {peer} and {round} in it, if you like.")
-@click.option("--from", "hosts", multiple=True, metavar="HOST", help="Who sends; else who connects first.")
-@click.option("--listen", metavar="ADDRESS[:PORT]", help="Where peers connect to.")
-@click.option("--loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of packets that may be missing.")
-@click.option("--important-loss-bound", type=BELOW_ONE, metavar="SHARE", help="Of important packets.")
-@click.option("--maximum", default="1GiB", **SIZE, help="Of memory for all tensors; by default 1GiB.")
-@agent_options
-def recv(output: str | None, hosts: tuple[str, ...], maximum: int, run: RunOptions, **bounds: Any) -> None:
-    """Receive the tensor that peers send with `agent send`.
-
-    They say its size and type. A file appears when a tensor is complete within its bound, or not at all; of
-    several rounds it holds the last that was complete, unless its name has {round}: also where a later one
-    failed, or you end it by Ctrl-C. Exit code 6: a tensor did not arrive.
-    """
-    for name in hosts:
-        if problem := host_name_problem(name):
-            raise UserInputError(problem, where=f"peer {name[:60]}")
-    names = tuple(dict.fromkeys(hosts))
-    if output is not None:
-        check_output(output, names)
-    receiving = _Receiving(
-        settings=run.settings("receiver"),
-        options=run,
-        pattern=output,
-        most_bytes=maximum,
-        names=names,
-        takes_first=not names,
-        bounds=bounds | {"deadline_seconds": run.deadline_seconds},
-    )
-    receiving.run(admit=receiving.admit, observers=(receiving,))
-
-
 @dataclass(kw_only=True, eq=False)
-class _Receiving(Exchange):
+class Receiving(Exchange):
     """The receiver's end; observes its agent."""
 
     pattern: str | None
@@ -85,6 +42,10 @@ class _Receiving(Exchange):
     takes_first: bool
     bounds: dict[str, Any]
     """Options of each post."""
+    tell_stranger: Tell
+    """Hears who comes or goes, which anybody can cause."""
+    last_words: Tell
+    """Hears which files were written."""
     is_waiting: bool = True
     announced: dict[str, Announcement] = field(default_factory=dict)
     buffers: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
@@ -92,9 +53,9 @@ class _Receiving(Exchange):
     """Files by peer, and the round in each."""
     _last: dict[str, int] = field(default_factory=dict)
     """Rounds that are complete, and not on the disk yet."""
-    _strangers: Strangers = field(default_factory=Strangers)
 
     def admit(self, peer: str) -> str | None:
+        """Why a peer is not let in; None: it is."""
         if peer in self.names or not self.names:
             return None
         return f"{peer} " + ("comes too late" if self.takes_first else "is not expected here (--from)")
@@ -104,18 +65,19 @@ class _Receiving(Exchange):
         match event:
             case PeerConnected() if self.is_waiting:
                 self.names = self.names or (event.peer,)
-                self._strangers.tell(f"connected: {event.peer}")
+                self.tell_stranger(f"connected: {event.peer}")
             case PeerLost() if self.is_waiting:
-                self._strangers.tell(f"not connected: {event.peer}: {event.reason}")
+                self.tell_stranger(f"not connected: {event.peer}: {event.reason}")
                 if self.takes_first and self.names == (event.peer,):
                     self.names = ()
 
     def begin(self) -> Mapping[str, int]:
+        """Wait for peers, and for what each of them announces."""
         wait_seconds = self.options.wait_seconds
         until = time.monotonic() + wait_seconds
-        progress(f"{self.agent.name} listens at {self.agent.listening_at}")
+        self.options.tell(f"{self.agent.name} listens at {self.agent.listening_at}")
         who = ", ".join(self.names) or "the first who connects"
-        progress(f"waiting for {who}, up to {wait_seconds:g} s")
+        self.options.tell(f"waiting for {who}, up to {wait_seconds:g} s")
         names = self.names or (self.agent.wait_for_any_peer(wait_seconds),)
         self.agent.wait_for_peers(names, wait_seconds)
         for peer in names:
@@ -149,6 +111,7 @@ class _Receiving(Exchange):
         return self.buffers[peer][number % len(self.buffers[peer])]
 
     def post(self, peer: str, number: int) -> Transfer:
+        """Post the buffer of a round."""
         options = {"element_type": self.announced[peer].element_type, **self.bounds}
         buffer = self._buffer(peer, number)
         return self.agent.post_receive(peer, buffer, tensor=TENSOR, round_number=number, **options)
@@ -158,6 +121,7 @@ class _Receiving(Exchange):
         return self.pattern is not None and ROUND not in self.pattern
 
     def completed(self, peer: str, number: int) -> None:
+        """Write the round's file, or note that the round is the last so far."""
         if self._keeps_last:
             self._last[peer] = number
         elif self.pattern is not None:
@@ -179,7 +143,7 @@ class _Receiving(Exchange):
                 problems.append(error)
         for peer in self.written:
             for name, number in self.written[peer].items():
-                last_words(f"written: {printable(name)} (round {number})")
+                self.last_words(f"written: {printable(name)} (round {number})")
         for problem in problems:
             raise problem
         until = time.monotonic() + (0 if is_early else GOODBYE_SECONDS)
@@ -188,6 +152,7 @@ class _Receiving(Exchange):
             time.sleep(0.005)
 
     def described(self) -> dict[str, Any]:
+        """Of each peer what it announced, and its files."""
         peers: dict[str, dict[str, Any]] = {}
         for peer in () if self.is_waiting else self.names:
             found = self.announced[peer]
@@ -197,7 +162,7 @@ class _Receiving(Exchange):
 
 
 def check_output(output: str, peers: Sequence[str]) -> None:
-    """Raises UserInputError for files that are sure not to be written, before anything is received."""
+    """Raise UserInputError for files that are sure not to be written, before anything is received."""
     strange = [braces for braces in BRACES.findall(output) if braces not in {PEER, ROUND}]
     problem = ""
     if len(peers) > 1 and PEER not in output:

@@ -1,0 +1,57 @@
+"""A rack as somebody describes it: its fabric file and its inventory."""
+
+from collections.abc import Iterator, Mapping
+from ipaddress import IPv4Address
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from mltswitch.documents import load_document
+from mltswitch.errors import UserInputError
+from mltswitch.inventory import load_inventory
+from mltswitch.outputs import write_together
+from mltswitch.plan import Fabric, Topology, check_ports, check_spray_mode, resolve_fabric
+from mltswitch.targets import hardware_capabilities, target_for
+from mltswitch.targets.template import render_template
+
+LEAST_STRIDE: Final = 64
+
+
+def check_rack(files: Mapping[str, str]) -> None:
+    """Load a rack's files; raises UserInputError or UnsupportedPlanError for what no rack can be."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        write_together(((folder / file, text) for file, text in files.items()), within=folder)
+        try:
+            fabric = load_document(folder / "fabric.yaml", Fabric)
+            load_inventory(folder / "hosts.yaml").select()
+        except UserInputError as error:
+            error.where = error.where.removeprefix(f"{folder}/")
+            raise
+    for switch in Topology(resolve_fabric(fabric, hardware_capabilities)).switches:
+        device = hardware_capabilities(switch.platform, switch.hardware)
+        check_ports(switch, device)
+        check_spray_mode(fabric.spraying.mode, device, switch.name)
+
+
+def rack_files(answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Name and text of each file below the rack's folder; raises UserInputError for a wrong address."""
+    stride = LEAST_STRIDE
+    while stride <= answers["hosts"]:
+        stride *= 2
+    yield "fabric.yaml", render_template("init/fabric.yaml.j2", **answers, stride=stride)
+    try:
+        address = IPv4Address(answers["management"])
+    except ValueError:
+        raise UserInputError(f"{answers['management']!r} is no IPv4 address", where="--management") from None
+    groups: dict[str, list[tuple[str, IPv4Address]]] = {}
+    for tier, count in (("spine", "spines"), ("leaf", "leaves")):
+        for number in range(answers[count]):
+            groups.setdefault(answers[tier][0], []).append((f"{tier}{number + 1}", address))
+            address += 1
+    by_group = [(platform.replace("-", "_"), entries) for platform, entries in groups.items()]
+    yield "hosts.yaml", render_template("init/hosts.yaml.j2", groups=by_group)
+    for platform, (group, _) in zip(groups, by_group, strict=True):
+        session = target_for(platform).session.value
+        text = render_template("init/group.yaml.j2", platform=platform, session=session, user=answers["user"])
+        yield f"group_vars/{group}.yaml", text

@@ -1,0 +1,100 @@
+"""Options that several commands have, and the types of their values."""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from mltswitch.app import Computing
+from mltswitch.cli.command import argument, flag, option
+from mltswitch.cli.output import progress, progress_bar
+from mltswitch.errors import UserInputError
+from mltswitch.sweep import parse_numbers
+from mltswitch.units import parse_bps, parse_bytes
+
+PATH: Final = click.Path(path_type=Path)
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
+FOLDER: Final = click.Path(path_type=Path, file_okay=False)
+SEED: Final = click.IntRange(0, 2**31 - 1)
+
+
+class NumberRange(click.FloatRange):
+    """As click's; and no NaN, which is on neither side of any limit, and no infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number; fails as click's does, with a usage error that names the option."""
+        if not math.isfinite(number := click.FLOAT.convert(value, param, ctx)):
+            self.fail(f"{number} is no number that can be used here", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Parsed(click.ParamType[Any]):
+    """What a function makes of text; where it raises ValueError, a UserInputError that names the option."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
+        """The value itself where it is no text any more."""
+        assert param is not None  # noqa: S101  (click always names it)
+        return parsed(max(param.opts, key=len), self._parse, value) if isinstance(value, str) else value
+
+
+class Checked(Parsed):
+    """What a function makes of text; where it raises ValueError, a usage error that names the option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value itself where it is no text any more."""
+        try:
+            return self._parse(value) if isinstance(value, str) else value
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def numbers(least: float, most: float, *, whole: bool = False) -> Checked:
+    """The type of a list such as `0.5:1.2:0.1,1.5`, each number in bounds."""
+    return Checked("numbers", lambda text: parse_numbers(text, least, most, whole=whole))
+
+
+def parsed(where: str, parse: Callable[[str], Any], text: str) -> Any:
+    """What `parse` makes of a text; where it raises ValueError, UserInputError that names its place."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise UserInputError(str(error), where=where) from None
+
+
+SIZE: Final = Parsed("size", parse_bytes)
+RATE: Final = Parsed("rate", parse_bps)
+LOADS: Final = numbers(0.0, 10.0)
+BURSTS: Final = numbers(1, 1024, whole=True)
+
+PLAN: Final[Any] = argument("PLAN", PATH)
+
+
+def output_file(text: str, **settings: Any) -> Any:
+    """`-o`, a file to write."""
+    return option(text, FILE, "-o", "--output", **settings)
+
+
+OUTPUT_FOLDER: Final[Any] = option(None, FOLDER, "-o", "--output", required=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Options of commands that compute many cells: where, and whether earlier ones count."""
+
+    processes: int | None = option("One for each CPU by default.", click.IntRange(1, 256))
+    scheduler: str | None = option(
+        "Compute on a Dask scheduler's workers.", None, "--dask", metavar="ADDRESS"
+    )
+    restart: bool = flag("Forget what an earlier run finished.")
+
+    def computing(self) -> Computing:
+        """The same for the use cases, which tell and show their progress on standard error."""
+        processes = self.processes or os.cpu_count() or 1
+        return Computing(processes, self.scheduler, self.restart, progress, progress_bar)
