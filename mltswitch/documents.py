@@ -169,9 +169,10 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
     try:
         # a pipe without a writer must not block the opening
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise UserInputError("is no regular file", where=str(path))
         with os.fdopen(descriptor, "rb") as stream:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise UserInputError("is no regular file", where=str(path))
             yield stream
     except OSError as error:
         raise UserInputError(f"cannot be read: {error.strerror}", where=str(path)) from None

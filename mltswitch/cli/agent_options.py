@@ -44,7 +44,8 @@ class AgentOptions:
 
         Raises UserInputError naming the field or the option; `names` are options of fields that have others.
         """
-        of_settings = {*AgentConfig.model_fields, "line_rate"}
+        # The option --trace names a file; an agent's `trace` is a folder with more to say of it.
+        of_settings = {*AgentConfig.model_fields, "line_rate"} - {"trace"}
         given = {each.name: getattr(self, each.name) for each in fields(self) if each.name in of_settings}
         return load_settings(self.config, given | more, default_name=default_name, **names)
 
