@@ -27,7 +27,5 @@ def test_nothing_is_rendered_for_it(mixed_plan: Plan) -> None:
 
 def test_a_plan_document_may_say_it(lab_plan: Plan) -> None:
     plan = with_mode(lab_plan, "entropy")
-    again = validate(
-        parse_yaml(dump_yaml(plan), where="plan.yaml"), Plan, where="plan.yaml"
-    )
+    again = validate(parse_yaml(dump_yaml(plan), where="plan.yaml"), Plan, where="plan.yaml")
     assert (again.paths.mode, again.fabric.spraying.mode) == ("entropy", "entropy")
