@@ -15,7 +15,7 @@ TORCH := $(VENV)/.torch
 
 FAST := not lab and not root and not browser and not bmv2
 
-.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws golden lock wheel clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -62,6 +62,10 @@ check: $(SETUP)
 laws: $(SETUP)
 	MLTSWITCH_LAW_EXAMPLES=1000 $(BIN)/python -m pytest -q --hypothesis-profile=search \
 	    tests/targets -k test_laws -m "not lab"
+
+# The fast tests with new examples for every property, where `make test-fast` takes the same ones every time.
+search: $(TORCH)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=search -m "$(FAST)" tests bmv2_tests
 
 # Rewrites the golden files from what the code renders now; read the difference before you commit it.
 golden: $(SETUP)

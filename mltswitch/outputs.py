@@ -13,6 +13,8 @@ from mltswitch.errors import UserInputError
 from mltswitch.inputs import is_input
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+HIDDEN: Final = ".mltswitch-"
+"""How the name of a text begins that waits beside its place."""
 INPUT_REPLACED: Final = "would be overwritten, and is an input of this command"
 
 
@@ -127,14 +129,16 @@ def _open_folder(folder: Path, within: Path | None, made: list[Path]) -> int:
 
 def _stage(text: str, permissions: int | None, folder: int, stack: ExitStack) -> str:
     """Put a text on the disk; returns its hidden name in the folder, which leaving the stack removes."""
-    hidden = f".mltswitch-{secrets.token_hex(8)}"
-    descriptor = os.open(hidden, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666, dir_fd=folder)
+    hidden = f"{HIDDEN}{secrets.token_hex(8)}"
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    # Nobody reads a text who may not read the file whose place it takes.
+    descriptor = os.open(hidden, flags, 0o666 if permissions is None else 0o600, dir_fd=folder)
     stack.callback(_remove, hidden, folder)
     with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
         if permissions is not None:
             os.fchmod(descriptor, permissions)
+        stream.write(text)
+        stream.flush()
         os.fsync(descriptor)
     return hidden
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from mltswitch.errors import UserInputError
+from mltswitch.outputs import HIDDEN
 
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._+-]+")
 _STACK_DUMP: Final = re.compile(r"\s*(\[<[0-9a-f]+>\]|[0-9a-f]{8}( |$)|Stack:|Call Trace:)")
@@ -96,7 +97,7 @@ class LabPaths:
         folders = [self.host_keys.parent, self.processes, self.work, self.spool, self.inside]
         for folder in folders if keep_logs else [*folders, self.logs]:
             shutil.rmtree(folder, ignore_errors=True)
-        for file in (self.known_hosts, self.state):
+        for file in (self.known_hosts, self.state, *self.root.glob(f"{HIDDEN}*")):
             file.unlink(missing_ok=True)
         if self.root.is_dir() and not any(self.root.iterdir()):
             self.root.rmdir()

@@ -7,7 +7,7 @@ from dataclasses import astuple, dataclass, field, fields, replace
 from enum import StrEnum
 from itertools import accumulate, pairwise
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from mltswitch.errors import UserInputError
 from mltswitch.units import BITS_PER_BYTE
@@ -141,7 +141,7 @@ class Job:
         for where, is_right, problem, expected in (
             (
                 "wire_type",
-                self.wire_type in {None, *short},
+                self.wire_type in (None, *short),
                 f"{self.wire_type!r:.60}",
                 ", ".join([self.element_type, *short]),
             ),
@@ -223,6 +223,37 @@ _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
 """What a caller may give in another form, so that all nodes have the same."""
 
 
+class JobOptions(TypedDict, total=False):
+    """What a training program may say of its job: each option is the field of `Job` of that name.
+
+    None is the default. `piece_bytes` is what `make_job` takes.
+    """
+
+    loss_bound: float | None
+    synchronization: str | None
+    topology: str | None
+    transport: str | None
+    servers: int | None
+    divisor: str | None
+    deadline_seconds: float | None
+    piece_bytes: int | None
+    wire_type: str | None
+    settings: Mapping[str, Any] | None
+    topology_settings: Mapping[str, Any] | None
+    colocated: int | None
+    continues: bool | None
+    report_every: int | None
+    check_every: int | None
+
+
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are given; raises TypeError for one that `JobOptions` does not have."""
+    for name in options:
+        if name not in JobOptions.__annotations__:
+            raise TypeError(f"got an unexpected keyword argument {name!r}")
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def make_job(
     layers: Iterable[tuple[str, int]],
     *,
@@ -256,7 +287,9 @@ def make_job(
     if given.get("divisor", Divisor.RANKS) not in list(Divisor):
         problem = f"{given['divisor']!r:.60} is unknown"
         raise UserInputError(problem, where="divisor", expected=", ".join(Divisor))
-    for where in {"settings", "topology_settings"} & given.keys():
+    for where in ("settings", "topology_settings"):
+        if where not in given:
+            continue
         try:
             json.dumps(dict(given[where]))
         except (TypeError, ValueError):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from mltswitch.errors import UserInputError
-from mltswitch.outputs import write_together
+from mltswitch.outputs import HIDDEN, write_together
 from tests.conftest import LAB_FABRIC
 from tests.errors.test_corpus import PLAN, PLANNED
 
@@ -67,7 +67,7 @@ def test_ctrl_c(tmp_path: Path, plan_file: Path, command: str, seconds: float) -
 
 def files(folder: Path) -> dict[str, str]:
     """The files of a folder, but for hidden ones, in which a text waits until it takes its place."""
-    shown = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".mltswitch-"))
+    shown = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(HIDDEN))
     return {str(path.relative_to(folder)): path.read_text() for path in shown}
 
 

@@ -20,6 +20,8 @@ class ObedientServer(p4runtime_pb2_grpc.P4RuntimeServicer):  # type: ignore[misc
             response = p4runtime_pb2.StreamMessageResponse()
             if request.HasField("packet"):
                 response.packet.ParseFromString(request.packet.SerializeToString())
+                del response.packet.metadata[1:]
+                response.packet.metadata.add(metadata_id=2, value=b"\x05")
             else:
                 response.arbitration.CopyFrom(request.arbitration)
                 response.arbitration.status.code = code_pb2.OK

@@ -350,19 +350,16 @@ def test_a_window_bounds_memory_and_nothing_waits_for_ever(
     window: int, servers: int, in_degree: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ranks reach steps at other times, and trees of several roots cross."""
-    held, most = Counter[PartialSums](), Counter[PartialSums]()
-    peers: defaultdict[PartialSums, set[int | None]] = defaultdict(set)
+    most = Counter[PartialSums]()
+    peers: defaultdict[PartialSums, set[int]] = defaultdict(set)
 
     def counted(memory: PartialSums, ready: Ready) -> Ready:
-        for (work, number), data in ready:
-            if len(data) == job.pieces[0].count:  # ballots come beside
-                held[memory] += 1
-                most[memory] = max(most[memory], held[memory])
-                peers[memory].add(work.plan.steps[number].peer)
+        places = [place for place in memory._received if place[0] < len(job.pieces)]  # ballots come beside
+        most[memory] = max(most[memory], len(places))
+        peers[memory].update(peer for _, peer, _ in places)
         return ready
 
     def added(memory: PartialSums, work: Work, peer: int, *, may_change: bool) -> Ready:
-        held[memory] -= work.of.piece < len(job.pieces)
         return counted(memory, add(memory, work, peer, may_change=may_change))
 
     want, add = PartialSums.wanted, PartialSums.added

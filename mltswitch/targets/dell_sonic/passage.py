@@ -351,10 +351,8 @@ def _lenient_thresholds(old: Attributes, new: Attributes) -> Attributes:
         kept["green"] = new["green"]
     elif present and wanted and wanted[0] > present[0]:
         kept["green"] = f"minimum-threshold {present[1]} maximum-threshold {present[1]} drop-probability 100"
-    if kept.keys().isdisjoint(_COLORS) and "green" in new:
-        kept["green"] = new[
-            "green"
-        ]  # the switch binds no policy without a colour, so nothing drops by it yet
+    if old.keys().isdisjoint(_COLORS) and "green" in new:
+        kept["green"] = new["green"]  # no port has it: the switch binds no policy without a colour
     return kept
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from math import nan
 from textwrap import shorten
-from typing import Any, ClassVar, Final, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Self, Unpack
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from mltswitch.training.agents import AgentNode, share_job
 from mltswitch.training.axes import Elements, Stage
 from mltswitch.training.driver import MEETING_SECONDS
 from mltswitch.training.errors import NodeLostError, TrainingError, ending_of
-from mltswitch.training.job import Job
+from mltswitch.training.job import Job, JobOptions, given_options
 from mltswitch.training.pytorch.layout import Place, checksum, places_of
 from mltswitch.training.pytorch.returning import bytes_of, come_back, held_of, keep_job, load_bytes
 from mltswitch.training.pytorch.start import (
@@ -67,10 +67,11 @@ class Rank:
             others, and `first_step` is where it goes on. They meet by a file `rendezvous`, from the start.
         carries: what else ranks hold alike, by names, with `state_dict` and `load_state_dict`: a scaler, a
             schedule; a rank that returns gets it with model and optimizer.
-        options: of `make_job`: `loss_bound`, `topology` and all that `Job` has. Without a `wire_type` it is
-            bfloat16 where all parameters are, and `check_every` is CHECK_EVERY.
+        options: of the job, see `JobOptions` and `Job`. Without a `wire_type` it is bfloat16 where all
+            parameters are, and `check_every` is CHECK_EVERY.
 
-    Raises UserInputError, MachineError, and TrainingError where the ranks do not agree, or do not come.
+    Raises TypeError for an unknown option, UserInputError, MachineError, and TrainingError where the ranks
+    do not agree, or do not come.
     """
 
     ANEW: ClassVar = "make a new one after what freezes, unfreezes or adds parameters"
@@ -89,33 +90,34 @@ class Rank:
         example: Any = None,
         returns: int | None = None,
         carries: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[JobOptions],
     ) -> None:
+        given = given_options(options)
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if ddp is not None and process_group is None and ddp.process_group != dist.group.WORLD:
             process_group = ddp.process_group
         self._module: Final[torch.nn.Module] = unwrapped(model)
         broadcasts = ddp is not None and ddp.broadcast_buffers and any(True for _ in model.buffers())
-        if options.get("continues") and broadcasts:
+        if given.get("continues") and broadcasts:
             problem = "DistributedDataParallel broadcasts buffers by itself, which needs all ranks"
             raise UserInputError(problem, where="continues", expected="broadcast_buffers=False")
         rank, world = dist.get_rank(process_group), dist.get_world_size(process_group)
         ranks = () if process_group is None else dist.get_process_group_ranks(process_group)
-        if options.get("servers") and rendezvous is None:
+        if given.get("servers") and rendezvous is None:
             raise UserInputError("is missing: servers are in no process group", where="rendezvous")
-        options = dict(world=world, ranks=ranks, **{"check_every": CHECK_EVERY, **options})
+        given = dict(world=world, ranks=ranks, **{"check_every": CHECK_EVERY, **given})
         config = config or os.environ.get(CONFIG_VARIABLE) or None
         self._held: Final = held_of(self._module, optimizer, carries)
         self._process_group: Final = process_group
         names = [f"rank {number}" for number in ranks or range(world)]
         call = partial(self._prepare, model, example=example, optimizer=optimizer, config=config)
         if returns is None:
-            options["link_bps"] = slowest_link(process_group, world, config)
-            own, said = agree(process_group, names, samples, partial(call, rank=rank, options=options))
+            given["link_bps"] = slowest_link(process_group, world, config)
+            own, said = agree(process_group, names, samples, partial(call, rank=rank, options=given))
             job = replace(own.job, samples=said)
         else:
             rank = returns
-            own, job = come_back(rendezvous, options, partial(call, rank=rank), self._held)
+            own, job = come_back(rendezvous, given, partial(call, rank=rank), self._held)
         self.job: Final[Job] = job
         self._setup: Final = own
         self._weight: Final = self.job.weight(rank)
