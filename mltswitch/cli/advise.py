@@ -83,7 +83,7 @@ def advice_answer(model: str, found: "Advice") -> Answer:
         "ladder": found.ladder,
         "advice": advice(found.ladder),
     }
-    return Answer({"kind": "measured", "model": model, **figures}, _lines(model, found))
+    return Answer({"kind": "measured", "model": model, **figures}, advice_lines(model, found))
 
 
 def _about(value: float) -> float:
@@ -91,7 +91,7 @@ def _about(value: float) -> float:
     return float(f"{value:.3g}")
 
 
-def _lines(model: str, found: "Advice") -> Iterator[str]:
+def advice_lines(model: str, found: "Advice") -> Iterator[str]:
     """What was measured of the network, of the model, of each rung; what pays; and what to do."""
     links, ladder, divisor, profile = found.links, found.ladder, found.divisor, resolve_profile(model)
     parts = [f"{links.hosts} hosts: a flow alone has {format_bps(_about(links.alone_bps))}"]

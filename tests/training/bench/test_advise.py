@@ -16,7 +16,7 @@ from mltswitch.training.bench.ladder import ladder_of, rungs
 from mltswitch.training.bench.links import Links
 
 pytest.importorskip("torch")
-from mltswitch.cli.advise import advice_answer
+from mltswitch.cli.advise import advice_lines
 from mltswitch.training.bench.advise import Advice, size_of
 
 pytestmark = pytest.mark.torch
@@ -62,7 +62,7 @@ def test_five_lines() -> None:
     methods = {name: Method(name, step_seconds=[each], cpu_load=[0.5]) for name, each in taken.items()}
     result = CaseResult(Case("vgg16", 10**9, 1e-4, 0.0, 0), 4, 1_000_000, 1.0, methods)
     links = Links(4, 10e9, 123.4e-6, 8.765e9, 4.4e9, 9.1e9, 0.00012, 0.91)
-    assert [*advice_answer("vgg16", Advice(links, 100, result, ladder_of(result))).text] == [
+    assert [*advice_lines("vgg16", Advice(links, 100, result, ladder_of(result)))] == [
         "4 hosts: a flow alone has 8.76 Gbit/s of a line of 10 Gbit/s, 4.4 Gbit/s where each host sends to "
         "the next, 9.1 Gbit/s come where all send to one, a tenth of the time 91 % of its rate, round trip "
         "123 µs, 0.012 % lost",
@@ -73,7 +73,7 @@ def test_five_lines() -> None:
         "Take credit: a step is 1.50 times as fast as with gloo",
     ]
     methods["tcp"].cpu_load[:] = [0.95, 0.97]
-    *_, last = advice_answer("vgg16", Advice(links, 100, result, ladder_of(result))).text
+    *_, last = advice_lines("vgg16", Advice(links, 100, result, ladder_of(result)))
     assert str(last).endswith("as with gloo (the first host's processors were busy to 96 %)")
 
 
