@@ -174,6 +174,8 @@ def open_regular(path: Path) -> Iterator[BinaryIO]:
             raise UserInputError("is no regular file", where=str(path))
         with os.fdopen(descriptor, "rb") as stream:
             yield stream
+    except BrokenPipeError:  # of whoever is told how far the reading is
+        raise
     except OSError as error:
         raise UserInputError(f"cannot be read: {error.strerror}", where=str(path)) from None
 

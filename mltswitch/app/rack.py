@@ -40,15 +40,21 @@ def rack_files(answers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     while stride <= answers["hosts"]:
         stride *= 2
     yield "fabric.yaml", render_template("init/fabric.yaml.j2", **answers, stride=stride)
+    switches = [
+        (answers[tier][0], f"{tier}{number + 1}")
+        for tier, count in (("spine", "spines"), ("leaf", "leaves"))
+        for number in range(answers[count])
+    ]
     try:
-        address = IPv4Address(answers["management"])
+        first = IPv4Address(answers["management"])
     except ValueError:
         raise UserInputError(f"{answers['management']!r} is no IPv4 address", where="--management") from None
+    if int(first) + len(switches) - 1 > int(IPv4Address("255.255.255.255")):
+        problem = f"{first} leaves no addresses for {len(switches)} switches"
+        raise UserInputError(problem, where="--management", expected="a lower address")
     groups: dict[str, list[tuple[str, IPv4Address]]] = {}
-    for tier, count in (("spine", "spines"), ("leaf", "leaves")):
-        for number in range(answers[count]):
-            groups.setdefault(answers[tier][0], []).append((f"{tier}{number + 1}", address))
-            address += 1
+    for number, (platform, name) in enumerate(switches):
+        groups.setdefault(platform, []).append((name, first + number))
     by_group = [(platform.replace("-", "_"), entries) for platform, entries in groups.items()]
     yield "hosts.yaml", render_template("init/hosts.yaml.j2", groups=by_group)
     for platform, (group, _) in zip(groups, by_group, strict=True):

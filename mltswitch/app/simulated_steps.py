@@ -156,6 +156,8 @@ def _network(
     topology: str,
     servers: int | None,
 ) -> Network | FabricNetwork:
+    if rate_bps is not None and rate_bps < 1:
+        raise UserInputError(f"{rate_bps} bit/s", where="--rate", expected="above 0")
     latency_seconds = (0.1 if rtt_ms is None else rtt_ms) / 2e3
     if text is None:
         return Network(10_000_000_000 if rate_bps is None else rate_bps, latency_seconds)

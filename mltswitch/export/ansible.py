@@ -114,7 +114,7 @@ def _inventory(by_platform: Mapping[str, Iterable[Device]]) -> str:
         body["vars"] = _platform_variables(target_for(platform))
         for device in devices:
             body["hosts"][device.name] = _variables(device)
-            for name in set(device.groups) - {"all", "ungrouped"}:
+            for name in sorted({*device.groups} - {"all", "ungrouped"}):
                 groups.setdefault(name, {"hosts": {}})["hosts"].setdefault(device.name, {})
     document = {"all": {"children": groups}}
     text: str = yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)

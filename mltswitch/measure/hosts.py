@@ -175,7 +175,8 @@ class _Program:
 
     def say(self, text: str, end: str = "\n") -> None:
         if self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # it has ended, and its exit code says why
+            # It has ended, and its exit code says why; or it reads nothing, and a pipe does not hold a task.
+            with self._ended_after(PATIENCE_SECONDS), suppress(BrokenPipeError):
                 self._process.stdin.write(text + end)
                 self._process.stdin.flush()
 
@@ -195,10 +196,16 @@ class _Program:
         return found
 
     def _line(self, seconds: float) -> str:
+        with self._ended_after(seconds):
+            return self._process.stdout.readline() if self._process.stdout else ""
+
+    @contextmanager
+    def _ended_after(self, seconds: float) -> Iterator[None]:
+        """End the program where what follows takes longer."""
         watchdog = threading.Timer(seconds, self._process.kill)
         watchdog.start()
         try:
-            return self._process.stdout.readline() if self._process.stdout else ""
+            yield
         finally:
             watchdog.cancel()
 

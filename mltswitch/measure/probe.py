@@ -32,6 +32,8 @@ BUSY_CONTROL_PACKETS_PER_SECOND: Final = 50.0
 BUSY_SECONDS: Final = 2.0
 LONGEST_LINE_PACKETS: Final = 512
 """More than the line behind the queues of a switch that we know: the first half of a run must fill it."""
+LONGEST_SECONDS: Final = 60.0
+"""Of a phase that fills a queue: deep ones at a low rate take so long to settle."""
 LONGEST_WARM_UP_SECONDS: Final = 10.0
 WARM_UP_SLACK: Final = 1.25
 """A line behind the queues takes so much longer to fill than by the means of all that comes and leaves."""
@@ -226,7 +228,7 @@ class Probe:
         bytes_per_second = profile.rate_bps / BITS_PER_BYTE
         behind = round(self.behind_seconds * bytes_per_second)  # fills as well, before the queue does
         port = TestedPort(profile.rate_bps, profile.packet_bytes, 1, ())
-        (schedule,) = threshold_run(port, position, threshold + behind, limit + behind)
+        (schedule,) = threshold_run(port, position, threshold + behind, limit + behind, LONGEST_SECONDS)
         trace = self._from_near(schedule, self.idle_seconds + self.behind_seconds)
         holding, filling = (_settled(trace.of(phase)) for phase in ("hold", "fill"))
         mark_seen, wrong = _marking(holding, bytes_per_second, profile.packet_bytes)

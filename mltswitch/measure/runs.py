@@ -140,8 +140,17 @@ class _Timeline:
         return tuple(merged(parts) for parts in self._parts)
 
 
-def threshold_run(port: TestedPort, class_index: int, threshold_bytes: int, standing_bytes: int) -> Run:
-    """Bursts that stay below S, a queue that drops hold at S, and one that grows to `standing_bytes`."""
+def threshold_run(
+    port: TestedPort,
+    class_index: int,
+    threshold_bytes: int,
+    standing_bytes: int,
+    longest_seconds: float = LONGEST_SECONDS,
+) -> Run:
+    """Bursts that stay below S, a queue that drops hold at S, and one that grows to `standing_bytes`.
+
+    Neither of the two phases lasts more than `longest_seconds`, in which deep queues do not fill.
+    """
     line = _Timeline(port, class_index)
     near = len(port.burst_senders)
     burst = threshold_bytes // port.packet_bytes  # come at once, the last of them finds less than S
@@ -151,11 +160,11 @@ def threshold_run(port: TestedPort, class_index: int, threshold_bytes: int, stan
             line.add(sender, "burst", class_index, ALTERNATING, 0.0, 0.0, count)
         line.now_seconds += 0.05 + 2 * port.seconds(threshold_bytes)
     line.pause(threshold_bytes)
-    seconds = _phase_seconds(port, HOLD_LOAD, threshold_bytes, HOLD_LOAD - 1)
+    seconds = _phase_seconds(port, HOLD_LOAD, threshold_bytes, HOLD_LOAD - 1, longest_seconds)
     line.stream("hold", (class_index,), HOLD_LOAD, ALTERNATING, seconds)
     line.now_seconds += seconds
     line.pause(standing_bytes)
-    seconds = _phase_seconds(port, FILL_LOAD, standing_bytes, FILL_LOAD - 1)
+    seconds = _phase_seconds(port, FILL_LOAD, standing_bytes, FILL_LOAD - 1, longest_seconds)
     pattern = ECT * FILL_PERIOD + NOT_ECT
     line.stream("fill", (class_index,), FILL_LOAD * (1 + 1 / FILL_PERIOD), pattern, seconds)
     line.now_seconds += seconds
@@ -258,7 +267,13 @@ def _granted_seconds(port: TestedPort, granted: float) -> float:
     return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, packets))
 
 
-def _phase_seconds(port: TestedPort, load: float, queue_bytes: int, growth: float) -> float:
+def _phase_seconds(
+    port: TestedPort,
+    load: float,
+    queue_bytes: int,
+    growth: float,
+    longest_seconds: float = LONGEST_SECONDS,
+) -> float:
     fill = port.seconds(queue_bytes) / growth
     packets = FEWEST_PACKETS * port.packet_seconds / load
-    return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, SETTLING_RUNS * fill, packets))
+    return min(longest_seconds, max(SHORTEST_SECONDS, SETTLING_RUNS * fill, packets))

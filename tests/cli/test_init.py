@@ -95,6 +95,7 @@ def test_nothing_is_overwritten_unless_asked(init: Init) -> None:
         (("--host-rate", "25Gpbs"), "Invalid value for '--host-rate': '25Gpbs' is not understood"),
         (("--buffer", "1Mb"), "Invalid value for '--buffer': '1Mb': b means bits"),
         (("--management", "here"), "--management: 'here' is no IPv4 address"),
+        (("--management", "255.255.255.254"), "--management: 255.255.255.254 leaves no addresses for"),
         (("--spray", "p4"), "spine1: spraying.mode"),
         (("--leaf", "eos", "--hosts", "200"), "trident3 has 32 ports"),
         (("--host-rate", "400Gbps", "--leaf", "eos"), "400 Gbit/s, but trident3 has 100 Gbit/s there"),
