@@ -200,6 +200,13 @@ _WORDS: Final = {
 }
 _RED: Final = "random-detect queue-parms {@queue} "
 _AVERAGING: Final = "random-detect exponential-weighting-constant "
+
+
+def _default_phase(_old: Any, new: Any) -> Phase:
+    """On a way back to another queue than background's, ports that trust nothing trust again first."""
+    return Phase.FORGET if int(new) else Phase.BACKGROUND
+
+
 _PRIORITY: Final = "classofservice dot1p-mapping {@priority} "
 _DSCP_MAP: Final = "classofservice ip-dscp-mapping {@dscp} "
 _ATTACH: Final = "service-policy in {@policy}"
@@ -226,7 +233,7 @@ _LINES: Final = (
         MINIMUMS, "cos-queue min-bandwidth {guarantees}", undo=f"cos-queue min-bandwidth{' 0' * QUEUE_COUNT}"
     ),
     Line(ATTACHED, _ATTACH, undo=f"no {_ATTACH}"),
-    Line(BIND, f"{_PRIORITY}{{queue}}", phase=Phase.BACKGROUND),
+    Line(BIND, f"{_PRIORITY}{{queue}}", phase=_default_phase),
     Line(BIND, f"{_PRIORITY}{{number}}", use=Use.SHOWN),
     Line(TRUST, "classofservice trust {trust}"),
     Line(TRUST, "classofservice trust {foreign-trust}", use=Use.FOREIGN),
