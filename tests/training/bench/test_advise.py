@@ -49,7 +49,7 @@ def advised(*arguments: str, files: Sequence[Path] = (), world: int = 2) -> list
             )
         )
     try:
-        told = [rank.communicate(timeout=150) for rank in ranks]
+        told = [rank.communicate(timeout=400) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
