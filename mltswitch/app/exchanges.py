@@ -22,7 +22,7 @@ BETWEEN_SITES: Final = ("fapt", "mst", "packed")
 
 
 class Load(NamedTuple):
-    """What a link carries."""
+    """What an exchange sends over one link from a host to another."""
 
     busy: float
     """Share of the exchange's time."""

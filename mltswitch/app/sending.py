@@ -17,7 +17,7 @@ MOST_RANDOM_BYTES: Final = 1 << 34
 
 @dataclass(kw_only=True, eq=False)
 class Sending(Exchange):
-    """The sender's end."""
+    """`agent send`: rounds of tensors that this host posts to one receiver."""
 
     announcement: Announcement
     endpoints: Mapping[str, Endpoint]

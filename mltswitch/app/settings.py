@@ -12,7 +12,7 @@ from mltswitch.overlay.routes import Routes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
-    """Who adds up in a job."""
+    """The topology of a training job as options say it: by name and settings, or by a file of routes."""
 
     topology: str | None
     """A topology's name; None: star, or tree where there are routes."""

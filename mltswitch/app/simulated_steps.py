@@ -51,7 +51,7 @@ class Steps:
     """What a step takes by each synchronization."""
 
     head: dict[str, Any]
-    """What was simulated."""
+    """The entries of the printed document that are about the job, and come first."""
     link_bps: float
     synchronizations: list[Simulated]
     left_out: dict[str, str]

@@ -55,7 +55,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep has written."""
+    """The files that a sweep has written, and how many cells of the grid and rows are in them."""
 
     output: Path
     journal: Path

@@ -16,7 +16,7 @@ from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport,
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C."""
 SHOWN_PORTS: Final = 3
-"""Of those that differ alike."""
+"""How many ports are named of those that differ alike; the others are counted."""
 
 
 class Bar:

@@ -77,7 +77,7 @@ PLAN: Final[Any] = argument("PLAN", PATH)
 
 
 def output_file(text: str, **settings: Any) -> Any:
-    """`-o`, a file to write."""
+    """The option `-o`, which names the file that a command writes."""
     return option(text, FILE, "-o", "--output", **settings)
 
 

@@ -111,7 +111,7 @@ class TraceSettings(_Part):
 
 
 class Defaults(_Part):
-    """What a post leaves out."""
+    """Deadline, loss bounds and importance of transfers whose caller does not name them."""
 
     deadline_seconds: float = Field(default=60, gt=0, le=1e6)
     loss_bound: Share = 0

@@ -51,7 +51,7 @@ _MAXIMUM_QUOTED_CHARACTERS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """One cell of a counter."""
+    """Packets and bytes that one cell of a P4 counter has counted."""
 
     packets: int
     bytes: int

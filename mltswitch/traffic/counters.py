@@ -80,7 +80,7 @@ class _Total:
 
 @dataclass(slots=True)
 class _Counter:
-    """Samples of one class."""
+    """The readings of one traffic class's packet counter, in the order of their times."""
 
     times: list[float] = field(default_factory=list)
     packets: _Total = field(default_factory=_Total)

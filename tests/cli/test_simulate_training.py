@@ -59,6 +59,7 @@ def test_forward_passes_stand_beside_bsp_with_their_bound(capsys: pytest.Capture
         (["--topology", "x"], "topology: 'x' is no topology (expected "),
         (["--setting", "osp.share=2"], "synchronization.osp.share: 2: "),
         (["--setting", "x.share=0.5"], "--setting: 'x.share=0.5' (expected NAME=VALUE"),
+        (["--rate", "0"], "--rate: 0 bit/s (expected above 0)"),
         (["--slow", "3=2"], "--slow: '3=2' (expected a rank, 0 to 2, = and a factor"),
     ],
 )

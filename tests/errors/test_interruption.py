@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -97,6 +98,22 @@ def test_a_killed_writer_leaves_old_files_or_new_ones(tmp_path: Path) -> None:
         assert set(found) <= {*names}
         write_together(((out / name, "new") for name in names), within=out)
         assert files(out) == dict.fromkeys(names, "new")
+
+
+def test_a_text_that_waits_is_read_by_no_more_than_its_place(tmp_path: Path) -> None:
+    secret, other = tmp_path / "secret", tmp_path / "other"
+    secret.write_text("old")
+    secret.chmod(0o600)
+    modes: list[int] = []
+
+    def files_to_write() -> Iterator[tuple[Path, str]]:
+        yield secret, "new"
+        modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.glob(f"{HIDDEN}*"))
+        yield other, "text"
+
+    write_together(files_to_write(), within=tmp_path)
+    assert modes == [0o600]
+    assert (secret.read_text(), secret.stat().st_mode & 0o777) == ("new", 0o600)
 
 
 @pytest.mark.parametrize("link", ["folder", "file"])

@@ -1,7 +1,7 @@
 """How a model is cut into pieces, and what no job can have."""
 
 from bisect import bisect_right
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -10,7 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
-from mltswitch.training.job import ELEMENT_BYTES, LEAST_PIECE_BYTES, PIECE_BYTES, Job, Layer, Piece, make_job
+from mltswitch.training.job import (
+    ELEMENT_BYTES,
+    LEAST_PIECE_BYTES,
+    PIECE_BYTES,
+    Job,
+    JobOptions,
+    Layer,
+    Piece,
+    given_options,
+    make_job,
+)
 
 sizes = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 300_000)), min_size=1, max_size=30).filter(sum)
 
@@ -178,3 +188,10 @@ def test_slow_links_get_more_pieces(link_bps: float | None, pieces: int) -> None
     """8 Mbit for each of two roots, which each have 4 to 16 pieces: one takes 10 ms at least."""
     job = make_job([("a", 500_000)], world=2, link_bps=link_bps)
     assert [piece.count for piece in job.pieces] == [500_000 // (2 * pieces)] * 2 * pieces
+
+
+def test_options_of_a_program_are_fields_of_the_job() -> None:
+    assert JobOptions.__annotations__.keys() <= {field.name for field in fields(Job)} | {"piece_bytes"}
+    assert given_options({"check_every": None, "topology": "tree"}) == {"topology": "tree"}
+    with pytest.raises(TypeError, match="'piece_byte'"):
+        given_options({"piece_byte": 4096})

@@ -6,12 +6,16 @@ from pathlib import Path
 import pytest
 
 from mltswitch.errors import DeviceError
+from mltswitch.targets import SwitchState
 from mltswitch.targets.icos import TARGET
 from mltswitch.targets.remap import HOST_POLICY, policy_of
+from mltswitch.wire.tos import every_dscp_but
 from switchsim.icos import IcosDevice
 from tests.targets.icos.device import CAPABILITIES, policies_of, read
-from tests.targets.icos.test_icos import STATE, WITH_HOSTS
+from tests.targets.icos.test_icos import ONE, STATE, WITH_HOSTS
 from tests.targets.icos.under_test import IcosUnderTest
+
+UNTRUSTED = SwitchState((replace(ONE, trusted=False, rewritten=every_dscp_but(0)),), ())
 
 
 def test_a_class_of_others_behind_ours_comes_back_behind_them() -> None:
@@ -62,3 +66,14 @@ def test_a_class_of_somebody_else_keeps_its_place_in_our_policy() -> None:
     switch.push(WITH_HOSTS)
     switch.apply(switch.way_back(before, WITH_HOSTS))
     assert switch.configuration() == at_start
+
+
+def test_ports_trust_again_before_their_default_queue_comes_back() -> None:
+    """Between the two lines packets would lie in a queue that drops early on other ports."""
+    switch = IcosUnderTest(CAPABILITIES)
+    switch.configure("classofservice trust ip-dscp")
+    before = switch.read(UNTRUSTED)
+    switch.push(UNTRUSTED)
+    lines = [step.command for step in switch.way_back(before, UNTRUSTED).steps]
+    trust = max(number for number, line in enumerate(lines) if line == "classofservice trust ip-dscp")
+    assert trust < lines.index("classofservice dot1p-mapping 0 1")
