@@ -1,11 +1,15 @@
 """Fixtures that several rooms share."""
 
+import faulthandler
 import hashlib
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,6 +36,33 @@ MIXED_FABRIC = INVENTORIES / "mixed" / "fabric.yaml"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
+
+
+CRASHES = "MLTSWITCH_TEST_CRASHES"
+"""Names the folder in which processes that run tests say where they were when a signal ended them."""
+_kept_open: list[TextIO] = []
+
+
+@pytest.hookimpl(trylast=True)  # behind pytest's own, which says it where a long run's output hides it
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        os.environ[CRASHES] = tempfile.mkdtemp(prefix="crashes-")
+    else:
+        _kept_open.append((Path(os.environ[CRASHES]) / str(os.getpid())).open("w"))
+        faulthandler.enable(_kept_open[0], all_threads=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for file in Path(os.environ[CRASHES]).iterdir():
+        if text := file.read_text():
+            terminalreporter.section("a process that ran tests ended here")
+            lines = text.partition("Extension modules:")[0].splitlines()
+            terminalreporter.write("\n".join(line for line in lines if "/site-packages/" not in line) + "\n")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[CRASHES])
 
 
 FIRST = ("test_road", "test_bmv2_road", "test_first_job", "test_lifecycle", "test_lab", "test_export")
