@@ -24,7 +24,7 @@ MAXIMUM_DEPTH: Final = 100
 MAXIMUM_NODES: Final = 3_000_000
 """Values of a document, those behind an alias counted each time that it is used."""
 MAXIMUM_DIGITS: Final = 40
-"""Of a whole number; Python neither prints nor divides one of some thousand digits."""
+"""Most digits of a whole number; Python neither prints nor divides one of some thousand digits."""
 MAXIMUM_SHOWN_CHARACTERS: Final = 60
 """Of one value or name in an error."""
 UNPRINTABLE: Final = "has a line end, a control character or one that nobody sees"

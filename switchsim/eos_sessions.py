@@ -18,7 +18,7 @@ MAX_SESSIONS: Final = 1_000
 
 
 class SessionState(StrEnum):
-    """As `show configuration sessions` names it."""
+    """The state of a configuration session, as `show configuration sessions` names it."""
 
     PENDING = "pending"
     WAITING = "pendingCommitTimer"

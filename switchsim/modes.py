@@ -16,7 +16,7 @@ Check = Callable[[Facts, str, Values], None]
 
 
 def no_check(facts: Facts, place: str, values: Values) -> None:
-    """Every line fits."""
+    """A `Check` that accepts every line."""
     del facts, place, values
 
 

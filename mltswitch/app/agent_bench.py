@@ -25,7 +25,7 @@ CASES: Final = (("mlt", 1, False), ("mlt", 4, False), ("mlt", 16, False), ("mlt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFigures:
-    """Of one stream of whole tensors; all measured."""
+    """Measured figures of one stream of whole tensors."""
 
     transport: str
     burst_packets: int | None
@@ -34,9 +34,9 @@ class StreamFigures:
     tensors: int
     goodput_bps: float
     cpu_seconds_per_gb: float
-    """Of both ends together."""
+    """Processor time of both ends together."""
     resent_share: float
-    """Of the packets."""
+    """Share of the packets that were sent again."""
 
 
 def run_bench(

@@ -58,7 +58,7 @@ def known_network(network: str) -> tuple[Overlay, bool]:
 
 
 def network_of_job(network: str, ranks: int, servers: int) -> Overlay:
-    """With a job's nodes on its hosts, unless an overlay says where they are. Raises UserInputError."""
+    """The network, with a job's nodes on its hosts unless it says where they are; raises UserInputError."""
     overlay, is_seated = known_network(network)
     hosts = len(overlay.ranks)
     for option, wanted in (("--workers", ranks), ("--servers", servers)):

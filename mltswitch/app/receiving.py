@@ -34,9 +34,9 @@ class Receiving(Exchange):
     """The receiver's end; observes its agent."""
 
     pattern: str | None
-    """Of names of files; None: nothing is kept."""
+    """Pattern of the names of files that tensors are kept in; None: nothing is kept."""
     most_bytes: int
-    """Of memory for all tensors together."""
+    """Most memory for all tensors together."""
     names: tuple[str, ...]
     """Who is let in; nobody yet, where it is the first who comes."""
     takes_first: bool

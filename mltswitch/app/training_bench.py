@@ -14,7 +14,7 @@ from mltswitch.training.changes import UpdateSettings
 from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds
 
 INCAST_SHARE: Final = 1 / 8
-"""Of the buffer, in the case `incast`."""
+"""Share of the switch's buffer that the case `incast` has."""
 WAN_CASE: Final = "wan"
 OF_A_SWITCH: Final = ("round_trip_seconds", "loss", "buffer_bytes", "limit_seconds", "tcp_limit_bps")
 """Figures of a case that a WAN has no one of."""

@@ -149,11 +149,12 @@ class Exchange(ABC):
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Since the first round began: of time, and of the processor."""
+        """How long the exchange has run since its first round began: wall-clock and processor seconds."""
         return time.monotonic() - self._began[0], time.process_time() - self._began[1]
 
     def run(self, **more: Any) -> None:
-        """Do all of it, by an agent that is given `more`; show what came of it, and raise the first error."""
+        """Run the whole exchange with a new agent, opened with the arguments `more`, and show what came of
+        it; raises the first error."""
         # A signal ends as an error does: peers are told, no part of a file stays, the last line says why.
         told: list[BaseException] = []
 

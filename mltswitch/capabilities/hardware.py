@@ -98,7 +98,7 @@ class System:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareData:
-    """The whole file, by name."""
+    """The content of the file of hardware figures: chips, boxes and systems by name, and the sources."""
 
     sources: Mapping[str, str]
     """Short name, as figures use it → the work."""
@@ -121,7 +121,7 @@ def require(figure: Figure[Value]) -> Value:
 
 @cache
 def hardware_data() -> HardwareData:
-    """The bundled data."""
+    """The hardware figures that come with mltswitch; they are read once."""
     text = (files(__package__) / FILE).read_text(encoding="utf-8")
     return read_hardware(text, where=FILE)
 

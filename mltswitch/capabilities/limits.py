@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 LARGEST_EXPONENT: Final = 16
-"""Of alpha = 2**exponent, up and down: beyond what any switch offers."""
+"""Largest exponent of alpha = 2**exponent, up and down: beyond what any switch offers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mltswitch.training.bench.advise import Advice
 
 BUSY: Final = 0.9
-"""Of the processors: above, they are the limit and not the network."""
+"""Share of the processors' time; above it, processors are the limit and not the network."""
 SHORT: Final = 10.0
 """Seconds: below, a ladder says nothing that noise does not."""
 

@@ -61,10 +61,11 @@ def owner(device: Device) -> str:
 
 
 def occupy(session: Session, job: Job, *, begins: bool = False) -> tuple[str, ...]:
-    """Have the device to oneself, or raise OccupiedError; what was begun there by this state directory and
-    never took effect is dropped. Returns notes: a mark that was too old, and whose it was.
+    """Reserve the device for this push by a mark on it that names the operator, or raise OccupiedError; what
+    this state directory began there and never took effect is dropped. Returns notes: whose mark was too old.
 
-    A mark that is a part of what runs is made when the first line `begins`; before, others' are looked for.
+    On devices that hold the mark in what they run, a call without `begins` only looks for others' marks, and
+    one with it, right before the first line that takes effect, makes the own mark.
     """
     guard, own, notes = job.target.guard, owner(job.device), []
     if guard.lock is None or (begins and not is_configured(job)):

@@ -35,7 +35,7 @@ class Status(StrEnum):
     OK = "ok"
     """It runs the plan, and ran it before."""
     CHANGED = "changed"
-    """It runs the plan now; read back, and saved where the target can."""
+    """The device runs the plan now; it was read back, and saved where the target can."""
     WOULD_CHANGE = "would-change"
     """A push would change it."""
     DIFFERS = "differs"

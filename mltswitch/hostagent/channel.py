@@ -132,7 +132,7 @@ class LayerTags:
 
 
 class Channel:
-    """Of one agent; safe to use from several threads. Opens with every peer that has declared it, too."""
+    """A channel of one agent, for several threads at once; it opens with every peer that declares it, too."""
 
     def __init__(self, engine: Engine, tags: LayerTags, name: str, transport: str) -> None:
         self._engine, self._config, self._tags = engine, engine.config, tags

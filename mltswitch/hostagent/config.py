@@ -55,7 +55,7 @@ LOOPBACK: Final = "127.0.0.1"
 LOOPBACK_RATE_BPS: Final = 100_000_000_000
 """More than a process can send: what loopback carries is what the processors manage."""
 LOOPBACK_MTU_BYTES: Final = 65_536
-"""Of Linux's loopback interface; no cable carries more."""
+"""MTU of Linux's loopback interface; no cable carries more."""
 MOST_DATAGRAM_BYTES: Final = 65_000
 """MLT_MOST_DATAGRAM_BYTES of the data plane."""
 EXAMPLE_CLASSES: Final = Classes(control_dscp=40, gradient_dscp=(34,))
@@ -68,7 +68,7 @@ BEYOND_LOOPBACK: Final = (
 HOST_NOISE_NS: Final = 500_000
 """What scheduling adds even to the least of a few round trips."""
 LOW_SHARE: Final = 1 / 4
-"""Of a full queue, which is no congestion yet."""
+"""Share of a full queue's delay that is no congestion yet."""
 BURST_SECONDS: Final = 125e-6
 """At the line rate: what others wait behind a burst."""
 ACKNOWLEDGED_TOGETHER: Final = 4
@@ -77,7 +77,7 @@ MOST_ACKNOWLEDGEMENT_DELAY_NS: Final = 1_000_000
 INCREASE_SHARE: Final = 0.01
 """TIMELY's step over the line rate."""
 SAFE_IMPORTANT_BOUND: Final = 0.01
-"""Of the important packets, where a receive allows losses and says nothing of them."""
+"""Share of the important packets that may be lost, where a receive allows losses and says nothing of them."""
 
 
 def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
@@ -121,7 +121,7 @@ class Defaults(_Part):
     stop: StopRule = StopRule.PATIENT
 
     def important_bound(self, loss_bound: float) -> float:
-        """Of a receive with this loss bound that names none for important packets."""
+        """Share of important packets that a receive with this loss bound may lose, where it names none."""
         safe = min(loss_bound, SAFE_IMPORTANT_BOUND)
         return safe if self.important_loss_bound is None else self.important_loss_bound
 
@@ -151,7 +151,7 @@ class AgentConfig(BaseModel):
     keys: FileName | None = None
     """Folder with this host's keys, from `mltswitch agent keys`; None: plain text, over loopback alone."""
     plaintext: StrictBool = False
-    """No keys, and yet beyond loopback: on networks that are yours alone."""
+    """Whether the agent may run without keys beyond loopback, too: for networks that are yours alone."""
     addresses: tuple[AddressText, ...] = Field(default=(), max_length=MOST_PATHS)
     """Of the data, one a path, or the same again where ports or routes name paths; without, the plan's, the
     one of `listen`, or 127.0.0.1."""
@@ -364,7 +364,7 @@ class AgentConfig(BaseModel):
 
     @property
     def control_dscp(self) -> Dscp:
-        """Of control channels, and of acknowledgements."""
+        """Code point of control channels and of acknowledgements."""
         return self._classes.control_dscp
 
     def layer_number(self, layer: int | str) -> int:
@@ -372,11 +372,11 @@ class AgentConfig(BaseModel):
         return self._classes.layer_number(layer)
 
     def dscp(self, layer: int | str) -> Dscp:
-        """Of a layer, by number or name; raises UserInputError."""
+        """Code point of a layer, by its number or name; raises UserInputError."""
         return self._classes.of_layer(layer)
 
     def dscp_of_class(self, name: str) -> Dscp:
-        """Of a class by its name, `gradient-0` say; raises UserInputError where tensors may not use it."""
+        """Code point of a class, `gradient-0` say; raises UserInputError where tensors may not use it."""
         return self._classes.of_class(name)
 
     def two_queues_of_classes(self) -> TwoQueues | None:
@@ -406,7 +406,7 @@ class AgentConfig(BaseModel):
 
     @property
     def listen_at(self) -> Endpoint:
-        """Of the control channel."""
+        """Address and port at which the control channel listens."""
         return parse_endpoint(self.listen or LOOPBACK)
 
     def endpoint(self, peer: str, remote: Endpoint | str | None = None) -> Endpoint:
@@ -424,7 +424,7 @@ class AgentConfig(BaseModel):
         return self._check_plaintext(look_up(text, where=where, like=self.addresses[0]), where)
 
     def section(self, transport: str) -> Any:
-        """Of a transport, as its own model: its section of the file, or the defaults."""
+        """Settings of a transport, as its own model: its section of the file, or the defaults."""
         return (self.__pydantic_extra__ or {}).get(transport) or transports()[transport].settings()
 
     def path_socket(self, path: int) -> tuple[str, int]:

@@ -47,7 +47,7 @@ LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class Connector:
-    """Of one agent.
+    """The part of one agent that begins sessions: it answers peers' calls, and calls peers itself.
 
     Args:
         peers: whose sessions calls become.

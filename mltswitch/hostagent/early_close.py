@@ -88,7 +88,7 @@ ESTIMATORS: Final[Mapping[str, Callable[[_Rounds, EarlyCloseSettings], int]]] = 
 
 
 class History:
-    """Of one channel: what rounds have taken, by peer and bytes."""
+    """How long past rounds of one channel have taken, by peer and number of bytes."""
 
     def __init__(self) -> None:
         self._links: dict[tuple[str, int], _Rounds] = {}

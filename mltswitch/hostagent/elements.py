@@ -26,7 +26,7 @@ class TensorMemory:
 
     @property
     def element_count(self) -> int:
-        """Of the tensor."""
+        """Number of elements of the tensor."""
         return len(self.data) // self.element_type.size_bytes
 
     def elements(self) -> NDArray[Any]:

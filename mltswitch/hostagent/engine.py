@@ -51,7 +51,7 @@ SETTLE_PAUSE_SECONDS: Final = 0.001
 
 
 class Engine:
-    """Of one agent; `start` before all else.
+    """The thread of one agent with its sessions and transports; `start` comes before all else.
 
     Args:
         config: resolved.

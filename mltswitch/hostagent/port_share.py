@@ -106,7 +106,7 @@ class Demand:
         """Times, bytes that had come until then, and what might be granted from then on."""
 
     def wish(self, port: Any, now_ns: int) -> float:
-        """Of a `struct mlt_port`; 0: there is no open receive."""
+        """Share of the port that this agent can use, by its `struct mlt_port`; 0: no receive is open."""
         if not port.open_flows:
             self._seen.clear()
             self._is_idle = False

@@ -31,7 +31,7 @@ from mltswitch.hostagent.transport.description import Connection, TransportEngin
 
 _log: Final = logging.getLogger(__name__)
 MOST_WAITING_BYTES: Final = 8 << 20
-"""Of frames that the peer does not take."""
+"""Most bytes of frames that wait because the peer does not take them."""
 MOST_LOST: Final = 64
 
 
@@ -191,16 +191,16 @@ class Peers:
         return {name: self.offer(peer, name) for name in self._channels}
 
     def offer(self, peer: str, channel: str) -> ChannelOffer:
-        """Of a declared channel."""
+        """What this agent offers a peer for a declared channel: the transport and its parameters."""
         transport = self._channels[channel]
         return ChannelOffer(transport=transport, parameters=self.transports[transport].offer(peer, channel))
 
     def withdraw(self, offer: ChannelOffer) -> None:
-        """It came to nothing."""
+        """Take back an offer that came to nothing."""
         self.transports[offer.transport].withdraw(offer.parameters)
 
     def accept(self, peer: str, channel: str, ours: ChannelOffer, theirs: ChannelOffer) -> Connection:
-        """Both ends have declared the channel: posts may begin."""
+        """Open a channel that both ends have declared: posts may begin."""
         transport = self.transports[ours.transport]
         connection = transport.accept(peer, channel, ours.parameters, theirs.parameters)
         with self.changed:
@@ -223,7 +223,7 @@ class Peers:
         self.tell(PeerLost(peer=session.peer, result=error.result, reason=error.what))
 
     def begin(self, session: Session, theirs: Hello) -> None:
-        """Both have said HELLO; raises AgentError where channels do not fit, and the session has ended."""
+        """Begin a session after both HELLOs; raises AgentError, and ends it, where channels do not fit."""
         try:
             with self.changed:  # who waits for the peer sees it with its channels
                 self.sessions[session.peer] = session

@@ -91,7 +91,7 @@ def set_up(connected: socket.socket, dscp: int) -> None:
 async def streams_of(
     connected: socket.socket, identity: TlsIdentity | None, *, peer: str = "", is_server: bool = False
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """With TLS where there is an identity; raises AgentError."""
+    """Reader and writer of a connected socket, with TLS where there is an identity; raises AgentError."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)

@@ -131,7 +131,7 @@ class Inventory:
 
     @property
     def hosts(self) -> tuple["Device | Unusable", ...]:
-        """All of them, usable or not."""
+        """All hosts of the inventory, usable as devices or not."""
         return (*self.devices, *self.unusable.values())
 
     def select(self, limit: str | None = None, fabric: Container[str] = ()) -> tuple[Device, ...]:

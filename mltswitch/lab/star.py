@@ -25,7 +25,7 @@ from mltswitch.plan import Plan, PortProfile
 
 INTERFACE: Final = "path0"
 SWITCH: Final = "_switch"
-"""Its namespace is called so, as no host can be."""
+"""Name of the switch's network namespace; no host can have this name."""
 """Of each host."""
 SOURCE: Final = Path(__file__).with_name("star.c")
 LINE_QUEUE_PACKETS: Final = 10_000
@@ -83,11 +83,11 @@ class Star:
         self._turn = threading.Lock()
 
     def addresses(self, host: int) -> tuple[str, ...]:
-        """Of host 0, 1, …: one a path."""
+        """Addresses of host 0, 1, …: one a path."""
         return tuple(f"10.{path}.0.{host + 1}" for path in range(1, self.paths + 1))
 
     def routed_address(self, host: int) -> str:
-        """Of host 0, 1, …: for whoever does not choose paths."""
+        """Address of host 0, 1, …, for whoever does not choose paths."""
         return self.addresses(host)[0]
 
     def leaf_of(self, _host: int) -> int:
@@ -99,7 +99,7 @@ class Star:
         return Program(self.hosts[host], command, PROCESS_PATIENCE_SECONDS)
 
     def set_rate(self, bits_per_second: int) -> None:
-        """Of every port towards a host; a host's own line is as fast as all its ports together."""
+        """Set every port's rate towards a host; a host's own line is as fast as all its ports together."""
         self.set_port_rate(bits_per_second)
         for host in self.hosts:
             kind = (
@@ -109,7 +109,7 @@ class Star:
             _run(["tc", "-n", host.name, "qdisc", "replace", "dev", INTERFACE, "root", *kind.split()])
 
     def set_port_rate(self, bits_per_second: int) -> None:
-        """Of every port towards a host alone."""
+        """Set the rate of every port towards a host, and leave the hosts' own lines as they are."""
         self._obey(f"rate {bits_per_second}")
 
     def set_queues(self, queues: Sequence[Queue]) -> None:
@@ -124,7 +124,7 @@ class Star:
             self._obey(f"dscp {dscp} {number}")
 
     def set_buffer(self, size_bytes: int) -> None:
-        """Of every port, shared by its queues, beside each one's own limit."""
+        """Set the buffer of every port, shared by its queues, beside each one's own limit."""
         self._obey(f"buffer {size_bytes}")
 
     def set_classes(
@@ -149,7 +149,7 @@ class Star:
         self._obey(f"delay {max(0, round((seconds - own_seconds) / 2 * 1e9))}")
 
     def set_loss(self, probability: float, path: int | None = None) -> None:
-        """Of any packet, either way, on all paths or on one (from 0)."""
+        """Lose any packet with this probability, either way, on all paths or on one (from 0)."""
         self._obey(f"loss {probability}" if path is None else f"path {path + 1} loss {probability}")
 
     def report(self) -> dict[str, Any]:
@@ -188,11 +188,11 @@ class LeafSpine(Star):
         self._in_turn = in_turn
 
     def routed_address(self, host: int) -> str:
-        """Of host 0, 1, …: packets take the spine that their addresses and ports hash to (ECMP)."""
+        """Address of host 0, 1, …; packets to it take the spine that addresses and ports hash to (ECMP)."""
         return f"10.{self.paths + 1}.0.{host + 1}"
 
     def leaf_of(self, host: int) -> int:
-        """Of host 0, 1, …"""
+        """Number of the leaf of host 0, 1, …"""
         return host // self._in_turn % self._leaves
 
     def set_uplinks(self, bits_per_second: int) -> None:

@@ -77,7 +77,7 @@ class WanNetwork(Star):
             raise MachineError("what carried its packets has ended", where="WAN lab")
 
     def take(self, overlay: Overlay) -> None:
-        """These rates, delays and losses of the same links; what is in a queue stays there."""
+        """Set the rates, delays and losses of the links to this overlay's; what is in a queue stays there."""
         for link in overlay.links:
             ends = link.source, link.target
             self._obey(

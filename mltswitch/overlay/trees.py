@@ -13,14 +13,15 @@ RACK: Final = "rack"
 
 
 def grown(root: Node, groups: Iterable[Sequence[Node]], in_degree: int) -> dict[Node, Node]:
-    """Parents in a tree as low as its in-degree lets it be, which enters each group once.
+    """Parent of each node but the root, in a tree as low as `in_degree` allows that enters each group once.
 
     Args:
-        root: that has no parent, and is in no group.
-        groups: of nodes near each other, in the order in which they are placed; a node a group: all alike.
+        root: the node without a parent; it is in no group.
+        groups: nodes near each other, in the order in which they are placed; where no nodes are nearer to
+            each other than to the rest, each is a group by itself.
         in_degree: the most children that a node has, at least 1.
 
-    Raises UserInputError.
+    Raises UserInputError for an in-degree below 1.
     """
     if in_degree < 1:
         raise UserInputError(f"{in_degree}", where="in_degree", expected="1 or more, rack or auto")

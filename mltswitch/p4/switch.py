@@ -68,7 +68,7 @@ class QueueCounters:
 
     @property
     def arrived(self) -> Count:
-        """All of them."""
+        """All packets and bytes that arrived at the queue: forwarded ones and dropped ones."""
         cells = [getattr(self, field.name) for field in fields(self)]
         return Count(sum(cell.packets for cell in cells), sum(cell.bytes for cell in cells))
 
@@ -148,7 +148,7 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         self.channel.close()
 
     def cookie(self) -> int | None:
-        """Of the program that the switch runs; None where it runs none, or one loaded without a cookie."""
+        """Cookie of the program that the switch runs; None where there is no program or no cookie."""
         config = self._pipeline(p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY)
         return int(config.cookie.cookie) if config is not None and config.HasField("cookie") else None
 

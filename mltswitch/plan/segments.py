@@ -32,7 +32,7 @@ class SegmentRoute:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The rules, for one block of addresses."""
+    """The rules that divide one block of addresses into SRv6 locators and addresses of hosts and paths."""
 
     block: IPv6Network
     addressing: Addressing

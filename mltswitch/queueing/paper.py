@@ -44,7 +44,8 @@ def blocking(rho: float, capacity: float) -> float:
 def predict(
     _port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
 ) -> tuple[QueuePrediction, ...]:
-    """Loss of each queue, highest priority first; m is theta S for unimportant packets, else L - theta S.
+    """Loss of each queue, highest priority first, as an M/M/1/m queue has it: m is theta S for unimportant
+    packets and L - theta S for important ones, where theta is the share of unimportant ones, or L without S.
 
     Bursts, scheduling weights and averages are unknown to the paper, and ignored.
     """

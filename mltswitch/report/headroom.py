@@ -89,7 +89,7 @@ def _tolerance(curve: Curve) -> float:
 
 
 def headrooms(sweep: Sweep, model: str, limits: tuple[Bound, ...]) -> tuple[Headroom, ...]:
-    """Of every bound, interpolated between the sweep's points; empty where the model says nothing."""
+    """Headroom of every bound, interpolated between the sweep's points; empty: the model says nothing."""
     points = [(point, outcome.predictions) for point, outcome in sweep.outcomes[model] if outcome.predictions]
     if not points:
         return ()

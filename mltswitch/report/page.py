@@ -39,7 +39,7 @@ def plan_report(
     simulation: SimulationSettings = SIMULATION,
     progress: Progress | None = None,
 ) -> str:
-    """The page; the same input gives the same bytes.
+    """The report on a plan, as one HTML page; the same input gives the same bytes.
 
     Args:
         plan: with its predictions.

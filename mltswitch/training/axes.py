@@ -30,7 +30,7 @@ class Stage(StrEnum):
     """When an exchange must be over."""
 
     NOW = "now"
-    """The step waits for it."""
+    """The next step waits for the exchange."""
     LATER = "later"
     """It overlaps the next computation, and goes in the last gradient class."""
 

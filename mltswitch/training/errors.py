@@ -48,7 +48,7 @@ def goodbye_of(error: TrainingError) -> str:
 
 
 def cause_of(reason: str) -> TrainingError | None:
-    """The error that a node has said goodbye with, whomever it blames; None: nobody has said one."""
+    """The error in the reason that a node gave as it left the job; None: the reason tells of none."""
     said = _SAID.search(reason)
     return None if said is None else _GOODBYES[said[1]](said[3], where=said[2])
 

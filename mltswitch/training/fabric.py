@@ -61,6 +61,6 @@ class FabricNetwork:
 
     @property
     def latency_seconds(self) -> float:
-        """The longest of all pairs."""
+        """The longest one-way delay between any two nodes of the job."""
         nodes = range(len(self.overlay.members))
         return max(self.delay_seconds(one, other) for one in nodes for other in nodes)

@@ -247,7 +247,7 @@ class JobOptions(TypedDict, total=False):
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are given; raises TypeError for one that `JobOptions` does not have."""
+    """Options without those that are None; raises TypeError for one that `JobOptions` does not have."""
     for name in options:
         if name not in JobOptions.__annotations__:
             raise TypeError(f"got an unexpected keyword argument {name!r}")

@@ -208,7 +208,7 @@ class Node(Company):
             self._end_late(oldest[0], now_ns)
 
     def wants_arrivals(self, now_ns: int) -> bool:
-        """See Participant; where routes may change."""
+        """Whether `measure` is to be called now; never where routes stay the same for all of a job."""
         return (
             self.changes is not None and self.is_in and not self.is_stopping and self.changes.is_due(now_ns)
         )

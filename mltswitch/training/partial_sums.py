@@ -94,7 +94,7 @@ class PartialSums:
             self._free[len(memory)].append(memory)
 
     def begin(self) -> None:
-        """Nothing is received any more: all of it begins anew."""
+        """Drop the partial sums received so far, and give their memory back: all of them begin anew."""
         for memory in self._received.values():
             self.give_back(memory)
         self._received, self._lent = {}, {}

@@ -75,7 +75,7 @@ class Simulated:
     later_share: float
     """Share of the model that is exchanged while the next step computes."""
     timeline_seconds: float
-    """The last step of the rank that is done first."""
+    """Length of the timeline: the last step of the rank that finishes first."""
     timeline: tuple[Span, ...]
 
 

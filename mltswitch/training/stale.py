@@ -64,7 +64,7 @@ class StaleNode(Participant):
 
     @property
     def has_come(self) -> bool:
-        """Whether what was wanted last is here."""
+        """Whether the updates that `want` last asked for have reached this worker."""
         return self._waits is None
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:  # noqa: ARG002

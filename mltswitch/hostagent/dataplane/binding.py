@@ -71,7 +71,7 @@ def set_buffers(bound: socket.socket, wanted_bytes: int) -> list[SocketBuffer]:
 
 
 def constant_name(kind: str, value: int) -> str:
-    """Of a constant of `enum mlt_KIND`: `MLT_PATH_DEAD`, say."""
+    """Name of a constant of `enum mlt_KIND`: `MLT_PATH_DEAD`, say."""
     name: str = _ffi.string(_ffi.cast(f"enum mlt_{kind}", value))
     return name
 

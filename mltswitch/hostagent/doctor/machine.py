@@ -56,7 +56,8 @@ class Network:
 
 
 def machine_findings(config: AgentConfig) -> tuple[Finding, ...]:
-    """Of resolved settings, routes to their peers included; raises MachineError without pyroute2."""
+    """What is to be said of this machine under these resolved settings: its sockets, its addresses, and its
+    routes to all peers. Raises MachineError without pyroute2."""
     remotes = [config.endpoint(peer).address for peer in config.peers]
     with closing(Network()) as network:
         addresses = _addresses(config, network)
@@ -108,7 +109,7 @@ def _addresses(config: AgentConfig, network: Network) -> Iterator[Finding]:
 
 
 def route_findings(network: Network, local: str, remotes: Iterable[str]) -> Iterator[Finding]:
-    """Of the way from an address of ours, empty: any, to addresses of peers."""
+    """Findings about the routes from an address of ours (empty: any) to addresses of peers."""
     owner = network.owner(local) if local else None
     for remote in remotes:
         where = f"route to {remote}"

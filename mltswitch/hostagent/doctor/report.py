@@ -51,10 +51,10 @@ class PathReport:
     """Address of the sender."""
     remote: str
     longest_packet_bytes: int
-    """With the IP header; 0: none has arrived."""
+    """Length of the longest packet that has arrived, with its IP header; 0: none has arrived."""
     sent_packets: int
     lost_packets: int
-    """Of full packets of one class."""
+    """How many of the sent packets, all full ones of one class, were lost."""
     round_trip_seconds: float | None
     least_round_trip_seconds: float | None
     findings: tuple[Finding, ...]
@@ -62,7 +62,7 @@ class PathReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Of this host, and where there is a peer, of it and the paths between both."""
+    """All findings about this host, and where there is a peer, about it and the paths between both."""
 
     name: str
     machine: tuple[Finding, ...]
@@ -86,7 +86,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Of one tensor, at its receiver."""
+    """What has arrived of one tensor, at its receiver."""
 
     data_packets: int
     paths: tuple[int, ...]
@@ -106,12 +106,12 @@ def worst(findings: Iterable[Finding]) -> Status:
 
 
 def checked(is_ok: bool, where: str, what: str, hint: str, status: Status = Status.WARNING) -> Finding:
-    """With status and hint where it is not ok."""
+    """A finding that is ok, or has this status and hint where it is not."""
     return Finding(Status.OK, where, what) if is_ok else Finding(status, where, what, hint)
 
 
 def mtu(longest_bytes: int, wanted_bytes: int) -> Finding:
-    """Of the longest packet that arrives and that of the job, with IP headers."""
+    """Whether packets as long as the job's arrive, by the longest one that did; both with IP headers."""
     if longest_bytes >= wanted_bytes:
         return Finding(Status.OK, "MTU", f"packets of {wanted_bytes:,} bytes arrive")
     what = f"packets of {wanted_bytes:,} bytes vanish; up to {longest_bytes:,} arrive"
@@ -120,7 +120,7 @@ def mtu(longest_bytes: int, wanted_bytes: int) -> Finding:
 
 
 def loss(sent: int, lost: int) -> Finding:
-    """Of full packets of one class."""
+    """A finding on the loss of full packets of one class: ok without any, an error from FEWEST_LOST on."""
     status = Status.ERROR if lost >= FEWEST_LOST else Status.WARNING
     return checked(not lost, "loss", f"{lost} of {sent} full packets lost", _IDLE, status)
 

@@ -10,9 +10,9 @@ from typing import Final
 from mltswitch.hostagent.transport.records import PathSnapshot
 
 FULL_WEIGHT: Final = 1000
-"""Of the best path."""
+"""Weight of the best path."""
 LEAST_SHARE: Final = 0.05
-"""Of the best path's: what every path gets, so that it is seen to get better."""
+"""Share of the best path's weight that every path gets at least, so that it is seen to get better."""
 DELAY_FLOOR_SECONDS: Final = 50e-6
 """Differences of delay below it hardly matter: a receiver's batches alone make them."""
 LOSS_SCALE: Final = 0.01

@@ -27,7 +27,7 @@ LayerNumber = Annotated[int, Field(ge=0, lt=MOST_LAYERS, strict=True)]
 
 
 class JobPlace(BaseModel):
-    """Of one among jobs that share a fabric: each has gradient classes of its own."""
+    """The place of one job among several that share a fabric; each has gradient classes of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -73,7 +73,7 @@ class Classes(BaseModel):
         return self
 
     def of_job(self, job: JobPlace) -> Self:
-        """Those of one job alone, in which its layers are divided evenly; raises UserInputError."""
+        """The classes of one job alone, in which its layers are divided evenly; raises UserInputError."""
         points, each = self.gradient_dscp, len(self.gradient_dscp) // job.of
         if not each:
             problem = f"{job.of} jobs, and the switches have {len(points)} gradient classes"
@@ -96,7 +96,7 @@ class Classes(BaseModel):
         return int(layer)
 
     def of_layer(self, layer: int | str) -> Dscp:
-        """By number, or by the name of the layer or of one of its tensors; raises UserInputError."""
+        """Code point of a layer, by its number or name or by a tensor's name in it; raises UserInputError."""
         number, points = self.layer_number(layer), self.gradient_dscp
         if self.first_layers is not None:
             return points[bisect_right(self.first_layers, number) - 1]
@@ -110,7 +110,7 @@ class Classes(BaseModel):
         )
 
     def of_class(self, name: str) -> Dscp:
-        """By the class's name; raises UserInputError where tensors may not use it."""
+        """Code point of a class, by its name; raises UserInputError where tensors may not use it."""
         known = _by_name(self.gradient_dscp, self.background_dscp)
         if name in known:
             return known[name]

@@ -117,7 +117,7 @@ POLICIES: Final[Mapping[str, ImportancePolicy]] = {
 
 
 def policy_named(policy: ImportancePolicy | str) -> ImportancePolicy:
-    """By its name, or itself; raises UserInputError."""
+    """The policy of this name, or the given object as one; raises UserInputError."""
     if isinstance(policy, str):
         if policy in POLICIES:
             return POLICIES[policy]

@@ -56,7 +56,7 @@ KINDS: Final = {
     for kind in vars(events).values()
     if isinstance(kind, type) and issubclass(kind, AgentEvent) and kind is not AgentEvent
 }
-"""What an agent tells, by the names that traces have."""
+"""The kinds of events that an agent tells its observers, by the names that traces give them."""
 
 
 def plain(value: Any) -> Any:

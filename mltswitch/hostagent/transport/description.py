@@ -123,7 +123,8 @@ class Transport:
     sends_datagrams: bool = False
     """Whether packets and their bursts are its own."""
     closes_early: bool = False
-    """Whether its receives may be of a gather; then `settings` are EarlyCloseSettings."""
+    """Whether a receive may belong to a gather, which ends several of them early together; then `settings` is
+    of the kind EarlyCloseSettings."""
 
 
 @cache

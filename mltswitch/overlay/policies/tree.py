@@ -27,7 +27,7 @@ def _checked_degree(value: Any) -> int | str:
 
 
 class TreeShape(BaseModel):
-    """What trees look like, wherever they are grown."""
+    """Settings of the shape of trees: the most children of a node, where ranks stand, and use of racks."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

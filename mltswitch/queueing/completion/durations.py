@@ -67,7 +67,7 @@ class BusySlot:
     """Transform of the busy period alone."""
 
     def moments(self) -> tuple[float, float]:
-        """E T^2 and E T^3, read near s = 0.
+        """E T^2 and E T^3 of this duration T, in packet times squared and cubed, read near s = 0.
 
         2 / s · (mean - (1 - transform) / s) = E T^2 - s E T^3 / 3 + …, at s where both terms show. The poles
         themselves would not do: at s = 0 they magnify what the approximation is off by.

@@ -106,7 +106,7 @@ LEAST_INTERVAL: Final = 8
 """Lengths between two such comparisons, at least one burst."""
 
 BLOCK: Final = 64
-"""Lengths after which the products over all of them are renewed in one go."""
+"""Number of queue lengths after which the products over all lengths are renewed in one go."""
 
 
 def passages(admission: Admission, offer: Offer) -> ComplexArray:

@@ -51,8 +51,8 @@ FORWARD, MARK, DROP_UNIMPORTANT, DROP_LIMIT = range(4)
 """The verdicts, in the order of `decision.Decision`."""
 
 TIE = 1e-6
-"""A transmission that ends within this time of an arrival ends before it: a sender as fast as the port leaves
-its packets exactly one packet time apart, and rounding must not decide."""
+"""In packet times: a transmission that ends within this time of an arrival ends before it. A sender as fast
+as the port leaves its packets exactly one packet time apart, and rounding must not decide."""
 
 UNTAGGED = -1
 """A burst whose packets draw their importance one by one."""

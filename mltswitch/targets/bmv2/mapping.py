@@ -54,7 +54,7 @@ def level_facts(level: Level, port: int, queue: int) -> Entries:
 
 
 def or_more(one: Level, other: Level) -> Level:
-    """The least that takes whatever either of both takes."""
+    """The strictest level that lets in whatever at least one of two levels lets in."""
     pairs = zip(one, other, strict=True)
     return tuple(None if left is None or right is None else max(left, right) for left, right in pairs)
 

@@ -32,7 +32,7 @@ from mltswitch.targets.state import QueueState, RouteState, SwitchState, every_d
 from mltswitch.wire.tos import DSCP_COUNT
 
 PREFIX: Final = "mltswitch-"
-"""Every object of ours has it, and none of anybody else's."""
+"""Prefix of the names of all objects that mltswitch makes, and of no others."""
 TRUSTED: Final = f"{PREFIX}dscp-"
 UNTRUSTED: Final = f"{PREFIX}untrusted-"
 QUEUES_NAME: Final = f"{PREFIX}queues"

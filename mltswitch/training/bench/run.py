@@ -45,7 +45,7 @@ class WorkerProcess(Protocol):
         """One line on its standard input."""
 
     def answer(self) -> dict[str, Any]:
-        """Its next line, JSON; raises MachineError."""
+        """The next line that the process prints, from JSON; raises MachineError."""
 
 
 class Network(Protocol):
@@ -67,10 +67,10 @@ class Network(Protocol):
         """Set the rate of every port and line."""
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
-        """With what it is without delay."""
+        """Delay packets so that a round trip takes `seconds`; it takes `own_seconds` without any delay."""
 
     def round_trip_seconds(self) -> float:
-        """By ping."""
+        """The round trip between two hosts, measured by ping."""
 
     def set_loss(self, probability: float) -> None:
         """Lose any packet at random."""

@@ -129,7 +129,8 @@ class Replica:
         return OptimizerRule(type(self.optimizer).__name__, options, tuple(self._ranges))
 
     def predict(self, prediction: str, lag: int) -> None:
-        """Say how, as `Member` has it. Raises UserInputError for an optimizer that cannot step in parts."""
+        """Set what parameters are until late sums come (`Member.prediction`), and how many more steps these
+        may take (`Member.lag`). Raises UserInputError for an optimizer that cannot step in parts."""
         kind = type(self.optimizer).__name__
         if kind not in ELEMENTWISE or not type(self.optimizer).__module__.startswith("torch.optim"):
             expected = ", ".join(sorted(ELEMENTWISE))

@@ -60,7 +60,7 @@ class BspMember:
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Nothing depends on the past."""
+        """Does nothing: a bulk-synchronous rank goes on from any step in the same way."""
 
     def enter(self, step: int) -> None:
         """The steps before are others'."""

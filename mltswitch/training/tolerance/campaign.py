@@ -62,7 +62,7 @@ def measure(
     finished: Mapping[Cell, Rows],
     compute: Callable[[Sequence[Cell]], None],
 ) -> Measurement:
-    """Measure every curve, ratio by ratio, with seeds until each answer is clear.
+    """Measure every curve of extra rounds over loss, ratio by ratio, with seeds until each answer is clear.
 
     Which trainings are made depends on their results alone, so that an interrupted measurement goes on to the
     same end, with any number of processes.

@@ -81,7 +81,7 @@ class Fapt(Tree):
         return settings_of(self._configured, FaptSettings, axis="topology")
 
     def take(self, text: str) -> None:
-        """These routes; raises UserInputError for what are none."""
+        """Use the routes in this JSON text from now on; raises UserInputError where they are unusable."""
         try:
             routes = JobRoutes.model_validate(json.loads(text))
         except (ValidationError, ValueError):
