@@ -24,9 +24,9 @@ from mltswitch.lab.programs import Program, compiled, ip, need
 from mltswitch.plan import Plan, PortProfile
 
 INTERFACE: Final = "path0"
+"""Name of each host's first interface."""
 SWITCH: Final = "_switch"
 """Name of the switch's network namespace; no host can have this name."""
-"""Of each host."""
 SOURCE: Final = Path(__file__).with_name("star.c")
 LINE_QUEUE_PACKETS: Final = 10_000
 """Between a host and the switch: no limit that a host's own rate could reach."""
