@@ -58,14 +58,15 @@ check: $(SETUP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The laws of all targets on 1,000 random plans each, new ones every time; `make test` takes the same 25.
+# The laws of all targets on 1,000 random plans each, new ones every time; `make test` takes the same 10.
 laws: $(SETUP)
 	MLTSWITCH_LAW_EXAMPLES=1000 $(BIN)/python -m pytest -q --hypothesis-profile=search \
 	    tests/targets -k test_laws -m "not lab"
 
 # The fast tests with new examples for every property, where `make test-fast` takes the same ones every time.
 search: $(TORCH)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=search -m "$(FAST)" tests bmv2_tests
+	MLTSWITCH_LAW_EXAMPLES=25 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+	    --hypothesis-profile=search -m "$(FAST)" tests bmv2_tests
 
 # Rewrites the golden files from what the code renders now; read the difference before you commit it.
 golden: $(SETUP)
