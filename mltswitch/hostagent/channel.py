@@ -253,7 +253,7 @@ class Channel:
             self._engine.connection(peer, self.name, max(0.0, until - time.monotonic()))
 
     def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
-        """Small, reliable and in order, while both stay connected.
+        """Send a small message to a peer: reliable and in order, while both stay connected.
 
         Raises DeadlineExceededError if the peer reads no messages, AgentError if it is gone.
         """

@@ -168,7 +168,7 @@ class AgentConfig(BaseModel):
     burst_packets: int | None = Field(default=None, ge=1, le=MOST_BURST_PACKETS, strict=True)
     """Packets in a row with one path and one DSCP/ECN byte; None: the plan's, or what leaves in 125 µs."""
     line_rate_bps: RateBps | None = Field(default=None, alias="line_rate")
-    """Rate of this host's link; None: the plan's."""
+    """Rate of this host's link; None: the plan's or, over loopback, LOOPBACK_RATE_BPS."""
     rate_share: float = Field(default=1.0, gt=0, le=1)
     """Share of the line rate that gradients may use."""
     queue_bytes: SizeBytes | None = Field(default=None, alias="queue", ge=0)

@@ -1,4 +1,4 @@
-"""How sessions begin: peers call us, and we call them; both may happen at once.
+"""Begins an agent's sessions: accepts the calls of peers, and calls them; both may happen at once.
 
 Of two calls that cross, that of the agent with the lesser name goes on. A call counts as crossing once
 it has said HELLO; until then it holds nobody back.

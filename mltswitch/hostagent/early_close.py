@@ -76,7 +76,7 @@ def by_quantile(rounds: _Rounds, settings: EarlyCloseSettings) -> int:
 
 
 def by_paper(rounds: _Rounds, settings: EarlyCloseSettings) -> int:
-    """LT in ns, or REGISTERED in an epoch's first round and until a round of the epoch was complete."""
+    """Estimate LT in ns from past rounds; REGISTERED in an epoch until one of its rounds was complete."""
     if rounds.count % settings.rounds_per_epoch == 0:
         rounds.least_ns = None
     return REGISTERED if rounds.least_ns is None else rounds.least_ns

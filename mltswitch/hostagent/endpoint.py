@@ -66,7 +66,7 @@ def parse_place(text: str, default_port: int = AGENT_PORT) -> tuple[str, int]:
 
 
 def parse_endpoint(text: str, default_port: int = AGENT_PORT) -> Endpoint:
-    """`10.10.0.1`, `10.10.0.1:18515` or `[fd00::1]:18515`; raises ValueError. Looks no name up."""
+    """Read `10.10.0.1`, `10.10.0.1:18515` or `[fd00::1]:18515`; looks no name up, raises ValueError."""
     host, port = parse_place(text, default_port)
     if not _is_address(host):
         raise ValueError(f"{text[:_SHOWN]!r} is no IP address; names are looked up for peers alone")

@@ -132,7 +132,7 @@ class SwitchOptions(TypedDict):
 
 
 class NetworkDescription(TypedDict):
-    """What `network.json` holds."""
+    """The content of `network.json`: the switches, hosts and links of a network."""
 
     mtu_bytes: Annotated[int, _MTU]
     switches: list[SwitchDescription]

@@ -50,7 +50,7 @@ class Queue:
     """One queue of a switch port, and the DSCPs sorted into it."""
 
     threshold_bytes: int
-    """Length from which packets are marked or, if not ECN-capable, dropped; the limit: never."""
+    """Length from which packets are marked or, if not ECN-capable, dropped; equal to the limit: unused."""
     limit_bytes: int
     """Length above which every packet is dropped."""
     dscps: tuple[int, ...]

@@ -21,7 +21,7 @@ from mltswitch.units import parse_bytes
 WAN_SCHEMA: Final = "mltswitch/wan/v1"
 MOST_SITES: Final = 32
 SHIPPED: Final = re.compile(r"(netstorm9|mesh(\d{1,2}))(?::(\d{1,9}))?")
-"""Pattern of a shipped network's name, with an optional seed for the draw of its rates: `netstorm9:7`."""
+"""Pattern of a shipped network's name, with an optional number of the draw of its rates: `netstorm9:7`."""
 CABLES: Final = "1-2 1-3 2-3 2-5 3-4 4-5 4-6 5-7 6-7 6-8 6-9 7-8 8-9"
 LEAST_MESH, MOST_MESH = 5, 16
 QUEUE_BYTES: Final = 4_000_000

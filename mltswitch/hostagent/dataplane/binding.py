@@ -266,7 +266,7 @@ class DataPlane:
         return numbers
 
     def wait(self, transfer: int, timeout_ns: int = -1) -> Any:
-        """Wait for a transfer; returns its `struct mlt_result`, or None after the timeout (below 0: none)."""
+        """Wait for a transfer; returns its `struct mlt_result`; None after the timeout (below 0: never)."""
         return self.result(transfer) if self.is_done(transfer, timeout_ns) else None
 
     def is_done(self, transfer: int, timeout_ns: int) -> bool:

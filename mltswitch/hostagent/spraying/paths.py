@@ -39,7 +39,7 @@ class SegmentList:
 
 @dataclass(frozen=True, slots=True)
 class SourcePort:
-    """A path named by a UDP source port, which changes the flow that switches hash."""
+    """A path named by a UDP source port, by which the switches' hash tells its packets from others."""
 
     port: int
 

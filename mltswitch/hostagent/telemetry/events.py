@@ -165,7 +165,7 @@ class LinksMeasured(AgentEvent):
 
 
 class Observer(Protocol):
-    """An observer of an agent's events, called in the agent's own thread: it must be quick, and not raise."""
+    """Observer of an agent's events, called in its thread: be quick. One that raises is told nothing more."""
 
     def observe(self, event: AgentEvent) -> None:
         """Called with each event; must not block, but may put the event into a queue."""

@@ -15,7 +15,7 @@ class DatagramSettings(BaseModel):
     silence_seconds: float = Field(default=10.0, gt=0, le=3600, allow_inf_nan=False)
     """A peer that is silent for so long while something is open counts as gone."""
     acknowledgement_packets: int = Field(default=16, ge=1, le=1024, strict=True)
-    """Packets of one path that are acknowledged together; after 1 ms, `ltp` 0.5 ms, fewer are."""
+    """Packets of one path acknowledged together, or fewer after 1 ms (`ltp`: 0.5 ms)."""
     rate_control: Literal["credit", "timely", "bbr"] = "credit"
     """How the sending rate is controlled. `credit`: the receiver divides its port's rate among all senders
     (with a peer that does not know that: `bbr`). `timely`: slows down on delay, as in the MLT paper. `bbr`:

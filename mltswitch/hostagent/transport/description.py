@@ -1,8 +1,8 @@
 """The interface of transports, which carry one tensor between two hosts and do nothing else.
 
 A transport is a module of this package, its name without underscore, with an object `TRANSPORT`, or an entry
-point of the group `mltswitch.transports` that names one. The agent does
-all else: connecting, channels, defaults and completions.
+point of the group `mltswitch.transports` that names one. The agent does all else: connecting, channels,
+defaults and completions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
