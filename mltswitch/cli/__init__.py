@@ -13,10 +13,10 @@ from typing import Final, NoReturn
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from mltswitch import __version__
 from mltswitch.cli.verbose import VERBOSE, shortened
 from mltswitch.errors import MltswitchError, did_you_mean, printable
 from mltswitch.inputs import inputs_noted
+from mltswitch.version import __version__
 
 DEBUG_VARIABLE: Final = "MLTSWITCH_DEBUG"
 """Environment variable: when it is set, a bug of ours ends in a traceback."""
