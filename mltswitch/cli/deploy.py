@@ -97,6 +97,7 @@ def push(
         "The switches go back by themselves after this time, unless `mltswitch confirm` keeps the change.",
         click.IntRange(1, LONGEST_TIMER_SECONDS),
         "--confirm",
+        variable="CONFIRM",
         metavar="SECONDS",
     ),
     yes: bool = YES,

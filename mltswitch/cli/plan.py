@@ -13,7 +13,7 @@ from rich.text import Text
 from mltswitch.app import naming
 from mltswitch.capabilities import BytesLimit
 from mltswitch.cli.command import argument, command, flag, option
-from mltswitch.cli.options import FILE, PATH, SEED, output_file
+from mltswitch.cli.options import FILE, PATH, PROFILE, SEED, output_file
 from mltswitch.cli.output import Answer, figure, print_json, progress_bar, table, with_error
 from mltswitch.documents import dump_yaml, load_document
 from mltswitch.errors import UserInputError, VerificationError
@@ -51,7 +51,11 @@ MODEL: Final[Any] = option("The loss model.", click.Choice(MODELS), default=MODE
 )
 def plan(
     profile_name: str = option(
-        "A bundled profile's name, or a profile file.", None, "--profile", required=True
+        "A bundled profile's name, or a profile file.",
+        PROFILE,
+        "--profile",
+        variable="PROFILE",
+        required=True,
     ),
     fabric_file: Path | None = option("The fabric file.", PATH, "--fabric"),
     model: str = MODEL,

@@ -208,11 +208,11 @@ def serve_command(
         metavar="PLACE",
     ),
     config: Path | None = option(
-        "This host's agent; MLTSWITCH_AGENT_CONFIG, or loopback.",
+        "This host's agent; by default loopback.",
         PATH,
         "-c",
         "--config",
-        envvar="MLTSWITCH_AGENT_CONFIG",
+        variable="AGENT_CONFIG",
         metavar="FILE",
     ),
     timeout: float = option("Until all have come [s]; 60.", NumberRange(0.001, 1e6), default=60.0),
