@@ -13,12 +13,16 @@ from click_man.core import write_man_pages
 from mltswitch.cli import cli
 from mltswitch.version import __version__
 
+AS_IT_STANDS = "\b\n"
+"""Tells click not to wrap a paragraph; a manual page wraps none that begins with spaces."""
+
 
 def with_examples(command: click.Command) -> click.Command:
     """The command, and those below it, with the examples of its help in its description."""
     command.help = cleandoc(command.help or "")
     if command.epilog:
-        command.help += f"\n\n{command.epilog}"
+        command.help += f"\n\n{command.epilog.removeprefix(AS_IT_STANDS)}"
+    command.help = command.help.replace("\\", "\\e")  # a backslash begins a command of the page
     if isinstance(command, click.Group):
         for each in command.commands.values():
             with_examples(each)

@@ -17,7 +17,7 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @command(
     'eval "$(mltswitch completion bash)"',
     'eval "$(mltswitch completion zsh)"',
-    "mltswitch completion fish | source",
+    "mltswitch completion fish > ~/.config/fish/completions/mltswitch.fish",
 )
 def completion(shell: str = argument("SHELL", click.Choice(SHELLS))) -> None:
     """Print the script that makes SHELL complete mltswitch's commands, options and files.

@@ -10,6 +10,7 @@ import pytest
 from mltswitch.cli import cli
 from tests.cli.test_cli import commands
 
+WARNINGS = ("-wescape", "-winput", "-wmac", "-wsyntax")
 SCRIPT = Path(__file__).parents[2] / "scripts" / "man.py"
 
 
@@ -43,6 +44,6 @@ def test_pages_are_manual_pages(pages: Path) -> None:
     if shutil.which("groff") is None:
         pytest.skip("groff is not installed")
     for page in pages.iterdir():
-        command = ["groff", "-man", "-Tutf8", "-ww", str(page)]
+        command = ["groff", "-man", "-Kutf8", "-Tutf8", *WARNINGS, str(page)]
         made = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (made.returncode, made.stderr) == (0, ""), page.name
