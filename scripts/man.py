@@ -3,6 +3,7 @@
 click-man walks the commands of a click group, which ours loads one by one; here they are all loaded.
 """
 
+import re
 import sys
 from inspect import cleandoc
 from pathlib import Path
@@ -17,12 +18,20 @@ AS_IT_STANDS = "\b\n"
 """Tells click not to wrap a paragraph; a manual page wraps none that begins with spaces."""
 
 
+def as_text(text: str) -> str:
+    """The text without what a manual page takes for commands: backslashes, and dots that begin a line."""
+    return re.sub(r"^(?=[.'])", r"\\&", text.replace("\\", r"\e"), flags=re.MULTILINE)
+
+
 def with_examples(command: click.Command) -> click.Command:
     """The command, and those below it, with the examples of its help in its description."""
     command.help = cleandoc(command.help or "")
     if command.epilog:
         command.help += f"\n\n{command.epilog.removeprefix(AS_IT_STANDS)}"
-    command.help = command.help.replace("\\", "\\e")  # a backslash begins a command of the page
+    command.help = as_text(command.help)
+    for each in command.params:
+        if isinstance(each, click.Option) and each.help:
+            each.help = as_text(each.help)
     if isinstance(command, click.Group):
         for each in command.commands.values():
             with_examples(each)

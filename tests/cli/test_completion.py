@@ -1,6 +1,7 @@
 """Completion as each shell asks for it, by click's own protocol; and what `--help` must not load."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
 HEAVY = {
     "cffi",
     "cryptography",
@@ -89,6 +91,23 @@ def test_a_script_is_one_that_its_shell_understands(shell: str, tmp_path: Path) 
     file.write_text(script)
     checked = subprocess.run([shell, "-n", str(file)], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_the_line_of_the_page_makes_bash_complete(tmp_path: Path) -> None:
+    [line] = re.findall(r"^    (eval .*? bash\)\") ", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    (tmp_path / "mltswitch").write_text(f'#!/bin/sh\nexec {sys.executable} -m mltswitch "$@"\n')
+    (tmp_path / "mltswitch").chmod(0o755)
+    script = f"""{line}
+        COMP_WORDS=(mltswitch verif) COMP_CWORD=1
+        _mltswitch_completion mltswitch
+        complete -p mltswitch && echo "${{COMPREPLY[@]}}"
+    """
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["bash", "--norc", "-c", script]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    registered, words = ended.stdout.splitlines()
+    assert registered.endswith("-F _mltswitch_completion mltswitch")
+    assert words == "verify"
 
 
 @pytest.mark.parametrize(
