@@ -118,9 +118,7 @@ def plan(
     compared = None
     if wanted is not None:
         with naming(fabric_file or edited or ""), progress_bar() as advance:
-            compared = what_if(
-                made, profile, hardware_capabilities, wanted, at_load=at_load, progress=advance
-            )
+            compared = what_if(made, profile, hardware_capabilities, wanted, progress=advance)
         made = compared.anew
     if refine is not None:
         made = _refined(made, profile, simulation(SimulationSettings(), packets, seed))

@@ -137,4 +137,4 @@ def _ratios(figures: Mapping[str, float | None]) -> str:
 def _joined(values: list[Any]) -> str:
     """`a → b → c`; one value where nothing changes."""
     words = ["-" if each is None else str(each) for each in values]
-    return words[0] if len({*words} - {"-"}) <= 1 and words[0] != "-" else " → ".join(words)
+    return words[0] if {*words} <= {words[0], "-"} else " → ".join(words)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mltswitch.capabilities import BytesLimit
 from mltswitch.documents import validate
-from mltswitch.errors import UserInputError, did_you_mean
+from mltswitch.errors import did_you_mean
 from mltswitch.plan.document import Plan, PortProfile
 from mltswitch.plan.fabric import CapabilityLookup, Fabric
 from mltswitch.planning.build import BuildProgress, build_plan, predict_edited
@@ -133,7 +133,6 @@ def what_if(
     capabilities: CapabilityLookup,
     changes: Mapping[str, Change],
     *,
-    at_load: float | None = None,
     progress: BuildProgress | None = None,
 ) -> WhatIf:
     """Compare a plan with the same thresholds, and with new ones, in a changed fabric.
@@ -143,22 +142,20 @@ def what_if(
         profile: The model that it is for.
         capabilities: What the devices can do.
         changes: What is different.
-        at_load: The one load for which `now` was made; None: it was made for all scenarios.
         progress: Hears of the search for new thresholds.
 
     Raises:
         UserInputError: A value that a fabric cannot have.
         UnsupportedPlanError: The devices cannot do what the changed fabric asks for.
     """
-    if at_load is not None and "load" in changes:
-        raise UserInputError("two loads are given", where=WHERE, expected="no --at-load beside load=…")
     model = now.provenance.queueing_model
+    fabric = changed_fabric(now, changes)
     anew = build_plan(
         profile,
-        changed_fabric(now, changes),
+        fabric,
         capabilities,
         model if model in ANALYTIC else MODELS[0],
-        at_load=at_load,
+        at_load=fabric.traffic.load if len(now.scenarios) == 1 else None,  # as the plan itself was made
         progress=progress,
     )
     by_key = {entry.key: entry for entry in now.port_profiles}
