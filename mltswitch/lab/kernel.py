@@ -77,10 +77,12 @@ def examine_for_bmv2(engine: Engine) -> Machine:
         raise MachineError("BMv2 switches need root: each has a network namespace of its own")
     for program, package in _BMV2_PROGRAMS.items():
         if shutil.which(program, path=_path()) is None:
-            raise MachineError(f"{program} is not installed", hint=f"install the Debian package {package}")
+            raise MachineError(f"{program} is not installed", hint=f"`apt-get install {package}`")
     if shutil.which(PROGRAM, path=_path()) is None:
         raise MachineError(
-            f"{PROGRAM} is not installed", where="BMv2", hint="see docs/p4.md for where to get it"
+            f"{PROGRAM} is not installed",
+            where="BMv2",
+            hint="`apt-get install p4lang-bmv2`, from where docs/p4.md says",
         )
     lacking = failing_features(_BMV2_FEATURES)
     if lacking:
@@ -88,7 +90,7 @@ def examine_for_bmv2(engine: Engine) -> Machine:
     found = engine is not Engine.NAMESPACES and has_mininet()
     if engine is Engine.MININET and not found:
         raise MachineError(
-            "mininet is not installed", hint="install the Debian package mininet, or use --engine namespaces"
+            "mininet is not installed", hint="`apt-get install mininet`, or use --engine namespaces"
         )
     if found:
         return Machine(LabMode.BMV2_MININET, ())

@@ -111,10 +111,14 @@ class Program:
         return lines[-1] if lines else f"ended with exit code {self._process.returncode}"
 
 
+PACKAGES: Final = {"gcc": "gcc", "ip": "iproute2", "ping": "iputils-ping", "tc": "iproute2"}
+"""Program → the Debian package that has it."""
+
+
 def need_root() -> None:
     """Raise MachineError unless this process runs as root."""
     if os.geteuid() != 0:
-        raise MachineError("needs root, for network namespaces")
+        raise MachineError("needs root, for network namespaces", hint="`sudo` before the command gives it")
 
 
 def need(*programs: str) -> None:
@@ -122,13 +126,13 @@ def need(*programs: str) -> None:
     need_root()
     for program in programs:
         if shutil.which(program) is None:
-            raise MachineError(f"{program} is not installed", hint=f"install the package {program}")
+            raise MachineError(f"{program} is not installed", hint=f"`apt-get install {PACKAGES[program]}`")
 
 
 def compiled(source: Path, folder: Path, *options: str) -> Path:
     """Compile a C file into a folder and return the program's path; raises MachineError."""
     if shutil.which("gcc") is None:
-        raise MachineError("gcc is not installed", hint="install the package gcc")
+        raise MachineError("gcc is not installed", hint="`apt-get install gcc`")
     program = folder / source.stem
     command = ["gcc", "-O2", "-std=gnu11", "-o", str(program), str(source), *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True)

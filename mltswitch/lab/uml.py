@@ -131,7 +131,7 @@ def start(
     init_file.chmod(0o700)
     program = binary()
     if program is None:
-        raise MachineError("linux.uml is not installed", hint="install the Debian package user-mode-linux")
+        raise MachineError("linux.uml is not installed", hint="`apt-get install user-mode-linux`")
     command = [program, *_arguments(paths, init_file, instance, memory_mebibytes, vectors)]
     environment = _environment(paths, memory_mebibytes)
     console = paths.logs / "user-mode-linux.log"

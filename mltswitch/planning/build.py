@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UserInputError, every
@@ -41,6 +40,7 @@ from mltswitch.profile import ModelProfile, profile_sha256
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.queueing.models import ANALYTIC
 from mltswitch.units import frame_bytes
+from mltswitch.version import __version__
 
 ALIAS_RULE = "address = alias prefix of the spine + host index"
 BuildProgress = Callable[[str, int, int], None]

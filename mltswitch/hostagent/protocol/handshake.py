@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Final
 
-from mltswitch import __version__
 from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.errors import AgentError, PeerBusyError, PeerRefusedError, ProtocolViolationError
 from mltswitch.hostagent.protocol.frames import ChannelOffer, Frame, Goodbye, Hello, text
+from mltswitch.version import __version__
 
 VERSIONS: Final = (2,)
 CAPABILITIES: Final = ("channels", "messages", "completion-policy", "last-bitmap")

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from mltswitch import __version__
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.telemetry import events
 from mltswitch.hostagent.telemetry.events import AgentEvent
+from mltswitch.version import __version__
 
 FORMAT_VERSION: Final = 2
 """Version of the trace format; it rises when a name changes or goes, not when names are added."""
