@@ -81,20 +81,6 @@ def _show(readings: Iterable[Reading]) -> None:
             live.update(_picture(reading, screen), refresh=True)
 
 
-def _worst_first(reading: Reading) -> list[tuple[str, QueueReading]]:
-    def badness(row: tuple[str, QueueReading]) -> tuple[float, float, int, float]:
-        queue = row[1]
-        depth = queue.counters.depth_bytes or 0
-        return (
-            -(queue.dropped_per_second or 0),
-            -(queue.ce_marked_per_second or 0),
-            -depth,
-            -(queue.sent_bps or 0),
-        )
-
-    return sorted(((each.device, queue) for each in reading.devices for queue in each.queues), key=badness)
-
-
 def _cells(device: str, queue: QueueReading) -> tuple[str, ...]:
     return (
         device,
@@ -121,7 +107,7 @@ def _errors(reading: Reading) -> Iterator[str]:
 def _picture(reading: Reading, screen: Console) -> RenderableType:
     """As many rows as the terminal has lines for, one line each; devices without an answer stand above."""
     errors = [Text(line, style="red", no_wrap=True, overflow="ellipsis") for line in _errors(reading)]
-    rows = _worst_first(reading)
+    rows = [(device.device, queue) for device, queue in reading.worst_first()]
     room = max(1, screen.height - len(errors) - TABLE_LINES - 1)
     made = table(f"Queues, {reading.at}", COLUMNS, (_cells(*row) for row in rows[:room]))
     more = [Text(f"and {len(rows) - room} more")] if len(rows) > room else []
@@ -133,7 +119,8 @@ def _lines(reading: Reading) -> Iterator[str]:
     for line in _errors(reading):
         yield f"{reading.at} {line}"
     busy = 0
-    for device, queue in _worst_first(reading):
+    for answered, queue in reading.worst_first():
+        device = answered.device
         depth, rates = queue.counters.depth_bytes, (queue.dropped_per_second, queue.ce_marked_per_second)
         if depth or any(rates) or queue.sent_bps or queue.admitted_per_second or queue.restarted:
             busy += 1
