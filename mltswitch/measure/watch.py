@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import IntEnum
 from typing import Final
 
 from mltswitch.deploy.comparison import reached
@@ -31,6 +32,20 @@ _RISING: Final = (
 )
 """Counters that fall only where they begin anew."""
 _ALONE: Final = Fleet()
+
+
+class Level(IntEnum):
+    """How bad the state of a queue is."""
+
+    IDLE = 0
+    SENDS = 1
+    WAITS = 2
+    MARKS = 3
+    """It marks, or more waits than its threshold."""
+    DROPS = 4
+    """It drops: at its threshold, or nothing tells where."""
+    LIMIT = 5
+    """It drops whatever comes, or holds as much as its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +73,26 @@ class QueueReading:
     """Waiting bytes at which the limit drops everything, while others are congested too; None: not known."""
 
     @property
-    def badness(self) -> tuple[float, float, float, int, float]:
-        """Sorts queues: drops at the limit, all drops, marks, what waits, what is sent."""
+    def level(self) -> Level:
+        """The worst that the reading says of the queue."""
+        depth = self.counters.depth_bytes or 0
+        if self.dropped_at_limit_per_second or (self.limit_bytes is not None and depth >= self.limit_bytes):
+            return Level.LIMIT
+        if self.dropped_per_second:
+            return Level.DROPS
+        if self.ce_marked_per_second or (
+            self.ecn_threshold_bytes is not None and depth > self.ecn_threshold_bytes
+        ):
+            return Level.MARKS
+        if depth:
+            return Level.WAITS
+        return Level.SENDS if self.sent_bps or self.admitted_per_second else Level.IDLE
+
+    @property
+    def badness(self) -> tuple[float, ...]:
+        """Sorts queues: the level, drops at the limit, all drops, marks, what waits, what is sent."""
         return (
+            self.level,
             self.dropped_at_limit_per_second or 0.0,
             self.dropped_per_second or 0.0,
             self.ce_marked_per_second or 0.0,
