@@ -52,9 +52,10 @@ class Tab:
         return found["result"].get("value")
 
     def wait(self, expression: str) -> Any:
-        """The value once it is true."""
+        """The value once it is true; what the page does not have yet is not."""
+        attempt = f"(() => {{ try {{ return {expression} }} catch {{ return null }} }})()"
         end = time.monotonic() + PATIENCE_SECONDS
-        while not (found := self.value(expression)):
+        while not (found := self.value(attempt)):
             assert time.monotonic() < end, (expression, self.console)
             time.sleep(0.05)
         return found
