@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,9 +18,11 @@ from urllib.request import urlopen
 import pytest
 
 from mltswitch.cli import main
+from mltswitch.hostagent.telemetry.trace import TraceWriter
 from switchsim import Faults
 from switchsim.faults import Drop
 from tests.cli.test_confirm import rack
+from tests.hostagent.telemetry.examples import ended
 
 QUESTION = "show queue counters --json"
 
@@ -181,6 +184,31 @@ def test_what_cannot_be_served_is_one_line(
     assert not out
     assert said in error
     assert len(error.splitlines()) == 1
+
+
+def documented() -> list[list[str]]:
+    """Commands of docs/watch.md."""
+    page = (Path(__file__).parents[2] / "docs" / "watch.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```sh\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    return [shlex.split(line) for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("command", documented(), ids=" ".join)
+def test_the_commands_of_the_page_work(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command[:5] == ["mltswitch", "watch", "plan.yaml", "-i", "inventories/rack"]
+    monkeypatch.chdir(tmp_path)
+    with TraceWriter(tmp_path / "host1.jsonl") as trace:
+        trace.observe(ended())
+    with rack("sonic", tmp_path) as (_, words):
+        more = [re.sub(r":\d+$", ":0", word).replace("traces", str(tmp_path)) for word in command[5:]]
+        if "--web" in more and not any(word.endswith(":0") for word in more):
+            more.insert(more.index("--web") + 1, ":0")  # whatever port is free
+        code, out, error = watch(capsys, *words, *more, "--count", "2")
+    assert (code, out) == (0, "")
+    name = "page" if "--web" in command else "metrics"
+    assert re.match(rf"{name}: http://\S+:\d+/", error)
 
 
 def test_a_platform_without_counters_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,15 +12,24 @@ Places = Mapping[tuple[str, str, str], QueueReading]
 """Switch, port, class → what differs from an idle queue."""
 
 
+NOTHING = EgressCounters(
+    depth_bytes=0,
+    sent_bytes=0,
+    sent_packets=0,
+    dropped_packets=0,
+    ce_marked_packets=0,
+    dropped_at_threshold_packets=0,
+    dropped_at_limit_packets=0,
+)
+
+
 def idle(plan: Plan, switch: Switch) -> tuple[QueueReading, ...]:
     return tuple(
         QueueReading(
             port.name,
             number,
             queue.traffic_class,
-            EgressCounters(
-                depth_bytes=0, sent_bytes=0, sent_packets=0, dropped_packets=0, ce_marked_packets=0
-            ),
+            NOTHING,
             sent_bps=0.0,
             dropped_per_second=0.0,
             ce_marked_per_second=0.0,
