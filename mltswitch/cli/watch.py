@@ -123,9 +123,9 @@ def watch(
 
 def _show(readings: Iterable[Reading]) -> None:
     screen = console()
-    with Live(console=screen, auto_refresh=False) as live:
+    with Live(console=screen, auto_refresh=False) as shown:
         for reading in readings:
-            live.update(_picture(reading, screen), refresh=True)
+            shown.update(_picture(reading, screen), refresh=True)
 
 
 def _cells(device: str, queue: QueueReading) -> tuple[str, ...]:

@@ -29,10 +29,9 @@ from mltswitch.training.changes import changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival
-from mltswitch.training.rounds import priority_of, sums_have_ages
+from mltswitch.training.rounds import CHANNEL, priority_of, sums_have_ages
 from mltswitch.training.shortening import lengthen, shortened
 
-CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
 WITHDRAWN: Final = "withdrawn"

@@ -10,8 +10,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.hostagent.telemetry.reader import TraceReader, trace_files
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED
 from mltswitch.hostagent.transport.records import Direction
-from mltswitch.training.carrier import CHANNEL
-from mltswitch.training.rounds import EPOCHS
+from mltswitch.training.rounds import CHANNEL, EPOCHS
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 STEPS_AVERAGED: Final = 10
@@ -62,20 +61,16 @@ class _Trace(TraceReader):
         """The agent now; rates are of the time since this was asked before."""
         seconds = None if self._since_ns is None else max(1, now_ns - self._since_ns) / NANOSECONDS
         counts, self._counts, self._since_ns = self._counts, dict.fromkeys(_COUNTED, 0), now_ns
-        (first, first_ns), (last, last_ns) = (
-            (self._steps[0], self._steps[-1]) if self._steps else ((0, 0), (0, 0))
-        )
-        packets = counts["packets"]
+        (first, first_ns), *_, (last, last_ns) = (*self._steps, *self._steps) or ((0, 0), (0, 0))
+        packets, received = counts["packets"], counts["packets_received"]
         return {
             "agent": self.path.stem,
             "step": self.step,
             "step_seconds": (last_ns - first_ns) / NANOSECONDS / (last - first) if last > first else None,
             "age_seconds": (now_ns - self.told_ns) / NANOSECONDS if self.told_ns else None,
             "received_bps": counts["bytes_received"] * BITS_PER_BYTE / seconds if seconds else None,
-            "missing_share": 1 - counts["packets_received"] / packets if packets else None,
-            "marked_share": counts["packets_marked"] / counts["packets_received"]
-            if counts["packets_received"]
-            else None,
+            "missing_share": 1 - received / packets if packets else None,
+            "marked_share": counts["packets_marked"] / received if received else None,
             "resent_per_second": counts["packets_resent"] / seconds if seconds else None,
             "failed": self.failed,
             "reason": self.reason,

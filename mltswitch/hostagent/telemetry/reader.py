@@ -55,7 +55,7 @@ class TraceReader:
                         break
                     self._at_bytes += len(line)
                     if line.startswith(self._heads):
-                        self.take(json.loads(line))
+                        self.take(json.loads(line, parse_constant=_no_number))
         except OSError as error:
             problem = f"cannot be read: {error.strerror or error}"
             raise UserInputError(problem, where=str(self.path)) from None
@@ -74,6 +74,10 @@ class TraceReader:
         """Go on near the end; the line in whose middle that is has no head that anybody takes."""
         if self.most_behind_bytes is not None:
             self._at_bytes = max(self._at_bytes, size_bytes - self.most_behind_bytes)
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number of a trace")
 
 
 def trace_files(places: Sequence[Path]) -> Iterator[Path]:

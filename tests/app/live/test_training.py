@@ -13,8 +13,7 @@ from mltswitch.app.live.training import AgentWatch
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut, TransferEnded
 from mltswitch.hostagent.telemetry.trace import TraceWriter
-from mltswitch.training.carrier import CHANNEL
-from mltswitch.training.rounds import EPOCHS
+from mltswitch.training.rounds import CHANNEL, EPOCHS
 from tests.hostagent.telemetry.examples import SECOND, STATISTICS, ended, learned
 
 
@@ -92,7 +91,10 @@ def test_a_trace_that_goes_bad_is_a_line_and_a_wrong_file_an_error(tmp_path: Pat
     (tmp_path / "a.jsonl").write_text("no trace\n")
     _, problems = watch.read()
     assert problems == [f"{tmp_path}/a.jsonl: is no trace of an agent"]
-    for wrong in (tmp_path / "a.jsonl", tmp_path / "none.jsonl"):
+    write(tmp_path / "b.jsonl", step(1, 0))
+    text = (tmp_path / "b.jsonl").read_text()
+    (tmp_path / "b.jsonl").write_text(text.replace("900", "NaN"))
+    for wrong in (tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "none.jsonl"):
         with pytest.raises(UserInputError):
             AgentWatch([wrong]).check()
 
