@@ -2,15 +2,18 @@
 
 import json
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mltswitch.app.live import training
 from mltswitch.app.live.training import AgentWatch
 from mltswitch.errors import UserInputError
+from mltswitch.hostagent import Agent, AgentConfig
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut, TransferEnded
 from mltswitch.hostagent.telemetry.trace import TraceWriter
 from mltswitch.training.rounds import CHANNEL, EPOCHS
@@ -51,6 +54,34 @@ def test_steps_losses_and_who_is_behind(tmp_path: Path) -> None:
     assert (first["failed"], first["reason"]) == (1, "gone")
     assert first["left_out"] == {"first_step": 0, "last_step": 99, "network_share": 0.02, "bound_share": 0.01}
     assert first["received_bps"] is None  # rates are of the time between two looks
+
+
+def test_agents_that_exchange_tensors(tmp_path: Path) -> None:
+    """Two real agents: what their traces have is what the page needs."""
+    configs = [AgentConfig(name=name, listen="127.0.0.1:0") for name in ("worker", "server")]
+    with ExitStack() as stack:
+        traces = [stack.enter_context(TraceWriter(tmp_path / f"{each.name}.jsonl")) for each in configs]
+        worker, server = (
+            stack.enter_context(Agent(config, observers=[trace]))
+            for config, trace in zip(configs, traces, strict=True)
+        )
+        channels = [each.channel(CHANNEL) for each in (worker, server)]
+        worker.connect("server", server.listening_at)
+        server.wait_for_peers(["worker"], timeout_seconds=60)
+        for number in range(3):
+            memory = np.zeros(250_000, np.float32)
+            options: Any = {"tensor": 7, "round_number": number * EPOCHS, "deadline_seconds": 60}
+            there = channels[1].post_receive("worker", memory, **options)
+            here = channels[0].post_send("server", memory.copy(), **options)
+            there.wait(), here.wait()
+    agents = {each["agent"]: each for each in AgentWatch([tmp_path]).read()[0]}
+    assert {name: (each["step"], each["failed"]) for name, each in agents.items()} == {
+        "worker": (2, 0),
+        "server": (2, 0),
+    }
+    assert agents["server"]["missing_share"] == 0
+    assert agents["server"]["step_seconds"] > 0
+    assert agents["worker"]["missing_share"] is None  # it receives nothing
 
 
 def test_rates_are_of_the_time_since_the_look_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
