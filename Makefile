@@ -71,7 +71,8 @@ search: $(TORCH)
 
 # Rewrites the golden files from what the code renders now; read the difference before you commit it.
 golden: $(SETUP)
-	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py tests/cli/test_variables.py --update-golden
+	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py tests/cli/test_variables.py \
+	    tests/app/live/test_metrics.py --update-golden
 
 # A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
 wheel: $(SETUP)

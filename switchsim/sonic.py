@@ -56,13 +56,21 @@ def _show(process: SonicProcess) -> CommandResult:
             serial = serial_number(device.name)
             return output(_VERSION.format(build=device.build, asic=asic, serial=serial, **names))
         case ["queue", "counters" | "wredcounters" as table, "--json"]:
-            # As queuestat and wredstat print them, in text; the emulator carries no packet, so all are 0.
-            zeros = {f"UC{number}": dict.fromkeys(_COUNTERS[table], "0") for number in range(QUEUES)}
-            counters = {"time": datetime.now(UTC).isoformat()} | zeros
-            return output(json.dumps(dict.fromkeys(device.ports, counters), indent=4, sort_keys=True) + "\n")
+            # As queuestat and wredstat print them, in text.
+            now = {"time": datetime.now(UTC).isoformat()}
+            counters = {port: now | _queue_counters(device, port, _COUNTERS[table]) for port in device.ports}
+            return output(json.dumps(counters, indent=4, sort_keys=True) + "\n")
         case arguments:
             usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)
+
+
+def _queue_counters(device: "SonicDevice", port: str, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    counted = [device.counted.get((port, number), {}) for number in range(QUEUES)]
+    return {
+        f"UC{number}": {name: str(of_queue.get(name, 0)) for name in names}
+        for number, of_queue in enumerate(counted)
+    }
 
 
 def _hostname(process: SonicProcess) -> CommandResult:
@@ -240,6 +248,9 @@ class SonicDevice(LinuxDevice):
         self.files.write(VERSION_FILE, version.encode(), as_root=True)
         self.restarts = 0
         """How often `config reload` restarted the services."""
+        self.counted: dict[tuple[str, int], Mapping[str, int]] = {}
+        """Port and queue → what `show queue counters` and `show queue wredcounters` tell of it. The emulator
+        carries no packet: what nobody writes here is 0."""
         self.timers: dict[str, threading.Timer] = {}
         """Transient units of systemd that wait for their time."""
 

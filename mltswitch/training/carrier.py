@@ -30,10 +30,9 @@ from mltswitch.training.changes import changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival
-from mltswitch.training.rounds import priority_of, sums_have_ages
+from mltswitch.training.rounds import CHANNEL, priority_of, sums_have_ages
 from mltswitch.training.shortening import lengthen, shortened
 
-CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
 """Deadline of a transfer over that of its exchange, longer since the node knows better which peer is late."""
 WITHDRAWN: Final = "withdrawn"

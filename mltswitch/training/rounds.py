@@ -5,6 +5,8 @@ from typing import Final
 from mltswitch.training.axes import Needs, Post, Stage, axes_of
 from mltswitch.training.job import Job
 
+CHANNEL: Final = "training"
+"""Of an agent, for all transfers of sums."""
 EPOCHS: Final = 256
 """Factor from sums' numbers to round numbers of transfers, so that a sum can begin again after a fault."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
