@@ -7,7 +7,7 @@ files (netsim/devices/*.yml, release 26.10).
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -36,7 +36,7 @@ class Image:
     link: Callable[[re.Match[str]], str]
     """The name of the port in containerlab's links."""
     index: Callable[[re.Match[str]], int | None]
-    """netlab's number of the port; None: netlab counts, and is given the name."""
+    """netlab's number of the port, which is all that its names are made of; None: none means this port."""
     has_link_addresses: bool = False
     """Whether containerlab configures the addresses that stand beside a link."""
     has_commands: bool = False
@@ -45,6 +45,8 @@ class Image:
     """netlab's name of the device; empty: it knows none."""
     netlab_provider: str = "clab"
     """What runs it there."""
+    netlab_defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    """Settings of the device by which its ports get the names that `index` reads."""
 
     @property
     def variable(self) -> str:
@@ -60,9 +62,16 @@ class Image:
         """The port in containerlab's links; raises UserInputError where the image has no such port."""
         return self.link(self._match(switch, port))
 
-    def port_index(self, switch: str, port: str) -> int | None:
-        """netlab's number of the port; raises UserInputError where the image has no such port."""
-        return self.index(self._match(switch, port))
+    def port_index(self, switch: str, port: str) -> int:
+        """netlab's number of the port; raises UserInputError where it has no such port."""
+        number = self.index(self._match(switch, port))
+        if number is None:
+            raise UserInputError(
+                "netlab has no such port",
+                where=f"{switch}:{port}",
+                hint="use `mltswitch lab export containerlab`, which has",
+            )
+        return number
 
     def _match(self, switch: str, port: str) -> re.Match[str]:
         match = self.port.fullmatch(port)
@@ -83,6 +92,12 @@ def _word(text: str) -> str:
 def _lane(match: re.Match[str]) -> int:
     """The place of a port, from 0, by the number of its first lane."""
     return int(match[1]) // LANES_OF_A_PORT
+
+
+def _first_lane(match: re.Match[str]) -> int | None:
+    """The number of a port that is not broken out: 31 of Ethernet31/1."""
+    number, _, lane = match[1].partition("/")
+    return int(number) if lane == "1" else None
 
 
 def _front_panel(match: re.Match[str]) -> int:
@@ -116,9 +131,13 @@ IMAGES: Final = (
         examples="Ethernet1 or Ethernet1/1",
         # An underscore in the name of a link is a slash in that of the port.
         link=lambda match: f"eth{match[1].replace('/', '_')}",
-        index=lambda match: int(match[1]) if match[1].isdigit() else None,
+        index=_first_lane,
         has_link_addresses=True,
         netlab_device="eos",
+        netlab_defaults={
+            "interface_name": "Ethernet{ifindex}/1",
+            "clab": {"interface": {"name": "et{ifindex}_1"}},
+        },
     ),
     _SONIC_VM,
     replace(_SONIC_VM, kind="sonic-vs", image="docker-sonic-vs:latest", netlab_device=""),

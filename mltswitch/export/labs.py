@@ -85,6 +85,13 @@ def netlab_files(network: LabNetwork, plan: Plan, host_image: str) -> dict[str, 
         "name": _lab_name(network).replace(".", "_"),
         "provider": main,
         "addressing": {"mgmt": {"ipv4": str(network.management), "start": _start(network)}},
+        "defaults": {
+            "devices": {
+                node.image.netlab_device: dict(node.image.netlab_defaults)
+                for node in network.switches
+                if node.image.netlab_defaults
+            }
+        },
         "nodes": nodes,
         "links": every(_detailed(ends, by_name) for ends in network.links),
     }
@@ -167,14 +174,7 @@ def _detailed(
         for end in ends:
             entry: dict[str, Any] = {"ipv4": end.address} if end.address else {}
             if end.node in by_name:
-                image = by_name[end.node].image
-                index = image.port_index(end.node, end.port)
-                if index is not None:
-                    entry["ifindex"] = index
-                else:
-                    # netlab calls the container's interfaces et1, …, whatever the ports are called.
-                    name = image.link_name(end.node, end.port).replace("eth", "et", 1)
-                    entry |= {"ifname": end.port, "clab": {"name": name}}
+                entry["ifindex"] = by_name[end.node].image.port_index(end.node, end.port)
             document[end.node] = entry
         return document
 
