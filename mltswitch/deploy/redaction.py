@@ -61,9 +61,13 @@ _OURS: Final = re.compile(
 _NUMBERED: Final = re.compile(r"([A-Za-z]\w*?)[-_]\d{1,3}")
 _MEASURE: Final = re.compile(r"\d{1,9}(?:\.\d+)?(?:%|[kKMG]?i?(?:bps|[bB]))")
 _RANGE: Final = re.compile(r"\d{1,4}-\d{1,4}")
-_COMMON: Final = frozenset(
-    ["true", "false", "null", "none", "on", "off", "yes", "no", "up", "down", "mltswitch", "be", "ef", "cs0", "cs1", "cs2", "cs3", "cs4", "cs5", "cs6", "cs7", "af11", "af12", "af13", "af21", "af22", "af23", "af31", "af32", "af33", "af41", "af42", "af43", "asic", "build", "building", "class", "count", "current", "default", "defaults", "distribution", "hwsku", "instances", "linux", "management", "manufacturer", "max", "min", "mode", "non-ip", "platform", "priority", "probability", "product", "scale", "software", "traffic", "type", "version"]
-)
+_COMMON_TEXT: Final = """
+true false null none on off yes no up down mltswitch
+be ef cs0 cs1 cs2 cs3 cs4 cs5 cs6 cs7 af11 af12 af13 af21 af22 af23 af31 af32 af33 af41 af42 af43
+asic build building class count current default defaults distribution hwsku instances linux management
+manufacturer max min mode non-ip platform priority probability product scale software traffic type version
+"""
+_COMMON: Final = frozenset(_COMMON_TEXT.split())
 """States, names of code points (RFC 2474, 2597, 3246), and words of which headings are made."""
 _NO_ESCAPE: Final = re.compile(r"\\[A-Za-z]")
 _VOCABLE: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_.+-]*[A-Za-z0-9])?")

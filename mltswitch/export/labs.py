@@ -18,7 +18,8 @@ from mltswitch.export.network import HostNode, LabNetwork, LinkEnd, SwitchNode
 from mltswitch.plan import Plan
 
 _SCRIPTS: Final = files("mltswitch.export").joinpath("scripts")
-KNOWN_HOSTS: Final = "known_hosts"
+KNOWN_HOSTS: Final = "../known_hosts"
+"""Beside the inventory: what lies in it is read as a part of it."""
 LONGEST_NAME: Final = 32
 """Of a lab, in characters: containers and networks are named after it."""
 LINUX: Final = "linux"
