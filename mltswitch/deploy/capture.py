@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from mltswitch import __version__
 from mltswitch.deploy.comparison import reached, report
@@ -27,6 +27,23 @@ DEVICE_SECONDS: Final = 300.0
 _ALONE: Final = Fleet(device_seconds=DEVICE_SECONDS)
 
 
+def _joined(lines: object) -> object:
+    """The text of a document's lines; what is neither a list nor ASCII, pydantic refuses or takes itself."""
+    if not isinstance(lines, list | tuple) or not all(
+        isinstance(each, str) and each.isascii() for each in lines
+    ):
+        return lines
+    return "\n".join(line.encode("ascii").decode("unicode_escape") for line in lines)
+
+
+def _split(text: str) -> list[str]:
+    return [line.encode("unicode_escape").decode("ascii") for line in text.split("\n")]
+
+
+Text = Annotated[str, BeforeValidator(_joined), PlainSerializer(_split)]
+"""Text with its line ends; in a document the list of its lines, with a tab as `\\t`, a backslash as two."""
+
+
 class DeviceCapture(StrictDocument):
     """One switch: what it was asked, what it answered, and what it was to run."""
 
@@ -36,11 +53,11 @@ class DeviceCapture(StrictDocument):
     """In the vendor's words."""
     release: str = ""
     """Version of its OS."""
-    wanted: dict[str, str]
+    wanted: dict[str, Text]
     """File → text: what the plan wants of the switch, in its own language; the questions depend on it."""
-    answers: dict[str, str]
+    answers: dict[str, Text]
     """Question → answer, all that the reader of this OS needs."""
-    identity: dict[str, str] = Field(default_factory=dict)
+    identity: dict[str, Text] = Field(default_factory=dict)
     """Question → answer, of those that tell who the switch is."""
 
     @property

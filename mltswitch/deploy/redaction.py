@@ -9,9 +9,10 @@ What stays is listed, and nothing else:
 - punctuation and white space.
 
 All else is renamed, the same thing to the same new name everywhere, so that what belongs together still does:
-words to `x1`, `x2`, …; IPv4 addresses to 10.0.0.0/8 with the second half of each kept, for masks and next
-hops have to fit; IPv6 addresses to 2001:db8::/32; MAC addresses to 02:00:00:00:00:01, …. Behind a word such
-as `password` or `key`, everything to the end of the line is renamed, also words and numbers that are known.
+words to `x1`, `x2`, …; IPv4 addresses to others from 10.0.0.0 on, with the second half of each kept, for
+masks and next hops have to fit; IPv6 addresses to 2001:db8::/32; MAC addresses to 02:00:00:00:00:01, ….
+Behind a word such as `password`, `key`, `bgp` or `description`, everything to the end of the line is renamed,
+also words and numbers that are known.
 """
 
 import ast
@@ -26,16 +27,21 @@ from typing import Final
 _HALF: Final = 16
 """Bits of an IPv4 address that are replaced."""
 _TEN: Final = int(IPv4Address("10.0.0.0"))
+_LOOPBACK: Final = int(IPv4Address("127.0.0.0"))
+_MULTICAST: Final = int(IPv4Address("224.0.0.0"))
 _DOCUMENTATION: Final = int(IPv6Address("2001:db8::"))
 _KEPT_BLOCKS: Final = tuple(map(IPv4Network, ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3")))
 """What names no host: this network, this machine, masks and multicast."""
 _LONGEST_NUMBER: Final = 9
 _SHORTEST_KEPT: Final = 4
 """A model or a release of fewer characters would be found inside other words."""
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _SECRET: Final = re.compile(
-    r"(?i)(?<![a-z0-9])(?:secrets?|pass(?:word|wd|key|phrase)s?|keys?|psk|community|communities|hash(?:ed)?|md5|"
-    r"sha-?\d*|token|private|username|user|credentials?|certificate|banner|motd)(?![a-z0-9])"
+    r"(?i)(?<![a-z0-9])(?:secrets?|pass(?:word|wd|key|phrase)s?|keys?|psk|community|communities|hash(?:ed)?|"
+    r"md5|sha-?\d*|token|private|username|user|credentials?|certificate|banner|motd|bgp(?:_asn)?|asn|(?:remote|local)-as|"
+    r"desc(?:ription)?|contact|location|remark|comment|snmp(?:-server)?|asset|circuit)(?![a-z0-9])"
 )
+"""What follows on the line is a secret, or says whose the switch is."""
 _SCANNED: Final = re.compile(
     r"""
     (?P<mac>(?<![\w:.-])(?:[0-9A-Fa-f]{2}(?P<join>[:-])(?:[0-9A-Fa-f]{2}(?P=join)){4}[0-9A-Fa-f]{2}
@@ -64,8 +70,9 @@ _RANGE: Final = re.compile(r"\d{1,4}-\d{1,4}")
 _COMMON_TEXT: Final = """
 true false null none on off yes no up down mltswitch
 be ef cs0 cs1 cs2 cs3 cs4 cs5 cs6 cs7 af11 af12 af13 af21 af22 af23 af31 af32 af33 af41 af42 af43
-asic build building class count current default defaults distribution hwsku instances linux management
-manufacturer max min mode non-ip platform priority probability product scale software traffic type version
+asic azure build building class count current default defaults distribution dwrr hwsku instances linux
+management manufacturer max min mode non-ip platform priority probability product scale software traffic type
+version
 """
 _COMMON: Final = frozenset(_COMMON_TEXT.split())
 """States, names of code points (RFC 2474, 2597, 3246), and words of which headings are made."""
@@ -150,21 +157,19 @@ class Redactor:
             kept: Texts of this switch that stay as they are, such as its model.
         """
         whole = "|".join(re.escape(each) for each in kept if len(each) >= _SHORTEST_KEPT)
-        parts = re.split(f"({whole})", text) if whole else [text]
-        return "".join(
-            part
-            if number % 2
-            else "".join(self._line(line, known) for line in part.splitlines(keepends=True))
-            for number, part in enumerate(parts)
-        )
+        stays = re.compile(f"({whole})" if whole else "(?!)()")
+        lines = (self._line(line, known, stays) for line in text.splitlines(keepends=True))
+        return _NOT_ASCII.sub("?", "".join(lines))
 
-    def _line(self, line: str, known: frozenset[str]) -> str:
+    def _line(self, line: str, known: frozenset[str], stays: re.Pattern[str]) -> str:
         secret = _SECRET.search(line)
-        if secret is None:
-            return _SCANNED.sub(lambda match: self._renamed(match, known), line)
-        head, tail = line[: secret.end()], line[secret.end() :]
-        head = _SCANNED.sub(lambda match: self._renamed(match, known), head)
-        return head + _SCANNED.sub(lambda match: self._renamed(match, frozenset(), is_secret=True), tail)
+        start, end = (len(line), len(line)) if secret is None else secret.span()
+        head = "".join(
+            part if number % 2 else _SCANNED.sub(lambda match: self._renamed(match, known), part)
+            for number, part in enumerate(stays.split(line[:start]))
+        )
+        tail = _SCANNED.sub(lambda match: self._renamed(match, frozenset(), is_secret=True), line[end:])
+        return head + line[start:end] + tail
 
     def _renamed(self, match: re.Match[str], known: frozenset[str], *, is_secret: bool = False) -> str:
         if (address := self._address(match)) is not None:
@@ -177,7 +182,7 @@ class Redactor:
         numbered = _NUMBERED.fullmatch(word)
         if _is_plain(word) or word.casefold() in known or (numbered and numbered[1].casefold() in known):
             return word
-        if match["word"] and (parts := re.split(r"([./+])", word)) != [word]:
+        if (parts := re.split(r"([./+:])", word)) != [word]:
             return "".join(self._part(part, known) for part in parts)
         return self._name(word)
 
@@ -190,7 +195,7 @@ class Redactor:
     def _part(self, part: str, known: frozenset[str]) -> str:
         is_known = (
             part.casefold() in known
-            or part in "./+"
+            or part in "./+:"
             or (_NUMBER.fullmatch(part) and len(part) <= _LONGEST_NUMBER)
         )
         return part if is_known else self._name(part)
@@ -221,11 +226,13 @@ class Redactor:
         return f"{IPv4Address(new)}{slash}{bits}"
 
     def _allocate(self, block: IPv4Network) -> None:
-        """The next free place for a block; behind the last one they begin again from the first."""
+        """The next free place for a block, over this machine's own one; behind the last they begin again."""
         size = block.num_addresses
         end = max((first + each.num_addresses for each, first in self.blocks.items()), default=_TEN)
         first = -(-end // size) * size
-        self.blocks[block] = _TEN + (first - _TEN) % (1 << 24)
+        if first >> 24 == _LOOPBACK >> 24:
+            first = _LOOPBACK + (1 << 24)
+        self.blocks[block] = first if first + size <= _MULTICAST else _TEN
 
     def _ipv6(self, text: str) -> str | None:
         """None for what is no address, a time of the day for instance."""

@@ -24,8 +24,7 @@ def test_all_refused_lines_are_told_and_nothing_takes_effect(platform: str, tmp_
             [report] = trial.report.devices
             assert (report.status, report.error) == (Status.DIFFERS, "")
             [refused] = trial.refused.values()
-            assert len(refused) > 1
-            assert len({each.line for each in refused}) == len(refused)
+            assert len({each.line for each in refused}) > 1
             assert all(ANSWER in each.answer for each in refused)
     with served(tmp_path / "well", platform, switch, Faults()) as rack:
         trial = try_lines(plan, rack)

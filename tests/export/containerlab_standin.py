@@ -1,6 +1,6 @@
 """A stand-in for the program `containerlab`: emulated switches at a topology file's management addresses.
 
-`deploy` returns when all listen; `destroy` ends them. It takes the arguments that `verify.sh` gives and no
+The addresses are put on the loopback interface, for which it has to be root. `deploy` returns when all listen; `destroy` ends them. It takes the arguments that `verify.sh` gives and no
 others. Log-in is by the password that a real image would have, from the environment here. STANDIN_REFUSES is
 a regular expression of lines that every switch refuses.
 """
@@ -13,14 +13,15 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import paramiko
 import yaml
 
-from switchsim import KINDS, EmulatorServer, Faults, RefuseLine
+from switchsim import KINDS, EmulatorServer, Faults, RefuseLine, load_host_key
 
 KIND_OF = {
     "arista_ceos": "eos",
@@ -69,16 +70,29 @@ def serve(topo: Path, ready: Path) -> None:
     finished = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: finished.set())
     document = yaml.safe_load(topo.read_text())
-    key = paramiko.RSAKey.generate(2048)
+    file = topo.with_suffix(".key")  # whoever deploys again meets the same switches
+    if not file.exists():
+        paramiko.RSAKey.generate(2048).write_private_key_file(str(file))
+    key = load_host_key(file)
     with ExitStack() as stack:
         for name, node in document["topology"]["nodes"].items():
             if (kind := KIND_OF.get(node["kind"])) is not None:
                 assert image(document, node["kind"])
+                stack.enter_context(on_loopback(node["mgmt-ipv4"]))
                 stack.enter_context(server(name, kind, node["mgmt-ipv4"], key))
         ready.touch()
         while not finished.wait(0.5):
             pass
     ready.unlink()
+
+
+@contextmanager
+def on_loopback(address: str) -> Iterator[None]:
+    subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["ip", "address", "del", f"{address}/32", "dev", "lo"], check=True)
 
 
 def image(document: dict[str, Any], kind: str) -> str:

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from mltswitch.cli import main
+from mltswitch.deploy.capture import Capture
 from mltswitch.deploy.session import refusal
-from mltswitch.documents import dump_yaml
+from mltswitch.documents import dump_yaml, load_document
 from mltswitch.inventory import load_inventory
 from mltswitch.plan import Fabric, Plan, load_plan
 from mltswitch.planning import build_plan
@@ -24,7 +25,8 @@ from mltswitch.profile import resolve_profile
 from mltswitch.targets import Step, hardware_capabilities
 from tests.plan.examples import SMALL
 
-SCHEMA = Path(__file__).parents[1] / "data" / "containerlab" / "clab.schema.json"
+ROOT = Path(__file__).parents[2]
+SCHEMA = ROOT / "tests" / "data" / "containerlab" / "clab.schema.json"
 STANDIN = Path(__file__).with_name("containerlab_standin.py")
 SCRIPT_SECONDS = 600.0
 HARDWARE = {"eos": "trident3", "sonic": "sn2700", "cumulus": "sn2700", "dell-sonic": "trident3"}
@@ -211,22 +213,21 @@ def test_what_no_image_stands_for_is_refused_by_name(
     assert not folder.exists()
 
 
-def run(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The folder's script, with the stand-in for containerlab in front."""
-    programs = folder.parent / "bin"
+def shell(folder: Path, commands: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Commands in bash, with the stand-in for containerlab in front of all programs."""
+    programs = folder / "bin"
     programs.mkdir(exist_ok=True)
     for name, command in {"containerlab": str(STANDIN), "mltswitch": "-m mltswitch"}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {command} "$@"\n')
         (programs / name).chmod(0o755)
-    root = str(Path(__file__).parents[2])
-    known = {
+    path = {
         "PATH": f"{programs}:{os.environ['PATH']}",
-        "PYTHONPATH": f"{root}:{os.environ.get('PYTHONPATH', '')}",
+        "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
     }
-    passwords = {f"{name}_PASSWORD": f"lab-{name}" for name in ("EOS", "SONIC", "CUMULUS")}
     return subprocess.run(
-        ["bash", str(folder / "verify.sh")],
-        env={**os.environ, **known, **passwords, "BOOT_SECONDS": "0", **environment},
+        ["bash", "-e", "-c", commands],
+        cwd=folder,
+        env={**os.environ, **path, "BOOT_SECONDS": "0", **environment},
         check=False,
         capture_output=True,
         text=True,
@@ -241,15 +242,22 @@ def results(folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
+def blocks() -> list[str]:
+    """The command blocks of the page, with passwords in the places that it leaves."""
+    page = (ROOT / "docs" / "real-images.md").read_text(encoding="utf-8")
+    found = re.findall(r"(?m)(?:^    .+\n)+", page)
+    return [re.sub(r"(\w+)_PASSWORD=…", r"\1_PASSWORD=lab-\1", each) for each in found]
+
+
 @pytest.mark.root
-def test_the_script_takes_images_to_the_plan_and_back(
+def test_the_page_takes_images_to_the_plan_and_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plan = plan_of({name: LEAVES[name] for name in ("leaf1", "leaf2")}, SPINE)
-    code, folder = exported("containerlab", plan, tmp_path, "--management", "127.77.1.0/24")
-    assert code == 0
-    done = run(folder)
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    road, captured = blocks()
+    done = shell(tmp_path, road)
     assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "images"
     found = results(folder, capsys)
     assert (found["is_good"], found["missing"], found["refusals"]) == (True, [], [])
     steps = {(each["step"], each["device"]): each["status"] for each in found["outcomes"]}
@@ -262,17 +270,34 @@ def test_the_script_takes_images_to_the_plan_and_back(
         "rollback": "rolled-back",
     }.items():
         assert {name: steps[step, name] for name in names} == dict.fromkeys(names, status)
-    captured = yaml.safe_load((folder / "results" / "capture.yaml").read_text())
-    assert [each["platform"] for each in captured["devices"]] == ["eos", "sonic", "cumulus"]
+    devices = load_document(folder / "results" / "capture.yaml", Capture).devices
+    assert [each.platform for each in devices] == ["eos", "sonic", "cumulus"]
     assert not (folder / "topology.clab.pid").exists()  # the network is gone again
     for path in folder.rglob("*"):
         assert not (path.is_file() and b"lab-EOS" in path.read_bytes()), path
-    again = run(folder)
-    assert (again.returncode, again.stdout) == (2, "")
-    assert "is there already" in again.stderr
+    passwords = {f"{name}_PASSWORD": f"lab-{name}" for name in ("EOS", "SONIC", "CUMULUS")}
+    topo = "--topo images/topology.clab.yaml"
+    up, down = f"containerlab deploy --reconfigure {topo}", f"containerlab destroy --cleanup {topo}"
+    done = shell(tmp_path, f"{up}\ntrap '{down}' EXIT\n{captured}", **passwords)
+    assert done.returncode == 0, done.stdout + done.stderr
+    [device] = load_document(tmp_path / "capture.yaml", Capture).devices
+    assert device.read().state.ports[0].name == "Ethernet1/1"
 
 
-REPORTS = {
+def test_the_script_asks_for_passwords_and_spares_earlier_results(tmp_path: Path) -> None:
+    code, folder = exported("containerlab", three(), tmp_path)
+    assert code == 0
+    done = shell(tmp_path, "bash out/verify.sh", EOS_PASSWORD="x", SONIC_PASSWORD="")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "environment variable SONIC_PASSWORD is not set" in done.stderr
+    (folder / "results").mkdir()
+    passwords = {f"{name}_PASSWORD": "x" for name in ("EOS", "SONIC", "CUMULUS")}
+    done = shell(tmp_path, "bash out/verify.sh", **passwords)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "results is there already" in done.stderr
+
+
+REPORTS: dict[str, dict[str, Any]] = {
     "push": {"device": "leaf1", "platform": "eos", "status": "failed", "error": ""},
     "verify": {"device": "leaf1", "platform": "eos", "status": "differs", "differences": [{}, {}]},
 }
