@@ -1,8 +1,8 @@
 """A stand-in for the program `containerlab`: emulated switches at a topology file's management addresses.
 
-The addresses are put on the loopback interface, for which it has to be root. `deploy` returns when all listen; `destroy` ends them. It takes the arguments that `verify.sh` gives and no
-others. Log-in is by the password that a real image would have, from the environment here. STANDIN_REFUSES is
-a regular expression of lines that every switch refuses.
+The addresses are put on the loopback interface, for which it has to be root. `deploy` returns when all
+listen; `destroy` ends them. It takes the arguments that `verify.sh` gives and no others. Log-in is by the
+password that a real image would have, from the environment here.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from typing import Any
 import paramiko
 import yaml
 
-from switchsim import KINDS, EmulatorServer, Faults, RefuseLine, load_host_key
+from switchsim import KINDS, EmulatorServer, load_host_key
 
 KIND_OF = {
     "arista_ceos": "eos",
@@ -102,7 +102,6 @@ def image(document: dict[str, Any], kind: str) -> str:
 
 
 def server(name: str, kind: str, address: str, key: paramiko.PKey) -> EmulatorServer:
-    refuses = os.environ.get("STANDIN_REFUSES")
     return EmulatorServer(
         KINDS[kind](name, 32),
         address,
@@ -110,7 +109,6 @@ def server(name: str, kind: str, address: str, key: paramiko.PKey) -> EmulatorSe
         host_key=key,
         username=USER.get(kind, "admin"),
         password=os.environ[f"{kind.replace('-', '_').upper()}_PASSWORD"],
-        faults=RefuseLine(refuses) if refuses else Faults(),
     )
 
 

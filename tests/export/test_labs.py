@@ -281,17 +281,17 @@ def test_the_page_takes_images_to_the_plan_and_back(
     done = shell(tmp_path, f"{up}\ntrap '{down}' EXIT\n{captured}", **passwords)
     assert done.returncode == 0, done.stdout + done.stderr
     [device] = load_document(tmp_path / "capture.yaml", Capture).devices
-    assert device.read().state.ports[0].name == "Ethernet1/1"
+    assert {port.name for port in device.read().state.ports} == {"Ethernet1/1", "Ethernet2/1"}
 
 
 def test_the_script_asks_for_passwords_and_spares_earlier_results(tmp_path: Path) -> None:
     code, folder = exported("containerlab", three(), tmp_path)
     assert code == 0
-    done = shell(tmp_path, "bash out/verify.sh", EOS_PASSWORD="x", SONIC_PASSWORD="")
+    passwords = {f"{name}_PASSWORD": "x" for name in ("EOS", "SONIC", "CUMULUS")}
+    done = shell(tmp_path, "bash out/verify.sh", **passwords | {"SONIC_PASSWORD": ""})
     assert (done.returncode, done.stdout) == (2, "")
     assert "environment variable SONIC_PASSWORD is not set" in done.stderr
     (folder / "results").mkdir()
-    passwords = {f"{name}_PASSWORD": "x" for name in ("EOS", "SONIC", "CUMULUS")}
     done = shell(tmp_path, "bash out/verify.sh", **passwords)
     assert (done.returncode, done.stdout) == (2, "")
     assert "results is there already" in done.stderr
