@@ -143,6 +143,11 @@ class UnreachableError(DeviceError):
 class RefusedError(DeviceError):
     """A switch has refused a line in so many words: the lines before it are in effect, and it is idle."""
 
+    index: int = 0
+    """Which of the lines that were to be sent, from 0."""
+    answer: str = ""
+    """What the switch said."""
+
 
 class UncertainError(DeviceError):
     """A device may still be working on what was sent to it, so what it runs now may change by itself."""

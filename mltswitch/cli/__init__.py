@@ -42,6 +42,7 @@ COMMANDS: Final = {
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
+    "capture": ("mltswitch.cli.capture", "capture", "What switches answer, redacted, for tests."),
     "watch": ("mltswitch.cli.watch", "watch", "What the queues of the switches do, live."),
     "status": ("mltswitch.cli.changes", "status", "What the switches of a change run now."),
     "resume": ("mltswitch.cli.changes", "resume", "Finish a change that broke off."),

@@ -1,5 +1,6 @@
 """What one says to a switch, whatever session it offers."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
@@ -11,6 +12,10 @@ from mltswitch.targets import Step, Target
 MAXIMUM_QUOTED_CHARACTERS: Final = 300
 LINE_SECONDS: Final = 30.0
 """For one configuration line, where its step says nothing else."""
+REFUSED_STEP: Final = re.compile(
+    r"refuses step \d+ of \d+, (?P<quote>['\"])(?P<line>.*?)(?P=quote): (?P<answer>.*)"
+)
+"""What `refusal` says, in an error's line."""
 
 
 class Session(Protocol):
@@ -47,7 +52,9 @@ def check_steps(steps: Iterable[Step]) -> None:
 def refusal(steps: Sequence[Step], index: int, answer: str, hint: str = "") -> RefusedError:
     """The device refused step `index`; the earlier ones are in effect, the later ones were not sent."""
     what = f"refuses step {index + 1} of {len(steps)}, {steps[index].command!r}: {answer}"
-    return RefusedError(what, hint=hint)
+    error = RefusedError(what, hint=hint)
+    error.index, error.answer = index, answer
+    return error
 
 
 def too_late(command: str, seconds: float, printed: str = "") -> DeviceError:
