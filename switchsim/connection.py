@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from switchsim.ssh_server import EmulatorServer
 
 MAX_CHANNELS: Final = 10
-"""As sshd's MaxSessions."""
+"""How many channels one SSH connection may have open at once, as sshd's MaxSessions."""
 MAX_STDIN_BYTES: Final = 16 << 20
 IDLE_SECONDS: Final = 600.0
 HANDSHAKE_SECONDS: Final = 30.0
