@@ -1,4 +1,4 @@
-"""The templates of mltswitch, as renderers call them."""
+"""Renders mltswitch's templates."""
 
 from functools import cache
 
@@ -19,5 +19,5 @@ def _environment() -> Environment:
 
 
 def render_template(name: str, /, **values: object) -> str:
-    """Text of one template, named by its path such as `init/fabric.yaml.j2`."""
+    """The text of one template, named by its path such as `init/fabric.yaml.j2`."""
     return _environment().get_template(name).render(**values)
