@@ -1,4 +1,4 @@
-"""What queues hold, send, mark and drop, read again and again over sessions that stay open."""
+"""Reads what queues hold, send, mark and drop again and again, over sessions that stay open."""
 
 import itertools
 import threading
@@ -20,7 +20,7 @@ from mltswitch.plan import Plan
 from mltswitch.targets.base import EgressCounters, QueueCounters
 
 PATIENCE_SECONDS: Final = 15.0
-"""A device that has not answered by then is shown as late, and no reading waits for it again until it has."""
+"""Seconds after which a silent device is shown as late; no reading waits for it again until it answers."""
 _RISING: Final = ("sent_bytes", "dropped_packets", "ce_marked_packets", "admitted_packets", "sent_packets")
 """Counters that fall only where they begin anew."""
 _ALONE: Final = Fleet()
@@ -28,36 +28,36 @@ _ALONE: Final = Fleet()
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """One queue of one port; rates are means since the reading before, None where nothing tells them."""
+    """One queue of one port; rates are means since the last reading, and None where nothing tells them."""
 
     port: str
     queue: int
     """Number of the hardware queue."""
     traffic_class: str | None
-    """The plan's class in that queue."""
+    """The plan's traffic class in that queue; None: no class."""
     counters: EgressCounters
     sent_bps: float | None = None
     dropped_per_second: float | None = None
     ce_marked_per_second: float | None = None
     admitted_per_second: float | None = None
-    """Let into the queue, where nothing tells what leaves it."""
+    """Packets a second let into the queue, where nothing tells what leaves it."""
     restarted: bool = False
-    """A counter fell: the device was started anew, its queue was built anew, or somebody cleared it."""
+    """Whether a counter fell: the device restarted, its queue was rebuilt, or counters were cleared."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One device at one time."""
+    """The reading of one device at one time."""
 
     device: str
     error: str = ""
-    """One line, where there is no answer; then `queues` is empty."""
+    """Why there is no answer, in one line; then `queues` is empty. Empty: there is one."""
     queues: tuple[QueueReading, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All devices, read at the same time."""
+    """A reading of all devices at the same time."""
 
     at: str
     """When the devices were asked, in UTC, as ISO 8601 writes it."""
@@ -153,11 +153,11 @@ def watch(
     count: int | None = None,
     fleet: Fleet = _ALONE,
 ) -> tuple[tuple[str, ...], Generator[Reading, None, None]]:
-    """(which platforms are left out and why, a line each, one reading after the other).
+    """(lines on the platforms that are left out and why, generator of readings).
 
     Each device has one session over the whole time, opened again at the next reading after it broke. Nothing
     is sent that changes a device. Raises what `prepare` raises, and UnsupportedPlanError where no device is
-    left; a device's failure is its reading.
+    left; a device's failure is told in its reading.
     """
     jobs, _ = prepare(plan, inventory, limit)
     told = [job for job in jobs if tells_traffic(job.target)]
