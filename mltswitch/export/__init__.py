@@ -1,4 +1,4 @@
-"""A plan for sites that deploy with tools of their own."""
+"""Exports a plan for sites that deploy with tools of their own."""
 
 from mltswitch.export.ansible import Export, ansible_files
 
