@@ -23,13 +23,13 @@ from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Lossless
 
 LONGEST_TIMER_SECONDS: Final = 86_399
-"""A day, as EOS writes hh:mm:ss."""
+"""The longest timer in seconds: one day, as EOS writes hh:mm:ss."""
 YES: Final[Any] = flag("Ports may go down for it: do not ask.")
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Options by which a script answers questions, each by itself or all."""
+    """Options by which a script answers questions in advance, one by one or all."""
 
     accept: bool = flag("Both of these.")
     accept_leak: bool = flag("DSCPs may pass which a port may not use: do not ask.")
@@ -37,7 +37,7 @@ class Accepted:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """The questions that need not be asked."""
+        """The questions that are answered in advance and not asked."""
         given = {Question.LEAK: self.accept_leak, Question.LOSSLESS: self.accept_lossless}
         return tuple(each for each in Question if self.accept or given[each])
 
