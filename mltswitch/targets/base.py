@@ -273,8 +273,7 @@ class FittedState:
     unsupported: tuple[str, ...] = ()
     """What the plan asks for and the device cannot do, a sentence each; the rest is rendered without it."""
     leak: str = ""
-    """The sentence of `unsupported` that harms other switches: a push must be told to accept it. Empty:
-    none."""
+    """The sentence of `unsupported` that harms other switches; pushing needs consent to it. Empty: none."""
 
 
 class LineError(Exception):

@@ -39,8 +39,7 @@ def eos_neighbours(answer: str) -> Iterator[Neighbour]:
 
 
 def onyx_neighbours(answer: str) -> Iterator[Neighbour]:
-    """The neighbours in `show lldp interfaces ethernet remote | json-print`; in a LAG a port is `Eth1/1
-    (Po1)`."""
+    """The neighbours in `show lldp interfaces ethernet remote | json-print`; `Eth1/1 (Po1)` is in a LAG."""
     for part in json_in(answer):
         for name, entries in part.items():
             if (port := _ONYX_PORT.match(name)) is None:

@@ -61,8 +61,7 @@ class RefusedHardware:
 
 
 def known_hardware() -> tuple[tuple[Capabilities, ...], tuple[RefusedHardware, ...]]:
-    """Every hardware model of every target, a platform's default first; and those refused, with the
-    reason."""
+    """Every hardware model of every target, a platform's default first; and the refused ones with reasons."""
     usable = tuple(model for target in targets().values() for model in target.models.values())
     return usable, tuple(
         RefusedHardware(platform=target.platform, hardware=name, reason=target.reason(name))

@@ -112,8 +112,7 @@ def lossless_queues(
 
 
 def switch_map(ports: Sequence[PortState], system: str) -> SwitchMap:
-    """The map of a switch and the ports that depart from it; raises UnsupportedPlanError if one departure is
-    not enough."""
+    """The map of a switch, and the ports that depart from it in one same way; raises UnsupportedPlanError."""
     wanted: dict[tuple[tuple[int, tuple[int, ...]], ...], list[str]] = {}
     for queues, alike in groupby(ports, lambda port: port.queues):
         classification = tuple((queue.queue, queue.dscps) for queue in queues)

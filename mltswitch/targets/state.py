@@ -111,8 +111,7 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
     background_dscp: int = 0
     """The DSCP to which ports rewrite others."""
     unexpected: tuple[str, ...] = field(default=(), compare=False)
-    """What the whole switch runs that touches the plan's ports and no plan asks for; it counts in
-    equality."""
+    """Settings of the whole switch that touch the plan's ports and no plan asks for; equality has them."""
 
     def __eq__(self, other: object) -> bool:
         """Whether everything is the same; ports that share their queues are compared once."""

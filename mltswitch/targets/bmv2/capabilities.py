@@ -17,8 +17,7 @@ BACKGROUND_QUEUE: Final = 0
 QUEUE_DEPTH_PACKETS: Final = 16_384
 """Length in packets of BMv2's own queues, which never drop where the program's byte limits come first."""
 LEAST_PACKET_BYTES: Final = 34
-"""The shortest packet, an Ethernet and an IPv4 header: virtual links do not pad, the program drops shorter
-ones."""
+"""The shortest packet: Ethernet and IPv4 header. Virtual links do not pad; the program drops shorter ones."""
 MAXIMUM_LIMIT_BYTES: Final = QUEUE_DEPTH_PACKETS * LEAST_PACKET_BYTES
 MAXIMUM_ROUTES: Final = 4096
 MAXIMUM_GROUPS: Final = 255

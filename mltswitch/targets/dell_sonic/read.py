@@ -153,7 +153,10 @@ def _check_flow_control(objects: Tree, own: PortFacts, name: str, used: set[int]
 
 
 def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities: Capabilities) -> Facts:
-    """All facts of the wanted ports that exist, all objects, the plan's routes, and unknown lines."""
+    """All facts of the wanted ports that exist, all objects, the plan's routes, and unknown lines.
+
+    Raises DeviceError for an answer that is empty or cannot be read.
+    """
     sections = _sections(answers)
     known: dict[tuple[Key, ...], PortFacts] = {}
     ports: dict[str, PortFacts] = {}

@@ -46,8 +46,7 @@ def check_expressible(state: SwitchState) -> None:
 
 
 def planned_state(facts: Facts, _capabilities: Capabilities) -> SwitchState:
-    """The state of a rendered file; raises LineError where an object is missing or is not what its name
-    says."""
+    """The state of a rendered file; raises LineError where an object is missing or contradicts its name."""
     of_switch = facts.get(SWITCH, {})
     objects = objects_in(of_switch)
     names = {name for own in facts.values() for name in policies_of(own)}

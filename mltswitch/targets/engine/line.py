@@ -90,8 +90,7 @@ class Line:
     Where it depends on the values, it is a function of the old and the new one.
     """
     undo: str = ""
-    """The line that undoes the fact, in the same modes, with holes for parts of its place and its value;
-    empty: none does."""
+    """The line that undoes the fact in the same modes, with holes for place and value; empty: none does."""
     undo_phase: int = 0
     """The phase in which the undoing line is entered."""
     of_switch: bool = False

@@ -117,8 +117,7 @@ class Sheet:
         return re.compile(parts + re.escape(text[at:]))
 
     def line_for(self, what: str, value: Any) -> Line:
-        """The line that sets or describes this value of such a fact; raises UnsupportedPlanError if none
-        can."""
+        """The line that sets or describes this value of a fact; raises UnsupportedPlanError if none can."""
         return self._line_for(what, value)
 
     @cached_property
@@ -181,8 +180,7 @@ class Sheet:
         return {name: self.words[name].write(item) for name, item in items.items()}
 
     def entered(self, port: str, written: Written) -> Key:
-        """A written line as it is entered, with its modes; one that opens a mode is that mode without a
-        text."""
+        """A written line as it is entered, with its modes; of one that opens a mode, only the modes."""
         modes, text = _place_of(written, opens=bool(written.facts) and self.opens_mode(written.line))
         if port and self.port_mode:
             return (self.port_mode.format(port=port), *modes), text

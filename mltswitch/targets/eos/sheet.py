@@ -64,8 +64,7 @@ COUNT: Final = "count"
 QUEUE_LINE: Final = "foreign line of a queue"
 """Name of a fact: (foreign line of a queue, queue, line) → None, another line that affects the queue."""
 OBJECT: Final = "object"
-"""Name of a fact: (object, line that opens its mode) → None, for an access list, class map or policy map of
-mltswitch's."""
+"""Name of a fact: (object, line that opens its mode) → None, an object that mltswitch made."""
 ENTRY: Final = "entry"
 MATCH: Final = "match"
 CLASS: Final = "class"
@@ -135,8 +134,7 @@ class Phase(IntEnum):
     TIGHTEN = 13
     """Thresholds are set or lowered, so that queues drop more than before."""
     SHARE = 14
-    """Others' bandwidth shares come back after the guarantees in their place: a queue has only one of
-    both."""
+    """Others' bandwidth shares come back after the guarantees in their place: a queue has one of both."""
     FORGET = 15
     """What is not planned is removed, and what refers to another object before that object."""
     UNROUTE = 16

@@ -127,8 +127,7 @@ class ServiceOrder(Order):
             yield self._at(Phase.ROUTE, step=self._route_step(place[0]) + 1), undo
 
     def between(self) -> Iterator[tuple[Moment, Key]]:
-        """Interim lines: queues that are weighted while code points move, and removals of what is made
-        anew."""
+        """Interim lines: queues are weighted while code points move, and what is made anew is removed."""
         for port in self._ports:
             for queue in self._levelled(port):
                 yield self._at(Phase.LEVEL, port, queue), self._key(port, (SERVICE, queue), WEIGHTED)

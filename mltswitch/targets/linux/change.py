@@ -1,5 +1,4 @@
-"""Commands that lead from what a host runs to a plan, and back: single lines if that works, else whole
-ports."""
+"""Commands that lead from what a host runs to a plan and back: by single lines if possible, else by ports."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

@@ -109,8 +109,7 @@ _WORDS: Final = re.compile(r"[0-9A-Za-z_.: ]+")
 
 
 def words_of(entry: Qdisc) -> str | None:
-    """A qdisc as `tc qdisc replace dev PORT PLACE` takes it: handle, kind, options; None: some are
-    unknown."""
+    """A qdisc as `tc qdisc replace dev PORT PLACE` takes it: handle, kind, options; None: not all known."""
     options = _OPTIONS.get(entry.kind)
     if options is None:
         return None

@@ -48,8 +48,7 @@ def is_segment(text: str | None) -> bool:
 
 
 def routes_of(state: SwitchState, wanted: SwitchState) -> dict[str, str]:
-    """The routes of a state to prefixes, segments and hosts, and its own segment on the wanted state's
-    port."""
+    """The routes of a state to prefixes, segments and hosts, and its own segment on a wanted port."""
     segments = state.segment_routing or _NO_SEGMENTS
     found = dict([*map(_text, state.routes), *map(_text, segments.routes)])
     if segments.segment is not None:

@@ -57,8 +57,7 @@ SHAPER: Final = "shaper"
 GUARANTEE: Final = "bandwidth guaranteed"
 CAP: Final = "bandwidth shape"
 Threshold = int | tuple[str, str, int, int] | None
-"""S in bytes where RED/ECN is as plans have it, else its control, its mode and two thresholds in KB or %;
-None where it is off."""
+"""S in bytes where RED/ECN is as in plans, else control, mode and two thresholds in KB or %; None: off."""
 LARGEST_KB: Final = 9_999_999
 """The largest threshold of a rendered file, in KB."""
 

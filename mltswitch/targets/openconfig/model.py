@@ -168,8 +168,7 @@ def nest(leaves: Mapping[str, Any], root: str = "") -> dict[str, Any]:
 
 
 def adapt(fitted: FittedState, plan: Plan, switch: Switch) -> FittedState:
-    """The state as these models can hold it: routes name next hops alone, and an untrusted port leads every
-    DSCP to background."""
+    """The state as these models can hold it: no ports in routes, and only background on untrusted ports."""
     state = without_route_ports(fitted, plan, switch).state
     ports = list(state.ports)
     for place, port in enumerate(ports):

@@ -58,8 +58,7 @@ _MAPS: Final = (MAP, _HOST_MAP, MAP + UNTRUSTED, _HOST_MAP + UNTRUSTED)
 LOCATORS: Final = "SRV6_MY_LOCATORS"
 SEGMENTS: Final = "SRV6_MY_SIDS"
 COUNTERS: Final = ("FLEX_COUNTER_TABLE", "WRED_ECN_QUEUE", "FLEX_COUNTER_STATUS", "enable")
-"""Table, key, field and value that enable the counting of marks and drops (`counterpoll wredqueue
-enable`)."""
+"""Table, key, field and value that enable the counting of marks and drops (`counterpoll wredqueue`)."""
 _TC_TO_QUEUE: Final[Entry] = {str(queue): str(queue) for queue in range(TRAFFIC_CLASSES)}
 _TC_TO_PRIORITY_GROUP: Final[Entry] = {
     str(queue): str(queue if queue in LOSSLESS else 0) for queue in range(TRAFFIC_CLASSES)
@@ -139,8 +138,7 @@ SETTINGS: Final = (
 
 
 def is_own_object(table: str, name: str) -> bool:
-    """Whether an object was made by mltswitch for a plan, and so is removed when nothing needs it any
-    more."""
+    """Whether mltswitch made an object for a plan, so that it is removed when nothing needs it any more."""
     names = [form.name for setting in SETTINGS if setting.objects == table for form in setting.forms]
     patterns = (each.format("Q[0-7]_Ethernet[0-9]+") for each in names if "{}" in each)
     is_map = table == "DSCP_TO_TC_MAP" and name in _MAPS
