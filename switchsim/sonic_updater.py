@@ -146,8 +146,8 @@ class Rule:
     first: str
     before: str
     fields: Collection[str] = ()
-    """Fields whose values may be replaced, written `ENTRY/FIELD` in lower case, parts with digits left out,
-    `*` for any entry."""
+    """Fields whose values may be replaced: `ENTRY/FIELD` in lower case, digits left out, `*` for any
+    entry."""
     whole_entries: Collection[str] = ()
     """Patch operations (such as "add") that are allowed on a whole entry, whatever its fields are."""
 
