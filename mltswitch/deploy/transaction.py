@@ -165,7 +165,7 @@ class Transaction:
     def back(self, *, is_standing: bool = False) -> DeviceReport:
         """Roll the device back to its former state, read it back, and save it where the change was.
 
-        A change that was in effect as a whole (`is_standing`) is not rolled back over what others changed since.
+        A change in effect as a whole (`is_standing`) is not rolled back over what others changed since.
         Raises MltswitchError.
         """
         self._progress, job = _Progress(), self.job
