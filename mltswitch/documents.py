@@ -1,4 +1,4 @@
-"""Reads and writes YAML and JSON documents; whatever is wrong in them is told in one clear line."""
+"""Reading and writing YAML and JSON documents; one clear line for whatever is wrong in them."""
 
 import hashlib
 import json
@@ -24,7 +24,7 @@ MAXIMUM_DEPTH: Final = 100
 MAXIMUM_NODES: Final = 3_000_000
 """The most values of a document; those behind an alias are counted each time that it is used."""
 MAXIMUM_DIGITS: Final = 40
-"""The most digits of a whole number; Python neither prints nor divides one of some thousand digits."""
+"""Most digits of a whole number; Python neither prints nor divides one of some thousand digits."""
 MAXIMUM_SHOWN_CHARACTERS: Final = 60
 """The most characters of one value or name that an error shows."""
 UNPRINTABLE: Final = "has a line end, a control character or one that nobody sees"

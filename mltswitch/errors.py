@@ -136,7 +136,7 @@ class PreflightError(DeviceError):
 
 
 class UnreachableError(DeviceError):
-    """The network, or a busy or restarting device, broke a connection: a second try may succeed."""
+    """The network, or a device that is busy or restarts, broke a connection: a second try may succeed."""
 
 
 class RefusedError(DeviceError):

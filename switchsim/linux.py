@@ -58,7 +58,7 @@ class Filesystem:
         return self._files[absolute]
 
     def write(self, path: str, contents: bytes, *, as_root: bool) -> None:
-        """Create or replace a file; raises FileError."""
+        """Replace or create a file; raises FileError."""
         absolute = self._writable(path, as_root=as_root)
         others = {name: kept for name, kept in self._files.items() if name != absolute}
         if sum(map(len, others.values())) + len(contents) > MAX_TOTAL_BYTES or len(others) >= MAX_FILES:

@@ -326,7 +326,7 @@ class Session:
         self.worked_in(name or self.mode)
 
     def check_edit(self, facts: Facts, places: Sequence[str]) -> None:
-        """Raise RefusalError where the changed blocks do not fit the rest of the configuration."""
+        """Raise RefusalError where changed blocks do not fit the rest of the configuration."""
 
 
 class SheetDevice(EmulatedDevice):

@@ -72,7 +72,7 @@ class OnyxSession(Session):
         return action(self, values)
 
     def places(self, name: str, values: Values) -> Sequence[str]:
-        """The ports that a line names, or the whole switch; raises RefusalError for an unknown port."""
+        """The ports that a line names, or the whole switch; raises RefusalError where one is not there."""
         del name
         named = values.maybe("ports", tuple) or values.all("port", str)
         for port in named:

@@ -24,7 +24,7 @@ _SCHEDULER_FIELDS: Final = frozenset(SHAPES["SCHEDULER"][0].fields) - {"priority
 
 
 def is_mellanox(database: Database) -> bool:
-    """Whether the switch has a Mellanox chip; all others have a Broadcom chip."""
+    """Whether the switch has a chip of Mellanox; all others have one of Broadcom."""
     return "mlnx" in str(database.get("DEVICE_METADATA", {}).get("localhost", {}).get("platform", ""))
 
 

@@ -25,7 +25,7 @@ CASES: Final = (("mlt", 1, False), ("mlt", 4, False), ("mlt", 16, False), ("mlt"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFigures:
-    """The measured figures of one stream of whole tensors."""
+    """Measured figures of one stream of whole tensors."""
 
     transport: str
     burst_packets: int | None

@@ -45,7 +45,7 @@ class Case(NamedTuple):
 
     @property
     def names(self) -> list[str]:
-        """Names of the hosts on which the job's members are."""
+        """Names of the hosts of the job's members."""
         return [node.name for node in self.overlay.members]
 
     def __str__(self) -> str:

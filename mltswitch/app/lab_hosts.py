@@ -1,4 +1,4 @@
-"""The hosts of a lab beside an inventory, and what the switches count of the packets that they send."""
+"""The hosts that a lab beside an inventory has, and what the switches count of the packets that they send."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,7 +19,7 @@ STATE_FOLDER: Final = ".lab"
 
 
 def lab_of(inventory_path: Path) -> Lab:
-    """The lab in the folder of an inventory."""
+    """The lab of an inventory's folder."""
     return Lab(inventory_path / STATE_FOLDER)
 
 

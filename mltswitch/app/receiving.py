@@ -34,7 +34,7 @@ class Receiving(Exchange):
     """The receiver's end of an exchange, which also observes its agent's events."""
 
     pattern: str | None
-    """Pattern of the names of the files in which tensors are kept; None: nothing is kept."""
+    """Pattern of the names of files that tensors are kept in; None: nothing is kept."""
     most_bytes: int
     """The most bytes of memory for all tensors together."""
     names: tuple[str, ...]

@@ -41,7 +41,7 @@ MOST_ROUNDS: Final = 1_000_000
 SIGNAL_EXIT_CODE: Final = 128
 """Exit code after a signal, to which the signal's number is added, as shells do."""
 TENSOR: Final = 0
-"""The number of the tensor at both ends."""
+"""The number that the tensor has at both ends."""
 
 
 class Announcement(BaseModel):
@@ -134,7 +134,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def post(self, peer: str, number: int) -> Transfer:
-        """Begin a round with a peer."""
+        """Begin a peer's round."""
 
     @abstractmethod
     def completed(self, peer: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""What switches can do, as data: queues, units, ranges, and what nobody has yet tested on real hardware."""
+"""What a switch can do, as data: queues, units, ranges, and what nobody has yet tested on real hardware."""
 
 from mltswitch.capabilities.bandwidth import Bandwidth, BandwidthCapability, BitRate, PortShare
 from mltswitch.capabilities.device import (

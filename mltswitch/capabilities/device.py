@@ -1,4 +1,4 @@
-"""The capabilities of one device: every figure with its source, everything unproven named."""
+"""One device's capabilities: every figure with its source, everything unproven named."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class Capabilities:
     """What one hardware model can do under one switch OS."""
 
     platform: str
-    """The switch OS, by the name of its target."""
+    """Switch OS: the name of the target."""
     hardware: str
     description: str
     queues: tuple[int, ...]
@@ -72,7 +72,7 @@ class Capabilities:
     ports: tuple[PortGroup, ...] = ()
     """Ports of the box, main ones first; empty: no source is known, or the ports are a machine's."""
     can_shape: bool = False
-    """Whether a port can be shaped to a rate below its link's."""
+    """Whether a port can be held to a rate below its link's."""
     minimum_bandwidth: BandwidthCapability | None = None
     """The bandwidth that a queue can be guaranteed against strict queues above it; None: nothing."""
     guarantees_last_alone: bool = False
@@ -82,7 +82,7 @@ class Capabilities:
     rewrites_code_points: str | None = None
     """Source for rewriting code points that a port may not use, as packets arrive; None: not configured."""
     remaps_host_control: bool = False
-    """Whether CS6 and CS7 can be led to background on ports of hosts only."""
+    """Whether CS6 and CS7 can be sent to background on the ports of hosts alone."""
     segment_routing: str | None = None
     """Source for SRv6 endpoints and IPv6 static routes as a plan needs them; None: cannot be configured."""
     packet_spraying: str | None = None
@@ -93,7 +93,7 @@ class Capabilities:
 
     @property
     def demotes_host_control(self) -> bool:
-        """Whether CS6 and CS7 from hosts become background, by the map or because they are rewritten."""
+        """Whether CS6 and CS7 from hosts are background, by this map or because they are rewritten."""
         return self.remaps_host_control or self.rewrites_code_points is not None
 
     def can_guarantee(self, *, is_last: bool) -> bool:
@@ -106,7 +106,7 @@ class Capabilities:
 
     @property
     def spray_modes(self) -> tuple[str, ...]:
-        """The modes of `spraying` that the device can do; `entropy` needs nothing of it."""
+        """Modes of `spraying` that the device can do; `entropy` asks nothing of it."""
         possible = {
             "alias": True,
             "srv6": self.segment_routing,

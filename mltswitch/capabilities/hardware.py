@@ -151,12 +151,12 @@ def read_hardware(text: str, *, where: str) -> HardwareData:
 
 
 def chip(name: str) -> Chip:
-    """The chip with this name; raises UserInputError listing the chips."""
+    """A chip by name; raises UserInputError listing the chips."""
     return _named(hardware_data().chips, name, "chip")
 
 
 def box(name: str) -> Box:
-    """The box with this name; raises UserInputError listing the boxes."""
+    """A box by name; raises UserInputError listing the boxes."""
     return _named(hardware_data().boxes, name, "box")
 
 
@@ -195,7 +195,7 @@ def threshold_capability(of: Chip) -> ThresholdCapability:
 
 @dataclass(frozen=True, slots=True)
 class PacketMemory:
-    """The packet memory of a box, and what its default profile makes of it."""
+    """Packet memory of a box with what its default profile makes of it."""
 
     total_bytes: int
     """Bytes of packet memory of the whole chip, at most."""
@@ -210,7 +210,7 @@ class PacketMemory:
 
 
 def packet_memory(hardware: str) -> PacketMemory | None:
-    """Packet memory of a box, or of the first box with this chip; None: no source is known."""
+    """Packet memory of a box, or of the first box with this chip; None: no source says it."""
     for entry in hardware_data().boxes.values():
         inside = hardware_data().chips[entry.chip]
         pool, exponent = inside.largest_pool_bytes.value, entry.lossy_alpha_exponent.value

@@ -21,7 +21,7 @@ def rate_kept(bytes_per_second: int) -> int:
 
 
 def rate_text(bytes_per_second: int) -> str:
-    """A rate as BMv2's command line writes it, in bytes per microsecond."""
+    """A rate as BMv2's command line has it, in bytes per microsecond."""
     whole, rest = divmod(bytes_per_second, BYTES_PER_MICROSECOND)
     return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
 

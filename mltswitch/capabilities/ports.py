@@ -1,4 +1,4 @@
-"""The ports of a box and their names: cables are generated from them and compared with them."""
+"""The ports of a box and their names, from which cables are generated and with which they are compared."""
 
 import re
 from dataclasses import dataclass

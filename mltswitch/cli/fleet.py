@@ -16,7 +16,7 @@ from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport,
 INTERRUPTED: Final = 130
 """Exit code of a command that Ctrl-C ended."""
 SHOWN_PORTS: Final = 3
-"""How many ports with the same difference are named; the others are counted."""
+"""How many ports are named of those that differ alike; the others are counted."""
 
 
 class Bar:

@@ -24,7 +24,7 @@ def verbose_option() -> click.Option:
 
 
 def shortened(lines: Sequence[str]) -> list[str]:
-    """The first lines of an error, and how many more there are; with `--verbose`, all."""
+    """The first lines of what is wrong, and how many more there are; with `--verbose`, all."""
     if VERBOSE.get() or len(lines) <= MOST_LINES:
         return list(lines)
     shown = lines[: MOST_LINES - 1]

@@ -1,4 +1,4 @@
-"""Does one thing on many devices at once, with nornir; the failure of one device stops no other."""
+"""Doing one thing on many devices at once, with nornir; one device's failure stops no other."""
 
 import threading
 import time

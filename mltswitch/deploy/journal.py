@@ -179,7 +179,7 @@ class Journal:
 
     @property
     def identifier(self) -> str:
-        """The name of the change; names of later changes sort after it."""
+        """Name of the change, later ones sort behind earlier ones."""
         return self.header.identifier
 
     def state(self, device: str) -> State:
@@ -202,7 +202,7 @@ class Journal:
         return load_document(path, Plan)
 
     def record(self, device: str, state: State, note: str = "") -> None:
-        """Record one step of one device, and return when it is on the disk; raises MachineError."""
+        """Write one step of one device, and return when it is on the disk; raises MachineError."""
         present = self.state(device)
         if state is present and state in {State.ROLLING_BACK, State.UNCERTAIN, State.STAGED}:
             return  # taken up again
@@ -287,7 +287,7 @@ def begin(work: Work, plan: Plan, inventory_paths: Iterable[Path], rollout: Roll
 
 
 def changes() -> list[Journal]:
-    """All recorded changes, the latest first; raises UserInputError where the record cannot be read."""
+    """Every change on record, the latest first; raises UserInputError where the record cannot be read."""
     folder = state_directory() / "changes"
     return [_load(folder / name) for name in reversed(_names(folder))]
 

@@ -163,7 +163,7 @@ def vacate(session: Session, job: Job) -> None:
 
 
 def occupant(session: Session, job: Job) -> str:
-    """Who else works on the device, or what still runs there; empty: nobody and nothing."""
+    """Who else works on the device, or what still works there; empty: nobody and nothing."""
     guard = job.target.guard
     if guard.lock is not None:
         now, claims = guard.lock.read(session.ask(guard.lock.query))

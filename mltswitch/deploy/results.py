@@ -24,9 +24,9 @@ class Question(StrEnum):
     """What a push does only if the operator agrees; each has its own name for `--accept`."""
 
     LEAK = "leak"
-    """Packets pass with code points that their port may not use (see `FittedState.leak`)."""
+    """Packets pass with code points that their port may not use: see `FittedState.leak`."""
     LOSSLESS = "lossless"
-    """Running lossless classes lose packets (see `DeviceReport.loses`)."""
+    """Running lossless classes lose packets: see `DeviceReport.loses`."""
 
 
 class Status(StrEnum):

@@ -20,7 +20,7 @@ class Session(Protocol):
         """The device's answer to a command that changes nothing."""
 
     def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
-        """Command → answer, in as few round trips as the session can: one each, unless it can do better."""
+        """Command → answer, in as few round trips as the session has: one each, unless it can do better."""
         return {command: self.ask(command) for command in commands}
 
     def apply(self, steps: Sequence[Step]) -> None:

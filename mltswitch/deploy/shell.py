@@ -25,7 +25,7 @@ MAXIMUM_ANSWER_BYTES: Final = 32 * 2**20
 """The most bytes of standard output, and of standard error; the largest configuration is smaller."""
 
 SUDO_BEGIN: Final = "mltswitch-input-begins"
-"""The line before a command's own input, which tells whether sudo has read the password line before it."""
+"""Marks where a command's own input begins: sudo may not have read the password line before it."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _TICK_MILLISECONDS: Final = 50

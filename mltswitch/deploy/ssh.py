@@ -1,4 +1,4 @@
-"""SSH connections to devices, with checked host keys and hidden credentials."""
+"""SSH connections to devices: host keys are checked, credentials never shown."""
 
 import getpass
 import logging
@@ -170,7 +170,7 @@ def _check_agreement(ours: "paramiko.SecurityOptions", offered: Mapping[str, Seq
 
 
 def known_as(device: Device) -> str:
-    """The device's name in the known_hosts file."""
+    """The device's name in a file of known hosts."""
     return device.address if device.port == SSH_PORT else f"[{device.address}]:{device.port}"
 
 

@@ -32,7 +32,7 @@ class Record(BaseModel):
 
 
 class Work(Record):
-    """A process at work on devices, as a second operator is told."""
+    """A process at work on devices: what a second operator is told."""
 
     command: str
     user: str

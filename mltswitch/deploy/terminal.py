@@ -124,7 +124,7 @@ class Prompt:
         return len(line) <= MAXIMUM_LINE and self.pattern.fullmatch(line) is not None
 
     def mode(self, line: str) -> tuple[str, ...]:
-        """The words in round brackets that name a configuration mode; empty in privileged mode."""
+        """The words in round brackets that tell a configuration mode; empty in privileged mode."""
         match = self.pattern.match(line)
         shown: Iterable[str] = () if match is None else _MODE.findall(line, match.end("name"))
         return tuple(each for each in shown if _form(each) not in self.usual)

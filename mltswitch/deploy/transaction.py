@@ -64,7 +64,7 @@ class Transaction:
     journal: Journal
     job: Job
     earlier: Sequence[Journal] = ()
-    """Unfinished changes of the device that this one takes over, the latest first."""
+    """The changes that are unfinished on the device, which this one takes over, the latest first."""
     abandoned: Sequence[Journal] = ()
     """Abandoned changes of the device whose timers would undo this one."""
     left: Undoing = ()
@@ -76,7 +76,7 @@ class Transaction:
     unanswered: float | None = field(init=False, default=None)
     """How many seconds an unanswered line may still take to be carried out; None: all lines were answered."""
     is_untouched: bool = field(init=False, default=False)
-    """Whether the change has begun but nothing of it can have taken effect yet."""
+    """Whether the change has begun, and nothing of it can have taken effect yet."""
     _session: Session = field(init=False)
     _progress: "_Progress" = field(init=False)
 

@@ -1,4 +1,4 @@
-"""What an operator confirms once about a switch: its SSH host key, and the serial number of the box."""
+"""What an operator confirms once about a switch: its host key, and the serial number of the box."""
 
 import socket
 from dataclasses import dataclass, replace

@@ -81,7 +81,7 @@ class Device:
     connect_seconds: float = 10.0
     """Time limit in seconds for each TCP connection."""
     become: bool = False
-    """Whether shell commands run as root, by sudo; a command line always enters its privileged mode."""
+    """Whether commands in a shell run as root, by sudo; a command line always enters its privileged mode."""
     become_password: Secret | None = None
     hostname: str = ""
     """The device's own host name; empty: it is the name here or in the fabric."""
@@ -94,7 +94,7 @@ class Device:
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
-        """The passwords that a session will need."""
+        """Passwords that a session will need."""
         return tuple(filter(None, (self.password, self.become_password)))
 
     @property
@@ -108,7 +108,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """A host of an inventory to which no session can be opened."""
+    """A host of an inventory that no session can be opened to."""
 
     switch: str
     """The switch's name in the fabric, as its variables give it."""

@@ -92,7 +92,7 @@ def from_little_endian(numbers: array[Any]) -> array[Any]:
 
 
 def receive(task: dict[str, Any]) -> dict[str, Any]:
-    """Record every datagram of the run until the senders have stopped; ends by itself."""
+    """Note every datagram of the run until the senders have stopped; ends by itself."""
     records, count, dropped = bytearray(), 0, 0
     with open_channel(task["port"]) as channel:
         channel.settimeout(SILENCE_SECONDS)

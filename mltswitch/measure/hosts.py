@@ -55,7 +55,7 @@ class TestHost:
     destinations: tuple[IPv4Address, ...] = ()
     """Addresses to which a sender sends, one per path, used in turn."""
     quoted: bool = False
-    """Whether a shell on the way splits the command again, as ssh's does."""
+    """Whether a shell on the way takes the command apart again, as ssh's does."""
 
     def command(self) -> list[str]:
         """Command line that starts the program's loader there."""

@@ -46,7 +46,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class RampResult:
-    """Planned thresholds and those seen; None where too few packets arrived to tell."""
+    """Planned thresholds beside those seen; None where too few packets came through to tell."""
 
     traffic_class: str
     ecn_threshold_bytes: int
@@ -56,7 +56,7 @@ class RampResult:
     mark_seen_bytes: int | None
     """S in bytes as marks show it: the queue length above which ECT packets arrive marked."""
     wrong_marks: float | None
-    """Share of ECT packets that arrived unmarked through a longer queue, or marked through a shorter one."""
+    """Share of ECT packets that came unmarked through a longer queue, or marked through a shorter one."""
     full_seen_bytes: int | None
     """L in bytes: the queue in front of ECT packets when they alone overload the port."""
     survivors_when_full: float
@@ -81,7 +81,7 @@ class ClassLoss:
     delay_p50_seconds: float | None
     delay_p99_seconds: float | None
     wait_p50_seconds: float | None
-    """Measured delay, of both importances, beyond that of the idle path and of the line behind the queues."""
+    """Measured delay, of both importances, above that of the idle path and of the line behind the queues."""
     predicted_wait_p50_seconds: float | None
     """Predicted median wait to the start of transmission; None: the model predicts no delay."""
 
@@ -167,7 +167,7 @@ def open_probe(plan: Plan, bottleneck: Bottleneck, seed: int) -> Iterator["Probe
 
 
 class Probe:
-    """The hosts around a port, and the delays through it when nothing waits in its queues."""
+    """The hosts around a port, and how long packets take through it when nothing waits in its queues."""
 
     idle_seconds: float
     """Seconds one way through the idle port: the median of lone packets of the first gradient class."""

@@ -14,7 +14,7 @@ from mltswitch.measure.schedule import Run, Schedule, merged, packets_at
 from mltswitch.units import BITS_PER_BYTE
 
 IDLE_PACKETS: Final = 25
-"""Lone packets before and after a run, whose delay is that of the empty path."""
+"""Lone packets before and after a run: their delay is that of the empty path."""
 IDLE_GAP_SECONDS: Final = 0.008
 PAUSE_SECONDS: Final = 0.15
 """Pause in seconds between two phases, beyond what the longest queue needs to empty."""

@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The packets of one sender in order of time; each array has one entry per packet."""
+    """The packets of one sender in order of time; all arrays have one entry per packet."""
 
     time_seconds: Floats
     class_index: npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ def run_seconds(run: Run) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """The traffic that one sender offers in one class."""
+    """What one sender offers in one traffic class."""
 
     class_index: int
     packets_per_second: float

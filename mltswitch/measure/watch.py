@@ -1,4 +1,4 @@
-"""Reads what queues hold, send, mark and drop again and again, over sessions that stay open."""
+"""What queues hold, send, mark and drop, read again and again over sessions that stay open."""
 
 import itertools
 import threading

@@ -75,12 +75,12 @@ def schema_of(p4info: Any) -> Schema:
 
 
 def parse_lines(lines: Iterable[str], schema: Schema) -> list[Any]:
-    """The P4Runtime updates for these lines, in order; raises UserInputError naming the first wrong line."""
+    """The updates that lines say, in order; raises UserInputError naming the first wrong line."""
     return [parse_line(line, schema, where=f"line {number}") for number, line in enumerate(lines, 1)]
 
 
 def parse_line(line: str, schema: Schema, *, where: str = "") -> Any:
-    """The P4Runtime update for one line; raises UserInputError."""
+    """The P4Runtime update that one line says; raises UserInputError."""
     try:
         return _update(line.split(), schema)
     except UserInputError as error:
@@ -114,12 +114,12 @@ def line_of(entity: Any, schema: Schema) -> str:
 
 
 def table_of(entry: Any, schema: Schema) -> Any:
-    """The table of an entry; raises DeviceError where the program has no table of that number."""
+    """The table of an entry; raises DeviceError where the program has none of its number."""
     return _numbered(entry.table_id, schema.tables, "an entry of the table")
 
 
 def key_of(entry: Any, table: Any) -> tuple[tuple[int, int], ...]:
-    """The value and prefix length of each field of an entry's key; raises DeviceError if one is missing."""
+    """The value and the prefix length of each field of an entry's key; raises DeviceError where one lacks."""
     given = {match.field_id: match for match in entry.match}
     key = []
     for field in table.match_fields:

@@ -96,7 +96,7 @@ def shipped_program() -> Program:
 
 
 def read_program(folder: Path) -> Program:
-    """The program that `mltswitch p4 build` wrote into a folder; raises MachineError if it is damaged."""
+    """The program that `mltswitch p4 build` wrote into a folder; raises MachineError where none is whole."""
     path = folder / DEVICE_CONFIG_FILE
     text = _read(path)
     return Program(_read(folder / P4INFO_FILE), text.encode(), _source_hash(text, path))

@@ -87,7 +87,7 @@ class PacketIn:
 
 
 def pipeline_config(program: Program) -> Any:
-    """The ForwardingPipelineConfig that loads a program."""
+    """A program as the ForwardingPipelineConfig to load."""
     config = p4runtime_pb2.ForwardingPipelineConfig(p4_device_config=program.device_config)
     text_format.Parse(program.p4info_text, config.p4info)
     config.cookie.cookie = program.cookie
@@ -148,7 +148,7 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         self.channel.close()
 
     def cookie(self) -> int | None:
-        """The cookie of the program that the switch runs; None where there is no program or no cookie."""
+        """Cookie of the program that the switch runs; None where there is no program or no cookie."""
         config = self._pipeline(p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY)
         return int(config.cookie.cookie) if config is not None and config.HasField("cookie") else None
 
@@ -216,7 +216,7 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         }
 
     def refusals(self) -> Mapping[str, int]:
-        """Reason for which packets were refused before a queue → how many, since the program was loaded."""
+        """Why packets were refused before they reached a queue → how many, since the program was loaded."""
         reasons = refusal_reasons()
         cells = self._cells(REFUSAL_COUNTER, list(reasons))
         return {reason: cell.packets for reason, cell in zip(reasons.values(), cells, strict=True)}

@@ -45,7 +45,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A question to the device before the first line of a change, which changes nothing."""
+    """What a device is asked before the first line of a change; it changes nothing."""
 
     command: str
     judge: Callable[[str], tuple[str, ...]]
@@ -166,14 +166,14 @@ class RunningState:
     notes: tuple[str, ...] = ()
     """What the operator has to know and no field of the state holds, a sentence each."""
     unconfirmed: tuple[str, ...] = ()
-    """What the device will undo by itself unless a push confirms it, a sentence each; verify fails for it."""
+    """What the device undoes by itself unless a push confirms it, a sentence each; verify fails for it."""
     lossless: tuple[Lossless, ...] = ()
     """What runs with priority flow control and is not part of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a device says it is; a field is empty where its OS does not tell."""
+    """Who a device says it is; a field is empty where its OS does not tell."""
 
     hostname: str = ""
     serial: str = ""
@@ -213,7 +213,7 @@ class CounterSource:
     """How a device is asked for the counters of its queues."""
 
     queries: Callable[[Iterable[str]], tuple[str, ...]]
-    """Ports → commands whose answers `read` needs; the commands change nothing."""
+    """Ports → commands whose answers `read` needs; they change nothing."""
     read: Callable[[Mapping[str, str], Iterable[QueuePlace]], QueueCounters]
     """(answers, queues) → counters of the queues; raises DeviceError for answers that it cannot read."""
     poll_seconds: float = 0.0

@@ -31,7 +31,7 @@ def check_state(
     route_port_name: re.Pattern[str],
     examples: str,
 ) -> None:
-    """Raise UnsupportedPlanError, naming port and queue, for what the device cannot do at all."""
+    """Refuse what the device cannot do at all; raises UnsupportedPlanError naming port and queue."""
     names: set[str] = set()
     for queues, ports in groupby(state.ports, queues_of):
         for port in ports:

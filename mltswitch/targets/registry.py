@@ -1,4 +1,4 @@
-"""The targets by name: every package in this folder with a `TARGET`, and those of other packages."""
+"""The targets by name: every package in this folder that has a `TARGET`, and what other packages install."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -68,7 +68,7 @@ class Entrance:
 
 
 def policy_of(port: PortState) -> str:
-    """Name of the policy that a planned port has, where policies rewrite code points; empty: none."""
+    """Name of the policy that a planned port has where a policy rewrites code points; empty: none."""
     if not port.rewritten:
         return ""
     return HOST_POLICY if port.trusted else UNTRUSTED_POLICY
@@ -87,7 +87,7 @@ class SwitchMap:
     """Queue → its DSCPs, in the order of service."""
     remap: Remap | None = None
     remapped: frozenset[str] = frozenset()
-    """Names of the ports on which `remap` holds."""
+    """Names of the ports where `remap` holds."""
 
     def moved(self, queue_of: Sequence[int], queue: int) -> tuple[int, ...]:
         """The DSCPs that `queue_of`, the present map, leads to this queue and the new map elsewhere."""

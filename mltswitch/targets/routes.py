@@ -29,7 +29,7 @@ class OwnPrefixes:
 
 
 def in_order_of(wanted: Iterable[_Route], found: Iterable[_Route]) -> tuple[_Route, ...]:
-    """The routes of `found`, the plan's first and in its order; of two to one prefix the foreign is last."""
+    """`found`, the plan's routes first and in its order; of two to one prefix the foreign one is last."""
     place = {route: index for index, route in enumerate(wanted)}
     return tuple(
         sorted(found, key=lambda route: (place.get(route, len(place)), route.prefix, route.next_hop))

@@ -50,7 +50,7 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class PortState:
-    """One port: its queues in order of service, strict priority apart from a queue's minimum."""
+    """One port: its queues in order of service, strict priority but for a queue's minimum."""
 
     name: str
     trusted: bool
@@ -63,7 +63,7 @@ class PortState:
     rewritten: tuple[int, ...] = ()
     """DSCPs of arriving packets that are rewritten to background's, for every switch behind this one, too."""
     hardware_address: str = ""
-    """The MAC address of packets that this port routes; empty where the OS has one of its own."""
+    """The MAC address to which neighbours send what this port routes; empty: the OS has one of its own."""
     mtu_bytes: int | None = None
     """The longest IP packet in bytes; None where the OS has an MTU of its own."""
 

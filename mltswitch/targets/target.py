@@ -127,7 +127,7 @@ class Target:
         )
 
     def reason(self, name: str) -> str:
-        """Why nothing is rendered for this refused hardware model."""
+        """Why nothing is rendered for a refused hardware model."""
         return f"hardware {name!r} cannot be planned for: {self.refused[name]}"
 
     def fit_to_hardware(self, plan: Plan, switch: str) -> FittedState:

@@ -19,5 +19,5 @@ def _environment() -> Environment:
 
 
 def render_template(name: str, /, **values: object) -> str:
-    """The text of one template, named by its path such as `init/fabric.yaml.j2`."""
+    """Text of one template, named by its path such as `init/fabric.yaml.j2`."""
     return _environment().get_template(name).render(**values)

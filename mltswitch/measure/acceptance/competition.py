@@ -1,4 +1,4 @@
-"""Judges how classes compete for the port: strict order, caps, shares, control under overload."""
+"""Judgements about classes that compete for the port: strict order, caps, shares, control under overload."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -98,7 +98,7 @@ def judge_order(trace: Trace, upper: TestedClass, lower: TestedClass, port: Test
 
 
 def judge_control(trace: Trace, control: TestedClass, port: TestedPort) -> Check:
-    """Check that control traffic passes at once, and all of it, while the gradients overload the port."""
+    """Whether control traffic passes at once, and all of it, while the gradients overload the port."""
     sent = trace.of("control")
     lost, allowed = int(np.sum(~sent.is_received)), _allowed_wait_seconds(trace, port)
     waits = sent.wait_seconds[sent.is_received]

@@ -228,7 +228,7 @@ class _Judge:
 def judge_counters(
     trace: Trace, expected: TestedClass, before: EgressCounters | str, after: EgressCounters | str
 ) -> Check:
-    """Check that the device counted the marks and drops that hosts saw; a text says why it was not read."""
+    """Whether the device counted the marks and drops that the hosts saw; a text says why it was not read."""
     for unread in (before, after):
         if isinstance(unread, str):
             return Check(Question.COUNTERS, expected.traffic_class, None, "not read").unanswered(unread)

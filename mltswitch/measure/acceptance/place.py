@@ -29,7 +29,7 @@ UNBOUNDED_PACKETS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The port under test, its sending hosts, and what it should do."""
+    """The port under test, who sends through it, and what it should do."""
 
     switch: str
     port: str

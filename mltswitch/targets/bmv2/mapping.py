@@ -241,7 +241,7 @@ def routes_in(
 
 
 def write_files(state: SwitchState, _capabilities: Capabilities) -> dict[str, str]:
-    """The one file `mltswitch.txt`: queues, then what leads to them, routes last: it is safe to enter."""
+    """`mltswitch.txt`: queues, then what leads to them, routes last, so that it is safe to enter."""
     return {FILE: _text(state)}
 
 

@@ -347,7 +347,7 @@ def network_of(name: str) -> IPv4Network | None:
 
 
 def read_routes(config: Tree) -> Iterator[RouteState]:
-    """The static routes of the default VRF, one for each next hop; `port` holds all else that one says."""
+    """One route of the default VRF for each next hop; `port` holds whatever else the route says."""
     for name, route in at(config, *STATIC).items():
         if (prefix := network_of(name)) is None:
             continue

@@ -31,7 +31,7 @@ QUEUE_COUNT: Final = 8
 LOSSLESS: Final = (3, 4)
 """Numbers of the queues, traffic classes and priority groups that this OS keeps for lossless traffic."""
 KILOBYTE: Final = 1000
-"""Bytes in one KB of a threshold: the command line multiplies by 1000 (KLISH, sonic_cli_wred.py)."""
+"""Bytes of one KB of a threshold: the command line multiplies by 1000 (KLISH, sonic_cli_wred.py)."""
 LARGEST_KILOBYTES: Final = 12_480
 BITS_OF_KBPS: Final = 1000
 SMALLEST_KBPS: Final = 32

@@ -114,7 +114,7 @@ class Line:
 
     @cached_property
     def place_names(self) -> tuple[str, ...]:
-        """Names of the parts of a fact's place, in the modes' lines first."""
+        """Names of the parts of a fact's place, those in the modes first."""
         texts = (*self.modes, self.text)
         return tuple(hole.name for text in texts for hole in holes_of(text) if hole.place_mark)
 

@@ -100,7 +100,7 @@ class Sheet:
         return frozenset(line for line in self.lines if (line.of_switch, (*line.modes, line.text)) in modes)
 
     def opens_mode(self, line: Line) -> bool:
-        """Whether this line opens a mode in which other lines stand."""
+        """Whether other lines stand in a mode that this line opens."""
         return line in self._openers
 
     @cached_property

@@ -135,7 +135,7 @@ def numbered(
 
 
 def check_leaves(found: Leaves, needed: Leaves, numbers: Mapping[Path, int]) -> None:
-    """Raise FileError for each unneeded leaf, with its line, and for each needed one that is missing."""
+    """Raise FileError for every leaf that is not needed, with its line, and for every one that is missing."""
     errors = [
         LineError(numbers[path], "", f"does not fit the other lines: {' '.join(path)} {value}")
         for path, value in found.items()

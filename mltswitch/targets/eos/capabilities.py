@@ -27,7 +27,7 @@ from mltswitch.capabilities.hardware import (
 
 TRAFFIC_CLASSES: Final = 8
 LOSSLESS: Final = (3, 4)
-"""Queues that a plan leaves to lossless classes: the priorities for which RoCE guides enable PFC."""
+"""Queues that a plan leaves to lossless classes: the priorities for which RoCE guides switch PFC on."""
 UNICAST_QUEUE: Final = "uc-tx-queue"
 SHARED_QUEUE: Final = "tx-queue"
 RATE_STEP_BPS: Final = 1000
@@ -200,7 +200,7 @@ REFUSED: Final = MappingProxyType(
 BOX_CHIPS: Final = MappingProxyType(
     {name: each.chip for name, each in hardware_data().boxes.items()} | {"7060dx4-32": TOMAHAWK3.hardware}
 )
-"""Name of a box in small letters, without Arista's `DCS-` → its chip."""
+"""Name of a box in small letters, without the `DCS-` that Arista's begin with → chip."""
 R_SERIES: Final = ("7020", "7280", "7500", "7800")
 """Beginnings of the names of boxes where an R says that the chip is a Jericho (AVD, platform-settings.md:
 Jericho based platforms 7280R to 7280R3, 7500R to 7500R3, 7800R3)."""

@@ -103,7 +103,7 @@ def _as_delivered(own: PortFacts) -> PortFacts:
 
 
 def check_expressible(state: SwitchState) -> None:
-    """Raise UnsupportedPlanError for what EOS cannot express at all."""
+    """Refuse what EOS cannot express at all; raises UnsupportedPlanError."""
     _switch_map(state)
 
 

@@ -148,7 +148,7 @@ def _guarantees_in(text: str) -> tuple[int, ...]:
 
 
 NETMASKS: Final = tuple(str(IPv4Network((0, length)).netmask) for length in range(IPV4LENGTH + 1))
-"""Length of an IPv4 prefix → its network mask, as lines of routes write it."""
+"""Length of an IPv4 prefix → its network mask, as the lines of routes have it."""
 
 
 def _prefix_in(text: str) -> IPv4Network:
@@ -300,7 +300,7 @@ def sheet_for(capabilities: Capabilities) -> Sheet:
 
 
 def check_expressible(state: SwitchState) -> None:
-    """Raise UnsupportedPlanError for what FASTPATH cannot express at all."""
+    """Refuse what FASTPATH cannot express at all; raises UnsupportedPlanError."""
     for queues, (first, *_) in groupby(state.ports, attrgetter("queues")):
         for queue in queues[:-1]:
             # A guaranteed queue is weighted, and a weighted one is served after all strict ones.

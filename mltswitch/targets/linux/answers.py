@@ -67,7 +67,7 @@ class FilterOptions(_Answer):
 
 
 class FilterAnswer(_Answer):
-    """One entry of `tc filter show`; an entry without options precedes those of each preference."""
+    """One entry of `tc filter show`; before those of each preference stands one without options."""
 
     protocol: str
     preference: int = Field(alias="pref")

@@ -109,7 +109,7 @@ _WORDS: Final = re.compile(r"[0-9A-Za-z_.: ]+")
 
 
 def words_of(entry: Qdisc) -> str | None:
-    """A qdisc as `tc qdisc replace dev PORT PLACE` takes it: handle, kind, options; None: not all known."""
+    """Handle, kind and options, as `tc qdisc replace dev PORT PLACE` takes them; None: not all is known."""
     options = _OPTIONS.get(entry.kind)
     if options is None:
         return None

@@ -127,7 +127,7 @@ def planned_facts(state: SwitchState) -> dict[str, PortFacts]:
 def port_facts(
     port: PortState, background_dscp: int, ways: Ways, filters: Collection[Fact]
 ) -> dict[Fact, Any]:
-    """The facts of a port in the order of their lines; facts that begin with `empty` have no line."""
+    """The facts of a port in the order of their lines; those that begin with `empty` have no line."""
     last, shares, above = defaults(ways), shares_of(port.queues), "root"
     facts: dict[Fact, Any] = {("clsact",): None, ("unmark",): None}
     facts |= dict.fromkeys(marks_of(port.rewritten, background_dscp))
@@ -334,7 +334,7 @@ def ports_of(found: Mapping[str, Port]) -> tuple[tuple[PortState, ...], int]:
 
 @remembering_last
 def check_expressible(state: SwitchState) -> None:
-    """Raise UnsupportedPlanError, naming port and queue, for what no filter and no qdisc can do."""
+    """Refuse what no filter and no qdisc can do; raises UnsupportedPlanError naming port and queue."""
     for port in {id(port.queues): port for port in state.ports}.values():
         for what, place, expected in _problems(port):
             raise UnsupportedPlanError(what, where=f"port {port.name}{place}", expected=expected)

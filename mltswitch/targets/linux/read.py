@@ -64,7 +64,7 @@ def identify(answers: Mapping[str, str]) -> Identity:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """One command each for the qdiscs, filters, classes and routes of all ports, and for the saved files."""
+    """One command each for qdiscs, filters, classes and routes of all ports, and for what is saved."""
     queries = [QDISC_QUERY, ROUTE_QUERY, SEGMENT_QUERY, SAVED_QUERY]
     if wanted.ports:
         queries += [filter_query(wanted), class_query(wanted), LINK_QUERY, RULES_QUERY]

@@ -11,7 +11,7 @@ _THRESHOLD: Final = threshold_capability(_CHIP)
 """Its step, 6144 B, is also a whole number of the KB in which the command line counts."""
 TRAFFIC_CLASSES: Final = require(_CHIP.unicast_queues)
 LOSSLESS: Final = (3, 4)
-"""Traffic classes that a plan leaves to lossless classes: the priorities for which RoCE guides enable PFC."""
+"""Traffic classes that a plan leaves to lossless classes: the priorities with PFC in RoCE guides."""
 
 _UNVERIFIED: Final = unverified(
     "onyx",

@@ -29,7 +29,7 @@ from mltswitch.capabilities.hardware import (
 POOL: Final = "egress_lossy_pool"
 TRAFFIC_CLASSES: Final = 8
 LOSSLESS: Final = (3, 4)
-"""Numbers of the queues and priority groups that the vendor's default makes lossless."""
+"""Queues, and priority groups, that the vendor's default makes lossless."""
 BITS: Final = 8
 """Bits in the unit of rates in the table SCHEDULER, which counts bytes a second."""
 
@@ -83,7 +83,7 @@ class Model(NamedTuple):
 
     @property
     def pool_size_bytes(self) -> int:
-        """`size` of the buffer pool as a top-of-rack switch configures it, for all parts of the buffer."""
+        """`size` of the pool in the configuration of a top-of-rack switch: of all parts of the buffer."""
         return require(box(self.box).lossy_pool_bytes)
 
     @property

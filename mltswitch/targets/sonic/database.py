@@ -14,7 +14,7 @@ Entry = dict[str, Value]
 Table = dict[str, Entry]
 Database = dict[str, Table]
 Place = tuple[str, str]
-"""(table, key) of an entry."""
+"""Table and key of an entry."""
 
 QUEUE_TABLES: Final = ("QUEUE", "BUFFER_QUEUE")
 """Tables whose keys name a port and queues, such as `Ethernet0|0-2`."""
@@ -74,12 +74,12 @@ def dump(database: Database) -> str:
 
 
 def text_of(value: Value) -> str:
-    """A value as the database stores it: a list is its items with commas between."""
+    """A value as the database holds it: a list is its items with commas between."""
     return value if isinstance(value, str) else ",".join(value)
 
 
 def number(fields: Entry, name: str) -> int | None:
-    """The field of this name as a whole number; None where it is missing or anything else."""
+    """A field as a whole number; None where it is missing or anything else."""
     value = fields.get(name)
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
 

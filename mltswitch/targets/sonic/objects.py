@@ -58,7 +58,7 @@ _MAPS: Final = (MAP, _HOST_MAP, MAP + UNTRUSTED, _HOST_MAP + UNTRUSTED)
 LOCATORS: Final = "SRV6_MY_LOCATORS"
 SEGMENTS: Final = "SRV6_MY_SIDS"
 COUNTERS: Final = ("FLEX_COUNTER_TABLE", "WRED_ECN_QUEUE", "FLEX_COUNTER_STATUS", "enable")
-"""Table, key, field and value that enable the counting of marks and drops (`counterpoll wredqueue`)."""
+"""Table, key, field and value by which marks and drops are counted: `counterpoll wredqueue enable`."""
 _TC_TO_QUEUE: Final[Entry] = {str(queue): str(queue) for queue in range(TRAFFIC_CLASSES)}
 _TC_TO_PRIORITY_GROUP: Final[Entry] = {
     str(queue): str(queue if queue in LOSSLESS else 0) for queue in range(TRAFFIC_CLASSES)
@@ -99,7 +99,7 @@ class Setting(NamedTuple):
     """Forms of the object: the first that can say all that the queue has is used; `{}` in its name stands for
     the queue and its port."""
     may_lack: bool = False
-    """Whether a queue may do without such an object."""
+    """Whether a queue may do without an object."""
 
 
 SETTINGS: Final = (
@@ -274,7 +274,7 @@ def is_own_segment(key: str) -> bool:
 
 
 def prefix_of(key: str) -> Prefix | None:
-    """The prefix in a key of STATIC_ROUTE in the default VRF; None for other routes."""
+    """Prefix of a key of STATIC_ROUTE in the default VRF; None for other routes."""
     vrf, _, prefix = key.rpartition("|")
     if vrf not in {"", _VRF}:
         return None
@@ -351,7 +351,7 @@ class PortReader:
         return [*named[:-1], *lossless_queues(LOSSLESS, named, led), *named[-1:]]
 
     def port_state(self, port: str, queues: Sequence[int]) -> PortState:
-        """The state of some queues of a port; what no plan asks for is in `unexpected`, in SONiC's words."""
+        """State of some queues of one port; what no plan asks for is in `unexpected`, in SONiC's words."""
         maps = self._database.get("PORT_QOS_MAP", {}).get(port, {})
         entries: dict[str, list[Entry]] = {table: [] for table in QUEUE_TABLES}
         overlaps = []

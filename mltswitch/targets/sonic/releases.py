@@ -70,7 +70,7 @@ _BRANCH: Final = re.compile(r"(?:^|[.\-_])(20[12]\d(?:0\d|1[0-2]))(?:\d\d)?(?=[.
 
 
 def build_of(version_file: str) -> str:
-    """The build that a `/etc/sonic/sonic_version.yml` names; empty where it names none."""
+    """The build that `/etc/sonic/sonic_version.yml` names; empty where it names none."""
     found = _BUILD_FILE_LINE.search(version_file)
     return found[1] if found else ""
 
@@ -125,7 +125,7 @@ def differences_made(
 
 
 def first_to_accept(patch: Iterable[Operation], hwsku: str | None) -> str | None:
-    """The release from which on none refuses the patch, up to the newest; None where the newest does."""
+    """The release from which on, up to the newest, none refuses the patch; None where the newest does."""
     operations, found = list(patch), None
     for release in reversed(RELEASES):
         if refusals(operations, release, hwsku):
