@@ -43,7 +43,7 @@ class AlphaLimit:
 
 @dataclass(frozen=True, slots=True)
 class Unlimited:
-    """No limit of the queue's own: only the port's buffer bounds it."""
+    """The device bounds the queue only by the port's buffer."""
 
     kind: Literal["none"] = "none"
 

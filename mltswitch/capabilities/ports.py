@@ -18,7 +18,7 @@ _NUMBER: Final = "(0|[1-9][0-9]{0,8})"
 
 @dataclass(frozen=True, slots=True)
 class PortGroup:
-    """A number of equal ports of a box."""
+    """Equal ports of a box."""
 
     count: Annotated[StrictInt, Field(gt=0)]
     rate_bps: Annotated[int, BeforeValidator(parse_bps), Field(gt=0, validation_alias="rate")]
