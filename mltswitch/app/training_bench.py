@@ -31,7 +31,7 @@ def settings_on_wan(wan: Wan, scale: float, *, awareness: bool, auxiliary: bool)
 
 
 def case_on_wan(wan: Wan) -> Case:
-    """The only case of a WAN."""
+    """The only case that a bench on a WAN has."""
     return Case(WAN_CASE, wan.most_bps(), 0.0, 0.0, LEAST_QUEUE_BYTES)
 
 

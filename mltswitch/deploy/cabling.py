@@ -1,4 +1,4 @@
-"""The plan's cabling, held against what a device's neighbours say of themselves by LLDP."""
+"""The plan's cabling, compared with what a device's neighbours say of themselves by LLDP."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

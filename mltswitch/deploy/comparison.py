@@ -1,4 +1,4 @@
-"""What one device runs, held against what it should run; nothing here changes a device."""
+"""What one device runs, compared with what it should run; nothing here changes a device."""
 
 import random
 import re
