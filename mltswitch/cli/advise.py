@@ -39,11 +39,11 @@ def advise_command(
         metavar="SECONDS",
     ),
     config: Path | None = option(
-        "This host's agent; MLTSWITCH_AGENT_CONFIG, or its address towards the first rank.",
+        "This host's agent; by default its address towards the first rank.",
         PATH,
         "-c",
         "--config",
-        envvar="MLTSWITCH_AGENT_CONFIG",
+        variable="AGENT_CONFIG",
         metavar="FILE",
     ),
     plaintext: bool = flag("Without a file: no keys, on a network that is yours alone."),

@@ -28,7 +28,12 @@ class AgentOptions:
     """Options that say which agent a command opens."""
 
     config: Path | None = option(
-        "This host's agent; options precede it.", PATH, "-c", "--config", metavar="FILE"
+        "This host's agent; options precede it.",
+        PATH,
+        "-c",
+        "--config",
+        variable="AGENT_CONFIG",
+        metavar="FILE",
     )
     name: str | None = option("Of this host; by default as its certificate says.", metavar="HOST")
     plan: Path | None = option("Take paths, rates and classes from it.", PATH)

@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from mltswitch.cli.output import Answer
+from mltswitch.cli.output import Answer, progress
+from mltswitch.cli.variables import PREFIX, taken
 from mltswitch.cli.verbose import verbose_option
 
 AS_JSON: Final = "as_json"
@@ -37,8 +38,20 @@ class Declared(NamedTuple):
         return self.kind([*flags, name], **self.settings)
 
 
-def option(text: str | None, kind: Any = None, *flags: str, **settings: Any) -> Any:
-    """Declare an option with its help, its type, and its flags if its name does not give the only one."""
+def option(
+    text: str | None, kind: Any = None, *flags: str, variable: str | None = None, **settings: Any
+) -> Any:
+    """An option of a command.
+
+    Args:
+        text: Its help.
+        kind: Its type.
+        flags: Its flags, where the parameter's name is not the only one.
+        variable: The environment variable of `VARIABLES` that gives it where the command line does not.
+        settings: Of click's option.
+    """
+    if variable is not None:
+        settings |= {"envvar": f"{PREFIX}{variable}", "show_envvar": True}
     return Declared(click.Option, flags, {"help": text, "type": kind, **settings})
 
 
@@ -85,6 +98,8 @@ def command(
         @wraps(function)
         def call(**given: Any) -> int | None:
             as_json = given.get(AS_JSON, False) if takes_json else given.pop(AS_JSON, False)
+            if told := taken():
+                progress(told)
             for parameter, (group, options) in groups.items():
                 given[parameter] = group(**{key: given.pop(key) for key in options})
             answer = function(**given)

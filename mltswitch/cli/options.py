@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from mltswitch.app import Computing
 from mltswitch.cli.command import argument, flag, option
 from mltswitch.cli.output import progress, progress_bar
 from mltswitch.errors import UserInputError
+from mltswitch.profile import bundled_names
 from mltswitch.sweep import parse_numbers
 from mltswitch.units import parse_bps, parse_bytes
 
@@ -30,6 +32,25 @@ class NumberRange(click.FloatRange):
         if not math.isfinite(number := click.FLOAT.convert(value, param, ctx)):
             self.fail(f"{number} is no number that can be used here", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class ProfileName(click.ParamType[str]):
+    """The name of a bundled profile, or a file, both completed by a shell."""
+
+    name = "text"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """The bundled profiles that begin so, then files."""
+        names = [CompletionItem(name) for name in bundled_names() if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
+
+
+PROFILE: Final = ProfileName()
 
 
 class Parsed(click.ParamType[Any]):
@@ -88,9 +109,11 @@ OUTPUT_FOLDER: Final[Any] = option(None, FOLDER, "-o", "--output", required=True
 class Cells:
     """Options of commands that compute many cells: where to compute, and whether to keep earlier ones."""
 
-    processes: int | None = option("One for each CPU by default.", click.IntRange(1, 256))
+    processes: int | None = option(
+        "One for each CPU by default.", click.IntRange(1, 256), variable="PROCESSES"
+    )
     scheduler: str | None = option(
-        "Compute on a Dask scheduler's workers.", None, "--dask", metavar="ADDRESS"
+        "Compute on a Dask scheduler's workers.", None, "--dask", variable="DASK", metavar="ADDRESS"
     )
     restart: bool = flag("Forget what an earlier run finished.")
 

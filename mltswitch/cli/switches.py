@@ -30,8 +30,11 @@ class Chosen:
         "--inventory",
         required=True,
         multiple=True,
+        variable="INVENTORY",
     )
-    limit: str | None = option("Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")
+    limit: str | None = option(
+        "Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.", variable="LIMIT"
+    )
     strict: bool = flag("Refuse hosts that are no switches of ours.")
 
     def inventory(self) -> Inventory:
@@ -43,7 +46,11 @@ class Chosen:
 
 
 CONCURRENCY: Final[Any] = option(
-    "Devices at once.", click.IntRange(1, MAXIMUM_CONCURRENCY), default=DEFAULT_CONCURRENCY, show_default=True
+    "Devices at once.",
+    click.IntRange(1, MAXIMUM_CONCURRENCY),
+    variable="CONCURRENCY",
+    default=DEFAULT_CONCURRENCY,
+    show_default=True,
 )
 
 

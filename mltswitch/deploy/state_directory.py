@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict
 from mltswitch.errors import MachineError, UserInputError
 
 STATE_VARIABLE: Final = "MLTSWITCH_STATE"
-_OTHERS: Final = 0o007
+OTHERS: Final = 0o007
 """Permissions that the state directory must not give: a configuration may hold hashes of passwords."""
 
 
@@ -65,7 +65,7 @@ def subfolder(name: str) -> Path:
     with named_errors(folder):
         for path in (folder.parent, folder):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.parent.stat().st_mode & _OTHERS:
+        if folder.parent.stat().st_mode & OTHERS:
             raise UserInputError(
                 "others may read or write it, and configurations of switches will lie there",
                 where=str(folder.parent),

@@ -169,7 +169,9 @@ class _Program:
                 text=True,
             )
         except OSError as error:
-            raise MachineError(f"cannot be reached: {error.strerror}", where=host.name) from None
+            has_no_ssh = isinstance(error, FileNotFoundError) and host.command()[0] == "ssh"
+            hint = "`apt-get install openssh-client`" if has_no_ssh else ""
+            raise MachineError(f"cannot be reached: {error.strerror}", where=host.name, hint=hint) from None
         source = Path(agent.__file__).read_text(encoding="ascii")
         self.say(f"{len(source)}\n{source}", end="")
 

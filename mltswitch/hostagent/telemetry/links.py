@@ -1,4 +1,4 @@
-"""What the ranks of a job know of their links and routes, read from traces while agents write them."""
+"""What a job's ranks know of their links and routes, read from traces while agents write them."""
 
 import json
 import time
@@ -11,9 +11,9 @@ from mltswitch.errors import UserInputError
 from mltswitch.units import NANOSECONDS
 
 MOST_FIRST_BYTES: Final = 4096
-"""Of a trace's first line."""
+"""Longest first line of a trace."""
 EVENT: Final = b'{"event": "links_measured"'
-"""How a line begins that tells of links."""
+"""Beginning of the lines of a trace that report on links."""
 
 
 class _Trace:
@@ -79,7 +79,7 @@ class LinkWatch:
     """Reads the traces of one job's agents again and again.
 
     Args:
-        places: traces, or folders with traces.
+        places: paths of traces, or of folders with traces.
     """
 
     def __init__(self, places: Sequence[Path]) -> None:
@@ -87,9 +87,9 @@ class LinkWatch:
         self._traces: dict[Path, _Trace] = {}
 
     def read(self) -> dict[str, Any] | None:
-        """What the rank knows now that told last, as docs/json.md has it; None: none has told anything.
+        """What the rank with the latest report knows now, as in docs/json.md; None: no rank has reported yet.
 
-        Raises UserInputError for a file that is no trace.
+        Raises UserInputError for a file that is not a trace.
         """
         for place in self._places:
             for path in place.glob("*.jsonl") if place.is_dir() else [place]:

@@ -1,4 +1,4 @@
-"""An agent's counts for Prometheus, served by prometheus_client's own server.
+"""An agent's counters as Prometheus metrics, served by prometheus_client's own server.
 
 Reading them changes nothing, but it tells who talks to whom, and how much: the endpoint is on loopback unless
 its user says otherwise.
@@ -42,7 +42,7 @@ ENDED: Final = {
     "duplicate_packets_total": ("packets_duplicate", "Data packets that arrived again, of ended transfers."),
     "marked_packets_total": ("packets_marked", "Data packets that arrived with CE, of ended transfers."),
 }
-"""Metric → field of TransferCounts, meaning; the next two likewise."""
+"""Metrics of ended transfers: name → field of TransferCounts, and help text."""
 CONNECTION: Final = {
     "rate_bits_per_second": ("rate_bps", "That rate control allows towards the peer."),
     "window_bytes": ("window_bytes", "That may be on their way to the peer."),
@@ -70,7 +70,7 @@ PATH: Final = {
 
 
 class AgentCollector:
-    """Makes the families of one scrape; an observer, for the histogram."""
+    """Prometheus collector that makes one scrape's metric families, and observes for the histogram."""
 
     def __init__(self, agent: "Agent") -> None:
         from prometheus_client import CollectorRegistry, Histogram
@@ -91,7 +91,7 @@ class AgentCollector:
         )
 
     def observe(self, event: AgentEvent) -> None:
-        """For the engine."""
+        """Take an event of the agent into the histogram."""
         if isinstance(event, GradientsLeftOut):
             self._left_out = event
         if isinstance(event, LinksMeasured):
@@ -103,7 +103,7 @@ class AgentCollector:
             self._seconds.labels(event.direction).observe(event.statistics.seconds)
 
     def collect(self) -> "Iterator[Metric]":
-        """Of now; nothing where the agent is closed."""
+        """The metric families as they are now; none once the agent is closed."""
         with suppress(AgentError):
             yield from _families(self._agent.snapshot())
             if (found := self._left_out) is not None:
@@ -165,7 +165,7 @@ def _families(snapshot: AgentSnapshot) -> "Iterator[Metric]":
 
 @contextmanager
 def serve_metrics(agent: "Agent", endpoint: Endpoint, *, beyond_loopback: bool = False) -> Iterator[Endpoint]:
-    """Open an endpoint that Prometheus can scrape; yields where it is (port 0: any that is free).
+    """Serve metrics for Prometheus until the block ends; yields the address (port 0: any that is free).
 
     Raises UserInputError for an address beyond loopback without `beyond_loopback`, MachineError where it
     cannot be opened, or without the package prometheus_client.
