@@ -1,7 +1,7 @@
 """An emulated SONiC switch: a configuration database behind a small bash.
 
-Stateful and strict: what the YANG models, the configuration updater or orchagent refuse changes nothing.
-`config` needs root (`sudo`, no password).
+Stateful and strict: a change that the YANG models, the configuration updater or orchagent refuse has no
+effect. `config` needs root (`sudo`, no password).
 """
 
 import fnmatch
@@ -210,7 +210,7 @@ def _systemctl(process: SonicProcess) -> CommandResult:
 
 
 class SonicDevice(LinuxDevice):
-    """One switch, ports Ethernet0, Ethernet4, …; `config_db` is what runs, replaced whole by each change."""
+    """One switch with ports Ethernet0, Ethernet4, …; each change replaces `config_db`, which is what runs."""
 
     lanes_per_port: ClassVar[int] = LANES_PER_PORT
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {name: {"box": name} for name in BOXES}
@@ -263,7 +263,7 @@ class SonicDevice(LinuxDevice):
 
     @property
     def ports(self) -> Mapping[str, Entry]:
-        """Table PORT."""
+        """The table PORT of the running database: port name → its entry."""
         return MappingProxyType(dict(self.config_db.get("PORT", {})))
 
     def print_data(self) -> str:
@@ -276,7 +276,7 @@ class SonicDevice(LinuxDevice):
         return json.dumps(running, indent=4) + "\n"
 
     def reboot(self) -> None:
-        """Start anew, with what was saved."""
+        """Restart the emulated switch with its saved configuration."""
         with self._lock:
             self.config_db = json.loads(self.files.read(CONFIG_FILE))
             self.locks.links.clear()

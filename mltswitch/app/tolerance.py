@@ -1,4 +1,4 @@
-"""What lost gradients cost a training, measured and kept as its profile."""
+"""Measures what lost gradients cost a training, and keeps it as a profile."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from mltswitch.version import __version__
 
 
 def measured_profile(settings: Settings, output: Path, computing: Computing) -> tuple[Path, Measurement]:
-    """Measure a training's tolerance and write its profile; return the journal's place and what was found.
+    """Measure a training's tolerance and write its profile; returns the journal's path and the measurement.
 
     Raises UserInputError for a task or an output that cannot be used.
     """

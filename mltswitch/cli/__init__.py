@@ -21,13 +21,13 @@ from mltswitch.inputs import inputs_noted
 from mltswitch.version import __version__
 
 DEBUG_VARIABLE: Final = "MLTSWITCH_DEBUG"
-"""Environment variable: when it is set, a bug of ours ends in a traceback."""
+"""Environment variable that, when set, lets a bug in mltswitch end in a traceback."""
 MISSING_PACKAGE: Final = (
     "the Python package {} is missing. `pip install mltswitch` installs what every command needs, and "
     "`mltswitch doctor` names the extras of the others"
 )
 OUTPUT_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
-"""What printing meets where standard output takes nothing."""
+"""Errors of printing where standard output accepts nothing more."""
 
 COMMANDS: Final = {
     "profile": ("mltswitch.cli.profile", "profile", "List, show and make model profiles."),
@@ -163,7 +163,7 @@ def _end_on(error: Exception) -> NoReturn:
 
 
 def discard_output() -> None:
-    """What still waits to be written goes nowhere; else the interpreter fails on it once more as it ends."""
+    """Discard output that still waits to be written; else the interpreter fails on it again as it ends."""
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 

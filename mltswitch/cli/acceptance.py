@@ -66,7 +66,7 @@ def acceptance(
 
 
 def acceptance_answer(result: AcceptanceResult) -> Answer:
-    """The verdict, each check, and what is settled and open about the hardware."""
+    """The printed answer: the verdict, each check, and what is settled and open about the hardware."""
     accepted = result.verdict is Verdict.ACCEPTED
     document = {"accepted": accepted, "verdict": result.verdict, "result": result}
     return Answer(document, _text(result), EXIT_CODES[result.verdict])

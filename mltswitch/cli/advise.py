@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from mltswitch.training.bench.advise import Advice
 
 BUSY: Final = 0.9
-"""Share of the processors' time; above it, processors are the limit and not the network."""
+"""Share of the processors' time above which processors are the limit, not the network."""
 SHORT: Final = 10.0
-"""Seconds: below, a ladder says nothing that noise does not."""
+"""The shortest measurement in seconds that tells more than noise does."""
 
 
 @command(
@@ -76,7 +76,7 @@ def advise_command(
 
 
 def advice_answer(model: str, found: "Advice") -> Answer:
-    """What the first rank says."""
+    """The answer that the first rank prints."""
     figures = found.result.document() | {
         "links": found.links,
         "divisor": found.divisor,
@@ -92,7 +92,7 @@ def _about(value: float) -> float:
 
 
 def advice_lines(model: str, found: "Advice") -> Iterator[str]:
-    """What was measured of the network, of the model, of each rung; what pays; and what to do."""
+    """Lines on the measured network, the model and each rung of the ladder; what pays; and what to do."""
     links, ladder, divisor, profile = found.links, found.ladder, found.divisor, resolve_profile(model)
     parts = [f"{links.hosts} hosts: a flow alone has {format_bps(_about(links.alone_bps))}"]
     if links.line_bps is not None:

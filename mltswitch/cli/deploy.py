@@ -23,7 +23,7 @@ from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Lossless
 
 LONGEST_TIMER_SECONDS: Final = 86_399
-"""A day, as EOS writes hh:mm:ss."""
+"""The longest timer in seconds: one day, as EOS writes hh:mm:ss."""
 DIFFERENT: Final = 1
 """Exit code of `diff --exit-code` where a device differs from the plan."""
 YES: Final[Any] = flag("Ports may go down for it: do not ask.")
@@ -31,7 +31,7 @@ YES: Final[Any] = flag("Ports may go down for it: do not ask.")
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Options by which a script answers questions, each by itself or all."""
+    """Options by which a script answers questions in advance, one by one or all."""
 
     accept: bool = flag("Both of these.")
     accept_leak: bool = flag("DSCPs may pass which a port may not use: do not ask.")
@@ -39,7 +39,7 @@ class Accepted:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """The questions that need not be asked."""
+        """The questions that are answered in advance and not asked."""
         given = {Question.LEAK: self.accept_leak, Question.LOSSLESS: self.accept_lossless}
         return tuple(each for each in Question if self.accept or given[each])
 

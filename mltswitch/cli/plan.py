@@ -41,7 +41,7 @@ DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig | Overlay |
     "wan": Wan,
 }
 REFEREE: Final = "simulate"
-"""The loss model that judges plans, and makes none."""
+"""Name of the loss model that judges plans, and makes none."""
 MODEL: Final[Any] = option("The loss model.", click.Choice(MODELS), default=MODELS[0], show_default=True)
 
 
@@ -197,7 +197,7 @@ def _edited(
 
 
 def simulation(default: SimulationSettings, packets: int | None, seed: int | None) -> SimulationSettings:
-    """The settings with packets and seed where they are given."""
+    """The simulation settings, with packets and seed replaced where they are given."""
     given = {"packets": packets, "seed": seed}
     return replace(default, **{name: value for name, value in given.items() if value is not None})
 

@@ -30,7 +30,7 @@ from mltswitch.units import BITS_PER_BYTE, format_bps, format_bytes, format_seco
 from mltswitch.version import __version__
 
 SHOWN: Final = 8
-"""Trees or links of a table."""
+"""How many trees or links a table shows."""
 ROUTES: Final[Any] = option("Their file.", PATH, "--routes", required=True)
 
 

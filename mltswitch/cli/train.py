@@ -56,7 +56,7 @@ OF_ONE_SWITCH: Final = {
     "background",
     "ladder",
 }
-"""Options of the other networks."""
+"""Options that have no meaning with --wan, whose document describes its links and workers."""
 COLUMNS: Final = (
     "step [ms]",
     "communication [ms]",

@@ -28,7 +28,7 @@ from mltswitch.units import format_bps
 
 COLUMNS = "device | port | class | waiting [B] | dropped [1/s] | CE-marked [1/s] | sent # |"
 TABLE_LINES = 6
-"""Of the table beside its rows: title, head and frame."""
+"""Lines of the printed table besides its rows: title, head and frame."""
 
 
 def _place(default_port: int) -> Parsed:

@@ -50,13 +50,13 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """One queue of one port; rates are means since the reading before, None where nothing tells them."""
+    """One queue of one port; rates are means since the last reading, and None where nothing tells them."""
 
     port: str
     queue: int
     """Number of the hardware queue."""
     traffic_class: str | None
-    """The plan's class in that queue."""
+    """The plan's traffic class in that queue; None: no class."""
     counters: EgressCounters
     sent_bps: float | None = None
     dropped_per_second: float | None = None
@@ -103,11 +103,11 @@ class QueueReading:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One device at one time."""
+    """The reading of one device at one time."""
 
     device: str
     error: str = ""
-    """One line, where there is no answer; then `queues` is empty."""
+    """Why there is no answer, in one line; then `queues` is empty. Empty: there is one."""
     queues: tuple[QueueReading, ...] = ()
     switch: str = ""
     """Its name in the plan's fabric."""
@@ -115,7 +115,7 @@ class DeviceReading:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All devices, read at the same time."""
+    """A reading of all devices at the same time."""
 
     at: str
     """When the devices were asked, in UTC, as ISO 8601 writes it."""
@@ -248,11 +248,11 @@ def watch(
     count: int | None = None,
     fleet: Fleet = _ALONE,
 ) -> tuple[tuple[str, ...], Generator[Reading, None, None]]:
-    """(which platforms are left out and why, a line each, one reading after the other).
+    """(lines on the platforms that are left out and why, generator of readings).
 
     Each device has one session over the whole time, opened again at the next reading after it broke. Nothing
     is sent that changes a device. Raises what `prepare` raises, and UnsupportedPlanError where no device is
-    left; a device's failure is its reading.
+    left; a device's failure is told in its reading.
     """
     jobs, _ = prepare(plan, inventory, limit)
     told = [job for job in jobs if tells_traffic(job.target)]
