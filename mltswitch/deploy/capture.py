@@ -24,6 +24,8 @@ CAPTURE_SCHEMA: Final = "mltswitch/capture/v1"
 ABOUT: Final = "From a switch, redacted: names, addresses, serial numbers and secrets are not the site's."
 DEVICE_SECONDS: Final = 300.0
 """Longest time that one device is asked."""
+MAXIMUM_CHARACTERS: Final = 8 * 2**20
+"""Of all answers of one device: the document has to be one that is read again."""
 _ALONE: Final = Fleet(device_seconds=DEVICE_SECONDS)
 
 
@@ -130,6 +132,9 @@ def capture(
         with reached(fleet.session, job) as session:
             identity = session.ask_all(job.target.identity_queries) if job.target.identity_queries else {}
             answers = session.ask_all(job.target.queries(job.fitted.state))
+        size = sum(map(len, (*identity.values(), *answers.values())))
+        if size > MAXIMUM_CHARACTERS:
+            raise DeviceError(f"answers with {size} characters", expected=f"at most {MAXIMUM_CHARACTERS}")
         found[job.device.name] = _Answers(job, identity, answers)
         return report(job, Status.OK, started)
 

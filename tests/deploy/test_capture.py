@@ -157,3 +157,13 @@ def test_the_command_writes_one_document_and_fails_with_one_line(
     both = run("leaf1", "--limit", "leaf1", "-i", str(tmp_path / "0" / "hosts.yaml"), "-o", str(output))
     assert both[0] == 2
     assert "--limit: stands beside names of devices" in both[2]
+
+
+def test_answers_without_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mltswitch.deploy.capture.MAXIMUM_CHARACTERS", 100)
+    with served(tmp_path / "switch", "eos", KINDS["eos"]("leaf1", 8)) as rack:
+        asked = capture(plan_of("eos"), rack)
+    assert asked.capture is None
+    [report] = asked.report.devices
+    assert report.status is Status.FAILED
+    assert "characters (expected at most 100)" in report.error

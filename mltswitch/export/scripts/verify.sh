@@ -30,8 +30,9 @@ for variable in @PASSWORDS@; do
     [ -n "${!variable:-}" ] || fail "the environment variable $variable is not set: the password of those switches"
     export "${variable?}"
 done
-for program in mltswitch @TOOL@; do
-    command -v "$program" >/dev/null || [ -n "${CONTAINERLAB:-}" ] || fail "$program is not installed"
+for program in mltswitch ${CONTAINERLAB:-@TOOL@}; do
+    case $program in -*) continue ;; esac # options of sudo
+    command -v "$program" >/dev/null || fail "$program is not installed, or not in PATH"
 done
 [ ! -e "$results" ] || fail "$results is there already: name another folder in RESULTS"
 
