@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from mltswitch import __version__
 from mltswitch.deploy.comparison import reached, report
 from mltswitch.deploy.fleet import Fleet
 from mltswitch.deploy.identity import label
@@ -19,6 +18,7 @@ from mltswitch.errors import DeviceError, MltswitchError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan
 from mltswitch.targets import Identity, RunningState, SwitchState, Target, target_for
+from mltswitch.version import __version__
 
 CAPTURE_SCHEMA: Final = "mltswitch/capture/v1"
 ABOUT: Final = "From a switch, redacted: names, addresses, serial numbers and secrets are not the site's."
