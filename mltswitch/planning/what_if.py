@@ -148,13 +148,16 @@ def what_if(
         UserInputError: A value that a fabric cannot have.
         UnsupportedPlanError: The devices cannot do what the changed fabric asks for.
     """
-    model = now.provenance.queueing_model
+    if now.provenance.queueing_model not in ANALYTIC:  # one model for all three
+        provenance = now.provenance.model_copy(update={"queueing_model": MODELS[0]})
+        unsimulated = now.model_copy(update={"provenance": provenance})
+        now = predict_edited(unsimulated, profile, capabilities)
     fabric = changed_fabric(now, changes)
     anew = build_plan(
         profile,
         fabric,
         capabilities,
-        model if model in ANALYTIC else MODELS[0],
+        now.provenance.queueing_model,
         at_load=fabric.traffic.load if len(now.scenarios) == 1 else None,  # as the plan itself was made
         progress=progress,
     )

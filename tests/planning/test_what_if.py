@@ -119,6 +119,14 @@ def test_a_plan_for_one_load_is_compared_with_one_for_one_load(small: Plan) -> N
     assert found.anew == build_plan(profile, small.fabric, hardware_capabilities, "paper", at_load=0.6)
 
 
+def test_a_plan_of_the_simulator_is_compared_by_one_model(small: Plan) -> None:
+    provenance = small.provenance.model_copy(update={"queueing_model": "simulate"})
+    found = compared(small.model_copy(update={"provenance": provenance}), "load=1x")
+    assert {plan.provenance.queueing_model for plan in (found.now, found.kept, found.anew)} == {"completion"}
+    assert thresholds(found.now) == thresholds(found.kept) == thresholds(small)
+    assert found.now.end_to_end == found.kept.end_to_end
+
+
 def test_limits_that_do_not_fit_a_smaller_buffer_are_not_kept(small: Plan) -> None:
     found = compared(small, "buffer=0.5x")
     assert found.kept is None
