@@ -5,7 +5,7 @@ from typing import Any
 import numba
 import pytest
 
-from mltswitch.queueing.simulation import engine
+from mltswitch.queueing import jit
 
 
 def test_without_a_folder_for_the_cache_it_compiles_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -14,9 +14,9 @@ def test_without_a_folder_for_the_cache_it_compiles_all_the_same(monkeypatch: py
             raise RuntimeError("cannot cache function: no locator available")
         return numba.njit(**options)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(engine, "numba", SimpleNamespace(njit=nowhere_to_write))
+    monkeypatch.setattr(jit, "numba", SimpleNamespace(njit=nowhere_to_write))
 
     def double(value: int) -> int:
         return 2 * value
 
-    assert engine.jit(double)(21) == 42
+    assert jit.jit(double)(21) == 42
