@@ -43,7 +43,7 @@ def check(scenario: Scenario, ground: Ground) -> None:
     """Raise UserInputError for what cannot be played, before anything is."""
     for place, play in enumerate(scenario.plays):
         where = f"transports[{place}]"
-        network, _ = _staged(scenario, ground, play, where, scenario.seeds[0])
+        network, _ = staged(scenario, ground, play, where, scenario.seeds[0])
         slowest = min(port.rate_bps for port in network.ports)
         packet_seconds = play.transport.packet_bytes * 8 / slowest
         if play.transport.least_rto_seconds < packet_seconds:
@@ -56,9 +56,10 @@ def check(scenario: Scenario, ground: Ground) -> None:
             raise UserInputError("there is no second path", where=f"{where}.spraying", expected="two spines")
 
 
-def _staged(
+def staged(
     scenario: Scenario, ground: Ground, play: Play, where: str, seed: int
 ) -> tuple[Network, list[Flow]]:
+    """The network and the flows of one run; raises UserInputError naming the field that does not fit."""
     document = play.switch_document
     rules = rules_of(
         document,
@@ -120,7 +121,7 @@ def play_one(
             "the simulator needs numba", where="simulate", hint="`pip install 'mltswitch[sim]'`"
         ) from error
     play = scenario.plays[place]
-    network, flows = _staged(scenario, ground, play, f"transports[{place}]", seed)
+    network, flows = staged(scenario, ground, play, f"transports[{place}]", seed)
     world = World(network, flows, play.transport.settings(), seed=seed, spraying=play.sprays)
     end = None if scenario.end_seconds is None else round(scenario.end_seconds * PICOSECONDS)
     limits: dict[str, Any] = {} if end is None else {"until_picoseconds": end}

@@ -72,9 +72,9 @@ class World:
         starts["flow"] = order
         starts["time"] = self.tables["flows"]["start"][order]
         self.tables["starts"] = starts
-        self._heaps = [_heap(len(network.ports)), _heap(len(flows))]
-        self._heap_table = np.zeros(len(self._heaps), HEAP)
-        for row, (entries, places) in zip(self._heap_table, self._heaps, strict=True):
+        self.heaps = [_heap(len(network.ports)), _heap(len(flows))]
+        self._heap_table = np.zeros(len(self.heaps), HEAP)
+        for row, (entries, places) in zip(self._heap_table, self.heaps, strict=True):
             row["entries"], row["places"] = entries.ctypes.data, places.ctypes.data
         self.state = np.zeros(1, WORLD)
         for name, table in self.tables.items():
@@ -125,7 +125,7 @@ class World:
         """When something happens next; NEVER: nothing will."""
         times = [
             int(entries["time"][0])
-            for (entries, _), row in zip(self._heaps, self._heap_table, strict=True)
+            for (entries, _), row in zip(self.heaps, self._heap_table, strict=True)
             if row["count"]
         ]
         begun = self.count("next_start")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ INCAST: dict[str, Any] = {
     "transports": ["dctcp", "newreno"],
 }
 FABRIC = Path("benchmarks/fabric.yaml")
+PAGE = Path("docs/simulate.md")
 
 
 def run(*arguments: str | Path) -> int:
@@ -63,6 +65,24 @@ def test_people_read_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "dctcp" not in said
     rows = list(csv.DictReader(output.open()))
     assert {row["seed"] for row in rows} == {"3", "4"}
+
+
+def test_the_commands_of_the_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    page, fabric = PAGE.read_text(), str(FABRIC.resolve())
+    scenario = page.partition("```yaml\n")[2].partition("```")[0]
+    lines = [line.strip() for line in page.splitlines() if line.startswith("    mltswitch simulate")]
+    assert len(lines) == 3
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "incast.yaml").write_text(scenario)
+    with pytest.raises(SystemExit):
+        main(["plan", "--profile", "resnet50", "--fabric", fabric, "-o", "plan.yaml"])
+    for line in lines:
+        assert run(*shlex.split(line)[2:]) == 0
+    assert {path.name for path in tmp_path.glob("flows*")} == {"flows.parquet", "flows.queues.parquet"}
+    capsys.readouterr()
 
 
 def test_a_plan_is_played_and_stands_beside_its_predictions(
