@@ -21,6 +21,7 @@ from mltswitch.network.records import (
     port_at,
     ring_at,
     start_at,
+    wide,
 )
 from mltswitch.network.sending import draw
 from mltswitch.network.transports import dispatch
@@ -53,7 +54,7 @@ def _pull_class(world: Record, place: int, port: Record) -> bool:
     ring = ring_at(world.rings, place)
     while ring.last != NONE:
         last = flow_at(world.flows, ring.last)
-        number = int(last.ring)
+        number = wide(last.ring)
         flow = flow_at(world.flows, number)
         index = NONE
         if dispatch.may_send(world, flow, world.now):
@@ -77,7 +78,7 @@ def _pull_class(world: Record, place: int, port: Record) -> bool:
 @jit
 def _reaches_end(world: Record, port: Record) -> None:
     """The first packet on a line comes to its end."""
-    index = int(port.first)
+    index = wide(port.first)
     packet = packet_at(world.packets, index)
     port.first = packet.next
     if port.loss > 0 and draw(world) < port.loss:
@@ -85,9 +86,10 @@ def _reaches_end(world: Record, port: Record) -> None:
         port.lost_bytes += packet.size
         free_packet(world, index)
         return
-    following = int(hop_at(world.hops, packet.hop).port)
+    following = wide(hop_at(world.hops, packet.hop).port)
     if following == NONE:
-        dispatch.arrives(world, packet.flow, flow_at(world.flows, packet.flow), index)
+        number = wide(packet.flow)
+        dispatch.arrives(world, number, flow_at(world.flows, number), index)
     else:
         packet.hop += 1
         offer(world, following, index)
@@ -153,7 +155,7 @@ def run(world: Record, until: int, events: int) -> int:
         world.events += 1
         world.now = time
         if start_time == time:
-            number = int(start_at(world.starts, world.next_start).flow)
+            number = wide(start_at(world.starts, world.next_start).flow)
             world.next_start += 1
             dispatch.begin(world, number, flow_at(world.flows, number))
         elif timer_time < port_time or (

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from mltswitch.errors import UserInputError
 from mltswitch.network.units import PICOSECONDS
 from mltswitch.plan import Host, Port, Switch, Topology
 
@@ -81,6 +82,12 @@ class Network:
                 SendingPort(host.name, line.rate_bps, _picoseconds(line), self.link_loss, pool, rules)
             )
         for switch, port in ends:
+            if port.lag:
+                raise UserInputError(
+                    "link aggregation groups are not simulated",
+                    where=f"{switch.name}:{port.name}",
+                    hint="take parallel links, each a path of its own",
+                )
             pool = self._pool(pools, *self.switch_rules.memory(switch, port))
             self._numbers[switch.name, port.name] = len(self.ports)
             self.ports.append(

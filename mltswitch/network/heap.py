@@ -1,6 +1,6 @@
 """Pending events, at most one for each port or flow: a 4-ary heap that knows where each event lies."""
 
-from mltswitch.network.records import NONE, Record, entry_at, place_at
+from mltswitch.network.records import NONE, Record, entry_at, place_at, wide
 from mltswitch.queueing.jit import jit
 
 
@@ -9,7 +9,7 @@ def set_event(world: Record, heap: Record, which: int, time: int) -> None:
     """The event of a port or flow is at this time, earlier or later than before."""
     order = world.order
     world.order = order + 1
-    place = place_at(heap.places, which).place
+    place = wide(place_at(heap.places, which).place)
     if place == NONE:
         place = heap.count
         heap.count = place + 1
@@ -23,7 +23,7 @@ def set_event(world: Record, heap: Record, which: int, time: int) -> None:
 @jit
 def remove_event(heap: Record, which: int) -> None:
     """The port or flow has no event any more."""
-    place = place_at(heap.places, which).place
+    place = wide(place_at(heap.places, which).place)
     if place == NONE:
         return
     place_at(heap.places, which).place = NONE

@@ -22,6 +22,7 @@ from mltswitch.network.records import (
     pool_at,
     port_at,
     queue_at,
+    wide,
 )
 from mltswitch.queueing.jit import jit
 from mltswitch.queueing.verdict import (
@@ -180,10 +181,10 @@ def take(world: Record, number: int, port: Record) -> int:
     """Remove the packet that is sent next from its queue; at least one waits."""
     place = _next_queue(world, number, port)
     queue = queue_at(world.queues, number * world.classes + place)
-    index = int(queue.head)
+    index = wide(queue.head)
     packet = packet_at(world.packets, index)
     if port.guaranteed:
-        _spend(world, number, place, packet.size)
+        _spend(world, number, place, wide(packet.size))
     queue.head = packet.next
     queue.bytes -= packet.size
     pool_at(world.pools, port.pool).used -= packet.size

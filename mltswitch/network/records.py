@@ -14,6 +14,8 @@ import numpy as np
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
+from mltswitch.queueing.jit import jit
+
 Record = Any
 """One element of a table; its fields are read as attributes, which only compiled code can."""
 
@@ -197,21 +199,10 @@ PLACE: Final = _record(("place", np.int32))
 """Where the event of a port or flow lies in its heap."""
 HEAP: Final = _record(("entries", np.int64), ("places", np.int64), ("count", np.int64))
 
-_TABLES: Final = [
-    "packets",
-    "ports",
-    "pools",
-    "queues",
-    "flows",
-    "settings",
-    "rings",
-    "hops",
-    "words",
-    "starts",
-    "heaps",
-]
+_TABLES: Final = ("packet", "port", "pool", "queue", "flow", "ring", "hop", "word", "start", "heap")
 WORLD: Final = _record(
-    *((name, np.int64) for name in _TABLES),
+    *((f"{name}s", np.int64) for name in _TABLES),
+    ("settings", np.int64),
     ("now", np.int64),
     ("order", np.int64),
     ("random", np.uint64),
@@ -231,6 +222,13 @@ WORLD: Final = _record(
     ("delivered_bytes", np.int64),
 )
 """Addresses of the tables, and the state of the run. Ports of hosts come first among `ports`."""
+
+
+@jit
+def wide(number: Any) -> int:
+    """A record's narrow number as functions take it, which would be compiled anew for every other type."""
+    return int(np.int64(number))
+
 
 PORT_EVENTS, FLOW_EVENTS = range(2)
 """The heaps: few ports, most of which have an event, and many flows, few of which have one."""

@@ -18,6 +18,7 @@ from mltswitch.network.records import (
     queue_at,
     ring_at,
     settings_at,
+    wide,
     word_at,
 )
 from mltswitch.queueing.jit import jit
@@ -119,7 +120,7 @@ def send_signal(world: Record, flow: Record, index: int, kind: int, size: int, t
         stride = flow.back_stride if towards_source else flow.stride
         packet.hop += stride * int(draw(world) * ways)
     world.made_bytes += size
-    enqueue(world, flow.destination if towards_source else flow.source, index)
+    enqueue(world, wide(flow.destination if towards_source else flow.source), index)
 
 
 @jit
@@ -140,7 +141,7 @@ def want_line(world: Record, number: int, flow: Record) -> None:
     if not port.armed:
         port.armed = 1
         port.free = max(port.free, world.now)
-        arm(world, flow.source, port)
+        arm(world, wide(flow.source), port)
 
 
 @jit

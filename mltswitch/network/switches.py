@@ -142,6 +142,9 @@ def _plan_rules(plan: Plan) -> SwitchRules:
 def _rule(profile: PortProfile, place: int, share: float) -> Rule:
     queue = profile.queues[place]
     limit = float(queue.limit.size_bytes) if isinstance(queue.limit, BytesLimit) else None
-    alpha = 2.0**queue.limit.exponent if isinstance(queue.limit, AlphaLimit) else None
+    alpha = None
+    if isinstance(queue.limit, AlphaLimit):
+        profile.length_bytes(queue.limit)  # refuses an alpha of a memory whose size nobody knows
+        alpha = 2.0**queue.limit.exponent
     threshold = queue.ecn_threshold_bytes
     return Rule(None if threshold is None else float(threshold), limit, alpha, share)

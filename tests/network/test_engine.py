@@ -165,6 +165,36 @@ def test_dctcp_keeps_a_queue_near_k() -> None:
     assert int(run.flows["finish"].max()) / 1e12 == pytest.approx(2 * 20e6 * 1500 / 1460 * 8 / 10e9, rel=0.01)
 
 
+def test_packets_of_one_class_and_path_keep_their_order() -> None:
+    """NewReno takes three packets out of order for a loss, and sends again; sprayed, it does so."""
+    hashed, sprayed = (
+        play(
+            buffer="50MB",
+            workload={"kind": "permutation", "size": "1MB", "flows_per_host": 4},
+            transports=[{"transport": "newreno", "spraying": spraying}],
+        )[0]
+        for spraying in (False, True)
+    )
+    assert hashed.summary.resent_packets == 0
+    assert sprayed.summary.resent_packets > 0
+
+
+def test_a_dynamic_limit_is_a_share_of_what_is_free() -> None:
+    """Choudhury and Hahne 1998: alone, a queue with alpha = 1 comes to rest at half of the memory."""
+    net = network(rules=(Rule(alpha=1.0),), buffer_bytes=90_000)
+    flows = [Flow(host, 7, 3_000_000, 0) for host in range(7)]
+    run = checked(world(net, flows, NewReno()))
+    longest = int(run.tables["queues"]["peak"][[port.name for port in net.ports].index("leaf2:port4")])
+    assert longest == pytest.approx(45_000, abs=1500)
+
+
+def test_a_run_ends_at_its_time() -> None:
+    (run,) = play(end=100e-6)
+    assert run.summary.open_flows == 4
+    assert run.summary.duration_seconds <= 100e-6
+    assert np.isnan(run.flows["fct_seconds"]).all()
+
+
 def test_acknowledgements_do_not_die_at_k() -> None:
     """Both directions are busy, and K is one packet: acknowledgements wait behind data above K."""
     (run,) = play(

@@ -174,6 +174,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         },
         "s 9 B lies above l 8 B",
     ),
+    "link aggregation": (
+        {"fabric": "lag.yaml", "buffer": "1MB"},
+        "link aggregation groups are not simulated",
+    ),
     "seed twice": ({"seeds": [1, 1]}, "seeds: one stands twice"),
     "no such file": ({"fabric": "none.yaml"}, "none.yaml: cannot be read: No such file"),
     "unknown profile": (
@@ -189,6 +193,9 @@ def test_bad_input_is_one_line(case: str, tmp_path: Path, capsys: pytest.Capture
     document = {name: value for name, value in (INCAST | changes).items() if value is not None}
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(document))
+    fabric = yaml.safe_load(FABRIC.read_text())
+    fabric["topology"]["leaf_spine"]["uplinks"] = {"parallel": 2, "lag": True}
+    (tmp_path / "lag.yaml").write_text(yaml.safe_dump(fabric))
     output = tmp_path / "flows.csv"
     assert run(path, "-o", output) != 0
     said = capsys.readouterr()

@@ -26,6 +26,7 @@ from mltswitch.network.records import (
     packet_at,
     port_at,
     settings_at,
+    wide,
 )
 from mltswitch.network.sending import (
     clear_timer,
@@ -63,7 +64,7 @@ def begin(world: Record, number: int, flow: Record) -> None:
     """The flow starts."""
     settings = settings_at(world.settings, flow.settings)
     others = 0
-    for packet in range(flow.packets):
+    for packet in range(wide(flow.packets)):
         set_bit(world, _sender_bits(flow), packet, True)
         if not _is_important(world, number, flow, packet):
             others += 1
@@ -85,7 +86,7 @@ def may_send(flow: Record, time: int) -> bool:
 @jit
 def next_packet(world: Record, number: int, flow: Record) -> int:
     """The line is free for the flow's next packet."""
-    sent = flow.next
+    sent = wide(flow.next)
     _seek(world, flow, sent + 1)
     settings = settings_at(world.settings, flow.settings)
     bits = packet_bytes(flow, settings, sent) * BITS_PICOSECONDS
@@ -140,7 +141,7 @@ def receive(world: Record, flow: Record, index: int) -> None:
     elif flow.finish != NONE:
         _answer(world, flow, index, STOP)
     else:
-        _ask_for_missing(world, packet.flow, flow)
+        _ask_for_missing(world, wide(packet.flow), flow)
         _answer(world, flow, index, MISSING)
 
 
@@ -155,9 +156,9 @@ def _answer(world: Record, flow: Record, index: int, kind: int) -> None:
 @jit
 def _receive_data(world: Record, flow: Record, index: int) -> None:
     packet = packet_at(world.packets, index)
-    is_new = not has_bit(world, flow.bits, packet.number)
+    is_new = not has_bit(world, flow.bits, wide(packet.number))
     if is_new:
-        set_bit(world, flow.bits, packet.number, True)
+        set_bit(world, flow.bits, wide(packet.number), True)
         flow.arrived += 1
         if packet.capable:
             flow.recover -= 1
@@ -180,7 +181,7 @@ def _ask_for_missing(world: Record, number: int, flow: Record) -> None:
     """The bits of all important packets that are missing, and of so many others as the bound wants."""
     bits = _sender_bits(flow)
     others = flow.received - flow.window_end
-    for packet in range(flow.packets):
+    for packet in range(wide(flow.packets)):
         is_wanted = not has_bit(world, flow.bits, packet)
         if is_wanted and not _is_important(world, number, flow, packet):
             is_wanted = others > 0

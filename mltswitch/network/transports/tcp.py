@@ -11,7 +11,7 @@ missing packet; `acked` and `marks` are what DCTCP has counted since `window_end
 import numpy as np
 
 from mltswitch.network.ports import enqueue, free_packet
-from mltswitch.network.records import ACK, PICOSECONDS, Record, packet_at, settings_at
+from mltswitch.network.records import ACK, PICOSECONDS, Record, packet_at, settings_at, wide
 from mltswitch.network.sending import (
     clear_timer,
     finish,
@@ -54,7 +54,7 @@ def next_packet(world: Record, number: int, flow: Record) -> int:
     if flow.first == flow.next:
         set_timer(world, number, flow, world.now + flow.rto)
     settings = settings_at(world.settings, flow.settings)
-    sent = flow.next
+    sent = wide(flow.next)
     flow.next = sent + 1
     return make_data(world, number, flow, sent, settings.transport == DCTCP)
 
@@ -64,10 +64,10 @@ def receive(world: Record, flow: Record, index: int) -> None:
     """A packet reaches the receiver, and becomes its own acknowledgement."""
     packet = packet_at(world.packets, index)
     world.delivered_bytes += packet.size
-    if not has_bit(world, flow.bits, packet.number):
-        set_bit(world, flow.bits, packet.number, True)
+    if not has_bit(world, flow.bits, wide(packet.number)):
+        set_bit(world, flow.bits, wide(packet.number), True)
         flow.arrived += 1
-    received = flow.received
+    received = wide(flow.received)
     while received < flow.packets and has_bit(world, flow.bits, received):
         received += 1
     if received == flow.packets and flow.received < received:
@@ -81,7 +81,7 @@ def receive(world: Record, flow: Record, index: int) -> None:
 def answered(world: Record, number: int, flow: Record, index: int) -> None:
     """An acknowledgement reaches the sender."""
     packet = packet_at(world.packets, index)
-    upto, is_marked, round_trip = packet.number, packet.marked != 0, world.now - packet.sent
+    upto, is_marked, round_trip = wide(packet.number), packet.marked != 0, world.now - packet.sent
     world.delivered_bytes += packet.size
     free_packet(world, index)
     if flow.closed:
@@ -144,7 +144,7 @@ def _advance(world: Record, number: int, flow: Record, upto: int, is_marked: boo
             flow.window = flow.slow_start_end
             flow.duplicates = 0
         else:  # a partial acknowledgement: the next hole, and the window without what has left the network
-            enqueue(world, flow.source, make_data(world, number, flow, upto, _is_capable(world, flow)))
+            enqueue(world, wide(flow.source), make_data(world, number, flow, upto, _is_capable(world, flow)))
             flow.window = max(flow.window - acked + 1, 1.0)
     else:
         flow.duplicates = 0
@@ -166,7 +166,8 @@ def _duplicate(world: Record, number: int, flow: Record, settings: Record) -> No
         flow.recover = flow.highest
         flow.slow_start_end = max((flow.next - flow.first) / 2, LEAST_WINDOW)
         flow.window = flow.slow_start_end + settings.duplicates
-        enqueue(world, flow.source, make_data(world, number, flow, flow.first, _is_capable(world, flow)))
+        first = wide(flow.first)
+        enqueue(world, wide(flow.source), make_data(world, number, flow, first, _is_capable(world, flow)))
         set_timer(world, number, flow, world.now + flow.rto)
 
 

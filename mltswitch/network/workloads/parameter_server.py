@@ -21,7 +21,7 @@ class ParameterServer(SparseDocument):
     profile: str
     """A bundled profile's name, or a profile file."""
     workers: int | None = Field(default=None, ge=1, le=100_000)
-    """By default three quarters of the hosts, 3 : 1 as in MLT's section 6.2."""
+    """By default three quarters of the hosts, 3 : 1 as in MLT's section 6.2, or all that are no servers."""
     servers: int | None = Field(default=None, ge=1, le=100_000)
     """By default all other hosts."""
     mapping: Literal["whole", "sliced"] = "whole"
@@ -40,7 +40,8 @@ class ParameterServer(SparseDocument):
                 where="workload.profile",
                 hint="name the profile that the plan was made for",
             )
-        workers = self.workers or max(1, stage.hosts * 3 // 4)
+        left = stage.hosts - self.servers if self.servers else stage.hosts * 3 // 4
+        workers = self.workers or max(1, left)
         servers = self.servers or max(1, stage.hosts - workers)
         stage.need(workers + servers, f"{workers} workers and {servers} servers")
         pieces = _whole(profile, servers) if self.mapping == "whole" else _sliced(profile, servers)
