@@ -8,7 +8,7 @@ import multiprocessing
 import os
 import secrets
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
     BrokenExecutor,
@@ -264,20 +264,25 @@ def check_table(path: Path) -> None:
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Write all rows or none, as CSV (unknown values empty) or Parquet (null), by the file name's ending."""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = dict.fromkeys(name for row in rows for name in row)
+    write_columns(path, {name: [row.get(name) for row in rows] for name in columns})
+
+
+def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
+    """Write columns of one length, lists or numpy's arrays, as `write_table` writes rows."""
     if path.suffix == ".parquet":
-        _write_parquet(path, columns, rows)
+        _write_parquet(path, columns)
         return
     text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
     write_outputs([(path, text.getvalue())])
 
 
-def _write_parquet(path: Path, columns: Iterable[str], rows: Sequence[Mapping[str, Any]]) -> None:
+def _write_parquet(path: Path, columns: Mapping[str, Any]) -> None:
     arrow, parquet = _pyarrow()
-    table = arrow.table({name: [row.get(name) for row in rows] for name in columns})
+    table = arrow.table(dict(columns))
     check_output(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "schema": ("mltswitch.cli.plan", "schema", "Print the JSON Schema of a document."),
     "loss": ("mltswitch.cli.loss", "loss", "What a loss model expects of a plan or a problem."),
     "sweep": ("mltswitch.cli.sweep", "sweep", "A grid of loads, bursts and buffers into one table."),
+    "simulate": ("mltswitch.cli.simulate", "simulate", "Simulate a whole fabric, packet by packet."),
     "render": ("mltswitch.cli.render", "render", "Write a plan in the language of every switch."),
     "export": ("mltswitch.cli.render", "export", "Write a plan for Ansible."),
     "trust": ("mltswitch.cli.trust", "trust", "Record which box stands at each address."),

@@ -19,6 +19,7 @@ from mltswitch.cli.what_if import what_if_document, what_if_text
 from mltswitch.documents import dump_yaml, load_document
 from mltswitch.errors import UserInputError, VerificationError
 from mltswitch.hostagent.config import AgentConfig
+from mltswitch.network.scenario import Scenario
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.overlay.document import Overlay
 from mltswitch.overlay.routes import Routes
@@ -31,7 +32,7 @@ from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
 from mltswitch.units import BITS_PER_BYTE, format_bps, format_ratio
 
-DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig | Overlay | Routes | Wan]] = {
+DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig | Overlay | Routes | Wan | Scenario]] = {
     "plan": Plan,
     "fabric": Fabric,
     "profile": ModelProfile,
@@ -39,6 +40,7 @@ DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig | Overlay |
     "overlay": Overlay,
     "routes": Routes,
     "wan": Wan,
+    "simulation": Scenario,
 }
 REFEREE: Final = "simulate"
 """Name of the loss model that judges plans, and makes none."""

@@ -51,6 +51,7 @@ class Link(NamedTuple):
     b: End
     rate_bps: int | None = None
     """The rate of the link in bit/s; None: what `ports` says for the ports' role."""
+    delay_seconds: float = 0.0
 
     @property
     def place(self) -> str:
@@ -85,7 +86,8 @@ def collect(document: TopologyDocument) -> Cabling:
     cabling.hosts.extend(entry.name for entry in document.hosts if entry.name not in generated)
     for link in document.links:
         a = _end(link.a, link.breakout_a, link.lag_a)
-        cabling.links.append(Link(a, _end(link.b, link.breakout_b, link.lag_b), link.rate_bps))
+        b = _end(link.b, link.breakout_b, link.lag_b)
+        cabling.links.append(Link(a, b, link.rate_bps, link.delay_seconds))
     return cabling
 
 
@@ -111,6 +113,7 @@ def _generate(shape: LeafSpine, cabling: Cabling) -> None:
     leaves = _group(shape.leaves, SwitchRole.LEAF, leaf_count, cabling)
     cores = [] if shape.cores is None else _group(shape.cores, SwitchRole.CORE, core_count, cabling)
     hosts, rate_bps = shape.hosts_per_leaf, shape.host_ports.rate_bps
+    delay = shape.host_ports.delay_seconds
     down = [leaf.take(hosts, shape.host_ports.breakout) for leaf in leaves]
     for number, leaf in enumerate(leaves):
         pod, rail = number // shape.leaves.count, number % shape.rails
@@ -118,7 +121,7 @@ def _generate(shape: LeafSpine, cabling: Cabling) -> None:
             host = f"host{number // shape.rails * hosts + place + 1}"
             if rail == 0:
                 cabling.hosts.append(host)
-            cabling.links.append(Link(End(leaf.name, port, parts), End(host, f"eth{rail}"), rate_bps))
+            cabling.links.append(Link(End(leaf.name, port, parts), End(host, f"eth{rail}"), rate_bps, delay))
         uppers = spines[pod * shape.spines.count : (pod + 1) * shape.spines.count]
         cabling.links.extend(_joined(leaf, uppers, shape.uplinks, number % shape.leaves.count))
     planes = len(cores) // shape.spines.count
@@ -189,7 +192,7 @@ def _joined(lower: _Box, uppers: Sequence[_Box], shape: TierLinks, place: int) -
         near = ports[number * shape.parallel : (number + 1) * shape.parallel]
         for (one, parts), (other, others) in zip(near, upper.towards(place, shape), strict=True):
             ends = End(lower.name, one, parts, lags[0]), End(upper.name, other, others, lags[1])
-            yield Link(*ends, shape.rate_bps)
+            yield Link(*ends, shape.rate_bps, shape.delay_seconds)
 
 
 def _group(group: SwitchGroup, role: SwitchRole, count: int, cabling: Cabling) -> list[_Box]:
@@ -260,7 +263,7 @@ def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
             alike = (link.rate_bps, low.breakout, high.breakout)
             if kinds.setdefault(frozenset((near, far)), alike) != alike:
                 raise UserInputError("the links of a group have one rate and one breakout", where=link.place)
-        upward.append(Link(low, high, link.rate_bps))
+        upward.append(link._replace(a=low, b=high))
     for group in groups:
         if group in used:
             raise UserInputError(f"{':'.join(group)} is a port, not a group of links", where="topology.links")
@@ -274,7 +277,7 @@ def find_pods(nodes: list[SwitchEntry], links: list[Link]) -> dict[str, int]:
     if len(below) == len(nodes):
         return dict.fromkeys(below, 0)
     neighbours: defaultdict[str, set[str]] = defaultdict(set)
-    for low, high, _ in links:
+    for low, high, *_ in links:
         if (role_of.get(low.node), role_of.get(high.node)) == (SwitchRole.LEAF, SwitchRole.SPINE):
             neighbours[low.node].add(high.node)
             neighbours[high.node].add(low.node)

@@ -32,6 +32,8 @@ class Port(NamedTuple):
     lag: str = ""
     """Link aggregation group, which has the addresses; "": the port is in none."""
     vlan: int | None = None
+    delay_seconds: float = 0.0
+    """A bit's way to the other end."""
 
     @property
     def interface(self) -> str:

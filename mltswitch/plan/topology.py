@@ -218,7 +218,7 @@ class Topology:
     def _join(self, links: list[Link]) -> dict[tuple[str, str], list[tuple[str, str]]]:
         """(lower, upper) switch → lower ends of their links, one for each link aggregation group."""
         joined: dict[tuple[str, str], dict[tuple[str, str], None]] = {}
-        for low, high, _ in links:
+        for low, high, *_ in links:
             if self._tiers[low.node] != TIERS[0]:
                 joined.setdefault((low.node, high.node), {})[low.interface] = None
         return {pair: list(ends) for pair, ends in joined.items()}
@@ -294,7 +294,7 @@ class Topology:
         hosts = self._number_hosts(cabling, links)
         numbers = count()
         for link in links:
-            low, high, _ = link
+            low, high = link.a, link.b
             low_role, high_role = _ROLES[self._tiers[low.node], self._tiers[high.node]]
             if low_role is high_role:
                 host = hosts[low.node, low.port]
@@ -334,6 +334,7 @@ class Topology:
         return Port(
             end.port, role, peer.node, peer.port, False, *addresses, is_trusted,
             link.rate_bps or self._rates[role], number, end.breakout, end.lag,
+            delay_seconds=link.delay_seconds,
         )  # fmt: skip
 
     @cached_property
@@ -375,7 +376,7 @@ class Topology:
         for machine, cables in of_machine.items():
             if not cables:
                 raise UserInputError(f"host {machine} has no link", where="topology.links")
-            for (_, interface, *_), (leaf, leaf_port, *_), _ in cables:
+            for (_, interface, *_), (leaf, leaf_port, *_), *_ in cables:
                 seen[leaf] += 1
                 if seen[leaf] >= stride and (self._alias or self._addressing.hosts is not None):
                     raise UserInputError(

@@ -26,6 +26,7 @@ PortReference = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}:[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")
 ]
 RateBps = Annotated[int, Field(gt=0), BeforeValidator(parse_bps, json_schema_input_type=int | str)]
+DelaySeconds = Annotated[float, Field(ge=0, le=10, allow_inf_nan=False)]
 Breakout = Annotated[StrictInt, Field(ge=1, le=8)]
 """Ports into which one port of the box is broken out; 1: it is whole."""
 
@@ -174,6 +175,8 @@ class HostPorts(SparseDocument):
 
     rate_bps: RateBps | None = Field(default=None, alias="rate")
     """By default that of `ports`."""
+    delay_seconds: DelaySeconds = Field(default=0.0, alias="delay")
+    """A bit's way through one cable [s]; only `mltswitch simulate` reads it."""
     breakout: Breakout = 1
     """Ports out of each port of the box; a machine's ports (linux, bmv2) are taken as they are."""
 
@@ -278,6 +281,8 @@ class LinkEntry(SparseDocument):
     b: PortReference
     rate_bps: RateBps | None = Field(default=None, alias="rate")
     """By default that of `ports`, for the ports' role."""
+    delay_seconds: DelaySeconds = Field(default=0.0, alias="delay")
+    """A bit's way through the cable [s]."""
     breakout_a: Breakout = 1
     """How the box's port at this end is broken out, where the port's name does not say that it is."""
     breakout_b: Breakout = 1

@@ -1,19 +1,14 @@
 """The compiled event loop of the simulation.
 
-All compiled code stands in this one file: numba's cache on disk notices a change only in the file of the
-function that was compiled, not in those that it calls.
-
 The line never idles while a packet waits, so nothing happens between two arrivals but transmissions one after
 the other: the loop takes the next arrival, lets the line catch up with it, and decides about its packets.
 """
 
-from collections.abc import Callable
 from math import inf, log
-from typing import ParamSpec, TypeVar, cast
 
-import numba
 import numpy as np
 
+from mltswitch.queueing.jit import jit
 from mltswitch.queueing.simulation.arrays import (
     DELAY_BINS,
     DELAY_OCTAVES,
@@ -30,25 +25,7 @@ from mltswitch.queueing.simulation.arrays import (
     Record,
     Records,
 )
-
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
-
-
-def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Compile a function at its first call, and cache the machine code on disk where a folder can be written.
-
-    Where no folder can (a read-only installation of a user without a home), every process compiles anew.
-    """
-    try:
-        compiled = numba.njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # "cannot cache function: no locator available"
-        compiled = numba.njit(error_model="numpy")(function)
-    return cast("Callable[Parameters, Result]", compiled)
-
-
-FORWARD, MARK, DROP_UNIMPORTANT, DROP_LIMIT = range(4)
-"""The verdicts about a packet as numbers, in the order of `decision.Decision`."""
+from mltswitch.queueing.verdict import DROP_LIMIT, DROP_UNIMPORTANT, FORWARD, MARK, has_room, verdict
 
 TIE = 1e-6
 """A transmission that ends within this many packet times of an arrival ends before it. A sender as fast as
@@ -77,17 +54,6 @@ def draw(stream: Record) -> float:
 def draw_exponential(stream: Record) -> float:
     """A random number from the exponential distribution with mean 1."""
     return -log(1.0 - draw(stream))
-
-
-@jit
-def verdict(length: float, average: float, is_important: bool, threshold: float, limit: float) -> int:
-    """The decision of `decision.decide` as a number, with S compared with the average and L with the
-    length."""
-    if length >= limit:
-        return DROP_LIMIT
-    if average < threshold:
-        return FORWARD
-    return MARK if is_important else DROP_UNIMPORTANT
 
 
 @jit
@@ -210,9 +176,7 @@ def judge(rule: Record, queue: Record, port: Record, index: int, is_important: b
     average = float(length)
     if rule.average_weight < 1:
         average = sample_average(rule.average_weight, queue, length, port.now, is_idle)
-    if port.serving != IDLE and port.total + 1 > port.buffer:
-        return DROP_LIMIT
-    if length >= rule.alpha * (port.buffer - port.total):
+    if not has_room(length, 1, rule.alpha, port.total, port.buffer, port.serving != IDLE):
         return DROP_LIMIT
     fate = verdict(length, average, is_important, rule.threshold, rule.limit)
     if average < rule.maximum and (fate in (MARK, DROP_UNIMPORTANT)):

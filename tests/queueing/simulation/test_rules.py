@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from mltswitch.errors import UserInputError
-from mltswitch.queueing import Batch, Decision, Incast, Port, QueueThresholds, QueueTraffic, decide
+from mltswitch.queueing import Batch, Decision, Incast, Port, QueueThresholds, QueueTraffic, decide, verdict
 from mltswitch.queueing.simulation import engine, simulate
 from mltswitch.queueing.simulation.arrays import QUEUE
 from mltswitch.queueing.simulation.records import build_port, build_rules, random_streams
@@ -23,7 +23,7 @@ LENGTHS = st.integers(0, 20) | st.floats(0, 20)
 def test_the_compiled_verdict_is_the_decision(
     length: float, is_capable: bool, threshold: float | None, limit: float
 ) -> None:
-    compiled = engine.verdict(
+    compiled = verdict.verdict(
         float(length), float(length), is_capable, inf if threshold is None else float(threshold), float(limit)
     )
     expected = decide(length, is_capable=is_capable, ecn_threshold=threshold, limit=limit)
@@ -36,8 +36,8 @@ def drop_share(limits: QueueThresholds, waiting: int, trials: int = 4000) -> flo
     stream = random_streams(1, 0, 1)[0]
     port["serving"], port["total"], queues["waiting"] = 1, waiting, waiting
     fates = [engine.judge(rules[0], queues[0], port[0], 0, False, stream) for _ in range(trials)]
-    assert set(fates) <= {engine.FORWARD, engine.DROP_UNIMPORTANT}
-    return fates.count(engine.DROP_UNIMPORTANT) / trials
+    assert set(fates) <= {verdict.FORWARD, verdict.DROP_UNIMPORTANT}
+    return fates.count(verdict.DROP_UNIMPORTANT) / trials
 
 
 def test_red_rises_from_s_to_its_maximum_and_then_jumps() -> None:

@@ -1,0 +1,230 @@
+"""What a run has come to: a row for each flow, a row for each queue, and their summary."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mltswitch.network.units import PICOSECONDS
+from mltswitch.network.workloads import Flow
+from mltswitch.plan import Plan
+from mltswitch.queueing.simulation.referee import student_quantile
+
+if TYPE_CHECKING:
+    from mltswitch.network.world import World
+
+Columns = dict[str, NDArray[Any]]
+FIGURES: Final = (
+    "fct_mean_seconds",
+    "fct_p99_seconds",
+    "fct_max_seconds",
+    "sent_over_needed",
+    "most_link_load",
+)
+"""Of a run's summary, those that have an interval over the seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCount:
+    """What became of the packets of one class in all queues of the switches."""
+
+    traffic_class: str
+    sent_unimportant: int
+    sent_important: int
+    dropped_unimportant: int
+    dropped_important: int
+    marked: int
+    dropped_answers: int
+
+    @property
+    def loss_unimportant(self) -> float | None:
+        """Share that did not arrive because of a switch; None: nothing was sent."""
+        return self.dropped_unimportant / self.sent_unimportant if self.sent_unimportant else None
+
+    @property
+    def loss_important(self) -> float | None:
+        """Share that did not arrive because of a switch; None: nothing was sent."""
+        return self.dropped_important / self.sent_important if self.sent_important else None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A run in a few figures."""
+
+    flows: int
+    open_flows: int
+    duration_seconds: float
+    fct_mean_seconds: float | None
+    fct_p99_seconds: float | None
+    fct_max_seconds: float | None
+    sent_over_needed: float
+    """Bytes of data that left the senders, over those of every packet once."""
+    resent_packets: int
+    marked_packets: int
+    dropped_packets: int
+    lost_packets: int
+    """By links."""
+    most_link_load: float
+    """Of the busiest link, over the run."""
+    hops: int
+    """Packets sent by ports."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One transport with one seed."""
+
+    transport: str
+    seed: int
+    summary: Summary
+    classes: tuple[ClassCount, ...]
+    flows: Columns
+    queues: Columns
+
+
+def run_of(transport: str, seed: int, world: "World", flows: Sequence[Flow]) -> Run:
+    """Read a world's tables."""
+    table, network = world.flows, world.network
+    done = table["finish"] >= 0
+    seconds = (table["finish"] - table["start"]) / PICOSECONDS
+    names = np.array([port.name for port in network.ports], object)
+    columns: Columns = {
+        "transport": np.full(len(table), transport, object),
+        "seed": np.full(len(table), seed),
+        "flow": np.arange(len(table)),
+        "source": names[table["source"]],
+        "destination": names[table["destination"]],
+        "label": np.array([flow.label for flow in flows], object),
+        "traffic_class": np.array(network.switch_rules.classes, object)[table["queue"]],
+        "size_bytes": table["size_bytes"].copy(),
+        "start_picoseconds": table["start"].copy(),
+        "end_picoseconds": table["finish"].copy(),
+        "fct_seconds": np.where(done, seconds, np.nan),
+        "packets": table["packets"].copy(),
+        "sent_packets": table["sent_packets"].copy(),
+        "sent_bytes": table["sent_bytes"].copy(),
+        "resent_packets": table["resent_packets"].copy(),
+        "marked_packets": table["marked_packets"].copy(),
+        "dropped_packets": table["dropped_packets"].copy(),
+    }
+    times = columns["fct_seconds"][done]
+    header = int(world.tables["settings"]["header"][0])
+    needed = int(table["size_bytes"].sum()) + int(table["packets"].sum()) * header
+    duration = max(world.now_picoseconds, 1)
+    ports = world.tables["ports"]
+    loads = ports["sent_bytes"] * 8.0 * PICOSECONDS / duration / ports["bps"]
+    summary = Summary(
+        flows=len(table),
+        open_flows=int((~done).sum()),
+        duration_seconds=world.now_picoseconds / PICOSECONDS,
+        fct_mean_seconds=float(times.mean()) if len(times) else None,
+        fct_p99_seconds=float(np.quantile(times, 0.99)) if len(times) else None,
+        fct_max_seconds=float(times.max()) if len(times) else None,
+        sent_over_needed=int(table["sent_bytes"].sum()) / needed,
+        resent_packets=int(table["resent_packets"].sum()),
+        marked_packets=int(table["marked_packets"].sum()),
+        dropped_packets=int(table["dropped_packets"].sum()),
+        lost_packets=int(ports["lost_packets"].sum()),
+        most_link_load=float(loads.max()),
+        hops=world.count("hop_count"),
+    )
+    return Run(transport, seed, summary, _classes(world), columns, _queues(transport, seed, world, names))
+
+
+def _by_class(world: "World") -> Any:
+    return world.tables["queues"].reshape(-1, world.network.classes)
+
+
+def _classes(world: "World") -> tuple[ClassCount, ...]:
+    queues, hosts = _by_class(world), world.network.hosts
+    sent = queues["offered"][:hosts].sum(axis=0)
+    dropped = queues["dropped"][hosts:].sum(axis=0)
+    marked = queues["marked"][hosts:].sum(axis=0)
+    return tuple(
+        ClassCount(
+            name,
+            *(
+                int(value)
+                for value in (*sent[place][:2], *dropped[place][:2], marked[place], dropped[place][2])
+            ),
+        )
+        for place, name in enumerate(world.network.switch_rules.classes)
+    )
+
+
+def _queues(transport: str, seed: int, world: "World", names: NDArray[Any]) -> Columns:
+    """Queues of the switches."""
+    network = world.network
+    queues = world.tables["queues"][network.hosts * network.classes :]
+    count = len(queues)
+    ports = np.repeat(np.arange(network.hosts, len(network.ports)), network.classes)
+    return {
+        "transport": np.full(count, transport, object),
+        "seed": np.full(count, seed),
+        "port": names[ports],
+        "traffic_class": np.array(network.switch_rules.classes * (len(names) - network.hosts), object),
+        "offered_unimportant_packets": queues["offered"][:, 0].copy(),
+        "offered_important_packets": queues["offered"][:, 1].copy(),
+        "offered_answer_packets": queues["offered"][:, 2].copy(),
+        "dropped_unimportant_packets": queues["dropped"][:, 0].copy(),
+        "dropped_important_packets": queues["dropped"][:, 1].copy(),
+        "dropped_answer_packets": queues["dropped"][:, 2].copy(),
+        "marked_packets": queues["marked"].copy(),
+        "longest_bytes": queues["peak"].copy(),
+        "port_sent_bytes": world.tables["ports"]["sent_bytes"][ports].copy(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure over all seeds, and half the width of its 95 % confidence interval (None: one seed)."""
+
+    mean: float
+    half_width: float | None
+
+
+def over_seeds(runs: Sequence[Run]) -> dict[str, Figure | None]:
+    """The figures of one transport's runs, by Student's t; None where a run has no such figure."""
+    figures: dict[str, Figure | None] = {}
+    for name in FIGURES:
+        values = [getattr(run.summary, name) for run in runs]
+        figures[name] = None if None in values else _figure([float(value) for value in values])
+    return figures
+
+
+def _figure(values: Sequence[float]) -> Figure:
+    count = len(values)
+    if count == 1:
+        return Figure(values[0], None)
+    error = float(np.std(values, ddof=1)) / sqrt(count)
+    return Figure(float(np.mean(values)), student_quantile(count - 1) * error)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Loss of one class from end to end, as the plan predicts it and as it was simulated."""
+
+    traffic_class: str
+    predicted_unimportant: float
+    simulated_unimportant: float | None
+    predicted_important: float
+    simulated_important: float | None
+
+
+def beside_plan(plan: Plan, run: Run) -> tuple[Comparison, ...]:
+    """The plan's own predictions, at its planned load, beside a run over its switches."""
+    simulated = {each.traffic_class: each for each in run.classes}
+    return tuple(
+        Comparison(
+            each.traffic_class,
+            each.loss_unimportant,
+            simulated[each.traffic_class].loss_unimportant,
+            each.loss_important,
+            simulated[each.traffic_class].loss_important,
+        )
+        for each in plan.end_to_end
+        if each.traffic_class in simulated
+    )

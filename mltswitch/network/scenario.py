@@ -1,0 +1,141 @@
+"""The scenario document: a fabric, what its switches do, what is sent, and by which transports."""
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from mltswitch.documents import SparseDocument, StrictDocument
+from mltswitch.errors import did_you_mean
+from mltswitch.network.switches import DropTail, FromPlan, Marking, SwitchDocument
+from mltswitch.network.transports.parameters import TRANSPORTS, Transport
+from mltswitch.network.units import RateBps, Seconds, SizeBytes
+from mltswitch.network.workloads import Workload
+from mltswitch.plan import Fabric
+
+SIMULATION_SCHEMA: Final = "mltswitch/simulation/v1"
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+
+
+class LeafSpineNetwork(SparseDocument):
+    """A leaf-spine by numbers, where no fabric file is at hand."""
+
+    leaves: int = Field(ge=1, le=1024)
+    spines: int = Field(default=0, ge=0, le=1024)
+    hosts_per_leaf: int = Field(ge=1, le=1024)
+    rate_bps: RateBps = Field(alias="rate")
+    """Of hosts' links."""
+    uplink_rate_bps: RateBps | None = Field(default=None, alias="uplink_rate")
+    """From a leaf to each spine; by default that of hosts."""
+    delay_seconds: Seconds = Field(default=0.0, le=10, alias="delay")
+    """A bit's way through a host's cable."""
+    uplink_delay_seconds: Seconds | None = Field(default=None, le=10, alias="uplink_delay")
+    """From a leaf to each spine; by default that of hosts."""
+
+    @model_validator(mode="after")
+    def _is_joined(self) -> Self:
+        if self.leaves > 1 and self.spines == 0:
+            raise ValueError(f"{self.leaves} leaves need spines that join them")
+        return self
+
+    def fabric(self) -> Fabric:
+        """The same as a fabric document, whose addresses and classes nobody reads here."""
+        names = {"platform": "simulated", "port_names": {"pattern": "port{n}"}}
+        uplink_delay = self.delay_seconds if self.uplink_delay_seconds is None else self.uplink_delay_seconds
+        stride = 1 << self.hosts_per_leaf.bit_length()
+        tiers: dict[str, Any] = {
+            "leaves": {"count": self.leaves} | names,
+            "spines": {"count": max(1, self.spines)} | names,
+            "hosts_per_leaf": self.hosts_per_leaf,
+            "host_ports": {"rate": self.rate_bps, "delay": self.delay_seconds},
+            "uplinks": {"rate": self.uplink_rate_bps or self.rate_bps, "delay": uplink_delay},
+        }
+        return Fabric.model_validate(
+            {
+                "schema": "mltswitch/fabric/v1",
+                "name": "simulated",
+                "qos_only": True,
+                "topology": {"leaf_spine": tiers},
+                "addressing": {"hosts": "10.0.0.0/8", "leaf_stride": stride},
+                "ports": {"rate": self.rate_bps},
+                "traffic": {"load": 0.5},
+                "classes": {"control": {"dscp": [40]}, "gradients": {"dscp": [34]}},
+                "spraying": {"mode": "entropy"},
+            }
+        )
+
+
+def _check_transport(value: Any) -> Any:
+    """A transport by its name alone has the parameters of its paper."""
+    entry = {"name": value} if isinstance(value, str) else value
+    name = entry.get("name") if isinstance(entry, dict) else None
+    if isinstance(name, str) and name not in TRANSPORTS:
+        raise ValueError(
+            f"{name[:40]!r} is no transport{did_you_mean(name, TRANSPORTS)} (expected one of "
+            f"{', '.join(TRANSPORTS)})"
+        )
+    return entry
+
+
+class Play(SparseDocument):
+    """A transport, and what switches do for it."""
+
+    transport: Annotated[Transport, BeforeValidator(_check_transport)]
+    switch: SwitchDocument | None = None
+    """By default what the transport is made for: a plan (mlt), marking at K (dctcp), nothing (newreno)."""
+    spraying: bool | None = None
+    """Whether each packet takes another path; by default of `mlt` alone. Else flows are hashed to paths."""
+
+    @property
+    def switch_document(self) -> FromPlan | Marking | DropTail | Any:
+        """What switches do, with its default."""
+        if self.switch is not None:
+            return self.switch
+        return {"mlt": FromPlan(), "dctcp": Marking(), "newreno": DropTail()}[self.transport.name]
+
+    @property
+    def sprays(self) -> bool:
+        """Whether each packet takes another path."""
+        return self.transport.sprays if self.spraying is None else self.spraying
+
+
+def _check_play(value: Any) -> Any:
+    return {"transport": value} if isinstance(value, str) else value
+
+
+class Scenario(StrictDocument):
+    """What `mltswitch simulate` plays: every transport on its own, with every seed."""
+
+    schema_version: Literal["mltswitch/simulation/v1"] = Field(alias="schema")
+    name: Name
+    fabric: LeafSpineNetwork | str
+    """Numbers of a leaf-spine, or a fabric file or plan, relative to this document's folder."""
+    buffer_bytes: SizeBytes | None = Field(default=None, alias="buffer")
+    """Memory of each port of a switch that follows no plan; by default the fabric file's `ports.buffer`."""
+    link_loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
+    """Probability that a link loses a packet."""
+    workload: Workload
+    plays: tuple[Annotated[Play, BeforeValidator(_check_play)], ...] = Field(
+        alias="transports", min_length=1, max_length=16
+    )
+    seeds: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = Field(
+        default=(1,), min_length=1, max_length=1000
+    )
+    end_seconds: Seconds | None = Field(default=None, gt=0, alias="end")
+    """Simulated time after which a run is broken off; flows that are open then count as such."""
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        if len(set(self.seeds)) < len(self.seeds):
+            raise ValueError("seeds: one stands twice")
+        if len(set(self.titles)) < len(self.plays):
+            raise ValueError("transports: one stands twice")
+        return self
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """A name for each play: the transport's, and the switches' where a transport is played twice."""
+        names = [play.transport.name for play in self.plays]
+        return tuple(
+            name if names.count(name) == 1 else f"{name} over {play.switch_document.kind}"
+            for name, play in zip(names, self.plays, strict=True)
+        )

@@ -1,0 +1,171 @@
+"""What both ends of a flow do to send: make packets, take turns at the line, set timers, draw at random."""
+
+import numpy as np
+
+from mltswitch.network.heap import remove_event, set_event
+from mltswitch.network.ports import arm, enqueue, new_packet
+from mltswitch.network.records import (
+    DATA,
+    FLOW_EVENTS,
+    NONE,
+    Record,
+    entry_at,
+    flow_at,
+    heap_at,
+    packet_at,
+    place_at,
+    port_at,
+    queue_at,
+    ring_at,
+    settings_at,
+    wide,
+    word_at,
+)
+from mltswitch.queueing.jit import jit
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+_ONE = np.uint64(1)
+
+
+@jit
+def mixed(word: np.uint64) -> np.uint64:
+    """A hash of 64 bits (the finaliser of SplitMix64)."""
+    word = (word ^ (word >> _30)) * _MIX_1
+    word = (word ^ (word >> _27)) * _MIX_2
+    return word ^ (word >> _31)
+
+
+@jit
+def draw(world: Record) -> float:
+    """Uniform in [0, 1)."""
+    word = world.random + _STEP
+    world.random = word
+    return np.int64(mixed(word) >> _11) * 2.0**-53
+
+
+@jit
+def tag_of(world: Record, flow_number: int, number: int) -> float:
+    """Uniform in [0, 1), and always the same for one packet of one flow: how important it is."""
+    word = world.tag_seed + np.uint64(flow_number) * _MIX_2 + np.uint64(number) * _STEP
+    return np.int64(mixed(word) >> _11) * 2.0**-53
+
+
+@jit
+def has_bit(world: Record, first: int, number: int) -> bool:
+    """Whether a packet's bit is set, in the words that begin at `first`."""
+    word = word_at(world.words, first + (number >> 6)).bits
+    return bool((word >> np.uint64(number & 63)) & _ONE)
+
+
+@jit
+def set_bit(world: Record, first: int, number: int, value: bool) -> None:
+    """Set or clear a packet's bit."""
+    word = word_at(world.words, first + (number >> 6))
+    bit = _ONE << np.uint64(number & 63)
+    if value:
+        word.bits = word.bits | bit
+    else:
+        word.bits = word.bits & ~bit
+
+
+@jit
+def packet_bytes(flow: Record, settings: Record, number: int) -> int:
+    """Bytes of a packet on the line; the last one of a flow is shorter."""
+    rest = flow.size_bytes - number * settings.payload
+    return int(min(rest, settings.payload) + settings.header)
+
+
+@jit
+def make_data(world: Record, flow_number: int, flow: Record, number: int, capable: bool) -> int:
+    """A packet of a flow, counted as sent."""
+    index = new_packet(world)
+    packet = packet_at(world.packets, index)
+    size = packet_bytes(flow, settings_at(world.settings, flow.settings), number)
+    packet.sent = world.now
+    packet.flow = flow_number
+    packet.number = number
+    packet.size = size
+    packet.kind = DATA
+    packet.queue = flow.queue
+    packet.capable = 1 if capable else 0
+    packet.marked = 0
+    packet.hop = flow.path
+    if flow.paths > 1:
+        packet.hop += flow.stride * int(draw(world) * flow.paths)
+    queue_at(world.queues, flow.source * world.classes + flow.queue).offered[packet.capable] += 1
+    flow.sent_packets += 1
+    flow.sent_bytes += size
+    world.made_bytes += size
+    if number < flow.highest:
+        flow.resent_packets += 1
+    else:
+        flow.highest = number + 1
+    return index
+
+
+@jit
+def send_signal(world: Record, flow: Record, index: int, kind: int, size: int, towards_source: bool) -> None:
+    """Send a packet without data, from either end of a flow; it may be one that has just come."""
+    packet = packet_at(world.packets, index)
+    packet.kind = kind
+    packet.size = size
+    packet.queue = flow.back_queue
+    packet.capable = 0
+    packet.hop = flow.back if towards_source else flow.path
+    ways = flow.backs if towards_source else flow.paths
+    if ways > 1:
+        stride = flow.back_stride if towards_source else flow.stride
+        packet.hop += stride * int(draw(world) * ways)
+    world.made_bytes += size
+    enqueue(world, wide(flow.destination if towards_source else flow.source), index)
+
+
+@jit
+def want_line(world: Record, number: int, flow: Record) -> None:
+    """The flow may send: it takes its turn among those of its class at its host."""
+    if flow.listed:
+        return
+    flow.listed = 1
+    ring = ring_at(world.rings, flow.source * world.classes + flow.queue)
+    if ring.last == NONE:
+        flow.ring = number
+    else:
+        last = flow_at(world.flows, ring.last)
+        flow.ring = last.ring
+        last.ring = number
+    ring.last = number
+    port = port_at(world.ports, flow.source)
+    if not port.armed:
+        port.armed = 1
+        port.free = max(port.free, world.now)
+        arm(world, wide(flow.source), port)
+
+
+@jit
+def set_timer(world: Record, number: int, flow: Record, deadline: int) -> None:
+    """Wake the flow at this time at the latest.
+
+    A timer that is put off, as each acknowledgement does, costs nothing: its event comes at the old time, and
+    finds the later deadline.
+    """
+    flow.deadline = deadline
+    heap = heap_at(world.heaps, FLOW_EVENTS)
+    place = place_at(heap.places, number).place
+    if place == NONE or entry_at(heap.entries, place).time > deadline:
+        set_event(world, heap, number, deadline)
+
+
+@jit
+def clear_timer(world: Record, number: int) -> None:
+    """The flow waits for no time."""
+    remove_event(heap_at(world.heaps, FLOW_EVENTS), number)
+
+
+@jit
+def finish(world: Record, flow: Record) -> None:
+    """The receiver has all it needs."""
+    flow.finish = world.now
+    world.finished += 1

@@ -1,0 +1,150 @@
+"""What switches do in a scenario: follow a plan or thresholds by hand, mark at K, or drop when full."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from mltswitch.capabilities import AlphaLimit, BytesLimit
+from mltswitch.documents import SparseDocument
+from mltswitch.errors import UserInputError
+from mltswitch.network.fabric import Rule, SwitchRules
+from mltswitch.network.units import SizeBytes
+from mltswitch.plan import ClassKind, Plan, Port, PortProfile, Switch
+
+MARKING_PACKETS = 65
+"""K of DCTCP at 10 Gbit/s (Alizadeh et al., SIGCOMM 2010, section 3.4), and of MLT's section 6.2."""
+
+
+class FromPlan(SparseDocument):
+    """The thresholds, limits, memory and shares of the scenario's plan."""
+
+    kind: Literal["plan"] = "plan"
+
+
+class Marking(SparseDocument):
+    """One queue that marks ECN-capable packets above K, and drops at the port's memory."""
+
+    kind: Literal["marking"] = "marking"
+    threshold_packets: Annotated[int, Field(ge=1, le=1_000_000, alias="k")] = MARKING_PACKETS
+
+
+class DropTail(SparseDocument):
+    """One queue that drops where the port's memory is full."""
+
+    kind: Literal["drop-tail"] = "drop-tail"
+
+
+class ClassThresholds(SparseDocument):
+    """S and L of one gradient class."""
+
+    threshold_bytes: SizeBytes = Field(alias="s")
+    limit_bytes: SizeBytes = Field(alias="l")
+
+    @model_validator(mode="after")
+    def _marks_below_its_limit(self) -> Self:
+        if self.threshold_bytes > self.limit_bytes:
+            raise ValueError(f"s {self.threshold_bytes} B lies above l {self.limit_bytes} B")
+        return self
+
+
+class Thresholds(SparseDocument):
+    """A control class, and gradient classes in strict priority with S and L by hand."""
+
+    kind: Literal["thresholds"] = "thresholds"
+    classes: tuple[ClassThresholds, ...] = Field(min_length=1, max_length=16)
+    """Front layers first."""
+
+
+SwitchDocument = Annotated[FromPlan | Marking | DropTail | Thresholds, Field(discriminator="kind")]
+
+
+def rules_of(
+    document: FromPlan | Marking | DropTail | Thresholds,
+    *,
+    plan: Plan | None,
+    buffer_bytes: int | None,
+    packet_bytes: int,
+    where: str,
+) -> SwitchRules:
+    """What the switches do.
+
+    Args:
+        document: As the scenario has it.
+        plan: The scenario's plan, if it has one.
+        buffer_bytes: Memory of a port.
+        packet_bytes: A full packet.
+        where: The field of the scenario that an error names.
+    """
+    if isinstance(document, FromPlan):
+        if plan is None:
+            raise UserInputError(
+                "the scenario has no plan that switches could follow",
+                where=where,
+                hint="name a plan in `fabric`, or give `switch: {kind: thresholds, ...}`",
+            )
+        return _plan_rules(plan)
+    if buffer_bytes is None:
+        raise UserInputError(
+            "nobody says how much memory a port has", where="buffer", hint="give `buffer: 512KB`, say"
+        )
+    if isinstance(document, Thresholds):
+        rules = [Rule(float(each.threshold_bytes), float(each.limit_bytes)) for each in document.classes]
+        names = ("control", *(f"gradient-{place}" for place in range(len(rules))))
+        return _equal_ports(names, (Rule(), *rules), buffer_bytes)
+    rule = Rule()
+    if isinstance(document, Marking):
+        threshold_bytes = document.threshold_packets * packet_bytes
+        if threshold_bytes > buffer_bytes:
+            raise UserInputError(
+                f"K of {threshold_bytes} B lies above the {buffer_bytes} B of a port's memory",
+                where=f"{where}.k",
+                expected=f"at most {buffer_bytes // packet_bytes} packets",
+            )
+        rule = Rule(float(threshold_bytes))
+    return _equal_ports(("data",), (rule,), buffer_bytes)
+
+
+def _equal_ports(names: tuple[str, ...], rules: tuple[Rule, ...], buffer_bytes: int) -> SwitchRules:
+    """All ports with the same rules, and a memory of their own; answers go in the first class."""
+    return SwitchRules(
+        names,
+        answer_classes=(0,) * len(names),
+        gradients=tuple(range(1, len(names))) or (0,),
+        rules=lambda _switch, _port: rules,
+        memory=lambda switch, port: (f"{switch.name}:{port.name}", buffer_bytes),
+    )
+
+
+def _plan_rules(plan: Plan) -> SwitchRules:
+    kinds = [entry.kind for entry in plan.classes]
+    control = kinds.index(ClassKind.CONTROL) if ClassKind.CONTROL in kinds else 0
+    shares = [entry.guaranteed_share or 0.0 for entry in plan.classes]
+
+    def rules(switch: Switch, port: Port) -> tuple[Rule, ...]:
+        profile = plan.port_profile(switch, port)
+        return tuple(_rule(profile, place, share) for place, share in enumerate(shares))
+
+    def memory(switch: Switch, port: Port) -> tuple[str, int]:
+        profile = plan.port_profile(switch, port)
+        if profile.pool_bytes is not None:
+            return switch.name, profile.pool_bytes
+        return f"{switch.name}:{port.name}", profile.buffer_bytes
+
+    return SwitchRules(
+        tuple(entry.name for entry in plan.classes),
+        tuple(control if kind is ClassKind.GRADIENT else place for place, kind in enumerate(kinds)),
+        tuple(place for place, kind in enumerate(kinds) if kind is ClassKind.GRADIENT),
+        rules,
+        memory,
+    )
+
+
+def _rule(profile: PortProfile, place: int, share: float) -> Rule:
+    queue = profile.queues[place]
+    limit = float(queue.limit.size_bytes) if isinstance(queue.limit, BytesLimit) else None
+    alpha = None
+    if isinstance(queue.limit, AlphaLimit):
+        profile.length_bytes(queue.limit)  # refuses an alpha of a memory whose size nobody knows
+        alpha = 2.0**queue.limit.exponent
+    threshold = queue.ecn_threshold_bytes
+    return Rule(None if threshold is None else float(threshold), limit, alpha, share)

@@ -1,0 +1,1 @@
+"""How hosts send: compiled state machines, one module each, and their parameters as data."""

@@ -1,0 +1,123 @@
+"""The transports as a scenario names them, with the parameters of their papers; a new one adds a class."""
+
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from mltswitch.documents import SparseDocument
+from mltswitch.network.transports import names
+from mltswitch.network.units import PICOSECONDS, RateBps, Seconds
+from mltswitch.units import parse_bps
+
+PAYLOAD_BYTES: Final = 1460
+HEADER_BYTES: Final = 40
+"""IP and TCP, or IP and UDP with MLT's header: 1,500 B on the line with the payload."""
+ANSWER_BYTES: Final = 64
+"""An acknowledgement or a signal, as the smallest Ethernet frame."""
+
+
+class _Transport(SparseDocument):
+    number: ClassVar[int]
+    sprays: ClassVar[bool] = False
+    """Whether each packet takes another path, where the scenario does not say."""
+
+    payload_bytes: int = Field(default=PAYLOAD_BYTES, ge=64, le=9000, alias="payload")
+    header_bytes: int = Field(default=HEADER_BYTES, ge=0, le=256, alias="header")
+    least_rto_seconds: Seconds = Field(default=0.010, gt=0, alias="rto_min")
+    """Least time without an answer after which a sender sends or asks again [s]."""
+
+    @property
+    def packet_bytes(self) -> int:
+        """A full packet on the line."""
+        return self.payload_bytes + self.header_bytes
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return {
+            "transport": self.number,
+            "payload": self.payload_bytes,
+            "header": self.header_bytes,
+            "answer_bytes": ANSWER_BYTES,
+            "least_rto": round(self.least_rto_seconds * PICOSECONDS),
+        }
+
+
+class _Tcp(_Transport):
+    initial_window_packets: int = Field(default=10, ge=1, le=10_000, alias="initial_window")
+    """RFC 6928."""
+    duplicate_acks: int = Field(default=3, ge=1, le=1000)
+    """Acknowledgements for one packet after which the next one counts as lost (RFC 5681)."""
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return super().settings() | {
+            "initial_window": self.initial_window_packets,
+            "duplicates": self.duplicate_acks,
+        }
+
+
+class NewReno(_Tcp):
+    """TCP NewReno without SACK and without ECN."""
+
+    number: ClassVar[int] = names.NEWRENO
+    name: Literal["newreno"] = "newreno"
+
+
+class Dctcp(_Tcp):
+    """DCTCP, RFC 8257."""
+
+    number: ClassVar[int] = names.DCTCP
+    name: Literal["dctcp"] = "dctcp"
+    gain: float = Field(default=1 / 16, gt=0, le=1, allow_inf_nan=False)
+    """g of the RFC, section 3.3."""
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return super().settings() | {"gain": self.gain}
+
+
+class Mlt(_Transport):
+    """MLT by the law that its paper prints; where it prints nothing, by TIMELY's."""
+
+    number: ClassVar[int] = names.MLT
+    sprays: ClassVar[bool] = True
+    name: Literal["mlt"] = "mlt"
+    law: Literal["paper"] = "paper"
+    loss_bound: float = Field(default=0.1, ge=0, lt=1, allow_inf_nan=False)
+    """p: share of a flow's unimportant packets that it completes without."""
+    unimportant_share: float = Field(default=0.5, ge=0, le=1, allow_inf_nan=False)
+    """Of the packets."""
+    low_seconds: Seconds = Field(default=12.5e-6, alias="t_low")
+    high_seconds: Seconds = Field(default=125e-6, gt=0, alias="t_high")
+    increase_bps: RateBps = Field(default=40_000_000, alias="increase")
+    """MLT's alpha, TIMELY's delta."""
+    decrease: float = Field(default=0.8, gt=0, lt=1, allow_inf_nan=False)
+    """Beta of both papers."""
+    gradient_weight: float = Field(default=0.875, gt=0, le=1, allow_inf_nan=False)
+    """Of a new difference of round trips (TIMELY's alpha)."""
+    packets_per_ack: int = Field(default=10, ge=1, le=1000)
+    initial_rate_share: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
+    """Of the host's line; also the most."""
+    least_rate_bps: RateBps = Field(default=parse_bps("10Mbps"), alias="least_rate")
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return super().settings() | {
+            "loss_bound": self.loss_bound,
+            "unimportant": self.unimportant_share,
+            "low": round(self.low_seconds * PICOSECONDS),
+            "high": round(self.high_seconds * PICOSECONDS),
+            "increase": self.increase_bps,
+            "decrease": self.decrease,
+            "gradient_weight": self.gradient_weight,
+            "fast_after": 5,
+            "fast_factor": 5.0,
+            "packets_per_answer": self.packets_per_ack,
+            "line_rate_share": self.initial_rate_share,
+            "least_rate": self.least_rate_bps,
+        }
+
+
+TRANSPORTS: Final[dict[str, type[_Transport]]] = {"mlt": Mlt, "dctcp": Dctcp, "newreno": NewReno}
+"""By name; without numba, for `--help` and schemas read it."""
+Transport = Annotated[Mlt | Dctcp | NewReno, Field(discriminator="name")]

@@ -1,0 +1,195 @@
+"""TCP with NewReno's recovery, and DCTCP on top of it.
+
+Slow start and congestion avoidance by RFC 5681, fast recovery by RFC 6582 without SACK, timeouts by RFC 6298,
+an acknowledgement for every packet. DCTCP (RFC 8257) estimates the share of marked bytes in every window, and
+shrinks the window by half of it once a window. Round trips come from timestamps, also of packets sent again.
+
+Of a flow, `first` is SND.UNA and `next` SND.NXT; `window` counts packets; `received` is the receiver's first
+missing packet; `acked` and `marks` are what DCTCP has counted since `window_end`.
+"""
+
+import numpy as np
+
+from mltswitch.network.ports import enqueue, free_packet
+from mltswitch.network.records import ACK, PICOSECONDS, Record, packet_at, settings_at, wide
+from mltswitch.network.sending import (
+    clear_timer,
+    finish,
+    has_bit,
+    make_data,
+    send_signal,
+    set_bit,
+    set_timer,
+    want_line,
+)
+from mltswitch.network.transports.names import DCTCP
+from mltswitch.queueing.jit import jit
+
+OPEN, RECOVERY = range(2)
+"""States of the sender."""
+LARGEST_RTO = 60 * PICOSECONDS
+LEAST_WINDOW = 2.0
+
+
+@jit
+def begin(world: Record, number: int, flow: Record) -> None:
+    """The flow starts."""
+    settings = settings_at(world.settings, flow.settings)
+    flow.window = settings.initial_window
+    flow.slow_start_end = np.inf
+    flow.alpha = 1.0
+    flow.rto = settings.least_rto
+    want_line(world, number, flow)
+
+
+@jit
+def may_send(flow: Record) -> bool:
+    """Whether the window lets a packet go."""
+    return bool(flow.next < flow.packets and flow.next - flow.first < flow.window)
+
+
+@jit
+def next_packet(world: Record, number: int, flow: Record) -> int:
+    """The line is free for the flow's next packet."""
+    if flow.first == flow.next:
+        set_timer(world, number, flow, world.now + flow.rto)
+    settings = settings_at(world.settings, flow.settings)
+    sent = wide(flow.next)
+    flow.next = sent + 1
+    return make_data(world, number, flow, sent, settings.transport == DCTCP)
+
+
+@jit
+def receive(world: Record, flow: Record, index: int) -> None:
+    """A packet reaches the receiver, and becomes its own acknowledgement."""
+    packet = packet_at(world.packets, index)
+    world.delivered_bytes += packet.size
+    if not has_bit(world, flow.bits, wide(packet.number)):
+        set_bit(world, flow.bits, wide(packet.number), True)
+        flow.arrived += 1
+    received = wide(flow.received)
+    while received < flow.packets and has_bit(world, flow.bits, received):
+        received += 1
+    if received == flow.packets and flow.received < received:
+        finish(world, flow)
+    flow.received = received
+    packet.number = received
+    send_signal(world, flow, index, ACK, settings_at(world.settings, flow.settings).answer_bytes, True)
+
+
+@jit
+def answered(world: Record, number: int, flow: Record, index: int) -> None:
+    """An acknowledgement reaches the sender."""
+    packet = packet_at(world.packets, index)
+    upto, is_marked, round_trip = wide(packet.number), packet.marked != 0, world.now - packet.sent
+    world.delivered_bytes += packet.size
+    free_packet(world, index)
+    if flow.closed:
+        return
+    settings = settings_at(world.settings, flow.settings)
+    _learn(flow, settings, round_trip)
+    if settings.transport == DCTCP:
+        _estimate(flow, settings, upto, is_marked)
+    if upto > flow.first:
+        _advance(world, number, flow, upto, is_marked)
+    elif flow.next > flow.first:
+        _duplicate(world, number, flow, settings)
+    if not flow.closed and may_send(flow):
+        want_line(world, number, flow)
+
+
+@jit
+def _learn(flow: Record, settings: Record, round_trip: int) -> None:
+    """RFC 6298, section 2."""
+    if flow.srtt == 0:
+        flow.srtt = round_trip
+        flow.rttvar = round_trip >> 1
+    else:
+        flow.rttvar += (abs(round_trip - flow.srtt) - flow.rttvar) >> 2
+        flow.srtt += (round_trip - flow.srtt) >> 3
+    flow.rto = max(flow.srtt + 4 * flow.rttvar, settings.least_rto)
+
+
+@jit
+def _estimate(flow: Record, settings: Record, upto: int, is_marked: bool) -> None:
+    """RFC 8257, sections 3.3 and 3.4: the estimate once a window, the reduction once a window."""
+    acked = max(0, upto - flow.first)
+    flow.acked += acked
+    if is_marked:
+        flow.marks += acked
+    if upto > flow.window_end:
+        share = flow.marks / max(1, flow.acked)
+        flow.alpha += settings.gain * (share - flow.alpha)
+        flow.acked = 0
+        flow.marks = 0
+        flow.window_end = flow.next
+    if is_marked and upto > flow.reduced_until and flow.state == OPEN:
+        flow.window = max(LEAST_WINDOW, flow.window * (1 - flow.alpha / 2))
+        flow.slow_start_end = flow.window
+        flow.reduced_until = flow.next
+
+
+@jit
+def _advance(world: Record, number: int, flow: Record, upto: int, is_marked: bool) -> None:
+    acked = upto - flow.first
+    flow.first = upto
+    flow.next = max(flow.next, upto)
+    if upto >= flow.packets:
+        flow.closed = 1
+        clear_timer(world, number)
+        return
+    if flow.state == RECOVERY:
+        if upto >= flow.recover:
+            flow.state = OPEN
+            flow.window = flow.slow_start_end
+            flow.duplicates = 0
+        else:  # a partial acknowledgement: the next hole, and the window without what has left the network
+            enqueue(world, wide(flow.source), make_data(world, number, flow, upto, _is_capable(world, flow)))
+            flow.window = max(flow.window - acked + 1, 1.0)
+    else:
+        flow.duplicates = 0
+        if not is_marked:
+            if flow.window < flow.slow_start_end:
+                flow.window += acked
+            else:
+                flow.window += acked / flow.window
+    set_timer(world, number, flow, world.now + flow.rto)
+
+
+@jit
+def _duplicate(world: Record, number: int, flow: Record, settings: Record) -> None:
+    flow.duplicates += 1
+    if flow.state == RECOVERY:
+        flow.window += 1
+    elif flow.duplicates == settings.duplicates and flow.first >= flow.recover:
+        flow.state = RECOVERY
+        flow.recover = flow.highest
+        flow.slow_start_end = max((flow.next - flow.first) / 2, LEAST_WINDOW)
+        flow.window = flow.slow_start_end + settings.duplicates
+        first = wide(flow.first)
+        enqueue(world, wide(flow.source), make_data(world, number, flow, first, _is_capable(world, flow)))
+        set_timer(world, number, flow, world.now + flow.rto)
+
+
+@jit
+def _is_capable(world: Record, flow: Record) -> bool:
+    return bool(settings_at(world.settings, flow.settings).transport == DCTCP)
+
+
+@jit
+def fires(world: Record, number: int, flow: Record) -> None:
+    """Nothing was acknowledged for RTO: everything not acknowledged is sent again, in slow start."""
+    if flow.closed or flow.first == flow.next:
+        return
+    flow.slow_start_end = max((flow.next - flow.first) / 2, LEAST_WINDOW)
+    flow.window = 1.0
+    flow.state = OPEN
+    flow.duplicates = 0
+    flow.recover = flow.highest
+    flow.next = flow.first
+    flow.rto = min(2 * flow.rto, LARGEST_RTO)
+    flow.window_end = flow.first
+    flow.acked = 0
+    flow.marks = 0
+    flow.reduced_until = flow.first
+    want_line(world, number, flow)

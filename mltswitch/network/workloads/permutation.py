@@ -1,0 +1,30 @@
+"""Each host sends to one other, and each receives from one other."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from mltswitch.documents import SparseDocument
+from mltswitch.network.units import SizeBytes
+from mltswitch.network.workloads.base import Flow, Stage
+
+
+class Permutation(SparseDocument):
+    """Every host sends `size` to another one, which the seed chooses."""
+
+    kind: Literal["permutation"]
+    size_bytes: SizeBytes = Field(alias="size")
+    flows_per_host: int = Field(default=1, ge=1, le=10_000)
+
+    def flows(self, stage: Stage) -> list[Flow]:
+        """A cycle through all hosts in random order, so that nobody sends to itself."""
+        stage.need(2, "a permutation's two ends")
+        flows = []
+        for turn in range(self.flows_per_host):
+            order = stage.random.permutation(stage.hosts)
+            following = dict(zip(order.tolist(), [*order[1:].tolist(), int(order[0])], strict=True))
+            flows += [
+                Flow(host, following[host], self.size_bytes, stage.class_of(0, 1), 0, f"permutation {turn}")
+                for host in range(stage.hosts)
+            ]
+        return flows
