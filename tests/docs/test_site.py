@@ -16,10 +16,11 @@ from tests.docs.pages import ROOT
 MOST_PICTURE_BYTES = 200_000
 BUILD_SECONDS = 600.0
 PROGRAM = """
-import json, sys
+import json, logging, sys
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 
+logging.basicConfig(level=logging.WARNING)
 config = load_config("mkdocs.yml", **json.loads(sys.argv[1]))
 config.plugins.on_startup(command="build", dirty=False)
 build(config)
@@ -56,24 +57,33 @@ def test_every_page_is_built_and_none_asks_a_foreign_server(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("link", "complaint"),
+    ("links", "complaints"),
     [
-        ("plan.md#one", ""),
-        ("../mltswitch/units.py", ""),
-        ("gone.md", "gone.md"),
-        ("plan.md#two", "plan.md#two"),
-        ("../mltswitch/gone.py", "mltswitch/gone.py: a page links to it, and it is not there"),
+        (("plan.md#one", "../mltswitch/units.py", "../docs/plan.md"), ()),
+        (("gone.md", "plan.md#two"), ("'gone.md'", "'plan.md#two'")),
     ],
 )
-def test_a_dead_link_ends_the_build(link: str, complaint: str, tmp_path: Path) -> None:
+def test_a_dead_link_ends_the_build(
+    links: tuple[str, ...], complaints: tuple[str, ...], tmp_path: Path
+) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
-    (docs / "index.md").write_text(f"# Here\n\n[there]({link})\n", encoding="utf-8")
+    text = "\n\n".join(("# Here", *(f"[there]({link})" for link in links)))
+    (docs / "index.md").write_text(text, encoding="utf-8")
     (docs / "plan.md").write_text("# Plan\n\n## One\n", encoding="utf-8")
     nav = ["index.md", "plan.md", {"Reference": []}]
     ended = build(docs_dir=str(docs), site_dir=str(tmp_path / "site"), nav=nav, plugins=["search"])
-    assert (ended.returncode != 0) == bool(complaint), ended.stderr
-    assert complaint in ended.stderr
+    assert (ended.returncode != 0) == bool(complaints), ended.stderr
+    assert [each for each in complaints if each not in ended.stderr] == []
+
+
+def test_a_link_to_a_missing_file_of_the_repository_is_named() -> None:
+    pytest.importorskip("mkdocs")
+    from scripts.docs_site import linked, repository_page
+
+    (name,) = linked("agent.md", "[x](plan.md), [y](../mltswitch/gone.py)\n```\n[z](../no/link)\n```\n")
+    with pytest.raises(Exception, match=r"mltswitch/gone\.py: a page links to it, and it is not there"):
+        repository_page(name)
 
 
 def test_pictures_are_small() -> None:
