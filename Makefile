@@ -17,7 +17,7 @@ TORCH := $(VENV)/.torch
 
 FAST := not lab and not root and not browser and not bmv2 and not release
 
-.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs wheel release clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs pictures wheel release clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -76,6 +76,10 @@ golden: $(SETUP)
 # The pages of docs/ and the reference from the code, in build/docs; a dead link fails.
 docs: $(SETUP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+# The picture of docs/report.md anew, where the report has changed; needs Chromium.
+pictures: $(SETUP)
+	$(BIN)/python -m scripts.pictures
 
 # A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
 wheel: $(SETUP)

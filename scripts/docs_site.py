@@ -33,7 +33,7 @@ PUBLIC: Final = {
     "mltswitch.training.pytorch.backend": ("MltOptions",),
 }
 """Module → the names that users import from it; None: all that its `__all__` has."""
-HELP_COLUMNS: Final = 100
+HELP_COLUMNS: Final = 80
 _LINK: Final = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 _FENCE: Final = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LANGUAGES: Final = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".h": "c", ".c": "c"}
@@ -112,10 +112,10 @@ def _below(group: click.Group, context: click.Context) -> Iterator[tuple[str, cl
 
 
 def _context(name: str, command: click.Command, parent: click.Context | None) -> click.Context:
-    above = parent or (None if command is cli else click.Context(cli, info_name="mltswitch"))
-    return click.Context(
-        command, info_name=name, parent=above, max_content_width=HELP_COLUMNS, terminal_width=HELP_COLUMNS
-    )
+    if parent is None and command is not cli:
+        parent = _context("mltswitch", cli, None)
+    settings: dict[str, Any] = {**command.context_settings, "terminal_width": HELP_COLUMNS}
+    return command.context_class(command, info_name=name, parent=parent, **settings)
 
 
 def _help(name: str, command: click.Command, parent: click.Context | None) -> str:
