@@ -12,6 +12,7 @@ import pytest
 
 from mltswitch.cli import COMMANDS
 from tests.docs.pages import ROOT
+from tests.report.browser import find_browser
 
 MOST_PICTURE_BYTES = 200_000
 BUILD_SECONDS = 600.0
@@ -42,18 +43,47 @@ def build(**settings: object) -> "subprocess.CompletedProcess[str]":
     )
 
 
-def test_every_page_is_built_and_none_asks_a_foreign_server(tmp_path: Path) -> None:
-    ended = build(site_dir=str(tmp_path))
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole site, as `make docs` makes it."""
+    folder = tmp_path_factory.mktemp("site")
+    ended = build(site_dir=str(folder))
     assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def test_every_page_is_built_and_none_asks_a_foreign_server(site: Path) -> None:
     for page in (ROOT / "docs").glob("*.md"):
-        assert (tmp_path / f"{page.stem}.html").is_file(), page
+        assert (site / f"{page.stem}.html").is_file(), page
     for command in COMMANDS:
-        assert f"mltswitch {command}" in (tmp_path / f"reference/commands/{command}.html").read_text()
-    assert "MltState" in unescape((tmp_path / "reference/python.html").read_text())
+        assert f"mltswitch {command}" in (site / f"reference/commands/{command}.html").read_text()
+    assert "MltState" in unescape((site / "reference/python.html").read_text())
     loads = re.compile(r'<(?:script|img|iframe)[^>]* src="(?:https?:)?//|<link[^>]* href="(?:https?:)?//')
-    for file in tmp_path.rglob("*.html"):
+    for file in site.rglob("*.html"):
         assert loads.search(file.read_text(encoding="utf-8")) is None, file
-    assert (tmp_path / "search/search_index.js").is_file()
+    assert (site / "search/search_index.js").is_file()
+
+
+def test_the_search_works_from_a_disk_without_a_network(site: Path, tmp_path: Path) -> None:
+    program = find_browser()
+    if program is None:
+        pytest.skip("no Chromium is installed")
+    command = [
+        program,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--host-resolver-rules=MAP * ~NOTFOUND",
+        "--virtual-time-budget=20000",
+        f"--user-data-dir={tmp_path}",
+        "--dump-dom",
+        f"{(site / 'index.html').as_uri()}?q=threshold",
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=True).stdout
+    matches = re.search(r'class="md-search-result__meta">(\d+) matching documents', shown)
+    assert matches is not None
+    assert int(matches[1]) > 10
 
 
 @pytest.mark.parametrize(
