@@ -7,6 +7,7 @@
 #   make docs                       these pages as a site that needs no network, in build/docs
 #   make wheel                       a wheel with the compiled data plane, in dist/
 #   make release                     wheel, source archive, SBOM and checksums of a tagged commit, in dist/
+#   make man                         a manual page for each command, in build/man/
 #   make coverage                   lines and branches that the fast half reaches
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ TORCH := $(VENV)/.torch
 
 FAST := not lab and not root and not browser and not bmv2 and not release
 
-.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs pictures wheel release clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs man pictures wheel release clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -60,18 +61,20 @@ check: $(SETUP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The laws of all targets on 1,000 random plans each, new ones every time; `make test` takes the same 25.
+# The laws of all targets on 1,000 random plans each, new ones every time; `make test` takes the same 10.
 laws: $(SETUP)
 	MLTSWITCH_LAW_EXAMPLES=1000 $(BIN)/python -m pytest -q --hypothesis-profile=search \
 	    tests/targets -k test_laws -m "not lab"
 
 # The fast tests with new examples for every property, where `make test-fast` takes the same ones every time.
 search: $(TORCH)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --hypothesis-profile=search -m "$(FAST)" tests bmv2_tests
+	MLTSWITCH_LAW_EXAMPLES=25 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal \
+	    --hypothesis-profile=search -m "$(FAST)" tests bmv2_tests
 
 # Rewrites the golden files from what the code renders now; read the difference before you commit it.
 golden: $(SETUP)
-	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py --update-golden
+	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py tests/cli/test_variables.py \
+	    tests/app/live/test_metrics.py --update-golden
 
 # The pages of docs/ and the reference from the code, in build/docs; a dead link fails.
 docs: $(SETUP)
@@ -89,6 +92,10 @@ wheel: $(SETUP)
 # Source archive, wheel, SBOM and SHA256SUMS in dist/, of a clean tree whose commit has the version's tag.
 release: $(SETUP)
 	$(BIN)/python -m scripts.release
+
+# A manual page for each command, in build/man.
+man: $(SETUP)
+	$(BIN)/python scripts/man.py build/man
 
 # Resolves the lock file anew from pyproject.toml; the only step that chooses versions.
 lock: $(SETUP)

@@ -18,18 +18,18 @@ from mltswitch.errors import MOST_LISTED, UserInputError, did_you_mean
 from mltswitch.inputs import note_input
 
 MAXIMUM_DOCUMENT_BYTES: Final = 32 * 2**20
-"""Three times the plan of 100,000 hosts; what is larger is no document of ours."""
+"""The most bytes of a document: three times the plan of 100,000 hosts; a larger file is refused."""
 MAXIMUM_DEPTH: Final = 100
-"""Lists and mappings inside each other; the YAML library recurses, and crashes far above this."""
+"""The deepest nesting of lists and mappings; the YAML library recurses, and crashes far above this."""
 MAXIMUM_NODES: Final = 3_000_000
-"""Values of a document, those behind an alias counted each time that it is used."""
+"""The most values of a document; those behind an alias are counted each time that it is used."""
 MAXIMUM_DIGITS: Final = 40
-"""Of a whole number; Python neither prints nor divides one of some thousand digits."""
+"""Most digits of a whole number; Python neither prints nor divides one of some thousand digits."""
 MAXIMUM_SHOWN_CHARACTERS: Final = 60
-"""Of one value or name in an error."""
+"""The most characters of one value or name that an error shows."""
 UNPRINTABLE: Final = "has a line end, a control character or one that nobody sees"
 MAXIMUM_LOCATED_CHARACTERS: Final = 2**20
-"""Of a document; to find the line of a field in a longer one takes too long."""
+"""The most characters of a document in which errors tell lines; in a longer one the search takes too long."""
 PLAIN_WORDS: Final = tuple(
     (re.compile(words), plain)
     for words, plain in {
@@ -53,7 +53,7 @@ PLAIN_WORDS: Final = tuple(
         r"must be False$": "must be false",
     }.items()
 )
-"""What pydantic says in Python's words, in those of who writes the document."""
+"""Pydantic's words for an error → plain words for the author of the document."""
 _KIND: Final = re.compile(r"mltswitch/([a-z-]+)/v[0-9]+")
 """Schema of a document: its kind, and which version of it."""
 Document = TypeVar("Document", bound=BaseModel)
@@ -63,13 +63,13 @@ _Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 class StrictDocument(BaseModel):
-    """A part of a document, which never changes, and refuses fields that nobody knows."""
+    """A part of a document, which is immutable and refuses unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class SparseDocument(StrictDocument):
-    """A part of a document written without what has its default: short, and older programs read it."""
+    """A part of a document written without fields that have their defaults: older programs can read it."""
 
     @model_serializer(mode="wrap")
     def _without_defaults(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -110,8 +110,8 @@ _StrictLoader.add_constructor("tag:yaml.org,2002:int", _StrictLoader.construct_w
 def parse_yaml(text: str, *, where: str) -> Any:
     """Plain Python data from YAML (of which JSON is a part); raises UserInputError with line and column.
 
-    An alias counts as what it names, for readers follow every one: a loop of aliases is refused, and so are
-    aliases that multiply to too many values.
+    An alias counts as the values that it stands for, for readers follow every one: a loop of aliases is
+    refused, and so are aliases that multiply to too many values.
     """
     try:
         _check_shape(text)
@@ -165,7 +165,7 @@ def _refusal(problem: str, at: yaml.Event | yaml.Node) -> yaml.MarkedYAMLError:
 
 @contextmanager
 def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """A regular file to read bytes from; raises UserInputError when there is none, or it cannot be read."""
+    """Open a regular file for reading bytes; raises UserInputError where that is impossible."""
     try:
         # a pipe without a writer must not block the opening
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -238,7 +238,7 @@ def _check_kind(data: dict[str, Any], model: type[BaseModel], where: str) -> Non
 
 
 def named_kind(kind: str) -> str:
-    """`a plan document`, `an agent document`."""
+    """A kind of document with its article: `a plan document`, `an agent document`."""
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} document"
 
 
@@ -264,7 +264,7 @@ def _refused(
 
 
 def place_of(field: str, *, where: str, text: str) -> str:
-    """`agent.yaml:12: ports.rate`: a field of the document with this text, as errors name it."""
+    """A field of a document as errors name it: `agent.yaml:12: ports.rate`."""
     return where + next(_places([tuple(field.split("."))], text))
 
 
@@ -332,7 +332,7 @@ def _meant(field: _Field, data: Any, model: type[BaseModel]) -> str:
 
 
 def plain_words(problem: ErrorDetails) -> str:
-    """What is wrong with one value, as pydantic found it, in words that follow the name of its field."""
+    """What is wrong with one value, in words that follow the name of its field."""
     if problem["type"] == "model_type":
         return "must be a mapping of fields"
     if problem["type"] == "union_tag_invalid":  # pydantic would quote all that stands there
@@ -374,6 +374,6 @@ def dump_yaml(document: BaseModel) -> str:
 
 
 def sha256(document: BaseModel) -> str:
-    """Hash of the content, independent of formatting and comments in the file."""
+    """SHA-256 of a document's content, independent of formatting and comments in the file."""
     data = document.model_dump(mode="json", by_alias=True)
     return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -1,6 +1,6 @@
 """The one exception tree: every error says what, where, what was expected and what to do.
 
-The leaves tell who can mend it (user input, the machine, a device), and each knows its exit code.
+The classes tell who can mend the error (user input, the machine, a device), and each has an exit code.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import ClassVar, Final, TypeVar
 
 MOST_LISTED: Final = 20
-"""Errors of one document, or of several, that are told at the most."""
+"""The most errors of one or several documents that are listed."""
 
 
 class MltswitchError(Exception):
@@ -39,12 +39,12 @@ class MltswitchError(Exception):
         return printable(" ".join(text.split()))
 
     def lines(self) -> list[str]:
-        """Every line for the user, as `listed` has them, else the only one."""
+        """The lines of the message for the user: all the errors that it lists, else only its own."""
         return [printable(line) for line in self.listed] or [str(self)]
 
 
 def printable(text: str) -> str:
-    """Escape what is no printable character, line ends too: what a device says must not steer a terminal."""
+    """The text with what is not printable escaped, line ends too: a device must not steer a terminal."""
     if text.isprintable():  # as nearly all is
         return text
     return "".join(
@@ -74,7 +74,7 @@ Result = TypeVar("Result")
 
 
 def every(calls: Iterable[Callable[[], Result]]) -> list[Result]:
-    """The results of all calls; what they refuse is raised as one error that lists it all."""
+    """Make all calls and return their results; if any fail, raise one error that lists all of theirs."""
     results: list[Result] = []
     refused: list[UserInputError | UnsupportedPlanError] = []
     for call in calls:
@@ -87,10 +87,9 @@ def every(calls: Iterable[Callable[[], Result]]) -> list[Result]:
 
 
 def refuse(errors: Sequence[MltswitchError]) -> None:
-    """Raise the first of these errors, which lists all of them; where there are none, return.
+    """Raise the first of these errors, which lists all of them; return where there are none.
 
-    What is wrong with one value is wrong with many ports and hosts: it is told of the first,
-    with their number.
+    An error that many ports or hosts share is listed once, for the first of them, with their number.
     """
     if not errors:
         return
@@ -114,26 +113,26 @@ def _others(first: MltswitchError, others: Iterable[MltswitchError]) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`, did you mean linux?`: the known word that is closest to a wrong one; empty where none is close."""
+    """The text `, did you mean linux?` with the known word closest to a wrong one; empty: none is close."""
     close = get_close_matches(word, list(known), n=1)
     return f", did you mean {close[0]}?" if close else ""
 
 
 def some(names: Iterable[str], most: int = 3) -> str:
-    """The first of several names, and how many more there are."""
+    """The first few of several names as text, and how many more there are."""
     listed = list(names)
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return f"{', '.join(listed[:most])}{more}"
 
 
 class DeviceError(MltswitchError):
-    """A switch could not be reached, refused a line, or answered what we cannot read."""
+    """A switch could not be reached, refused a line, or gave an answer that cannot be read."""
 
     exit_code: ClassVar[int] = 4
 
 
 class PreflightError(DeviceError):
-    """Somebody has set on a switch what breaks the plan's promises: push refuses, and verify says so."""
+    """Foreign settings on a switch break the plan's promises: push refuses, and verify says so."""
 
 
 class UnreachableError(DeviceError):
@@ -141,7 +140,12 @@ class UnreachableError(DeviceError):
 
 
 class RefusedError(DeviceError):
-    """A switch has refused a line in so many words: the lines before it are in effect, and it is idle."""
+    """A switch has expressly refused a line: the lines before it are in effect, and it is idle."""
+
+    index: int = 0
+    """Which of the lines that were to be sent, from 0."""
+    answer: str = ""
+    """What the switch said."""
 
 
 class UncertainError(DeviceError):
@@ -149,10 +153,10 @@ class UncertainError(DeviceError):
 
 
 class OccupiedError(DeviceError):
-    """Somebody else works on the device, or has changed it meanwhile: nothing of ours takes effect."""
+    """Somebody else works on the device, or has changed it meanwhile, so the change is not made."""
 
 
 class VerificationError(MltswitchError):
-    """What runs differs from the plan."""
+    """What a device runs differs from the plan."""
 
     exit_code: ClassVar[int] = 5

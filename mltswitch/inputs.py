@@ -1,4 +1,4 @@
-"""Which files the command at work has read: no output may take the place of one of them."""
+"""Remembers which files the running command has read: no output may replace one of them."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _INPUTS: ContextVar[set[tuple[int, int]] | None] = ContextVar("inputs", default=
 
 @contextmanager
 def inputs_noted() -> Iterator[None]:
-    """What one command reads inside is known to `check_output`, by any name or link."""
+    """Record every file that the command reads inside, so that `check_output` knows it by any name."""
     token = _INPUTS.set(set())
     try:
         yield
@@ -21,12 +21,12 @@ def inputs_noted() -> Iterator[None]:
 
 
 def is_input(found: os.stat_result) -> bool:
-    """Whether the command at work has read this file."""
+    """Whether the running command has read this file."""
     return (found.st_dev, found.st_ino) in (_INPUTS.get() or ())
 
 
 def note_input(file: int | Path) -> None:
-    """A file that this command reads by other means than `read_text`: its path, or its descriptor."""
+    """Record a file that the command reads otherwise than by `read_text`, by its path or its descriptor."""
     if (inputs := _INPUTS.get()) is not None:
         with suppress(OSError):  # whoever reads it says what is wrong
             found = os.stat(file)  # noqa: PTH116  (a descriptor, too)

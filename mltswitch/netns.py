@@ -1,4 +1,4 @@
-"""Doing something in another network namespace of this kernel (setns(2))."""
+"""Runs code in another network namespace of this kernel (setns(2))."""
 
 import ctypes
 import os
@@ -14,10 +14,10 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def inside(namespace: Path) -> Iterator[None]:
-    """The calling thread inside the namespace that a file stands for; a socket opened there stays there.
+    """Run the body with the calling thread in the namespace of this file; a socket opened there stays there.
 
-    Other threads of the process are not affected. Without CAP_SYS_ADMIN only the own one can be entered.
-    Raises OSError where the namespace is gone or cannot be entered.
+    Other threads of the process are not affected. Without CAP_SYS_ADMIN only the present namespace can be
+    entered. Raises OSError where the namespace is gone or cannot be entered.
     """
     own = os.open(_OWN, os.O_RDONLY | os.O_CLOEXEC)
     try:

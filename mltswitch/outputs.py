@@ -14,7 +14,7 @@ from mltswitch.inputs import is_input
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 HIDDEN: Final = ".mltswitch-"
-"""How the name of a text begins that waits beside its place."""
+"""Prefix of the hidden name of a file that is written beside its place."""
 INPUT_REPLACED: Final = "would be overwritten, and is an input of this command"
 
 
@@ -50,7 +50,7 @@ def check_output(path: Path, *, replaces: Path | None = None) -> None:
 
 
 def write_outputs(files: Iterable[tuple[Path, str]], *, replaces: Path | None = None) -> None:
-    """`write_together` for files that a user named: each as `check_output` has it."""
+    """Write files that a user named, all or none, after `check_output` of each."""
     texts = list(files)
     for path, _ in texts:
         check_output(path, replaces=replaces)
@@ -65,9 +65,9 @@ def write_atomically(path: Path, text: str) -> None:
 def write_together(files: Iterable[tuple[Path, str]], *, within: Path | None = None) -> None:
     """Write all files or none: every text is on the disk before the first one takes its place.
 
-    Until then a text lies under a hidden name beside its place, which only a killed process leaves behind.
-    An old file keeps its permissions. A text is asked for when the one before is on the disk, so that no more
-    than one need be held; an error of whoever makes them leaves no file, too.
+    Until then a text lies under a hidden name beside its place, which only a killed process leaves behind. A
+    replaced file keeps its permissions. `files` is read one by one, each after the former text is on the
+    disk, so that one text at a time is in memory; an error in it leaves no file, too.
 
     Args:
         files: Path and text of each file.

@@ -1,4 +1,4 @@
-"""Cells computed in local processes or by Dask, and kept in a journal: a sweep goes on where it ended."""
+"""Computes cells of a sweep in local processes or by Dask, and keeps them in a journal to resume from."""
 
 import csv
 import fcntl
@@ -26,27 +26,27 @@ from mltswitch.errors import MachineError, UserInputError
 from mltswitch.outputs import check_output, write_outputs
 
 Cell = tuple[float | int | str | None, ...]
-"""One value of each axis; what JSON can hold."""
+"""One point of a sweep, with a value of each axis; values are what JSON can hold."""
 MOST_VALUES: Final = 1000
-"""Of one axis."""
+"""The most values of one axis."""
 MOST_CELLS: Final = 100_000
 JOURNAL_SUFFIX: Final = ".cells.jsonl"
 JOURNAL_SCHEMA: Final = "mltswitch/sweep-journal/v1"
 TURN_SECONDS: Final = 0.2
-"""Of waiting for cells: a signal just before a wait begins does not end it, and is heard after it."""
+"""Seconds of one wait for cells, after which signals that came just before the wait are handled."""
 DASK_PATIENCE: Final = "10s"
 """How long a Dask scheduler may take to answer."""
 
 Rows = list[dict[str, Any]]
 Evaluate = Callable[[Cell], Rows]
-"""One cell to rows of the table; picklable, for it runs in other processes."""
+"""A function from one cell to rows of the table; it must be picklable, for it runs in other processes."""
 
 
 def parse_numbers(text: str, least: float, most: float, *, whole: bool = False) -> tuple[float, ...]:
-    """`0.5:1.2:0.1,1.5` → 0.5, 0.6, … 1.2, 1.5: numbers and ranges first:last:step, ends included.
+    """Parse a list of numbers and ranges first:last:step, ends included: `0.5:1.2:0.1,1.5` → 0.5, 0.6, … 1.5.
 
     Raises:
-        ValueError: it is no such list, or a number is out of bounds.
+        ValueError: the text is no such list, or a number is out of bounds.
     """
     numbers: list[float] = []
     for part in text.split(","):
@@ -80,14 +80,14 @@ def _range(part: str) -> Iterator[Decimal]:
 
 
 class Journal:
-    """Finished cells of one sweep, a line each; the first line says of which inputs."""
+    """Finished cells of one sweep, one line each; the first line has the hash of the sweep's inputs."""
 
     def __init__(self, stream: TextIO, finished: dict[Cell, Rows]) -> None:
         self._stream = stream
         self.finished = finished
 
     def add(self, cell: Cell, rows: Rows) -> None:
-        """Keep one cell; it survives whatever comes after."""
+        """Write one finished cell to the disk, so that it survives a crash."""
         self._stream.write(json.dumps({"cell": cell, "rows": rows}) + "\n")
         self._stream.flush()
         self.finished[cell] = rows
@@ -95,12 +95,12 @@ class Journal:
 
 @contextmanager
 def open_journal(path: Path, inputs_sha256: str, *, restart: bool = False) -> Iterator[Journal]:
-    """The journal, with what an earlier run finished; a line that was cut off is computed again.
+    """Open the journal, with the cells of an earlier run; a cell whose line was cut off is computed again.
 
     A journal without any cell is not left behind.
 
     Raises:
-        UserInputError: it belongs to other inputs or another run writes it.
+        UserInputError: the journal belongs to other inputs, or another run writes it.
     """
     try:
         stream = path.open("a+", encoding="utf-8")
@@ -263,7 +263,7 @@ def check_table(path: Path) -> None:
 
 
 def write_table(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """All rows or none, as CSV (empty where nothing is known) or Parquet (null), by the name's ending."""
+    """Write all rows or none, as CSV (unknown values empty) or Parquet (null), by the file name's ending."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     if path.suffix == ".parquet":
         _write_parquet(path, columns, rows)

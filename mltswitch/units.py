@@ -1,18 +1,18 @@
-"""The one place that converts and prints units."""
+"""Converts and prints units; no other module does."""
 
 from decimal import Decimal, DecimalException
 from typing import Final
 
 BITS_PER_BYTE: Final = 8
 ETHERNET_HEADER_BYTES: Final = 14
-"""Header that a queue stores with each packet; the 4-byte check sequence is not stored by a Linux qdisc."""
+"""Bytes of the header that a queue stores with each packet; Linux qdiscs do not store the check sequence."""
 KIBIBYTE: Final = 1024
 NANOSECONDS: Final = 10**9
-"""Of one second."""
+"""Nanoseconds of one second."""
 SLOWEST_PORT_BPS: Final = 1_000
-"""Below it somebody forgot the unit."""
+"""The lowest port rate in bit/s: below it the unit was probably forgotten."""
 MAXIMUM_VALUE: Final = 10**18
-"""Beyond every rate in bit/s and every size in bytes."""
+"""The largest accepted value, above every rate in bit/s and every size in bytes."""
 
 _PARTS_OF_A_SECOND: Final = {1.0: "s", 1e3: "ms", 1e6: "µs", 1e9: "ns"}
 _DECIMAL_PREFIXES: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -73,7 +73,7 @@ def parse_bytes(value: object) -> int:
 
 
 def format_bps(rate_bps: float) -> str:
-    """`25 Gbit/s`."""
+    """A rate in bit/s as text with its unit: `25 Gbit/s`."""
     for factor, prefix in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
         if rate_bps >= factor:
             return f"{rate_bps / factor:g} {prefix}bit/s"
@@ -81,7 +81,7 @@ def format_bps(rate_bps: float) -> str:
 
 
 def format_bytes(size_bytes: int) -> str:
-    """`1,514 B`: digits as a device prints them, so that they can be compared by eye."""
+    """A size as text, `1,514 B`: with all digits, as a device prints them, to be compared by eye."""
     return f"{size_bytes:,} B"
 
 
@@ -95,7 +95,7 @@ def format_ratio(ratio: float) -> str:
 
 
 def format_seconds(seconds: float | None) -> str:
-    """`12.3 µs`, `4.5 ms`, `1.97 s`: three digits, in the unit that suits; a dash where nothing is known."""
+    """A duration as text with three digits, `12.3 µs`, `4.5 ms`, `1.97 s`; a dash for None."""
     if not seconds:
         return "-" if seconds is None else "0"
     parts = [(float(f"{seconds * factor:.3g}"), unit) for factor, unit in _PARTS_OF_A_SECOND.items()]

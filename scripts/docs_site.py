@@ -24,12 +24,9 @@ from mltswitch.cli.plan import DOCUMENTS
 
 ROOT: Final = Path(__file__).parents[1]
 PUBLIC: Final = {
-    "mltswitch.plan": ("Fabric", "Plan", "Topology", "load_plan"),
-    "mltswitch.planning": None,
-    "mltswitch.profile": None,
-    "mltswitch.queueing": None,
+    "mltswitch": None,
     "mltswitch.hostagent": None,
-    "mltswitch.training.pytorch.hook": ("MltState", "mlt_hook"),
+    "mltswitch.queueing": None,
     "mltswitch.training.pytorch.backend": ("MltOptions",),
 }
 """Module → the names that users import from it; None: all that its `__all__` has."""

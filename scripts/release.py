@@ -1,6 +1,6 @@
 """`make release`: source archive, wheel with the data plane, SBOM and checksums of a tagged commit, in dist/.
 
-A release is made of a clean tree whose commit has the tag v + the version in mltswitch/__init__.py; anything
+A release is made of a clean tree whose commit has the tag v + the version in mltswitch/version.py; anything
 else is refused in one line before anything is built.
 """
 
@@ -19,12 +19,12 @@ from typing import Final
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from mltswitch import __version__
 from mltswitch.errors import MltswitchError, UserInputError, VerificationError
+from mltswitch.version import __version__
 
 ROOT: Final = Path(__file__).parents[1]
 DATA_PLANE: Final = "mltswitch/hostagent/dataplane/_dataplane.abi3.so"
-SHIPPED_EXTRAS: Final = ("agent", "ansible", "deploy", "gnmi", "lab", "p4", "report", "sim")
+SHIPPED_EXTRAS: Final = ("agent", "ansible", "deploy", "gnmi", "lab", "metrics", "p4", "report", "sim")
 """Extras whose packages the SBOM lists; torch comes from the user's own choice of a build."""
 CHECKSUMS: Final = "SHA256SUMS"
 SBOM: Final = "sbom.cdx.json"
@@ -60,7 +60,7 @@ def check_tree(root: Path, version: str) -> None:
     if "dev" in version:
         raise UserInputError(
             f"{version} is a version of development",
-            where="mltswitch/__init__.py",
+            where="mltswitch/version.py",
             hint="set __version__, commit, and tag that commit",
         )
     if wanted not in tags:
@@ -68,7 +68,7 @@ def check_tree(root: Path, version: str) -> None:
         raise UserInputError(
             f"the tag of this commit is not the version's: {found}",
             where=str(root),
-            expected=f"{wanted}, as mltswitch/__init__.py says",
+            expected=f"{wanted}, as mltswitch/version.py says",
             hint=f"git tag {wanted}",
         )
 

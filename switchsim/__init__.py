@@ -1,8 +1,8 @@
-"""Switch emulators that speak SSH: stateful, strict stand-ins for real ones.
+"""Switch emulators that speak SSH: stateful, strict stand-ins for real switches.
 
 Onyx, Cumulus, EOS, ICOS, SONiC, Enterprise SONiC.
 
-A public fixture, for users' own tests, too:
+They are a public fixture, which users' own tests can use, too:
 
     with EmulatorServer(OnyxDevice("onyx1", ports=4), host_key=key, authorized_keys=[public]) as server:
         ...  # connect to server.address, server.port; ask server.device.fact("1/1", "trust")
@@ -41,7 +41,7 @@ KINDS: Final[Mapping[str, DeviceKind]] = MappingProxyType(
         "sonic": SonicDevice,
     }
 )
-"""OS → the class of its switches."""
+"""Name of an operating system → the class of its emulated switches."""
 
 __all__ = [
     "KINDS",

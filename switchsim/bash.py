@@ -1,7 +1,7 @@
 """The part of bash that switch automation needs: words, quotes, pipes, redirections, `!`, `&&`, `||`, `;`.
 
-Of expansions only `$?`. All else that bash would treat specially (variables, globs, subshells, background
-jobs, here-documents) is refused, never passed on as plain text.
+Of bash's expansions it knows only `$?`. All else that bash would treat specially (variables, globs,
+subshells, background jobs, here-documents) is refused, never passed on as plain text.
 """
 
 import re
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class ShellSyntaxError(Exception):
-    """The line is no bash, or bash that the emulator lacks."""
+    """The emulator refuses a line that is not valid bash, or uses a part of bash that it lacks."""
 
 
 @dataclass(slots=True)
@@ -19,10 +19,10 @@ class SimpleCommand:
 
     words: list[str] = field(default_factory=list)
     redirections: dict[str, str] = field(default_factory=dict)
-    """`<`, `>`, `>>` or `2>` → path; `2>&1` → nothing."""
+    """Redirection operator (`<`, `>`, `>>` or `2>`) → path of its file; `2>&1` → the empty string."""
 
     def with_status(self, status: int) -> "SimpleCommand":
-        """The command as it is run after one that ended with this status."""
+        """A copy of the command with `$?` replaced by this exit status of the command before it."""
 
         def expand(text: str) -> str:
             return text.replace(STATUS_MARK, str(status))
@@ -40,7 +40,7 @@ class Pipeline:
 
 
 STATUS_MARK: Final = "\0"
-"""Bash drops this character from its input, so that it can stand for the status, known only at run time."""
+"""Stands for `$?`, known only at run time, in parsed words; bash drops this character (NUL) from input."""
 
 _BLANKS: Final = " \t\n"
 _INSIDE: Final = r'(?:\\[\\"$`]|\$\?|[^"$`\\]|\\(?![\\"$`]))*+'
@@ -56,7 +56,7 @@ _REDIRECTIONS: Final = {"<": "", "2>": "", ">": ">>", ">>": ">"}
 
 
 def parse(line: str) -> list[Pipeline]:
-    """Pipelines of one line; `$?` stands in them as STATUS_MARK. Raises ShellSyntaxError."""
+    """Split one line into its pipelines; `$?` stands in them as STATUS_MARK. Raises ShellSyntaxError."""
     pipelines = [Pipeline(";", [SimpleCommand()])]
     tokens = iter(_tokens(line.replace(STATUS_MARK, "")))
     for text, is_operator in tokens:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from switchsim.ssh_server import EmulatorServer
 
 MAX_CHANNELS: Final = 10
-"""As sshd's MaxSessions."""
+"""How many channels one SSH connection may have open at once, as sshd's MaxSessions."""
 MAX_STDIN_BYTES: Final = 16 << 20
 IDLE_SECONDS: Final = 600.0
 HANDSHAKE_SECONDS: Final = 30.0
@@ -118,7 +118,7 @@ class Connection(paramiko.ServerInterface):
     # --- the callbacks of paramiko.ServerInterface -------------------------------------------------------
 
     def get_allowed_auths(self, username: str) -> str:
-        """Public keys, and passwords where the server has one."""
+        """The authentication methods: public keys, and passwords where the server has one."""
         del username
         return "publickey" if self._server.password is None else "publickey,password"
 
@@ -135,7 +135,7 @@ class Connection(paramiko.ServerInterface):
         return AUTH_SUCCESSFUL if hmac.compare_digest(password.encode(), expected.encode()) else AUTH_FAILED
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
-        """Sessions only: no forwarding, no SFTP."""
+        """Open session channels only: there is no forwarding, and no SFTP."""
         if kind != "session":
             return OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
         with self._lock:
@@ -155,7 +155,7 @@ class Connection(paramiko.ServerInterface):
         pixelheight: int,
         modes: bytes,
     ) -> bool:
-        """Every terminal will do."""
+        """Accept every terminal that a client asks for."""
         del term, width, height, pixelwidth, pixelheight, modes
         self._terminals.add(channel.get_id())
         return True
@@ -163,7 +163,7 @@ class Connection(paramiko.ServerInterface):
     def check_channel_window_change_request(
         self, channel: paramiko.Channel, width: int, height: int, pixelwidth: int, pixelheight: int
     ) -> bool:
-        """The size does not matter: there is no paging."""
+        """Accept every window size, which has no effect: there is no paging."""
         del channel, width, height, pixelwidth, pixelheight
         return True
 
@@ -296,7 +296,7 @@ def _read_all(channel: paramiko.Channel) -> bytes:
 
 
 MAX_LINE_CHARACTERS: Final = 4096
-"""As a Linux terminal in canonical mode: what is typed beyond it is lost, with a bell."""
+"""The longest line that can be typed; the rest is lost, with a bell, as on a Linux terminal."""
 
 _CONTROL_C: Final = "\x03"
 _CONTROL_D: Final = "\x04"
@@ -320,7 +320,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class EndOfInput:
-    """Control-D on an empty line."""
+    """The user has pressed Control-D on an empty line."""
 
 
 EditorEvent = Echo | Line | EndOfInput
@@ -340,7 +340,7 @@ class LineEditor:
         self._escape = ""
 
     def feed(self, data: bytes) -> Iterator[EditorEvent]:
-        """Events in the order in which they belong on the terminal."""
+        """The events that these bytes cause, in the order in which they belong on the terminal."""
         for character in self._decoder.decode(data):
             yield from self._accept(character)
 

@@ -1,8 +1,8 @@
 """An emulated Cumulus Linux switch: NVUE behind a small bash.
 
-Stateful and strict: what the command list does not hold is refused, and a revision that NVUE refuses changes
-nothing. Refusals of `nv` begin as NVUE's do where a source shows them (`Invalid Command`, `Invalid config
-[rev_id: 4]`).
+Stateful and strict: a command that NVUE's command list does not hold is refused, and a revision that NVUE
+refuses changes nothing. Refusals of `nv` begin as NVUE's do where a source shows them (`Invalid Command`,
+`Invalid config [rev_id: 4]`).
 """
 
 import copy
@@ -185,16 +185,16 @@ class CumulusDevice(LinuxDevice):
 
     @property
     def applied(self) -> Tree:
-        """The configuration that runs."""
+        """The configuration (revision) that runs now."""
         return self.revisions.applied
 
     @property
     def saved(self) -> Tree:
-        """The configuration with which it starts."""
+        """The configuration with which the switch starts."""
         return self.revisions.saved
 
     def reboot(self) -> None:
-        """Start anew, with what was saved."""
+        """Restart the emulated switch with its saved configuration."""
         with self._lock:
             self.revisions.apply(self.saved)
             self.locks.links.clear()

@@ -1,9 +1,9 @@
 """The revisions of an emulated NVUE: pending, applied, saved; each is a whole configuration.
 
-What NVUE lets one set is a part of what `nv list-commands` prints, from the NVUE command lists and the
-chapters Quality of Service and Access Control List Configuration of the Cumulus Linux user guide, 5.5 to
-5.14. `=` stands before a value; all else is a name in the object's path, or several between `|`,
-of which one is entered. What is not here is refused.
+The settings that this module knows are a part of those that `nv list-commands` prints, from the NVUE command
+lists and the chapters Quality of Service and Access Control List Configuration of the Cumulus Linux user
+guide, 5.5 to 5.14. `=` stands before a value; all else is a name in the object's path, or several between
+`|`, of which one is entered. Any other setting is refused.
 """
 
 import copy
@@ -83,13 +83,13 @@ _TEMPLATES: Final = tuple(
 
 
 class SchemaError(Exception):
-    """A path or a value that NVUE does not know."""
+    """The emulated NVUE refuses a path or a value that its schema does not know."""
 
 
 def matched(words: Sequence[str], *, is_prefix: bool = False) -> tuple[list[list[str]], bool]:
-    """(names at each place, lists expanded; whether the last is a value).
+    """Match an `nv set` path: (the names at each place, lists expanded; whether the last one is a value).
 
-    Raises SchemaError. `is_prefix` takes the beginning of a command, as `nv unset` does.
+    Raises SchemaError. With `is_prefix` a command may be cut short, as `nv unset` allows.
     """
     for kinds, has_value in _TEMPLATES:
         if len(words) == len(kinds) or (is_prefix and 2 <= len(words) < len(kinds)):
@@ -154,30 +154,30 @@ _LARGEST_RATE_KBPS: Final = 2**31 - 1
 
 
 class RefusedConfigError(Exception):
-    """`nv config apply` refuses a revision; the text says where and why."""
+    """`nv config apply` refuses a revision; the text of this exception says where and why."""
 
 
 @dataclass
 class Revisions:
-    """Everything that NVUE remembers."""
+    """The configurations of one emulated NVUE: the applied, saved and pending ones, and the history."""
 
     ports: tuple[str, ...]
     applied: Tree
     saved: Tree
     history: list[Tree] = field(default_factory=list)
-    """Applied revisions, the first is number 1."""
+    """Every configuration that was ever applied, oldest first; the first is revision 1."""
     pending: Tree | None = None
     trial: threading.Timer | None = None
-    """Returns to the revision before, where a configuration waits to be confirmed."""
+    """The running timer of `nv config apply --confirm`, which restores the previous revision; else None."""
 
     def candidate(self) -> Tree:
-        """The pending revision; it begins as the applied one."""
+        """The pending revision, made as a copy of the applied one where there is none yet."""
         if self.pending is None:
             self.pending = copy.deepcopy(self.applied)
         return self.pending
 
     def set(self, words: Sequence[str]) -> None:
-        """`nv set`; raises SchemaError."""
+        """Execute `nv set` with these words; raises SchemaError."""
         names, has_value = matched(words)
         candidate, value = self.candidate(), names.pop()[0] if has_value else None
         is_number = value is not None and value.isascii() and value.isdigit()
@@ -186,14 +186,14 @@ class Revisions:
             _add_types(candidate, path)
 
     def unset(self, words: Sequence[str]) -> None:
-        """`nv unset`; raises SchemaError."""
+        """Execute `nv unset` with these words; raises SchemaError."""
         names, _ = matched(words, is_prefix=True)
         candidate = self.candidate()
         for path in itertools.product(*names):
             remove(candidate, path)
 
     def patch(self, operations: Any) -> None:
-        """`nv config patch` with the contents of a file; raises SchemaError."""
+        """Execute `nv config patch` with the parsed contents of a file; raises SchemaError."""
         if not isinstance(operations, list) or not all(isinstance(part, dict) for part in operations):
             raise SchemaError("must contain a list of operation objects")
         for verb, tree in (each for part in operations for each in part.items()):
@@ -206,8 +206,10 @@ class Revisions:
                     self.unset(path)
 
     def apply(self, config: Tree, seconds: int | None = None) -> int:
-        """Make a configuration run, for a time if `seconds` says so; returns its number, raises
-        RefusedConfigError."""
+        """Make a configuration run; returns its revision number, raises RefusedConfigError.
+
+        After `seconds` the previous one is restored unless `end_trial` keeps this one; None: it stays.
+        """
         for problem in _problems(config, self.ports):
             raise RefusedConfigError(problem)
         if seconds is not None:
@@ -220,7 +222,7 @@ class Revisions:
         return len(self.history)
 
     def end_trial(self, *, keep: bool) -> bool:
-        """Keep what waits to be confirmed, or return to what ran before; False where nothing waits."""
+        """End a commit that waits to be confirmed: keep it or restore what ran before; False: none waits."""
         trial, self.trial = self.trial, None
         if trial is None:
             return False

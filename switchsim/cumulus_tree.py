@@ -12,7 +12,7 @@ _PORT: Final = re.compile(r"(swp(?:[0-9]+s)?)([0-9]+)")
 
 
 def set_leaf(tree: Tree, path: Sequence[str], value: str | int | None) -> None:
-    """Set a value, or create an object where the value is None."""
+    """Set the value at a path of the tree; None creates an empty object there."""
     *parents, name = path
     for parent in parents:
         tree = tree.setdefault(parent, {})
@@ -23,7 +23,7 @@ def set_leaf(tree: Tree, path: Sequence[str], value: str | int | None) -> None:
 
 
 def remove(tree: Tree, path: Sequence[str]) -> None:
-    """Remove an object or a value, and parents that are empty then."""
+    """Remove the object or value at a path of the tree, and each parent that becomes empty."""
     name, *rest = path
     if name not in tree:
         return
@@ -34,7 +34,7 @@ def remove(tree: Tree, path: Sequence[str]) -> None:
 
 
 def leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """(path, value) of all leaves; of an empty object, the value is None."""
+    """The (path, value) pair of each leaf of the tree; the value of an empty object is None."""
     for name, value in tree.items():
         here = (*path, str(name))
         if isinstance(value, Mapping) and value:
@@ -44,7 +44,7 @@ def leaves(tree: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def difference(old: Tree, new: Tree) -> list[dict[str, Tree]]:
-    """What `nv config diff` prints: removals, then what is set."""
+    """The operations that `nv config diff` prints: first what is unset, then what is set."""
     before, after = dict(leaves(old)), dict(leaves(new))
     removed: Tree = {}
     for path in before:
@@ -58,7 +58,7 @@ def difference(old: Tree, new: Tree) -> list[dict[str, Tree]]:
 
 
 def joined(tree: Tree) -> Tree:
-    """The tree as `nv config show` prints it: what neighbours have in common stands under their range."""
+    """The tree as `nv config show` prints it: neighbouring names with equal contents joined into a range."""
     result = _joined_numbers(tree)
     if "interface" in result:
         result["interface"] = dict(_joined_ports(result["interface"]))

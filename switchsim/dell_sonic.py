@@ -1,7 +1,7 @@
 """An emulated Enterprise SONiC switch: a Linux shell, `sonic-cli` in it, and what its command line shows.
 
 Stateful and strict: a line that the command tree lacks, or whose values are out of range, changes nothing
-and is answered with klish's own `% Error: ...` or the `%Error: ...` of what checks values, or with a text
+and is answered with klish's own `% Error: ...`, or the `%Error: ...` of the checks behind it, or with a text
 that ends in `[emulator]`. Each line takes effect at once; in each configuration mode the commands of the
 global one and of the EXEC mode are known, too, as klish has it. There is no paging, and no remote command
 (`ssh host command`).
@@ -64,7 +64,7 @@ class DellSonicSession(Session):
     gone = f"{RESOURCE} [emulator]"
 
     def enter(self, line: str) -> Answer:
-        """Execute one line; the shell has its own."""
+        """Execute one line, in the Linux shell or, after `sonic-cli`, in the switch's own command line."""
         words = line.split()
         if self.mode != "shell" or not words:
             return super().enter(line)
@@ -76,14 +76,14 @@ class DellSonicSession(Session):
         return Answer(f"-bash: {words[0]}: command not found\n")
 
     def refused(self, text: str) -> str:
-        """Those of what checks values stand as they are."""
+        """A refusal as klish words it (`% Error: ...`); texts of the value checks are left as they are."""
         known = super().refused(text)
         return (
             f"% Error: {known.removeprefix('% Invalid input: ')}" if "% Invalid input: " in known else known
         )
 
     def check_edit(self, facts: Facts, places: Sequence[str]) -> None:
-        """Raise RefusalError where what ports have does not fit them any more."""
+        """Raise RefusalError where a changed WRED or scheduler policy does not fit the ports that use it."""
         for place in places:
             policy, _, inner = place.partition("\n")
             name = policy.rpartition(" ")[2]
@@ -107,7 +107,7 @@ class DellSonicDevice(SheetDevice):
         super().__init__(name, [f"Eth1/{n}" for n in range(1, ports + 1)], MAX_PORTS, "", "")
 
     def as_delivered(self) -> Facts:
-        """No maps, no policies."""
+        """The configuration of a new switch: default port settings, no QoS maps and no policies."""
         heads = (f"interface {port}" for port in self.ports)
         return Facts(
             {(head, what): value for head in heads for what, value in {"": True, **AS_DELIVERED}.items()}

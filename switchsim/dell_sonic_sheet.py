@@ -1,13 +1,14 @@
-"""The modes of an emulated Enterprise SONiC switch, with the lines of each and what its values must fit.
+"""The command modes of an emulated Enterprise SONiC switch, with their lines and the checks of their values.
 
 Sources: the command tree of the management framework as Broadcom published it (sonic-mgmt-framework, branch
-broadcom_sonic_3.x: CLI/clitree/cli-xml, and the ranges of sonic_types.xml) and what checks values after it
-(sonic-mgmt-common, translib/transformer and the YANG models). Texts that end in `[emulator]` are ours.
+broadcom_sonic_3.x: CLI/clitree/cli-xml, and the ranges of sonic_types.xml) and the value checks behind it
+(sonic-mgmt-common, translib/transformer and the YANG models). Texts that end in `[emulator]` are the
+emulator's own.
 
-Checked as wred.xml, qos_scheduler.xml, sonic-wred-profile.yang, sonic_wred.go, xfmr_qos_scheduler.go,
-qos_map_*.xml, qos_interface.xml, interface.xml, macro/route_macro.xml and xfmr_qos_intf.go do;
-flow_based_services.xml, sonic-flow-based-services.yang and fbs_app.go, which delete what refers to a deleted
-object with it: here that object is in use and stays, which is stricter.
+Values are checked as wred.xml, qos_scheduler.xml, sonic-wred-profile.yang, sonic_wred.go,
+xfmr_qos_scheduler.go, qos_map_*.xml, qos_interface.xml, interface.xml, macro/route_macro.xml and
+xfmr_qos_intf.go do; flow_based_services.xml, sonic-flow-based-services.yang and fbs_app.go, which delete what
+refers to a deleted object with it: here that object is in use and stays, which is stricter.
 """
 
 import re
@@ -32,9 +33,9 @@ MAP_KINDS: Final = {
     "tc-dscp": ("traffic-class", "dscp", QUEUES),
     "pfc-priority-queue": ("pfc-priority", "queue", QUEUES),
 }
-"""Kind of map → (word of an entry, word of its target, number of entries)."""
+"""Kind of QoS map → (keyword of an entry's key, keyword of its target, number of possible keys)."""
 DSCP_NAMES: Final = {**{n: name for name, n in CODE_POINTS.items()}, 0: "default", 44: "voice-admit"}
-"""How a class-map shows a code point that has a name."""
+"""DSCP → the name by which a class-map shows it, for the code points that have one."""
 WRED: Final = "qos wred-policy"
 SCHEDULER: Final = "qos scheduler-policy"
 CLASS_MAP: Final = "class-map {name} match-type fields match-all"
@@ -44,7 +45,7 @@ _KBPS_OF_MBPS: Final = 1000
 
 
 def refused(text: str) -> RefusalError:
-    """A refusal by what checks values, as the command line prints it."""
+    """A refusal by the value checks behind the command line, worded as the switch does (`%Error: ...`)."""
     return RefusalError(f"%Error: {text}")
 
 
@@ -116,7 +117,7 @@ ARGUMENTS: Final[Mapping[str, Argument]] = {
 
 
 def users(facts: Facts, what: str, name: str) -> list[str]:
-    """Places of the ports of which a fact names an object."""
+    """Configuration blocks of the ports that use the object of this name, as their setting `what` says."""
     return [fact[0] for fact, value in facts.items() if fact[1] == what and value == name]
 
 
@@ -152,7 +153,7 @@ def _check_wred(facts: Facts, _: str, values: Values) -> None:
 
 
 def check_colour(facts: Facts, policy: str) -> None:
-    """Raise RefusalError for a WRED policy that a port cannot have."""
+    """Raise RefusalError for a WRED policy without thresholds for green packets, which no port can use."""
     if (policy, "green") not in facts:
         raise refused("Atleast one of the colors(GREEN/YELLOW/RED) must be present in WRED policy")
 
@@ -170,14 +171,14 @@ def _check_scheduler(facts: Facts, port: str, values: Values) -> None:
 
 
 def check_speed(facts: Facts, queue: str, port: str) -> None:
-    """Raise RefusalError for a queue of a scheduler that asks for more than the port has."""
+    """Raise RefusalError where a scheduler queue's CIR or PIR is above the speed of a port that uses it."""
     speed_kbps = facts[port, "speed"] * _KBPS_OF_MBPS
     if any(facts.get((queue, rate), 0) > speed_kbps for rate in ("cir", "pir")):
         raise refused("PIR/CIR must be less than or equal to port speed")
 
 
 def check_queue(facts: Facts, queue: str) -> None:
-    """Raise RefusalError for a queue of a scheduler whose settings do not go together."""
+    """Raise RefusalError where a scheduler queue's type, weight, CIR and PIR contradict each other."""
     cir, pir = facts.get((queue, "cir")), facts.get((queue, "pir"))
     if facts.get((queue, "type")) == "strict" and (queue, "weight") in facts:
         raise refused("Strict priority scheduling can not be configured with weight")
@@ -271,7 +272,7 @@ AS_DELIVERED: Final[Mapping[str, Any]] = {
     "unreliable-los": "auto",
     "shutdown": False,
 }
-"""Facts of every port, which are shown."""
+"""The settings that every port of a new switch shows: name of the setting → value."""
 _GREEN: Final = "green minimum-threshold {minimum} maximum-threshold {maximum} drop-probability {probability}"
 _VIA: Final = ("{next-hop}", "interface {port}", "{next-hop} interface {port}", "{blackhole}")
 ROUTES: Final = (
@@ -355,4 +356,4 @@ MODES: Final[Mapping[str, Mode]] = {
     "queue": _queue("queue {any-queue}", _QUEUE),
     "port": _queue("port", (_RATES[0], _RATES[3])),
 }
-"""The modes of blocks, in the order of a running configuration."""
+"""The command modes of configuration blocks, by name, in the order of a running configuration."""

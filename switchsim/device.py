@@ -1,4 +1,4 @@
-"""What the SSH server needs to know about an emulated switch."""
+"""The interface between the SSH server and an emulated switch, and what all emulated switches share."""
 
 import hashlib
 import re
@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one line of an interactive session prints; `closes` ends the session."""
+    """The output of one line of an interactive session; `closes` ends the session."""
 
     text: str = ""
     closes: bool = False
@@ -20,7 +20,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What one remote command prints and returns."""
+    """The output and the exit status of one remote command."""
 
     stdout: bytes = b""
     stderr: bytes = b""
@@ -28,39 +28,42 @@ class CommandResult:
 
 
 class CommandLine(Protocol):
-    """One interactive session."""
+    """One interactive session with an emulated switch."""
 
     @property
     def prompt(self) -> str:
-        """Printed before each line, without a line end."""
+        """The prompt that the switch prints before each line, without a line end."""
         ...
 
     def enter(self, line: str) -> Answer:
-        """Execute one line; never raises, whatever the line."""
+        """Execute one line and return its output; never raises, whatever the line."""
         ...
 
 
 class DeviceKind(Protocol):
-    """The class of the switches of one OS, made of a host name, a number of ports and what `boxes` says."""
+    """The class of the emulated switches of one OS.
+
+    It is called with a host name, a number of ports and, for a certain hardware, the arguments in `boxes`.
+    """
 
     @property
     def usual_ports(self) -> int:
-        """Ports of the box that it is unless told otherwise."""
+        """How many ports a switch of this OS has if nothing else is asked for."""
         ...
 
     @property
     def lanes_per_port(self) -> int:
-        """By how much the numbers of neighbouring ports differ."""
+        """The step between the numbers of neighbouring ports (4: Ethernet0, Ethernet4, …)."""
         ...
 
     @property
     def boxes(self) -> Mapping[str, Mapping[str, str]]:
-        """Hardware by name, usually its chip → arguments that make the switch of such a box."""
+        """Name of a hardware, usually its chip → arguments with which an emulated switch of it is made."""
         ...
 
     @property
     def has_releases(self) -> bool:
-        """Whether it may be told to be one of several releases."""
+        """Whether an emulated switch of this OS can be told which software release it runs."""
         ...
 
     def __call__(self, *args: Any, **kwargs: Any) -> "EmulatedDevice":
@@ -79,7 +82,7 @@ def mac_address(name: str) -> str:
 
 
 def pgrep(processes: Iterable[str], pattern: str) -> CommandResult:
-    """`pgrep -af PATTERN` (pgrep(1)): command lines that run, of which this one is none."""
+    """`pgrep -af PATTERN` (pgrep(1)) over the command lines that run, except its own."""
     try:
         found = [line for line in processes if re.search(pattern, line)]
     except re.error:
@@ -89,7 +92,7 @@ def pgrep(processes: Iterable[str], pattern: str) -> CommandResult:
 
 
 def grep(options: str, pattern: str, text: str) -> CommandResult:
-    """`grep -v` with x, q, and E or F (grep(1)): lines that the pattern does not fit."""
+    """`grep -v` with the options x, q, and E or F (grep(1)): the lines that the pattern does not match."""
     if "v" not in options or not set(options) <= set("-vxqEF"):
         return CommandResult(stderr=b"grep: only -v, -x, -q, -E and -F are emulated [emulator]\n", status=2)
     known = re.compile(re.escape(pattern) if "F" in options else pattern)
@@ -100,13 +103,13 @@ def grep(options: str, pattern: str, text: str) -> CommandResult:
 
 
 class LockFolder:
-    """Symbolic links in a folder where everybody may make some, and nobody may make one twice."""
+    """An emulated world-writable folder of lock files: symbolic links whose names can exist only once."""
 
     def __init__(self) -> None:
         self.links: dict[str, str] = {}
 
     def run(self, words: Sequence[str]) -> CommandResult | None:
-        """`ln -sT`, `readlink` and `rm -f` there, `date +%s`, `test A -eq B`; None for other words."""
+        """Execute `ln -sT`, `readlink`, `rm -f`, `date +%s` or `test A -eq B`; None for any other command."""
         text, error, is_so = "", "", True
         match words:
             case ["date", "+%s"]:
@@ -130,11 +133,11 @@ class LockFolder:
 
 LOCKS: Final = "/run/lock/"
 Neighbours = dict[str, tuple[str, str]]
-"""Port → host name and port of the switch at the other end of its cable, as that says by LLDP."""
+"""Port of this switch → (host name, port) of the neighbour that LLDP shows at the other end of the cable."""
 
 
 def column_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Rows below a rule of dashes, each column as wide as its widest cell."""
+    """A table as text: titles, a rule of dashes, then the rows; a column is as wide as its widest cell."""
     cells = [titles, *rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(titles))]
     lines = (titles, ["-" * width for width in widths], *cells[1:])
@@ -143,16 +146,16 @@ def column_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 class EmulatedDevice:
-    """An emulated switch, whose methods are called from several threads: what all have."""
+    """The base of all emulated switches, whose methods may be called from several threads."""
 
     usual_ports: ClassVar[int] = 32
     lanes_per_port: ClassVar[int] = 1
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
     has_releases: ClassVar[bool] = False
     session_class: ClassVar[type[Any]]
-    """Made of the switch and the user's name."""
+    """The class of an interactive session, called with the switch and the user's name."""
     opening: ClassVar[Sequence[str]] = ("enable", "configure terminal")
-    """How a session comes to configuration mode."""
+    """The lines with which a new session enters configuration mode."""
 
     def __init__(self, name: str, ports: int, most_ports: int) -> None:
         if not 1 <= ports <= most_ports:
@@ -166,28 +169,28 @@ class EmulatedDevice:
 
     @property
     def name(self) -> str:
-        """Host name, as in the prompt."""
+        """The host name of the switch, as its prompt shows it."""
         return self._name
 
     def open_session(self, username: str) -> CommandLine:
-        """A session in the mode in which sessions begin."""
+        """Start an interactive session of this user, in the mode in which the switch's sessions begin."""
         session: CommandLine = self.session_class(self, username)
         return session
 
     def configure(self, *lines: str) -> str:
-        """Enter lines in configuration mode, without SSH; returns what they print."""
+        """Enter lines in configuration mode, without SSH, and return what the switch prints."""
         session = self.open_session("admin")
         return "".join(session.enter(line).text for line in (*self.opening, *lines))
 
     def execute(self, username: str, command: str, read_stdin: Callable[[], bytes]) -> CommandResult | None:
-        """Run `ssh host command`; None where the switch offers no such thing."""
+        """Run a remote command (`ssh host command`); None where the switch does not offer remote commands."""
         del username, command, read_stdin
         return None
 
     def reboot(self) -> None:
-        """Start anew, with what was saved."""
+        """Restart the emulated switch with its saved configuration."""
         raise NotImplementedError
 
     def exclusively(self) -> threading.RLock:
-        """The lock under which lines are executed."""
+        """The lock to hold while a line is executed, so that sessions do not disturb each other."""
         return self._lock

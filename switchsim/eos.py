@@ -1,14 +1,14 @@
 """An emulated Arista EOS switch: what its command line does and shows.
 
 Stateful and strict: a line that the grammar lacks, or whose values are out of range, changes nothing and is
-answered with a line that starts with `%`. A line that its mode lacks is tried in the modes around it, and
+answered with a line that starts with `%`. A line that its mode lacks is tried in the outer modes, and
 leaves the inner ones, as when a configuration is pasted. Outside a config session it takes effect at once.
 
 The running configuration follows the order and the indentation of the configurations that aristanetworks/avd
 tests against switches; what is as delivered is left out. The JSON of the config sessions is the part of which
 napalm's driver reads the states (both forms as napalm's issue 2166 quotes them), those of version and host
-name the part of which it reads its facts. Ours: several code points of one traffic class stand on one line,
-and the differences to what is saved are a unified diff.
+name the part of which it reads its facts. Our own choice: several code points of one traffic class stand on
+one line, and the differences to what is saved are a unified diff.
 """
 
 import json
@@ -27,14 +27,17 @@ from switchsim.settings import Facts
 
 MAX_PORTS: Final = 64
 RELEASE: Final = "4.31.5M-emulator"
-"""The release that an emulated switch says it runs where `--release` names no other."""
+"""The EOS release that an emulated switch claims to run where `--release` names no other."""
 _LEVEL: Final = "   "
 _PROMPT_CHARACTERS: Final = 6
 """Of a config session's name."""
 
 
 class EosSession(Session):
-    """One command line; `config_session` is the one that is open, if any: else lines take effect at once."""
+    """One command-line session.
+
+    Lines change the config session that `config_session` names; where it is empty, they take effect at once.
+    """
 
     tries_around = "unknown"
     refusals: ClassVar[Mapping[str, str]] = {
@@ -45,7 +48,7 @@ class EosSession(Session):
     config_session = ""
 
     def words(self, line: str) -> list[str]:
-        """What stands behind a `|` is part of the command."""
+        """Split a line into words; a `|` and what follows it are words of the command, not of a filter."""
         command, pipe, rest = line.partition("|")
         words = super().words(command)
         if pipe and not words:
@@ -53,13 +56,13 @@ class EosSession(Session):
         return [*words, *pipe, *rest.split()]
 
     def prompt_words(self) -> dict[str, str]:
-        """Also the config session."""
+        """The values of the prompt's placeholders, to which EOS adds the name of the open config session."""
         name = self.config_session[:_PROMPT_CHARACTERS]
         return super().prompt_words() | {"session": f"-s-{name}" if name else ""}
 
     @property
     def facts(self) -> Facts:
-        """What the lines change: the config session that is open, or what runs."""
+        """The configuration that lines change: that of the open config session, or the running one."""
         sessions: ConfigSessions = self.device.sessions
         if not self.config_session:
             return sessions.running
@@ -75,17 +78,18 @@ class EosSession(Session):
             self.device.sessions.running = facts
 
     def go(self, name: str, head: str = "") -> None:
-        """A config session stays as it is where configuration mode is left."""
+        """Change to another mode; outside configuration mode the config session is left, but kept pending."""
         super().go(name, head)
         if name in {"user", "exec"}:
             self.config_session = ""
 
 
 class EosDevice(SheetDevice):
-    """One switch with ports Ethernet1/1 to Ethernet`ports`/1; `configuration` runs, `saved` is saved.
+    """One emulated switch with ports Ethernet1/1 to Ethernet`ports`/1.
 
-    `queue_word` opens a queue's mode: `uc-tx-queue` as on chips with queues for unicast, or `tx-queue`.
-    `model` and `release` are what `show version` names; config sessions are shown as that release does.
+    `configuration` is what runs, `saved` what the switch starts with. `queue_word` opens a queue's mode:
+    `uc-tx-queue` as on chips with queues for unicast, or `tx-queue`. `model` and `release` are what `show
+    version` names; config sessions are shown as that release does.
     """
 
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {
@@ -120,7 +124,7 @@ class EosDevice(SheetDevice):
 
     @property
     def configuration(self) -> Facts:
-        """What runs now."""
+        """The running configuration of the switch."""
         with self._lock:
             return self.sessions.running
 
@@ -130,7 +134,7 @@ class EosDevice(SheetDevice):
             self.sessions.running = facts
 
     def reboot(self) -> None:
-        """Start anew, with what was saved and without config sessions."""
+        """Restart the emulated switch with its saved configuration and without config sessions."""
         with self._lock:
             self.sessions = ConfigSessions(self.saved, self._clock, forgets=self.names_timer_at_top)
 
@@ -304,7 +308,7 @@ MODES: Final = {
     )
     for word in QUEUE_WORDS
 }
-"""Word that opens a queue's mode → the modes of a switch that has it."""
+"""Keyword that opens a queue's mode on a chip (`uc-tx-queue` or `tx-queue`) → the command modes there."""
 _KINDS: Final = tuple(
     mode.head.partition("{")[0]
     for mode in MODES[QUEUE_WORDS[0]].table.values()

@@ -1,7 +1,7 @@
 """Config sessions of an emulated Arista switch: copies of the configuration that take effect as a whole.
 
 Inferred: a session is a copy of what ran when it was opened, so that committing it also undoes what others
-changed since; the timer of a commit restores what ran before it. Ours: a name is used once, and
+changed since; the timer of a commit restores what ran before it. Our own choice: a name is used once, and
 how errors are worded. A session that its timer took back leaves the list since 4.32 (observed on cEOS 4.35).
 """
 
@@ -18,7 +18,7 @@ MAX_SESSIONS: Final = 1_000
 
 
 class SessionState(StrEnum):
-    """As `show configuration sessions` names it."""
+    """The state of a configuration session, as `show configuration sessions` names it."""
 
     PENDING = "pending"
     WAITING = "pendingCommitTimer"
@@ -28,7 +28,7 @@ class SessionState(StrEnum):
 
 @dataclass(slots=True)
 class ConfigSession:
-    """One session; `former` is what its timer restores."""
+    """One config session; `former` is the configuration that its commit timer restores."""
 
     configuration: Facts
     former: Facts
@@ -37,7 +37,7 @@ class ConfigSession:
 
 
 class ConfigSessions:
-    """What runs, and the sessions that want to change it; callers hold the device's lock."""
+    """The running configuration and all config sessions; callers must hold the device's lock."""
 
     def __init__(self, running: Facts, clock: Callable[[], float], *, forgets: bool) -> None:
         self._clock = clock
@@ -48,7 +48,7 @@ class ConfigSessions:
 
     @property
     def running(self) -> Facts:
-        """What runs now: a commit whose timer has run out is taken back."""
+        """The running configuration, after a commit whose timer has run out has been undone."""
         for name, session in list(self.by_name.items()):
             if session.state is SessionState.WAITING and self._clock() >= session.deadline_seconds:
                 self._restore(name)
@@ -59,7 +59,7 @@ class ConfigSessions:
         self._running = configuration
 
     def open(self, name: str) -> ConfigSession:
-        """Enter a session, a new one where there is none of this name."""
+        """The pending config session of this name; a new one, a copy of what runs, where there is none."""
         running, states = self.running, [each.state for each in self.by_name.values()]
         if name not in self.by_name:
             if states.count(SessionState.PENDING) >= MAX_PENDING or len(states) >= MAX_SESSIONS:
@@ -68,7 +68,10 @@ class ConfigSessions:
         return self._find(name, SessionState.PENDING)
 
     def commit(self, name: str, timer_seconds: int | None) -> None:
-        """Make a session's configuration run, for a time where there is a timer; or confirm it."""
+        """Make a session's configuration run, or confirm it if it runs already.
+
+        After `timer_seconds` it is undone unless it is confirmed; None: it stays.
+        """
         running, session = self.running, self._find(name, SessionState.PENDING, SessionState.WAITING)
         if session.state is SessionState.PENDING:
             if any(each.state is SessionState.WAITING for each in self.by_name.values()):
@@ -78,7 +81,7 @@ class ConfigSessions:
         session.deadline_seconds = self._clock() + (timer_seconds or 0)
 
     def abort(self, name: str) -> None:
-        """Forget a pending session, or restore what ran before a commit that waits."""
+        """Drop a pending session, or, if its commit waits to be confirmed, restore what ran before it."""
         _ = self.running
         if self._find(name, SessionState.PENDING, SessionState.WAITING).state is SessionState.WAITING:
             self._restore(name)

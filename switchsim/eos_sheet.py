@@ -1,11 +1,11 @@
-"""The modes of an emulated Arista switch with their lines, maps and routes.
+"""The command modes of an emulated Arista switch, with the configuration lines of each.
 
 Source: the templates, tested configurations and schema of aristanetworks/avd (spelling, ranges, that a name
-may be used before it is defined), Arista's QoS manual (what is bound to what, what a default is). Ours,
-because no source says: that minimum may not be above maximum, that host bits of a route are 0, where a
-route's distance stands, that another one replaces it; that code points of policies are printed by name, that
-an entry of an access list without a number gets the next multiple of ten, that an entry with the number of
-another one is refused, that what is not there can be taken out.
+may be used before it is defined), Arista's QoS manual (what is bound to what, what a default is). Our own
+choice, because no source says: that minimum may not be above maximum, that host bits of a route are 0, where
+a route's distance stands, that another one replaces it; that code points of policies are printed by name,
+that an entry of an access list without a number gets the next multiple of ten, that an entry with the number
+of another one is refused, that what is not there can be taken out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,11 +28,11 @@ from switchsim.settings import NO, Facts, Setting
 MAX_ROUTES: Final = 10_000
 TRAFFIC_CLASSES: Final = 8
 CONTROL_CLASS: Final = TRAFFIC_CLASSES - 1
-"""Bound to queue 7 for good."""
+"""The traffic class of control traffic, always bound to queue 7."""
 LOW_ORDER: Final = (1, 0, 2, 3, 4, 5, 6, 7)
-"""Traffic class of CoS n, and of the eight code points from 8 n, as delivered."""
+"""Traffic class of each CoS n (0 to 7), and of the eight DSCPs 8 n to 8 n + 7, on a switch as delivered."""
 QUEUE_WORDS: Final = ("uc-tx-queue", "tx-queue")
-"""What opens a queue's mode: on chips with queues for unicast, and on others."""
+"""Keywords that open a queue's mode: on chips with separate unicast queues, and on all others."""
 ROUTING: Final = "ip routing"
 _STEP: Final = 10
 _NAMES: Final = {name: number for name, number in CODE_POINTS.items() if number}
@@ -155,7 +155,7 @@ GLOBAL: Final = (
         check=_check_class,
     ),
 )
-"""Settings of the whole switch: what is on or off, and maps of code points and classes."""
+"""The configuration lines of the whole switch: features on or off, and the DSCP, CoS and class maps."""
 ROUTES: Final = (
     *_on_and_off(ROUTING),
     Setting(
@@ -295,7 +295,7 @@ _OTHERS: Final[Mapping[str, Mode]] = {
 
 
 def modes(queue_word: str) -> Mapping[str, Mode]:
-    """The modes of blocks, in the order of a running configuration, as a chip names its queues."""
+    """The command modes of a switch with this keyword for queues, in running-configuration order."""
     queues = {
         f"queue of {around}": Mode(
             mode.prompt.replace("{head}", "{head}-{inner}"),

@@ -1,10 +1,10 @@
-"""Why a simulated switch cannot be started, in one line each."""
+"""The reasons why an emulated switch cannot be started, each told in one line."""
 
 from typing import ClassVar
 
 
 class SimulatorError(Exception):
-    """Base of both kinds; never raised itself."""
+    """Base of UsageError and ListenError; never raised itself."""
 
     exit_code: ClassVar[int] = 1
 
@@ -13,12 +13,12 @@ class SimulatorError(Exception):
 
 
 class UsageError(SimulatorError):
-    """An option or a key file cannot be used."""
+    """An option or a key file of the emulator cannot be used."""
 
     exit_code: ClassVar[int] = 2
 
 
 class ListenError(SimulatorError):
-    """The address cannot be taken."""
+    """The emulator's address or port cannot be listened on."""
 
     exit_code: ClassVar[int] = 3

@@ -6,29 +6,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Close the TCP connection without an answer."""
+    """The server closes the TCP connection without an answer to the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer with this text; the device never sees the line."""
+    """The server answers with this text instead; the device never sees the line."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Answer as if all were well; the device never sees the line."""
+    """The server answers as if the line had succeeded; the device never sees it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reboot:
-    """The device starts anew, with what was saved; all connections close."""
+    """The device restarts with its saved configuration; all connections close."""
 
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Think so long, and then do what the line says, whether or not anybody still waits for the answer."""
+    """The device executes the line only after a delay, even if nobody waits for the answer any more."""
 
     seconds: float
 
@@ -37,10 +37,10 @@ Fault = Drop | Refuse | Accept | Reboot | Late
 
 
 class Faults:
-    """No fault at all; subclass and override `on_line` for others."""
+    """Injects no fault; subclass it and override `on_line` to inject some."""
 
     def on_line(self, number: int, line: str) -> Fault | None:
-        """Decide about one line before the device sees it.
+        """The fault to inject at this line, before the device sees it; None: no fault.
 
         `number` counts the lines and remote commands of one SSH connection from 1; empty lines count too.
         """
@@ -50,15 +50,15 @@ class Faults:
 
 @dataclass(slots=True)
 class DropBeforeLine(Faults):
-    """Lose the connection before a line, found by its number or by a regular expression."""
+    """Closes the connection before a line, which is found by its number or by a regular expression."""
 
     number: int | None = None
     pattern: str | None = None
     times: int = 1
-    """How many connections suffer; later ones work."""
+    """How many times a connection is lost; after that, every line works."""
 
     def on_line(self, number: int, line: str) -> Fault | None:
-        """Drop when the number or the pattern fits, `times` times in all."""
+        """`Drop()` for a line whose number or text matches, `times` times in all; else None."""
         fits = number == self.number or (
             self.pattern is not None and re.search(self.pattern, line) is not None
         )
@@ -76,6 +76,6 @@ class RefuseLine(Faults):
     text: str = "% Refused by a fault that a test injected [emulator]"
 
     def on_line(self, number: int, line: str) -> Fault | None:
-        """Refuse when the pattern is found, whatever the number."""
+        """A `Refuse` for a line in which the regular expression is found; else None."""
         del number
         return Refuse(self.text) if re.search(self.pattern, line) else None

@@ -2,7 +2,7 @@
 
 Keywords may be shortened while they stay unambiguous, as on Onyx (`conf t`). Error texts: `% Unrecognized
 command` and `% Invalid input` open as the switch's do; what follows the latter, `% Incomplete command` and
-`% Ambiguous command` are ours, and end in `[emulator]`.
+`% Ambiguous command` are the emulator's own, and end in `[emulator]`.
 """
 
 import enum
@@ -21,21 +21,24 @@ class RefusalError(Exception):
 
 
 def invalid(reason: str) -> RefusalError:
-    """A refusal because of a value, marked as ours."""
+    """The refusal of a line because of a value, with `[emulator]` behind its text: the wording is our own."""
     return RefusalError(f"% Invalid input: {reason} [emulator]")
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """A word with a value; `parse` raises ValueError with the reason. `repeated` takes one or more words."""
+    """A place in a command for a word with a value.
+
+    `parse` raises ValueError with the reason; with `repeated`, one or more words may stand there.
+    """
 
     name: str
     parse: Callable[[str], object]
     repeated: bool = False
     spell: Callable[[Any], str] = str
-    """How a value is printed."""
+    """Turns a parsed value back into the word that the switch prints."""
     together: Callable[[Sequence[Any]], str] | None = None
-    """How several values are printed as one word, where one word is parsed as a tuple of several."""
+    """Turns several values into one printed word; None where a word is not parsed as a tuple of several."""
 
     @property
     def is_plural(self) -> bool:
@@ -44,7 +47,7 @@ class Argument:
 
 
 def whole(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> Argument:
-    """A decimal number with inclusive bounds."""
+    """An argument that takes a decimal number between two inclusive bounds."""
 
     def parse(word: str) -> int:
         if not (word.isascii() and word.isdigit() and len(word) <= 12 and minimum <= int(word) <= maximum):
@@ -55,7 +58,7 @@ def whole(name: str, minimum: int, maximum: int, *, repeated: bool = False) -> A
 
 
 def choice(name: str, *words: str) -> Argument:
-    """One of a few words, in full."""
+    """An argument that takes one of these words, not shortened."""
 
     def parse(word: str) -> str:
         if word not in words:
@@ -66,9 +69,10 @@ def choice(name: str, *words: str) -> Argument:
 
 
 def arguments(text: str) -> dict[str, Argument]:
-    """Numbers with inclusive bounds, and choices: `mtu 68-9216; trust L2|L3; dscps dscp 0-63+`.
+    """Arguments by name, read from a text: numbers with inclusive bounds, and choices.
 
-    A word in braces is its argument's name, too, unless another one follows; `+` takes several words.
+    For example `mtu 68-9216; trust L2|L3; dscps dscp 0-63+`. The first word is the name in braces in a
+    command, and the argument's name unless another one follows; `+` takes several words.
     """
     found = {}
     for hole, *names, values in (entry.split() for entry in text.split(";")):
@@ -84,7 +88,7 @@ CODE_POINTS: Final[Mapping[str, int]] = {
     **{f"af{n}{m}": 8 * n + 2 * m for n in range(1, 5) for m in range(1, 4)},
     "ef": 46,
 }
-"""Names of DSCPs (RFC 2474, 2597 and 3246)."""
+"""Name → DSCP, of the code points that have a standard name (RFC 2474, 2597 and 3246)."""
 
 
 def form(
@@ -94,7 +98,10 @@ def form(
     convert: Callable[..., object] = str,
     spell: Callable[[Any], str] = str,
 ) -> Argument:
-    """A word that a pattern fits, made of the pattern's groups; without groups, of the word."""
+    """An argument whose word must match a regular expression.
+
+    `convert` makes its value from the groups of the match, or, without groups, from the whole word.
+    """
     known = re.compile(expression)
 
     def parse(word: str) -> object:
@@ -107,7 +114,7 @@ def form(
 
 
 def with_length(word: str) -> str:
-    """Only `address/length`: the standard library would also take a mask, or no length at all."""
+    """Return a word that is `address/length`, which ipaddress does not demand; raises ValueError."""
     _, slash, length = word.partition("/")
     if not (slash and length.isascii() and length.isdigit() and len(length) <= 2):
         raise ValueError("write address/length")
@@ -115,26 +122,26 @@ def with_length(word: str) -> str:
 
 
 PREFIX: Final = Argument("prefix", lambda word: IPv4Network(with_length(word)))
-"""An IPv4 prefix, whose host bits are 0."""
+"""The argument `prefix`: an IPv4 prefix, whose host bits must be 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The values of one line, by argument name."""
+    """The parsed values of one line, by argument name."""
 
     raw: Mapping[str, Sequence[object]]
 
     def all(self, name: str, kind: type[_Value]) -> tuple[_Value, ...]:
-        """Every value of a repeated argument, in order."""
+        """All values of an argument in a line, in order."""
         return tuple(value for value in self.raw.get(name, ()) if isinstance(value, kind))
 
     def one(self, name: str, kind: type[_Value]) -> _Value:
-        """The value of an argument that stands once."""
+        """The value of an argument that stands in a line exactly once."""
         (value,) = self.all(name, kind)
         return value
 
     def maybe(self, name: str, kind: type[_Value]) -> _Value | None:
-        """The value of an argument that may be missing."""
+        """The value of an optional argument; None where the line does not have it."""
         return next(iter(self.all(name, kind)), None)
 
 
@@ -143,7 +150,7 @@ Element = str | Argument
 
 @dataclass(frozen=True, slots=True)
 class Command(Generic[_Action]):
-    """One pattern and what it does."""
+    """One pattern of a command, and the action of a line that matches it."""
 
     pattern: tuple[Element, ...]
     action: _Action
@@ -201,7 +208,7 @@ class _Thread(Generic[_Action]):
 
 
 def match(commands: Sequence[Command[_Action]], words: Sequence[str]) -> tuple[_Action, Values]:
-    """What the one command that fits does, and its values; raises RefusalError."""
+    """Find the one command that a line matches: its action and the line's values; raises RefusalError."""
     line = " ".join(words)
     threads = [_Thread(command) for command in commands]
     for word in words:

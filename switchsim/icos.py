@@ -7,8 +7,8 @@ not. There is no paging, and no remote command (`ssh host command`).
 
 `show interfaces random-detect` has the columns of Dell's printed example, `show version` the fields that
 public captures of N-series switches have; the other shows have the fields that manuals of NETGEAR and Extreme
-list, in a layout of ours. The header of the running configuration is the one that many public configurations
-have; that it sorts routes is ours.
+list, in a layout of our own. The header of the running configuration is the one that many public
+configurations have; that it sorts routes is our own choice.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ SAVED: Final = "\nConfig file 'startup-config' created successfully .\n\nConfigu
 
 
 class IcosSession(Session):
-    """One command line."""
+    """One command-line session."""
 
     refusals: ClassVar[Mapping[str, str]] = {
         "% Unrecognized": INVALID.rstrip("\n"),

@@ -1,17 +1,17 @@
-"""The modes of FASTPATH with the lines that concern queues, classes of packets and paths.
+"""The command modes of FASTPATH, with the lines that configure queues, packet classes and routes.
 
 Sources: the Class of Service, Routing and Data Center Bridging chapters of public FASTPATH manuals (NETGEAR
 M4300, Extreme 200 Series, Dell EMC Networking N-series with `drop-prob-scale` and `ecn`). In interface mode a
 command concerns the port, in global mode all ports. Documented defaults: trust, the RED parameters, priority
-0 in queue 1; the others are ours. Ours, too, because no source says: that thresholds end at 250 % (Dell has
-an example with 200), that a route with another preference replaces the old one, and that host bits of a route
-are 0.
+0 in queue 1; other defaults are our own. So is, because no source says it: that thresholds end at 250 % (Dell
+has an example with 200), that a route with another preference replaces the old one, and that host bits of a
+route are 0.
 
 DiffServ: NETGEAR M4300 CLI manual, DiffServ Class, Policy and Service Commands: the words, names of at most
 31 characters, that a match of a class cannot be changed or taken away, that neither a class which a policy
 names nor a policy which an interface has can be deleted, that a value of a policy's class can be changed, but
-only goes with the class. Ours, because no source says: that one line of a kind is all a class can have, that
-a policy can only name a class that is there, that `policy-map NAME in` opens one that is there.
+only goes with the class. Our own choice, because no source says: that one line of a kind is all a class can
+have, that a policy can only name a class that is there, that `policy-map NAME in` opens one that is there.
 """
 
 import re
@@ -25,22 +25,23 @@ from switchsim.modes import Action, Check, Mode, Session, goes_to, leaves
 from switchsim.settings import NO, Facts, Setting
 
 QUEUES: Final = 7
-"""0 to 6; the system keeps queue 7."""
+"""How many queues of a port a user can configure (0 to 6); the system keeps queue 7 for itself."""
 DSCP_COUNT: Final = 64
 FAMILIES: Final = ("ipv4", "ipv6")
 DSCP_NAMES: Final = {**CODE_POINTS, "be": 0}
 _PRINTED: Final = {number: name for name, number in DSCP_NAMES.items() if name != "be"}
 NO_INTERFACE: Final = "An invalid interface has been used for this function"
-"""As PowerConnect and N-series switches say it; no percent sign marks it."""
+"""The refusal for an unknown port as PowerConnect and N-series switches word it, with no percent sign."""
 PRIORITIES: Final = 8
 COLOURS: Final = 4
-"""Green, yellow, red TCP, and what is not TCP."""
+"""How many RED curves a queue has: green, yellow and red TCP packets, and all others."""
 NULL0: Final = IPv4Address(0)
-"""Stands for the next hop Null0, which drops."""
+"""The address that stands for the next hop `Null0`, which drops packets."""
 TRUSTS: Final = {"dot1p": "Dot1P", "ip-dscp": "IP DSCP", "untrusted": "Untrusted"}
-"""Which header field names the queue of a packet → how it is shown."""
+"""Keyword for the header field that chooses a packet's queue → how the switch shows it."""
 DEFAULT_CURVE: Final = ("drop", *(40, 30, 20, 100), *(100, 90, 80, 100), *(10, 10, 10, 10))
-"""Whether packets are marked, then minimum, maximum and probability in percent, for each colour."""
+"""RED setting of a queue as delivered: the action ("drop": not marked), then for the four colours in turn
+their minimum, their maximum thresholds and their drop probabilities, all in percent."""
 
 
 def _parse_mask(word: str) -> int:
@@ -198,7 +199,7 @@ EVERYWHERE: Final = (
     Setting("exponent", "random-detect exponential-weighting-constant {constant}", NO, default=9),
     Setting("shape", "traffic-shape {bandwidth}", NO, default=0),
 )
-"""Rows of ports whose lines the global mode takes, too, for all ports."""
+"""Configuration lines of a port that, entered in global mode, concern all ports."""
 BRIDGING: Final = (
     Setting(
         "pfc",
@@ -211,7 +212,7 @@ BRIDGING: Final = (
         ("priority-flow-control priority {priority} drop",),
     ),
 )
-"""Rows of the datacenter-bridging mode inside an interface."""
+"""Configuration lines of the datacenter-bridging mode inside an interface."""
 ROUTED: Final = (Setting("routing", "routing", NO), Setting("address", "ip address {address} {mask}"))
 SWITCH: Final = (
     Setting("routing", "ip routing", NO),
@@ -236,7 +237,7 @@ SWITCH: Final = (
 
 
 def open_class(session: Session, values: Values) -> None:
-    """`class-map match-all`, which opens a class, a new one where there is none of this name."""
+    """Execute `class-map match-all`: open the mode of a class, which is made if it does not exist."""
     name, family = values.one("name", str), values.maybe("family", str) or FAMILIES[0]
     place = f"class-map match-all {name}"
     known = session.facts.get((place, "family"), family)

@@ -1,7 +1,7 @@
 """A small Linux for switches whose users enter bash: files in memory, programs, and a shell that runs them.
 
-The switch brings programs of its own. An interactive session has no standard input for its programs: put
-files with a remote command (`ssh host 'tee FILE > /dev/null' < file`).
+Each kind of switch adds programs of its own. An interactive session has no standard input for its programs:
+put files with a remote command (`ssh host 'tee FILE > /dev/null' < file`).
 """
 
 import errno
@@ -26,15 +26,15 @@ _Device = TypeVar("_Device", bound="LinuxDevice")
 
 
 class FileError(OSError):
-    """A file operation failed."""
+    """An operation on an emulated file failed."""
 
 
 class UsageError(Exception):
-    """A program refuses its arguments; the text is its message."""
+    """An emulated program refuses its arguments; the text is its message."""
 
 
 class Filesystem:
-    """Absolute path → contents: a few folders, limited in number and size of their files."""
+    """Emulated files: a few folders, limited in number and size of their files."""
 
     def __init__(self, home: str, root_folders: tuple[str, ...]) -> None:
         self._files: dict[str, bytes] = {}
@@ -43,15 +43,15 @@ class Filesystem:
         self._folders = ("/tmp", "/var/tmp", home, *root_folders)  # noqa: S108 (names inside the emulator)
 
     def paths(self, folder: str) -> list[str]:
-        """Files right inside a folder, sorted."""
+        """Paths of the files directly inside a folder, sorted."""
         return sorted(path for path in self._files if posixpath.dirname(path) == folder)
 
     def exists(self, path: str) -> bool:
-        """Whether it is a file."""
+        """Whether the path is that of a file."""
         return self._absolute(path) in self._files
 
     def read(self, path: str) -> bytes:
-        """Contents; raises FileError."""
+        """The contents of the file; raises FileError."""
         absolute = self._absolute(path)
         if absolute not in self._files:
             raise _error(errno.EISDIR if absolute in self._folders else errno.ENOENT, path)
@@ -91,7 +91,7 @@ def _error(number: int, path: str) -> FileError:
 
 @dataclass(frozen=True, slots=True)
 class Process(Generic[_Device]):
-    """One running program."""
+    """One running program of an emulated Linux switch."""
 
     device: _Device
     program: str
@@ -109,7 +109,7 @@ class Process(Generic[_Device]):
         return self.device.files.read(path)
 
     def write(self, path: str, contents: bytes, *, append: bool = False) -> None:
-        """Replace a file, or add to it; raises FileError."""
+        """Create or replace a file, or append to it; raises FileError."""
         if path == "/dev/stdout":
             raise _error(errno.EACCES, path)
         if path != "/dev/null":
@@ -117,7 +117,7 @@ class Process(Generic[_Device]):
             self.device.files.write(path, before + contents, as_root=self.is_root)
 
     def coloured(self, text: str) -> str:
-        """Underlined cyan, as the click library prints to a terminal and to nothing else."""
+        """Text underlined in cyan, as the click library prints it on a terminal; elsewhere unchanged."""
         return f"\x1b[36m\x1b[4m{text}\x1b[0m" if self.has_terminal else text
 
 
@@ -125,17 +125,17 @@ Program = Callable[[Process[Any]], CommandResult]
 
 
 def output(text: str) -> CommandResult:
-    """Success with this text."""
+    """The result of a program that succeeded and printed this text."""
     return CommandResult(stdout=text.encode())
 
 
 def failure(text: str, status: int = 1) -> CommandResult:
-    """Failure with this text on standard error."""
+    """The result of a program that failed and printed this text on standard error."""
     return CommandResult(stderr=text.encode(), status=status)
 
 
 def options(arguments: Sequence[str], flags: str, valued: str = "") -> tuple[dict[str, list[str]], list[str]]:
-    """Options that stand there, under their first spelling, with their values; and operands.
+    """Parse a program's arguments: options that are there, by first spelling, with values; and operands.
 
     `flags` and `valued` are words such as `-v/--verbose`. Raises UsageError.
     """
@@ -246,14 +246,14 @@ TOOLS: Final[Mapping[str, Program]] = MappingProxyType(
 
 
 class LinuxDevice(EmulatedDevice):
-    """A switch that one reaches by bash."""
+    """An emulated switch whose users enter bash."""
 
     programs: ClassVar[Mapping[str, Program]]
-    """What it has beyond TOOLS."""
+    """Name → program, of the programs that this kind of switch has besides TOOLS."""
     home: ClassVar[str]
     root_folders: ClassVar[tuple[str, ...]] = ("/root",)
     vrf: ClassVar[str] = ""
-    """What stands in the prompt after the host name."""
+    """The VRF suffix that the prompt shows after the host name; empty: none."""
 
     def __init__(self, name: str, ports: int) -> None:
         super().__init__(name, ports, MAX_PORTS)
@@ -261,7 +261,7 @@ class LinuxDevice(EmulatedDevice):
         self.files = Filesystem(self.home, self.root_folders)
 
     def open_session(self, username: str) -> "LinuxSession":
-        """A login shell."""
+        """Start an interactive login shell of this user."""
         return LinuxSession(self, username, has_terminal=True)
 
     def execute(
@@ -272,7 +272,7 @@ class LinuxDevice(EmulatedDevice):
 
 
 class LinuxSession:
-    """One shell."""
+    """One shell on an emulated Linux switch."""
 
     def __init__(self, device: LinuxDevice, username: str, *, has_terminal: bool) -> None:
         self._device = device
@@ -284,14 +284,14 @@ class LinuxSession:
 
     @property
     def prompt(self) -> str:
-        """`admin@sonic1:~$ `, or `root@sonic1:/home/admin# ` after `sudo -s`."""
+        """The shell's prompt: `admin@sonic1:~$ `, or `root@sonic1:/home/admin# ` after `sudo -s`."""
         where = f"{self._device.name}{self._device.vrf}"
         if not self._is_root:
             return f"{self._username}@{where}:~$ "
         return f"root@{where}:{'~' if self._username == 'root' else self._device.home}# "
 
     def enter(self, line: str) -> Answer:
-        """Execute one line of an interactive session."""
+        """Execute one line of the interactive session and return its output."""
         if line.split() in (["sudo", "-s"], ["sudo", "-i"]):
             self._is_root = True
             return Answer()

@@ -1,4 +1,4 @@
-"""The modes of a simulated command line: a table of what each one takes, and the session that walks in it."""
+"""The command modes of an emulated switch, as a table of their lines, and the session that moves in it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,49 +10,51 @@ from switchsim.grammar import Argument, Command, RefusalError, Values, match
 from switchsim.settings import Edit, Facts, Setting, Sheet, commands, filled
 
 Action = Callable[[Any, Values], str | None]
-"""What a line does in a session, and what it prints; raises RefusalError."""
+"""What a line does: a function of the session and the line's values, which returns the text to print or None;
+it raises RefusalError."""
 Check = Callable[[Facts, str, Values], None]
-"""Raises RefusalError where a line does not fit the facts; the word is the place that it concerns."""
+"""A check of a line against the configuration, the place (block) that it concerns and its values;
+it raises RefusalError where they do not fit."""
 
 
 def no_check(facts: Facts, place: str, values: Values) -> None:
-    """Every line fits."""
+    """A `Check` that accepts every line."""
     del facts, place, values
 
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One mode: how its prompt looks, how it is opened and left, what may be entered in it."""
+    """One command mode: its prompt, how it is opened and left, and the lines that it takes."""
 
     prompt: str
-    """Words in braces are those of `Session.prompt_words`."""
+    """The prompt as a format string, whose placeholders are the names in `Session.prompt_words`."""
     lines: Mapping[str, Action] = field(default_factory=dict)
-    """What may be entered besides the rows and the heads of inner modes."""
+    """Command line → its action, besides the settings and the lines that open inner modes."""
     around: str = ""
-    """The mode to which `exit` leads; empty: it ends the session."""
+    """The outer mode, to which `exit` leads; empty: `exit` ends the session."""
     head: str = ""
-    """The line that opens it in the mode around, under which the running configuration prints its rows."""
+    """The line of the outer mode that opens this one, and heads its block in the running configuration."""
     rows: Sequence[Setting] = ()
     rows_of_ports: Sequence[Setting] = ()
-    """Rows of ports whose lines concern all ports here."""
+    """Settings of a port that can be entered here, too, and then concern all ports."""
     made_by: Literal["head", "lines", "nothing"] = "head"
-    """What makes a block that is not there: opening it, or only what is entered in it; or it is refused."""
+    """What creates a missing block: opening it, or a line entered in it; "nothing": opening it is refused."""
     absent: str = ""
-    """The refusal where nothing makes a block; `{}` is its name."""
+    """The refusal where a block is missing and `made_by` is "nothing"; `{}` stands for the block's name."""
     check: Check = no_check
-    """Asked before the mode is opened, about the block's place."""
+    """The check that is made, with the block's place, before the mode is opened."""
     removed_by: str = ""
-    """The line of the mode around that removes the block; empty: there is none."""
+    """The line of the outer mode that removes the block; empty: no line does."""
     check_removal: Check = no_check
-    """Asked before the block is removed."""
+    """The check that is made before the block is removed."""
     takes: Callable[[Sequence[str]], bool] = bool
-    """Whether words may be a line of this mode at all; others are tried in the mode around."""
+    """Whether the words of a line may belong to this mode; if not, the outer mode is tried."""
 
 
 class Modes:
-    """A table of modes by name; the first is that in which a session begins.
+    """The command modes of a switch by name; a session begins in the first one.
 
-    `place` is the word in braces that names ports, if lines do.
+    `place` is the placeholder that names ports in lines; empty: lines do not name ports.
     """
 
     def __init__(self, table: Mapping[str, Mode], arguments: Mapping[str, Argument], place: str = "") -> None:
@@ -62,12 +64,12 @@ class Modes:
         self._commands = {name: tuple(self._commands_of(name)) for name in table}
 
     def depth(self, name: str) -> int:
-        """How many heads have been entered in a mode, and those around it."""
+        """How many blocks are open in the mode of this name, its own included."""
         mode = self.table[name]
         return bool(mode.head) + (self.depth(mode.around) if mode.around else 0)
 
     def name_at(self, place: str) -> str:
-        """The mode whose lines stand in a block; of the whole switch, the one around blocks."""
+        """The mode whose lines stand in the block at this place; without a block, the one around blocks."""
         head, depth = f"{place.rpartition(chr(10))[2]} ", place.count("\n") + 1
         for name, mode in self.table.items():
             words = f"{mode.head} ".partition("{")[0]
@@ -76,15 +78,15 @@ class Modes:
         return next((mode.around for mode in self.table.values() if mode.head), name)
 
     def fact(self, facts: Facts, place: str, what: str, *keys: Any) -> Any:
-        """A value, which is that of a switch as delivered if nothing else is set."""
+        """The value of a setting at a place of the configuration; if it is unset, the value as delivered."""
         return self._sheets[self.name_at(place)].fact(facts, place, what, *keys)
 
     def printed(self, facts: Facts, place: str = "", rows: Sequence[Setting] = ()) -> list[str]:
-        """The lines of a block that set its facts, or only those of some rows."""
+        """The configuration lines that set the facts of the block at `place`, or only the facts of `rows`."""
         return self._sheets[self.name_at(place)].printed(facts, place, rows)
 
     def find(self, name: str, words: Sequence[str]) -> tuple[Action, Values]:
-        """What a line of a mode does; raises RefusalError."""
+        """Find the line of a mode that these words match: its action and values; raises RefusalError."""
         if not self.table[name].takes(words):
             raise RefusalError("% Unrecognized command")
         return match(self._commands[name], words)
@@ -129,12 +131,12 @@ def _edits(name: str, edit: Edit) -> Action:
 
 
 def goes_to(name: str) -> Action:
-    """A line that leads to a mode without a head."""
+    """An action that changes to a mode which opens no block."""
     return lambda session, _: session.go(name)
 
 
 def leaves(session: "Session", _: Values) -> None:
-    """`exit`: to the mode around."""
+    """The action of `exit`: go to the outer mode, or end the session."""
     if around := session.modes.table[session.mode].around:
         session.go(around)
     else:
@@ -142,17 +144,17 @@ def leaves(session: "Session", _: Values) -> None:
 
 
 def ends(session: "Session", _: Values) -> None:
-    """`logout`."""
+    """The action of `logout`: end the session."""
     session.is_over = True
 
 
 def shows(show: Callable[[Any], str]) -> Action:
-    """A line that prints something about the switch."""
+    """An action that prints something about the switch."""
     return lambda session, _: show(session.device)
 
 
 def shows_port(show: Callable[[Any, str], str]) -> Action:
-    """A line that prints something about the port that it names."""
+    """An action that prints something about the port that the line names."""
 
     def action(session: Session, values: Values) -> str:
         port = values.one("interface", str)
@@ -163,7 +165,7 @@ def shows_port(show: Callable[[Any, str], str]) -> Action:
 
 
 def saves(text: str) -> Action:
-    """A line that saves what runs."""
+    """An action that saves the running configuration and prints this text."""
 
     def action(session: Session, _: Values) -> str:
         session.device.saved = session.device.configuration
@@ -177,17 +179,19 @@ def _is_unknown(refusal: RefusalError) -> bool:
 
 
 class Session:
-    """One command line, with its mode and the heads of the blocks that are open."""
+    """One command-line session, with its mode and the heads of the open blocks."""
 
     modes: Modes
     tries_around: ClassVar[Literal["never", "unknown", "refused"]] = "never"
-    """Which lines are tried in the modes around: none; those that a mode does not know, and one that is then
-    understood leaves the inner modes; or all that it refuses, in the modes around that have no head.
+    """Which lines are also tried in the outer modes.
+
+    "never": none. "unknown": those that a mode does not know; the outer mode that takes one becomes the mode
+    of the session. "refused": all that a mode refuses, but only in those outer modes that open no block.
     """
     refusals: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Beginning of a refusal → what the switch says instead of the whole text."""
+    """Beginning of a refusal → the text that the switch prints instead of it."""
     abbreviations: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Words in heads → what prompts have in their places."""
+    """Word in the head of a block → its abbreviation in the prompt."""
     gone: ClassVar[str] = "% Invalid input: what this mode configures has been removed [emulator]"
 
     def __init__(self, device: "SheetDevice", username: str = "") -> None:
@@ -201,11 +205,11 @@ class Session:
 
     @property
     def prompt(self) -> str:
-        """`eos1(config-if-Et1/1-uc-txq-6)#` and the like."""
+        """The prompt of the session, such as `eos1(config-if-Et1/1-uc-txq-6)#`."""
         return self.modes.table[self.mode].prompt.format(**self.prompt_words())
 
     def prompt_words(self) -> dict[str, str]:
-        """What stands in prompts for the words in braces."""
+        """The values of the placeholders in prompts, by name."""
         outer, inner = (*self.path, "", "")[:2]
         for long, short in self.abbreviations.items():
             outer, inner = outer.replace(long, short), inner.replace(long, short)
@@ -213,7 +217,7 @@ class Session:
         return found | {"head": outer.rpartition(" ")[2], "inner": inner.replace(" ", "-")}
 
     def enter(self, line: str) -> Answer:
-        """Execute one line."""
+        """Execute one line and return its output, a refusal included."""
         try:
             words = self.words(line)
             if not words:
@@ -224,15 +228,15 @@ class Session:
             return Answer(f"{self.refused(str(refusal))}\n")
 
     def words(self, line: str) -> list[str]:
-        """The words of a line, none of a comment."""
+        """Split a line into its words; a comment has none."""
         return [] if line.lstrip().startswith("!") else line.split()
 
     def refused(self, text: str) -> str:
-        """A refusal as this switch words it."""
+        """The text of a refusal, worded as this switch words it."""
         return next((words for start, words in self.refusals.items() if text.startswith(start)), text)
 
     def execute(self, words: Sequence[str]) -> str | None:
-        """Do what a line says, in the innermost mode that takes it; returns what it prints."""
+        """Execute a line's words in the innermost mode that takes them; returns what the switch prints."""
         refusals: list[RefusalError] = []
         for name in self._tried():
             try:
@@ -256,7 +260,7 @@ class Session:
 
     @property
     def facts(self) -> Facts:
-        """What lines change."""
+        """The configuration that the session's lines change."""
         found: Facts = self.device.configuration
         return found
 
@@ -265,11 +269,11 @@ class Session:
         self.device.configuration = facts
 
     def place(self, name: str) -> str:
-        """The block that the lines of a mode concern, which is the open one or one around it."""
+        """The place of the open block whose lines the mode of this name takes."""
         return "\n".join(self.path[: self.modes.depth(name)])
 
     def places(self, name: str, values: Values) -> Sequence[str]:
-        """What a line of a mode concerns; without a mode, all ports."""
+        """The places that a line of this mode concerns; without a mode (empty name), those of all ports."""
         del values
         return (
             (self.place(name),)
@@ -278,19 +282,19 @@ class Session:
         )
 
     def go(self, name: str, head: str = "") -> None:
-        """Change to a mode; a head opens a block in those of the mode around."""
+        """Change to a mode; `head` is the line that opens its block, empty if it has none."""
         mode = self.modes.table[name]
         self.path = self.path[: self.modes.depth(mode.around if head else name)]
         self.path += (head,) if head else ()
         self.mode = name
 
     def worked_in(self, name: str) -> None:
-        """A line of a mode, which may be one around that which is open, has been executed."""
+        """Called when a line has been executed in the mode of this name, which may be an outer one."""
         if self.tries_around == "unknown":
             self.go(name)
 
     def block(self, name: str, head: str) -> str:
-        """The place of a block in the mode around; raises RefusalError where it would have to be there."""
+        """The place of a block in the outer mode; raises RefusalError where it does not exist but must."""
         mode = self.modes.table[name]
         place = f"{self.place(mode.around)}\n{head}".lstrip("\n")
         if mode.made_by == "nothing" and (place, "") not in self.facts:
@@ -298,7 +302,7 @@ class Session:
         return place
 
     def open(self, name: str, head: str, values: Values) -> None:
-        """Change to the mode of a block."""
+        """Open the block with this head: check it, create it if the mode does, and change to its mode."""
         mode = self.modes.table[name]
         place = self.block(name, head)
         mode.check(self.facts, place, values)
@@ -307,7 +311,7 @@ class Session:
         self.go(name, head)
 
     def edit(self, name: str, edit: Edit, values: Values) -> None:
-        """Execute a line of the sheet of a mode; without one, of all ports."""
+        """Change the configuration by a line of this mode; without a mode (empty name), that of all ports."""
         facts, places = self.facts, self.places(name, values)
         if name and self.modes.depth(name):
             (place,) = places
@@ -326,13 +330,13 @@ class Session:
 
 
 class SheetDevice(EmulatedDevice):
-    """A switch whose configuration is facts: `configuration` runs, `saved` is what it would start with."""
+    """An emulated switch whose configuration is facts: `configuration` runs, `saved` is loaded at start."""
 
     modes: Modes
     configuration: Facts
     session_class: ClassVar[type[Session]]
     port_head: ClassVar[str] = "interface {}"
-    """The place of the facts of a port."""
+    """The format string of the place that holds a port's facts."""
 
     def __init__(self, name: str, ports: Sequence[str], most_ports: int, model: str, release: str) -> None:
         super().__init__(name, len(ports), most_ports)
@@ -341,15 +345,15 @@ class SheetDevice(EmulatedDevice):
         self.reboot()
 
     def as_delivered(self) -> Facts:
-        """What runs before anybody has configured anything."""
+        """The configuration of a new switch."""
         return Facts({(self.port_head.format(port), ""): True for port in self.ports})
 
     def fact(self, where: str, what: str, *keys: Any) -> Any:
-        """What runs, of a port or of the switch: `fact("1/1", "trust")`, `fact("", "queue-of-dscp", 48)`."""
+        """A running setting of a port or switch: `fact("1/1", "trust")`, `fact("", "queue-of-dscp", 48)`."""
         place = self.port_head.format(where) if where else ""
         return self.modes.fact(self.configuration, place, what, *keys)
 
     def reboot(self) -> None:
-        """Start anew, with what was saved."""
+        """Restart the emulated switch with its saved configuration."""
         with self._lock:
             self.configuration = self.saved

@@ -5,12 +5,12 @@ answered with a line that starts with `%`. Prefix modes are on by default, as on
 ethernet 1/1` alone opens a sub-mode in which every line but `exit` and `show` is prefixed. Each line takes
 effect at once; `configuration write` saves. There is no paging, and no remote command (`ssh host command`).
 
-The JSON shapes of `show interfaces ethernet N congestion-control`, `show dcb ets interface ethernet N`,
-`show qos interface ethernet N` and `show version` are those of the Ansible collection mellanox.onyx (its
-unit-test fixtures, release 3.6), that of `show dcb priority-flow-control` is a public poller's record of a
-switch. Ours: the "Mode" string BOTH, which no source shows, the line of a port's shaper in the running
-configuration, the figure of a bandwidth in `show dcb ets`, the text of `show ip route`, and
-that the running configuration sorts routes, pools and access lists.
+The JSON shapes of `show interfaces ethernet N congestion-control`, `show dcb ets interface ethernet N`, `show
+qos interface ethernet N` and `show version` are those of the Ansible collection mellanox.onyx (its unit-test
+fixtures, release 3.6), that of `show dcb priority-flow-control` is a public poller's record of a switch. Our
+own choice: the "Mode" string BOTH, which no source shows, the line of a port's shaper in the running
+configuration, the figure of a bandwidth in `show dcb ets`, the text of `show ip route`, and that the running
+configuration sorts routes, pools and access lists.
 """
 
 import json
@@ -37,7 +37,7 @@ MAX_FILES: Final = 16
 
 
 class OnyxSession(Session):
-    """One command line."""
+    """One command-line session."""
 
     def __init__(self, device: "OnyxDevice", username: str = "") -> None:
         super().__init__(device, username)
@@ -47,11 +47,11 @@ class OnyxSession(Session):
         """What stands behind the `|` of the line that is executed."""
 
     def prompt_words(self) -> dict[str, str]:
-        """Also the sub-mode."""
+        """The values of the prompt's placeholders, to which Onyx adds the prefix of the open sub-mode."""
         return super().prompt_words() | {"prefix": "".join(f" {word}" for word in self.prefix)}
 
     def words(self, line: str) -> list[str]:
-        """`no interface ethernet 1/1 X` is another way to write `interface ethernet 1/1 no X`."""
+        """Split a line into words; `no interface ethernet 1/1 X` becomes `interface ethernet 1/1 no X`."""
         command, pipe, rest = line.partition("|")
         words, self.filter = command.split(), " ".join(rest.split()) if pipe else None
         if pipe and not words:
@@ -63,7 +63,7 @@ class OnyxSession(Session):
         return words
 
     def execute(self, words: Sequence[str]) -> str | None:
-        """Do what a line says; the only filter is `| json-print`, of lines that show something."""
+        """Execute a line's words; the only filter behind `|` is `json-print`, for lines that show data."""
         action, values = self.modes.find(self.mode, words)
         if self.filter not in {None, "json-print"}:
             raise _unrecognized(str(self.filter))
@@ -92,7 +92,7 @@ class OnyxDevice(SheetDevice):
     session_class = OnyxSession
     port_head = "{}"
     active_file: ClassVar[str] = "initial"
-    """The file with which the switch starts."""
+    """Name of the configuration file with which the switch starts."""
 
     def __init__(self, name: str = "onyx1", ports: int = 16, model: str = "MSN2100-CB2F") -> None:
         self.modes = MODES
@@ -101,12 +101,12 @@ class OnyxDevice(SheetDevice):
         super().__init__(name, names, MAX_PORTS, model, RELEASE)
 
     def as_delivered(self) -> Facts:
-        """Nothing."""
+        """The configuration of a new switch, which has no facts."""
         return NO_FACTS
 
     @property
     def saved(self) -> Facts:
-        """What the switch would start with."""
+        """The configuration in the file with which the switch starts."""
         return self.files[self.active_file]
 
     @saved.setter

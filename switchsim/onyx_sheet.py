@@ -1,11 +1,12 @@
-"""The configuration lines of Onyx 3.7-3.10 (SN2100) that concern queues and paths, and how it prints them.
+"""The configuration lines of Onyx 3.7-3.10 (SN2100) for queues and routes, and how the switch prints them.
 
 Source: "Quality of Service", "QoS Commands" and "Shared Buffer Commands" of the Onyx manual, the Ansible
 collection mellanox.onyx, saved configurations, and for `bandwidth shape` of a port public scripts of a
-research group. Ours, because no source says: the bounds of weight, percentages, rates and thresholds, that
-the host bits of a route are 0, where a route's distance stands, that another distance replaces it, that
-leaving the advanced buffer mode forgets what it held. There is no command for the bandwidths of a traffic
-class and the default switch-priority of a port, because no source has its words: tests set them by hand.
+research group. Our own choice, because no source says: the bounds of weight, percentages, rates and
+thresholds, that the host bits of a route are 0, where a route's distance stands, that another distance
+replaces it, that leaving the advanced buffer mode forgets what it held. There is no command for the
+bandwidths of a traffic class and the default switch-priority of a port, because no source has its words:
+tests set them by hand.
 """
 
 from collections.abc import Mapping
@@ -31,7 +32,7 @@ MAX_PORTS: Final = 64
 TRAFFIC_CLASSES: Final = 8
 DSCP_COUNT: Final = 64
 NULL0: Final = IPv4Address(0)
-"""Stands for the next hop `null0`, which drops."""
+"""The address that stands for the next hop `null0`, which drops packets."""
 
 # --- words with values -------------------------------------------------------------------------------------
 
@@ -210,7 +211,7 @@ SECTIONS: Final[Mapping[str, tuple[Setting, ...]]] = {
         ),
     ),
 }
-"""Title of a section of the running configuration → its rows."""
+"""Title of a section of the running configuration → the settings that it prints."""
 _UNPRINTED: Final = (
     Setting("prefix-modes", {"no cli default prefix-modes enable": False}, NO, default=True),
     Setting("default-switch-priority", {}, default=0),

@@ -15,109 +15,109 @@ from typing import Any, Final, TypeVar
 from switchsim.grammar import Argument, Command, Element, RefusalError, Values, invalid
 
 Fact = tuple[Any, ...]
-"""Where (a port, a block; empty: the whole switch), what, and the keys that tell facts of one row apart."""
+"""The key of a value: its place (port or block; empty: whole switch), the setting's name, then its keys."""
 
 
 class Facts(dict[Fact, Any]):
-    """A configuration. An edit makes another one: nobody changes these facts where they are.
+    """A configuration: fact → value. It is never changed in place: an edit makes a new one.
 
-    A block is there while it has the fact `(place, "")`; its place is its head, below the place of the block
-    around it, on a line of its own.
+    A block exists while there is the fact `(place, "")`; its place is the place of the block around it and,
+    on a line of its own below, the head of the block.
     """
 
     @property
     def blocks(self) -> dict[str, "Facts"]:
-        """Place → the facts there."""
+        """Place → the facts at this place."""
         found: dict[str, Facts] = {}
         for fact, value in self.items():
             found.setdefault(fact[0], Facts())[fact] = value
         return found
 
     def heads(self, kind: str, around: str = "") -> list[str]:
-        """Heads of the blocks that begin with these words, as they were made, in the block around them."""
+        """Heads of the blocks directly inside the block `around` that begin with `kind`, oldest first."""
         places = (fact[0].rpartition("\n") for fact in self if fact[1:] == ("",))
         return [head for outer, _, head in places if outer == around and f"{head} ".startswith(kind)]
 
     def with_block(self, place: str) -> "Facts":
-        """The same with a block, and with those around it."""
+        """The configuration with this block, and with the blocks around it."""
         if (place, "") in self:
             return self
         outer = self.with_block(around) if (around := place.rpartition("\n")[0]) else self
         return Facts({**outer, (place, ""): True})
 
     def without_block(self, place: str) -> "Facts":
-        """The same without a block, and without those inside it."""
+        """The configuration without this block, and without the blocks inside it."""
         return Facts({f: v for f, v in self.items() if f[0] != place and not f[0].startswith(f"{place}\n")})
 
 
 NO_FACTS: Final = Facts()
 Edit = Callable[[Facts, Values, Sequence[str]], Facts]
-"""What a line does to the facts of the places that it concerns; raises RefusalError."""
+"""A change by a line: a function of the facts, the line's values and the places that it concerns, which
+returns the changed facts or raises RefusalError."""
 _Action = TypeVar("_Action")
 
 NO: Final = ("no",)
 MAX_SPELLED: Final = 4096
-"""Printed lines that a sheet remembers."""
+"""How many printed lines a sheet keeps in its cache."""
 HOLE: Final = re.compile(r"\{([^}]*)\}")
 _OPTION: Final = re.compile(r" \[([^]]*)\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row: the lines that set a fact, each in the place of the others, and what takes it back."""
+    """One setting of a switch: the lines that set it, each replacing the others, and those that undo it."""
 
     what: str
-    """The name of the fact, then its keys as the lines write them: `switch-priority {dscp}`."""
+    """The setting's name, then its keys' placeholders as the lines write them: `switch-priority {dscp}`."""
     lines: str | Mapping[str, Any]
-    """One line, or each line with the word that its values begin with, which tells them from the others'.
+    """The line that sets the fact, or several: line → the word, first in the value, that tells it apart.
 
-    A fact's value is what the line has in its braces, a tuple if that is more than one value. A line without
-    any braces sets its word, or True. A fact without any line is set by other means, and not printed.
+    A fact's value is that of the line's placeholders, a tuple if there are several. A line without
+    placeholders sets its word, or True. A fact without any line is set by other means, and not printed.
     """
     undone_by: tuple[str, ...] = ()
-    """Lines that take the fact back; of keys that such a line does not name, all.
+    """Lines that undo the setting; where such a line leaves out keys, for all values of these keys.
 
-    `no` is short: for `no` and the lines up to their first value, or if they begin with it, for what follows.
-    If a line of the row begins with X, `no X` takes back only what such a line has set.
+    `no` alone stands for `no` and the lines up to their first value, or for what follows if they begin with
+    it. If a line of the setting begins with X, `no X` undoes only what such a line has set.
     """
     default: Any = None
-    """The value as delivered, or a function that finds it from the keys."""
+    """The value as delivered, or a function that computes it from the keys."""
     check: Callable[[Facts, str, Values], Values | None] | None = None
-    """Raises RefusalError for a line that does not fit the facts; the word is the place.
+    """A function that raises RefusalError where a line does not fit facts, place and values; None: no check.
 
     It may return what the switch makes of the line's values.
     """
     absent: str = ""
-    """Refusal where there is nothing to take back; empty: that is none."""
+    """The refusal where there is nothing to undo; empty: that is not refused."""
     omitted: Any = None
-    """The value that a line has where its brackets are left out; the brackets are not printed with it."""
+    """The value that a line without its bracketed part sets; that part is not printed with this value."""
     most: int | None = None
-    """How many facts of the row there may be."""
+    """How many facts of this setting there may be at most; None: no limit."""
     joined: bool = True
-    """Whether a line that takes several keys is printed with all that have one value, or once for each."""
+    """Whether keys with the same value are printed on one line, if the line takes several keys."""
     as_entered: bool = False
-    """Whether facts are printed in the order in which they were set, not in that of their keys."""
+    """Whether facts are printed in the order in which they were set, instead of the order of their keys."""
     as_rest: bool = False
-    """Whether lines work as PATCH and DELETE do: options that a line leaves out stay as they are, what is
-    taken back has exactly the keys that a line names, and is checked, too.
-    """
+    """Whether lines work as REST's PATCH and DELETE do: options that a line leaves out stay as they are; what
+    is undone has exactly the keys that a line names, and is checked, too."""
     is_fixed: bool = False
-    """Whether the fact is printed, but no line changes it."""
+    """Whether the setting is printed, but cannot be changed by any line."""
     forgets: tuple[str, ...] = ()
-    """Facts of the same place, or of all if it is the whole switch, that are taken back with this one."""
+    """Names of settings that are undone with this one, at the same place (whole switch: everywhere)."""
 
     @property
     def name(self) -> str:
-        """The name of the fact, without its keys."""
+        """The name of the setting, without its keys."""
         return self.what.split(" ")[0]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The words in braces of which each value has a fact of its own."""
+        """The placeholders whose values tell the facts of this setting apart."""
         return _holes_in(self.what)
 
     def undoing_lines(self) -> tuple[str, ...]:
-        """`undone_by`, with what `no` is short for."""
+        """The lines of `undone_by`, with `no` alone replaced by the lines for which it stands."""
         lines = dict.fromkeys(self._without_values(line) for line in self.words_of_lines())
         short = (line.removeprefix("no ") if line.startswith("no ") else f"no {line}" for line in lines)
         return tuple(short) if self.undone_by == NO else self.undone_by
@@ -127,7 +127,7 @@ class Setting:
         return line[: next(values, len(line))].strip()
 
     def words_of_lines(self) -> Mapping[str, Any]:
-        """Each line with its word; None where it has none."""
+        """Line that sets the fact → the word at the front of its value; None where there is none."""
         return {self.lines: None} if isinstance(self.lines, str) else self.lines
 
 
@@ -137,7 +137,7 @@ def _holes_in(text: str) -> tuple[str, ...]:
 
 
 def patterns(text: str, arguments: Mapping[str, Argument]) -> Iterator[tuple[Element, ...]]:
-    """Every pattern for which a line stands that has values in braces, and optional parts in brackets."""
+    """The command patterns of a line with placeholders in braces, one for each choice of its options."""
     before, bracket, rest = text.partition("[")
     if bracket:
         option, _, after = rest.partition("]")
@@ -148,14 +148,14 @@ def patterns(text: str, arguments: Mapping[str, Argument]) -> Iterator[tuple[Ele
 
 
 def commands(rows: Mapping[str, _Action], arguments: Mapping[str, Argument]) -> tuple[Command[_Action], ...]:
-    """Lines with what they do, as commands."""
+    """The commands for these lines, each with its action; `{…}` are placeholders, `[…]` options."""
     return tuple(
         Command(pattern, action) for text, action in rows.items() for pattern in patterns(text, arguments)
     )
 
 
 def filled(text: str, arguments: Mapping[str, Argument], given: Mapping[str, Iterable[Any]]) -> str:
-    """The text with its values, by argument name; a word in braces that has none, a place, stays."""
+    """Fill in a text's placeholders with values by argument name; one without a value stays."""
     left = {name: list(values) for name, values in given.items()}
 
     def fill(found: re.Match[str]) -> str:
@@ -171,7 +171,7 @@ def filled(text: str, arguments: Mapping[str, Argument], given: Mapping[str, Ite
 
 
 class Sheet:
-    """The rows of one mode, or of a whole switch: what may be entered, what it sets, how it is printed."""
+    """The settings of one mode or a whole switch: which lines can be entered, how facts are printed."""
 
     def __init__(
         self, settings: Sequence[Setting], arguments: Mapping[str, Argument], place: str = ""
@@ -185,7 +185,7 @@ class Sheet:
         self.commands = tuple(command for setting in settings for command in self._commands(setting))
 
     def fact(self, facts: Facts, where: str, what: str, *keys: Any) -> Any:
-        """A value, which is that of a switch as delivered if nothing else is set."""
+        """The value of a setting at a place of the configuration; if it is unset, the value as delivered."""
         found = facts.get((where, what, *keys))
         if found is not None:
             return found
@@ -193,10 +193,10 @@ class Sheet:
         return default(*keys) if callable(default) else default
 
     def printed(self, facts: Facts, where: str, settings: Sequence[Setting] = ()) -> list[str]:
-        """The lines that set the facts of a place, or only those of some rows, in the order of the sheet.
+        """The lines that set the facts of a place, or only those of some settings, in the order of the sheet.
 
-        The facts of a row are printed in the order of their keys, and those of neighbouring rows whose lines
-        are the same up to the key, key by key. Joined lines are printed in the order of their values.
+        The facts of a setting are printed in the order of their keys, and those of neighbouring ones whose
+        lines are the same up to the key, key by key. Joined lines are printed in the order of their values.
         """
         here: dict[str, dict[Fact, Any]] = {}
         for (place, what, *keys), value in facts.items():

@@ -1,7 +1,7 @@
 """An emulated SONiC switch: a configuration database behind a small bash.
 
-Stateful and strict: what the YANG models, the configuration updater or orchagent refuse changes nothing.
-`config` needs root (`sudo`, no password).
+Stateful and strict: a change that the YANG models, the configuration updater or orchagent refuse has no
+effect. `config` needs root (`sudo`, no password).
 """
 
 import fnmatch
@@ -56,13 +56,21 @@ def _show(process: SonicProcess) -> CommandResult:
             serial = serial_number(device.name)
             return output(_VERSION.format(build=device.build, asic=asic, serial=serial, **names))
         case ["queue", "counters" | "wredcounters" as table, "--json"]:
-            # As queuestat and wredstat print them, in text; the emulator carries no packet, so all are 0.
-            zeros = {f"UC{number}": dict.fromkeys(_COUNTERS[table], "0") for number in range(QUEUES)}
-            counters = {"time": datetime.now(UTC).isoformat()} | zeros
-            return output(json.dumps(dict.fromkeys(device.ports, counters), indent=4, sort_keys=True) + "\n")
+            # As queuestat and wredstat print them, in text.
+            now = {"time": datetime.now(UTC).isoformat()}
+            counters = {port: now | _queue_counters(device, port, _COUNTERS[table]) for port in device.ports}
+            return output(json.dumps(counters, indent=4, sort_keys=True) + "\n")
         case arguments:
             usage = 'Usage: show [OPTIONS] COMMAND [ARGS]...\nTry "show -h" for help.\n'
             return failure(f'{usage}\nError: No such command "{" ".join(arguments)}".\n', 2)
+
+
+def _queue_counters(device: "SonicDevice", port: str, names: tuple[str, ...]) -> dict[str, dict[str, str]]:
+    counted = [device.counted.get((port, number), {}) for number in range(QUEUES)]
+    return {
+        f"UC{number}": {name: str(of_queue.get(name, 0)) for name in names}
+        for number, of_queue in enumerate(counted)
+    }
 
 
 def _hostname(process: SonicProcess) -> CommandResult:
@@ -202,7 +210,7 @@ def _systemctl(process: SonicProcess) -> CommandResult:
 
 
 class SonicDevice(LinuxDevice):
-    """One switch, ports Ethernet0, Ethernet4, …; `config_db` is what runs, replaced whole by each change."""
+    """One switch with ports Ethernet0, Ethernet4, …; each change replaces `config_db`, which is what runs."""
 
     lanes_per_port: ClassVar[int] = LANES_PER_PORT
     boxes: ClassVar[Mapping[str, Mapping[str, str]]] = {name: {"box": name} for name in BOXES}
@@ -240,6 +248,9 @@ class SonicDevice(LinuxDevice):
         self.files.write(VERSION_FILE, version.encode(), as_root=True)
         self.restarts = 0
         """How often `config reload` restarted the services."""
+        self.counted: dict[tuple[str, int], Mapping[str, int]] = {}
+        """Port and queue → what `show queue counters` and `show queue wredcounters` tell of it. The emulator
+        carries no packet: what nobody writes here is 0."""
         self.timers: dict[str, threading.Timer] = {}
         """Transient units of systemd that wait for their time."""
 
@@ -252,7 +263,7 @@ class SonicDevice(LinuxDevice):
 
     @property
     def ports(self) -> Mapping[str, Entry]:
-        """Table PORT."""
+        """The table PORT of the running database: port name → its entry."""
         return MappingProxyType(dict(self.config_db.get("PORT", {})))
 
     def print_data(self) -> str:
@@ -265,7 +276,7 @@ class SonicDevice(LinuxDevice):
         return json.dumps(running, indent=4) + "\n"
 
     def reboot(self) -> None:
-        """Start anew, with what was saved."""
+        """Restart the emulated switch with its saved configuration."""
         with self._lock:
             self.config_db = json.loads(self.files.read(CONFIG_FILE))
             self.locks.links.clear()

@@ -1,7 +1,7 @@
 """The `config` program of an emulated SONiC switch.
 
-Messages and exit codes follow config/main.py of sonic-utilities; texts of our own end in `[emulator]`.
-As there, it demands root, `config load` merges without asking the YANG models, and `config reload` restarts
+Messages and exit codes follow config/main.py of sonic-utilities; texts of our own end in `[emulator]`. As on
+the switch, it demands root, `config load` merges without asking the YANG models, and `config reload` restarts
 the services.
 """
 

@@ -100,7 +100,7 @@ BOXES: Final[Mapping[str, dict[str, str]]] = MappingProxyType(
         ),
     }
 )
-"""Name → what differs: its words, the speed of a port in Mbit/s, the profile of the lossy queues."""
+"""Name of a box → its hardware names, port speed in Mbit/s and buffer profile of lossy queues."""
 
 
 def default_database(hostname: str, port_count: int, box_name: str = DEFAULT_BOX) -> Database:

@@ -1,9 +1,9 @@
-"""What orchagent and the chip's SAI refuse although the YANG models accept it.
+"""The configurations that orchagent and the chip's SAI refuse although the YANG models accept them.
 
 Source: sonic-swss (orchagent/qosorch.cpp, bufferorch.cpp), and for Mellanox's chips mlnx_sai_wred.c and
 mlnx_sai_scheduler.c; Broadcom's SAI is closed, and nothing of it is emulated. The switch itself
 takes such an entry into CONFIG_DB, logs an error and does not program it; the emulator is stricter and lets
-the command fail, with texts that are all ours.
+the command fail, with texts of its own.
 """
 
 import re
@@ -15,7 +15,7 @@ from switchsim.sonic_yang import COLOURS, SHAPES, Database, Entry, FieldValue
 QUEUES: Final = 8
 _QUEUES: Final = tuple(str(queue) for queue in range(QUEUES))
 MAX_THRESHOLD_BYTES: Final = (1 << 31) - 1
-"""Thresholds pass through std::stoi."""
+"""The largest threshold of a WRED profile in bytes, because orchagent reads it with std::stoi."""
 
 LEAST_CAP_BYTES: Final = 200_000_000 // 8
 
@@ -29,7 +29,7 @@ def is_mellanox(database: Database) -> bool:
 
 
 def refusals(old: Database, new: Database) -> Iterator[str]:
-    """What would not be programmed, among the entries that differ; empty where everything is."""
+    """Why orchagent would not program entries that differ between two databases; empty if it programs all."""
     for table, entries in new.items():
         for key, fields in entries.items():
             before = old.get(table, {}).get(key)

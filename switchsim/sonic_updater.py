@@ -3,10 +3,10 @@
 Order of the checks, rules and texts follow generic_config_updater of sonic-utilities (generic_updater.py,
 gu_common.py). Not emulated: the search for an order of small steps, the SONICYANG format, several ASICs.
 
-What the validators of each release let a patch change is from field_operation_validators.py and
-gcu_field_operation_validators.conf.json there, one branch a release. Tables without a rule may change
-freely. Releases before 202205, and 202211, have no rules at all. Left out: PORT and PFC_WD, and families of
-chips that no simulated box has.
+The rules of what a patch may change in each release come from field_operation_validators.py and
+gcu_field_operation_validators.conf.json of sonic-utilities, one branch a release. Tables without a rule may
+change freely. Releases before 202205, and 202211, have no rules at all. Left out: PORT and PFC_WD, and
+families of chips that no simulated box has.
 """
 
 import json
@@ -27,11 +27,11 @@ _JUDGED_WHOLE: Final = "202405"
 
 
 class UpdateError(Exception):
-    """The updater refuses; the text is what it prints."""
+    """The updater refuses a patch or a file; the text is what it prints."""
 
 
 def parse(text: bytes) -> object:
-    """What JSON says; raises UpdateError."""
+    """Parse JSON; raises UpdateError."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -39,7 +39,7 @@ def parse(text: bytes) -> object:
 
 
 def parse_patch(text: bytes) -> jsonpatch.JsonPatch:
-    """A patch from JSON; raises UpdateError."""
+    """Parse a JSON Patch (RFC 6902); raises UpdateError."""
     operations = parse(text)
     if not isinstance(operations, list) or not all(isinstance(each, dict) for each in operations):
         raise UpdateError("a patch is a list of operations [emulator]")
@@ -56,7 +56,7 @@ def parse_patch(text: bytes) -> jsonpatch.JsonPatch:
 def patched(
     current: Database, patch: jsonpatch.JsonPatch, build: str, ignored: Collection[str] = ()
 ) -> Database:
-    """The database after the patch, checked as the updater of this build checks; raises UpdateError."""
+    """The new database after a patch that this build's updater accepts; raises UpdateError."""
     try:
         target = as_database(patch.apply(current))
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as error:
@@ -70,9 +70,9 @@ def patched(
 def check_transition(current: Database, target: Database, build: str, ignored: Collection[str] = ()) -> None:
     """Refuse what the updater's validators, the YANG models or orchagent refuse; raises UpdateError.
 
-    What the current configuration breaks already, the updater refuses to change: it looks there for what
-    refers to a place that goes (patch_sorter.py, NoDependencyMoveValidator). The ignored places are judged in
-    neither (IgnorePathsFromYangConfigSplitter).
+    If the current configuration breaks the models already, the updater refuses any change: it searches there
+    for references to a removed place (patch_sorter.py, NoDependencyMoveValidator). The ignored places are
+    checked in neither configuration (IgnorePathsFromYangConfigSplitter).
     """
     hwsku = str(current.get("DEVICE_METADATA", {}).get("localhost", {}).get("hwsku", ""))
     for operation in jsonpatch.JsonPatch.from_diff(current, target):
@@ -115,7 +115,7 @@ def _pointer(path: str) -> list[str]:
 
 
 def as_database(document: object) -> Database:
-    """Check the form table → key → field → text or list of texts; raises UpdateError."""
+    """Check that a document is a database: table → key → field → text or texts; raises UpdateError."""
     if not isinstance(document, dict):
         raise UpdateError("a configuration is an object of tables [emulator]")
     for table, entries in document.items():
@@ -140,16 +140,16 @@ _FUNCTIONS: Final = {"BUFFER_PROFILE": "buffer_profile", "WRED_PROFILE": "wred_p
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What may change of one table from one release on, before another."""
+    """What a patch may change in one table, from one release on and before another."""
 
     table: str
     first: str
     before: str
     fields: Collection[str] = ()
-    """Fields whose values may be replaced: `ENTRY/FIELD` in lower case, parts with digits left out, `*` for
-    any entry."""
+    """Fields whose values may be replaced: `ENTRY/FIELD` in lower case, digits left out, `*` for any
+    entry."""
     whole_entries: Collection[str] = ()
-    """Operations that a whole entry may undergo, whatever its fields are."""
+    """Patch operations (such as "add") that are allowed on a whole entry, whatever its fields are."""
 
 
 _LATER: Final = "~"
@@ -198,7 +198,7 @@ _DATED: Final = re.compile(r"(?:^|\.)(\d{8})(?=\.|$)")
 
 
 def lets(operation: Mapping[str, Any], build: str, hwsku: str) -> bool:
-    """Whether the validators of this build let an operation be, on this hardware.
+    """Whether the validators of this build allow a patch operation on this hardware.
 
     They judge the difference that a patch makes, not its wording. A build whose name says no release (a
     vendor's own) is judged as the newest.

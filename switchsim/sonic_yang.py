@@ -1,11 +1,11 @@
-"""What SONiC's YANG models demand of a configuration database, for queues, buffers and paths.
+"""The rules of SONiC's YANG models for a configuration database, as far as queues, buffers and routes go.
 
 Written after the modules sonic-dscp-tc-map, -tc-queue-map, -tc-priority-group-map, -port-qos-map, -scheduler,
 -wred-profile, -queue, -buffer-pool, -buffer-profile, -buffer-queue, -buffer-pg, -port, -interface,
--static-route, -srv6 and -flex_counter of sonic-buildimage. As there, a table without a model is not checked,
-and much that is wrong passes: queue 99, reversed or overlapping ranges, a minimum without a maximum. Texts:
-the sentence `Value ... does not satisfy the constraint ...` is libyang's; the rest is ours, and ends in
-`[emulator]`.
+-static-route, -srv6 and -flex_counter of sonic-buildimage. As on a switch, a table without a model is not
+checked, and much that is wrong passes: queue 99, reversed or overlapping ranges, a minimum without a maximum.
+Texts: the sentence `Value ... does not satisfy the constraint ...` is libyang's; the rest is the emulator's
+own, and ends in `[emulator]`.
 """
 
 import re
@@ -72,7 +72,7 @@ FLEX_COUNTER_TABLE counters
     FLEX_COUNTER_STATUS enable|disable; FLEX_COUNTER_DELAY_STATUS false|true|False|True
     POLL_INTERVAL 100..4294967295; BULK_CHUNK_SIZE 1..4294967295; BULK_CHUNK_SIZE_PER_PREFIX text
 """
-"""Each kind of entry: its table, the types of its key's parts; below it its fields with their type.
+"""The checked kinds of entries: a line with the table and its key's types, then its fields and types.
 
 `!` marks a mandatory field; `*` a map, whose field names are values, too. A type is a range, `->` and the
 table to which it refers (and words that it takes besides), a word of `_TYPES` or `_ADDRESSES`, or a pattern.
@@ -103,11 +103,11 @@ def _number(value: object) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One kind of entry: its key's parts and its fields."""
+    """One kind of entry of a table: its key's parts and its fields."""
 
     key: list[str]
     fields: dict[str, list[str]] = field(default_factory=dict)
-    """Field → type of its value; in maps, `*` → types of name and value."""
+    """Field name → type of its value; in a map, `*` → types of the field's name and value."""
     mandatory: list[str] = field(default_factory=list)
 
 
@@ -125,11 +125,11 @@ def _shapes() -> Mapping[str, tuple[Shape, ...]]:
 
 
 SHAPES: Final = _shapes()
-"""Table → the kinds of its entries."""
+"""Table name → the kinds of its entries."""
 
 
 def problems(database: Database) -> Iterator[str]:
-    """What the models refuse, in order; empty where the database is valid."""
+    """The texts with which the YANG models refuse a database, in order; empty where it is valid."""
     for table in SHAPES:
         for key, fields in database.get(table, {}).items():
             for problem in _entry_problems(table, key, fields, database):

@@ -22,7 +22,8 @@ from switchsim.errors import ListenError, UsageError
 from switchsim.faults import Faults
 
 MAX_CONNECTIONS: Final = 16
-"""A further client finds its connection closed, as on a switch whose terminals are all taken."""
+"""How many connections may be open at once; a further client finds its own closed, as on a switch whose
+terminals are all taken."""
 STOP_SECONDS: Final = 5.0
 LOG_NAME: Final = "switchsim"
 
@@ -77,7 +78,7 @@ class EmulatorServer:
         self._acceptor.start()
 
     def stop(self) -> None:
-        """Close the port and every connection; harmless when repeated."""
+        """Close the port and every connection; calling it again does no harm."""
         if self._listener is not None:
             with contextlib.suppress(OSError):  # not connected: a listener; the call still wakes accept()
                 self._listener.shutdown(socket.SHUT_RDWR)
@@ -94,7 +95,7 @@ class EmulatorServer:
             connection.join(STOP_SECONDS)
 
     def reboot(self) -> None:
-        """Start the device anew, with what was saved; every connection closes."""
+        """Restart the device with its saved configuration; every connection closes."""
         self.device.reboot()
         with self._lock:
             connections = list(self._connections)
@@ -103,12 +104,12 @@ class EmulatorServer:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nobody can connect, and all connections have ended."""
+        """Whether the port is closed and all connections have ended."""
         return self._acceptor is None and not self.connection_count
 
     @property
     def connection_count(self) -> int:
-        """Connections open now."""
+        """How many connections are open now."""
         with self._lock:
             return len(self._connections)
 
@@ -136,7 +137,7 @@ class EmulatorServer:
             connection.start()
 
     def forget(self, connection: Connection) -> None:
-        """Called by a connection that has ended."""
+        """Called by a connection that has ended, so that the server no longer counts it."""
         with self._lock:
             self._connections.discard(connection)
 
@@ -147,7 +148,7 @@ _KEY_KIND: Final = "an ssh-ed25519, ecdsa-sha2-* or ssh-rsa key"
 
 
 def load_host_key(path: Path) -> paramiko.PKey:
-    """Private key of an emulator, unencrypted; raises UsageError."""
+    """Load an emulator's private host key, unencrypted; raises UsageError."""
     try:
         return paramiko.PKey.from_path(path)
     except (OSError, ValueError, paramiko.SSHException) as error:
@@ -157,7 +158,7 @@ def load_host_key(path: Path) -> paramiko.PKey:
 
 
 def load_authorized_keys(path: Path) -> tuple[paramiko.PKey, ...]:
-    """Public keys, one a line, without options (sshd(8), AUTHORIZED_KEYS); raises UsageError."""
+    """Load public keys, one a line, without options (sshd(8), AUTHORIZED_KEYS); raises UsageError."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_KEY_FILE_BYTES + 1)

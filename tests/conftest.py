@@ -1,15 +1,20 @@
 """Fixtures that several rooms share."""
 
+import faulthandler
 import hashlib
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from mltswitch.cli.variables import PREFIX, VARIABLES
 from mltswitch.documents import load_document
 from mltswitch.plan import Fabric, Plan
 from mltswitch.planning import build_plan
@@ -21,8 +26,8 @@ from tests.own_machine import take_own_machine
 settings.register_profile(
     "search", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-# A change is judged by the same examples everywhere; `make laws` draws others, and looks for what they miss.
-settings.register_profile("same", settings.get_profile("search"), derandomize=True)
+# A change is judged by the same few examples everywhere; `make search` and `make laws` draw others, and more.
+settings.register_profile("same", settings.get_profile("search"), derandomize=True, max_examples=40)
 settings.load_profile("same")
 
 INVENTORIES = Path(__file__).parents[1] / "inventories"
@@ -32,6 +37,33 @@ MIXED_FABRIC = INVENTORIES / "mixed" / "fabric.yaml"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Rewrite the golden files.")
+
+
+CRASHES = "MLTSWITCH_TEST_CRASHES"
+"""Names the folder in which processes that run tests say where they were when a signal ended them."""
+_kept_open: list[TextIO] = []
+
+
+@pytest.hookimpl(trylast=True)  # behind pytest's own, which says it where a long run's output hides it
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        os.environ[CRASHES] = tempfile.mkdtemp(prefix="crashes-")
+    else:
+        _kept_open.append((Path(os.environ[CRASHES]) / str(os.getpid())).open("w"))
+        faulthandler.enable(_kept_open[0], all_threads=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for file in Path(os.environ[CRASHES]).iterdir():
+        if text := file.read_text():
+            terminalreporter.section("a process that ran tests ended here")
+            lines = text.partition("Extension modules:")[0].splitlines()
+            terminalreporter.write("\n".join(line for line in lines if "/site-packages/" not in line) + "\n")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ[CRASHES])
 
 
 FIRST = ("test_road", "test_bmv2_road", "test_first_job", "test_lifecycle", "test_lab", "test_export")
@@ -65,6 +97,8 @@ def _small_inventory_loader(request: pytest.FixtureRequest, monkeypatch: pytest.
 def _journal_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What a whole run shares, such as a lab to which a plan was pushed, begins without one, too."""
     with pytest.MonkeyPatch.context() as patch:
+        for name in VARIABLES:  # what a user has said for the day is not for tests
+            patch.delenv(f"{PREFIX}{name}", raising=False)
         patch.setenv("MLTSWITCH_STATE", str(tmp_path_factory.getbasetemp() / "state" / "session"))
         yield
 

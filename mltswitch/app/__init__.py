@@ -8,20 +8,20 @@ from pathlib import Path
 from mltswitch.errors import MltswitchError
 
 Tell = Callable[[str], None]
-"""Hears one line about work under way."""
+"""Called with one line about work under way."""
 Advance = Callable[[str, int, int], None]
-"""Hears what is going on, steps done, steps in all."""
+"""Called with progress: the present activity, steps done, steps in all."""
 Bar = Callable[[], AbstractContextManager[Advance]]
-"""Shows the progress of long work."""
+"""A context in which a progress bar for long work is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Computing:
-    """Where many cells are computed, whether earlier ones count, and who hears of it."""
+    """Where many cells are computed, whether earlier ones are kept, and who is told of progress."""
 
     processes: int
     scheduler: str | None
-    """The address of a Dask scheduler; None: on this machine."""
+    """The address of a Dask scheduler; None: cells are computed on this machine."""
     restart: bool
     tell: Tell
     bar: Bar
@@ -29,7 +29,7 @@ class Computing:
 
 @contextmanager
 def naming(file: Path | str, *, named: tuple[str, ...] = ()) -> Iterator[None]:
-    """Errors inside name the file, unless their place begins with one of those that are `named` already."""
+    """Make errors inside name the file, unless their place begins with a name in `named`."""
     try:
         yield
     except MltswitchError as error:

@@ -1,4 +1,4 @@
-"""Acceptance of one port: which device, which hosts, and how they are reached."""
+"""Runs the acceptance test of one port: finds the device, the hosts, and the way to reach them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -79,7 +79,7 @@ def _device(inventory_path: Path, name: str) -> Device:
 
 
 def parse_hosts(text: str) -> dict[str, str]:
-    """Host of the fabric → what ssh calls it; raises UserInputError."""
+    """Name of a host in the fabric → its name for ssh, from text; raises UserInputError."""
     found: dict[str, str] = {}
     for part in map(str.strip, text.split(",")):
         match = _HOST.fullmatch(part)
@@ -111,7 +111,7 @@ def _reach(
 
 
 def ssh_prefix(place: str, config: Path | None) -> tuple[str, ...]:
-    """The OpenSSH client, which asks nothing, checks the host's key, and ends with our input."""
+    """The words of an OpenSSH command that asks nothing, checks the host's key, and ends with our input."""
     options = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"ConnectTimeout={CONNECT_SECONDS}")
     of_config = () if config is None else ("-F", str(config))
     return ("ssh", "-T", *of_config, *(word for each in options for word in ("-o", each)), "--", place)

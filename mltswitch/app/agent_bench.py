@@ -1,4 +1,4 @@
-"""What tensors cost on this machine: two agents in one process, over loopback."""
+"""Measures what exchanging tensors costs on this machine: two agents in one process, over loopback."""
 
 import time
 from collections import deque
@@ -14,29 +14,29 @@ from mltswitch.hostagent import Agent, AgentConfig, Transfer
 SENDER: Final = "sender"
 RECEIVER: Final = "receiver"
 IN_FLIGHT: Final = 2
-"""Tensors that are posted at the same time."""
+"""How many tensors are posted at the same time."""
 DEADLINE_SECONDS: Final = 60.0
 BYTES_PER_GB: Final = 1e9
 CASES: Final = (("mlt", 1, False), ("mlt", 4, False), ("mlt", 16, False), ("mlt", None, False),
                 ("mlt", None, True), ("ltp", 1, False), ("ltp", 16, False), ("ltp", None, False),
                 ("tcp", None, False))  # fmt: skip
-"""Transport, packets of a burst (None: as many as the kernel takes), whether each datagram has a tag."""
+"""Measured cases: transport, packets of a burst (None: as many as the kernel takes), datagrams with a tag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamFigures:
-    """Of one stream of whole tensors; all measured."""
+    """Measured figures of one stream of whole tensors."""
 
     transport: str
     burst_packets: int | None
-    """None: as many as the kernel takes; over TCP there are no packets of ours."""
+    """Packets of a burst; None: as many as the kernel takes, or TCP, which has no such packets."""
     authenticate: bool
     tensors: int
     goodput_bps: float
     cpu_seconds_per_gb: float
-    """Of both ends together."""
+    """Processor time of both ends together, in seconds for each gigabyte."""
     resent_share: float
-    """Of the packets."""
+    """Share of the packets that were sent again."""
 
 
 def run_bench(
@@ -47,11 +47,12 @@ def run_bench(
     advance: Callable[[str, int, int], None],
     wanted: Collection[str] = (),
 ) -> list[StreamFigures]:
-    """A stream for each case, in about so many seconds, true of this machine and of loopback alone.
+    """Measure a stream for each case, in about so many seconds in all; valid for this machine and loopback
+    only.
 
     Args:
-        advance: is told what is measured.
-        wanted: transports; none: all.
+        advance: called with what is being measured, and with progress.
+        wanted: names of transports; empty: all.
 
     Raises MachineError.
     """

@@ -1,4 +1,4 @@
-"""Tensors in .npy files."""
+"""Reads and writes tensors in .npy files."""
 
 import os
 import secrets
@@ -15,7 +15,7 @@ from mltswitch.outputs import check_output
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """What a .npy file holds, in C order and this machine's byte order; raises UserInputError.
+    """The array in a .npy file, in C order and this machine's byte order; raises UserInputError.
 
     Files of Python objects are refused: reading one can run code.
     """
@@ -38,7 +38,7 @@ def read_array(path: Path) -> NDArray[Any]:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
-    """The whole file or nothing; raises UserInputError, as `check_output` does, too."""
+    """Write the array as a .npy file, whole or not at all; raises UserInputError, as `check_output` does."""
     check_output(path)
     temporary = path.with_name(f".{secrets.token_hex(8)}")  # not the name, which may be as long as can be
     try:

@@ -1,4 +1,4 @@
-"""The exchange of a job's gradients in a network: by routes, by policies, and by the ring."""
+"""Simulates the exchange of a job's gradients in a network: by routes, by policies, and by the ring."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from mltswitch.profile import resolve_profile
 from mltswitch.units import BITS_PER_BYTE, format_bytes, parse_bytes
 
 RING: Final = "ring"
-"""No policy, for its sums take no trees; it stands beside them where ranks serve."""
+"""Name of the ring, which is no policy, as its sums use no trees; it is compared where ranks serve."""
 BETWEEN_SITES: Final = ("fapt", "mst", "packed")
 """Policies for networks of slow, unequal links between hosts."""
 
 
 class Load(NamedTuple):
-    """What an exchange sends over one link from a host to another."""
+    """The load of one link, from one host to another, by an exchange."""
 
     busy: float
-    """Share of the exchange's time."""
+    """Share of the exchange's time in which the link is busy."""
     bits: float
     rate_bps: float
     source: str
@@ -40,12 +40,12 @@ class Case(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Of all gradients of a rank."""
+        """Bytes of all gradients of a rank."""
         return round(self.exchange.size_bits / BITS_PER_BYTE)
 
     @property
     def names(self) -> list[str]:
-        """Of the hosts of the job's members."""
+        """Names of the hosts of the job's members."""
         return [node.name for node in self.overlay.members]
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class Case(NamedTuple):
         return f"{format_bytes(self.size_bytes)} of {ranks} ranks, {who}"
 
     def loads(self, times: Times) -> list[Load]:
-        """What all links carry, the busiest first."""
+        """The loads of all links, the busiest first."""
         seconds = times.seconds or 1.0
         found = [
             Load(bits / link.rate_bps / seconds, bits, link.rate_bps, link.source, link.target)
@@ -65,25 +65,25 @@ class Case(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job in a network, and what it exchanges, as commands take them."""
+    """A job in a network and its exchange, as command options give them."""
 
     network: str
-    """As `known_network` takes it."""
+    """The network, in any form that `known_network` takes."""
     ranks: int | None = None
-    """None: one on every host."""
+    """Number of ranks; None: one on every host."""
     servers: int = 0
-    """0: the ranks serve each other."""
+    """Number of servers; 0: the ranks serve each other."""
     seed: int | None = None
-    """Ranks and servers stand by chance; None: in order."""
+    """Seed for placing ranks and servers at random; None: they are placed in order."""
     size: str | None = None
-    """Of all gradients of a rank; 100 MB where no model says it."""
+    """Size of all gradients of a rank; None: the model's, or 100 MB without a model."""
     model: str | None = None
-    """A profile, or its file."""
+    """Name of a model profile, or its file; None: no model."""
     pieces: int = 4
-    """Into which a root's part is cut."""
+    """Into how many pieces a root's part is cut."""
 
     def case(self) -> Case:
-        """The network with the job in it; raises UserInputError naming the option."""
+        """The case of this job in its network; raises UserInputError naming the wrong option."""
         if self.model is not None and self.size is not None:
             raise UserInputError("goes without --model", where="--size")
         try:
@@ -141,7 +141,7 @@ def _candidates(overlay: Overlay, tell: Tell) -> list[tuple[str, str, dict[str, 
 
 
 def compared(case: Case, tell: Tell) -> list[dict[str, Any]]:
-    """The exchange by every policy, and by the ring where ranks serve; the star stands first."""
+    """Figures of the exchange by every policy, the star first, and by the ring where ranks serve."""
     found: list[dict[str, Any]] = []
     candidates = _candidates(case.overlay, tell)
     is_between_sites = any(policy in BETWEEN_SITES for _, policy, _ in candidates)

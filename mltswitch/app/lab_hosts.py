@@ -15,7 +15,7 @@ from mltswitch.measure.queue_check import check_queues
 from mltswitch.plan import Plan
 
 STATE_FOLDER: Final = ".lab"
-"""Below the inventory, whose group variables point to its keys."""
+"""Name of the lab's folder below the inventory, to whose keys its group variables point."""
 
 
 def lab_of(inventory_path: Path) -> Lab:
@@ -29,7 +29,7 @@ def lab_host(lab: Lab, name: str) -> TestHost:
 
 
 def lab_hosts(plan: Plan, inventory_paths: Iterable[Path]) -> dict[str, TestHost]:
-    """The plan's hosts that the lab of an inventory has; raises MachineError where none is up."""
+    """Name of a plan's host → the lab's host; raises MachineError where no lab is up."""
     folders = [path if path.is_dir() else path.parent for path in inventory_paths]
     lab = lab_of(next((each for each in folders if (each / STATE_FOLDER).is_dir()), folders[0]))
     found = {}
@@ -42,7 +42,7 @@ def lab_hosts(plan: Plan, inventory_paths: Iterable[Path]) -> dict[str, TestHost
 def with_traffic(
     report: FleetReport, plan: Plan, inventory: Inventory, limit: str | None, hosts: Mapping[str, TestHost]
 ) -> FleetReport:
-    """The report, and in which queues the switches counted the packets that the lab's hosts sent."""
+    """The report, with differences where switches counted the lab hosts' packets in wrong queues."""
     if report.with_status(Status.FAILED):
         return replace(report, warnings=(*report.warnings, "no packets were sent, since a switch failed"))
     found, notes = check_queues(plan, inventory, hosts, limit=limit)

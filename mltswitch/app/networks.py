@@ -1,4 +1,4 @@
-"""Networks as commands take them: an overlay, a WAN, a plan, a fabric, or one of those in a word."""
+"""Loads networks as commands name them: an overlay, a WAN, a plan or a fabric file, or a short name."""
 
 import re
 from pathlib import Path
@@ -22,7 +22,7 @@ SLOWEST_BPS: Final = 1_000_000
 
 
 def known_network(network: str) -> tuple[Overlay, bool]:
-    """An overlay, and whether its document says who is where."""
+    """The overlay that a command names, and whether its document says where nodes of the job are."""
     said = FAT_TREE.fullmatch(network)
     if said is not None:
         ports, over = int(said[1]), float(said[3] or 1)
@@ -58,7 +58,7 @@ def known_network(network: str) -> tuple[Overlay, bool]:
 
 
 def network_of_job(network: str, ranks: int, servers: int) -> Overlay:
-    """With a job's nodes on its hosts, unless an overlay says where they are. Raises UserInputError."""
+    """The network, with a job's nodes on its hosts unless it says where they are; raises UserInputError."""
     overlay, is_seated = known_network(network)
     hosts = len(overlay.ranks)
     for option, wanted in (("--workers", ranks), ("--servers", servers)):
@@ -68,7 +68,7 @@ def network_of_job(network: str, ranks: int, servers: int) -> Overlay:
 
 
 def load_routes(path: Path, overlay: Overlay, tell: Tell) -> Routes:
-    """The routes of a file; tells where they were made for another network, which may be meant."""
+    """The routes of a file; calls `tell` where they were made for another network, which may be intended."""
     routes = load_document(path, Routes)
     if routes.overlay != overlay.sha256():
         tell(f"{path}: was made for another network, or for other hosts of it")

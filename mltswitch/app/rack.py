@@ -1,4 +1,4 @@
-"""A rack as somebody describes it: its fabric file and its inventory."""
+"""Makes the fabric file and the inventory of a rack from its description."""
 
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
@@ -18,7 +18,7 @@ LEAST_STRIDE: Final = 64
 
 
 def check_rack(files: Mapping[str, str]) -> None:
-    """Load a rack's files; raises UserInputError or UnsupportedPlanError for what no rack can be."""
+    """Load a rack's files as a check; raises UserInputError or UnsupportedPlanError."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         write_together(((folder / file, text) for file, text in files.items()), within=folder)

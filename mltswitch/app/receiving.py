@@ -21,47 +21,47 @@ from mltswitch.hostagent.telemetry.events import AgentEvent, PeerConnected, Peer
 from mltswitch.units import format_bytes
 
 ROUND: Final = "{round}"
-"""In a name of files: each round has its own."""
+"""Placeholder in a pattern of file names for the number of the round."""
 PEER: Final = "{peer}"
 BRACES: Final = re.compile(r"\{[^{}]*\}?|\}")
-"""Whole placeholders, and what is left of broken ones."""
+"""Pattern of whole placeholders, and of the remains of broken ones."""
 GOODBYE_SECONDS: Final = 5.0
-"""For senders to hear that their last round is complete."""
+"""Seconds to wait until senders have heard that their last round is complete."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Receiving(Exchange):
-    """The receiver's end; observes its agent."""
+    """The receiver's end of an exchange, which also observes its agent's events."""
 
     pattern: str | None
-    """Of names of files; None: nothing is kept."""
+    """Pattern of the names of files that tensors are kept in; None: nothing is kept."""
     most_bytes: int
-    """Of memory for all tensors together."""
+    """The most bytes of memory for all tensors together."""
     names: tuple[str, ...]
-    """Who is let in; nobody yet, where it is the first who comes."""
+    """Names of the peers that may connect; empty at first where it is whoever comes first."""
     takes_first: bool
     bounds: dict[str, Any]
-    """Options of each post."""
+    """Options for posting each receive buffer, such as loss bounds."""
     tell_stranger: Tell
-    """Hears who comes or goes, which anybody can cause."""
+    """Called with a line about peers that come or go, which anybody can cause."""
     last_words: Tell
-    """Hears which files were written."""
+    """Called with the lines on which files were written."""
     is_waiting: bool = True
     announced: dict[str, Announcement] = field(default_factory=dict)
     buffers: dict[str, list[NDArray[Any]]] = field(default_factory=dict)
     written: dict[str, dict[str, int]] = field(default_factory=dict)
-    """Files by peer, and the round in each."""
+    """Name of a peer → its files, and the round in each."""
     _last: dict[str, int] = field(default_factory=dict)
     """Rounds that are complete, and not on the disk yet."""
 
     def admit(self, peer: str) -> str | None:
-        """Why a peer is not let in; None: it is."""
+        """Why a peer is rejected; None: it is accepted."""
         if peer in self.names or not self.names:
             return None
         return f"{peer} " + ("comes too late" if self.takes_first else "is not expected here (--from)")
 
     def observe(self, event: AgentEvent) -> None:
-        """A line about each who comes or goes, until all have said what they send."""
+        """Report peers that come or go, until all have announced their tensors."""
         match event:
             case PeerConnected() if self.is_waiting:
                 self.names = self.names or (event.peer,)
@@ -72,7 +72,7 @@ class Receiving(Exchange):
                     self.names = ()
 
     def begin(self) -> Mapping[str, int]:
-        """Wait for peers, and for what each of them announces."""
+        """Wait for the peers and for their announcements; returns the number of rounds with each."""
         wait_seconds = self.options.wait_seconds
         until = time.monotonic() + wait_seconds
         self.options.tell(f"{self.agent.name} listens at {self.agent.listening_at}")
@@ -111,7 +111,7 @@ class Receiving(Exchange):
         return self.buffers[peer][number % len(self.buffers[peer])]
 
     def post(self, peer: str, number: int) -> Transfer:
-        """Post the buffer of a round."""
+        """Post the receive buffer of a peer's round."""
         options = {"element_type": self.announced[peer].element_type, **self.bounds}
         buffer = self._buffer(peer, number)
         return self.agent.post_receive(peer, buffer, tensor=TENSOR, round_number=number, **options)
@@ -121,7 +121,7 @@ class Receiving(Exchange):
         return self.pattern is not None and ROUND not in self.pattern
 
     def completed(self, peer: str, number: int) -> None:
-        """Write the round's file, or note that the round is the last so far."""
+        """Write the file of a peer's round, or remember that the round is the last so far."""
         if self._keeps_last:
             self._last[peer] = number
         elif self.pattern is not None:
@@ -133,7 +133,7 @@ class Receiving(Exchange):
         self.written.setdefault(peer, {})[name] = number
 
     def end(self) -> None:
-        """Write files. Senders leave once they know that their last round is complete."""
+        """Write the remaining files. Senders leave once they know that their last round is complete."""
         is_early = sys.exc_info()[0] is not None
         problems: list[UserInputError] = []
         for peer, number in self._last.items():
@@ -152,7 +152,7 @@ class Receiving(Exchange):
             time.sleep(0.005)
 
     def described(self) -> dict[str, Any]:
-        """Of each peer what it announced, and its files."""
+        """What each peer announced and its files, for the printed document."""
         peers: dict[str, dict[str, Any]] = {}
         for peer in () if self.is_waiting else self.names:
             found = self.announced[peer]
@@ -162,7 +162,7 @@ class Receiving(Exchange):
 
 
 def check_output(output: str, peers: Sequence[str]) -> None:
-    """Raise UserInputError for files that are sure not to be written, before anything is received."""
+    """Raise UserInputError for output files that cannot be written, before anything is received."""
     strange = [braces for braces in BRACES.findall(output) if braces not in {PEER, ROUND}]
     problem = ""
     if len(peers) > 1 and PEER not in output:

@@ -1,4 +1,4 @@
-"""A plan in the language of one device."""
+"""Renders a plan in the language of one device."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from mltswitch.targets import FittedState, target_for
 
 
 def require_platform(device: Device, platform: str) -> None:
-    """Raise UserInputError where the inventory contradicts the plan about what a device is."""
+    """Raise UserInputError where a device's platform in the inventory is not that of the plan."""
     if platform != device.platform:
         raise UserInputError(
             f"its platform is {device.platform} in the inventory, {platform} in the plan's fabric",
@@ -32,7 +32,7 @@ def render_device(plan: Plan, device: Device) -> tuple[FittedState, dict[str, st
 
 
 def unverified(plan: Plan, devices: Iterable[Device]) -> dict[str, tuple[Unverified, ...]]:
-    """`platform/hardware` → what nobody has tested on the real device, for the devices in use."""
+    """`platform/hardware` → what nobody has tested on real hardware, for the devices in use."""
     found: dict[str, tuple[Unverified, ...]] = {}
     for device in devices:
         hardware = plan.topology.switch(device.switch).hardware

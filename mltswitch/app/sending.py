@@ -17,18 +17,18 @@ MOST_RANDOM_BYTES: Final = 1 << 34
 
 @dataclass(kw_only=True, eq=False)
 class Sending(Exchange):
-    """`agent send`: rounds of tensors that this host posts to one receiver."""
+    """The sender's end of an exchange: rounds of tensors that this host posts to its receivers."""
 
     announcement: Announcement
     endpoints: Mapping[str, Endpoint]
     dscp: int | None
-    """None: as two queues have it."""
+    """DSCP of the packets; None: the code points of the two queues are used."""
     request: SendRequest
-    """Of each round, but for its number."""
+    """The send request of every round, apart from the round's number."""
     is_connected: bool = False
 
     def begin(self) -> Mapping[str, int]:
-        """Connect to the peers, and announce the tensor."""
+        """Connect to the peers and announce the tensor; returns the number of rounds with each."""
         self.options.tell(
             f"connecting to {', '.join(f'{name} at {at}' for name, at in self.endpoints.items())}"
         )
@@ -50,13 +50,16 @@ class Sending(Exchange):
             self.agent.disconnect(peer, "done")
 
     def described(self) -> dict[str, Any]:
-        """The class and the bursts of the tensor."""
+        """The class and the bursts of the tensor, for the printed document."""
         head = {"direction": "send", "dscp": self.dscp, "burst_packets": self.options.settings.burst_packets}
         return {**head, "peers": {name: {} for name in self.endpoints}} if self.is_connected else {}
 
 
 def random_tensor(size_bytes: int, kind: ElementType) -> NDArray[Any]:
-    """Normally distributed, like gradients; whole numbers evenly; always the same. Raises ValueError."""
+    """A tensor of normally distributed values, like gradients, or of evenly distributed whole numbers.
+
+    It is always the same. Raises ValueError.
+    """
     if not kind.size_bytes <= size_bytes <= MOST_RANDOM_BYTES:
         raise ValueError(f"{size_bytes} bytes are not {kind.size_bytes} to {MOST_RANDOM_BYTES}")
     count, generator = size_bytes // kind.size_bytes, np.random.default_rng(1)

@@ -1,4 +1,4 @@
-"""Settings as text: NAME=VALUE, and who adds up in a job."""
+"""Reads settings from text, NAME=VALUE, and the topology of a job."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ class Topology:
     topology: str | None
     """A topology's name; None: star, or tree where there are routes."""
     topology_texts: Sequence[str]
-    """Its settings, each `NAME=VALUE`."""
+    """The topology's settings, each `NAME=VALUE`."""
     routes_file: Path | None
-    """Trees for the ranks of the job."""
+    """File with the trees for the ranks of the job; None: there is none."""
 
     def chosen(self) -> tuple[str, dict[str, Any]]:
-        """A topology's name and its settings; raises UserInputError for routes beside something else."""
+        """The topology's name and its settings; raises UserInputError for routes beside another topology."""
         settings = named_values("--topology-setting", self.topology_texts)
         if self.routes_file is None:
             return self.topology or "star", settings

@@ -1,4 +1,4 @@
-"""Steps of a training, simulated by each synchronization."""
+"""Simulates steps of a training with each synchronization."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from mltswitch.training.fabric import FabricNetwork
 from mltswitch.training.simulate import WARM_UP, Simulated, forward_gain, scaled_job, simulate
 
 FAPT: Final = "fapt"
-"""A topology that wants the network for its trees."""
+"""Name of the topology whose trees are made from the network."""
 ALL: Final = "all"
 
 
@@ -28,19 +28,19 @@ class Training(Topology):
     model: str
     workers: int
     compute: float
-    """Seconds of a rank for a step."""
+    """Seconds that a rank computes in each step."""
     spread: float
     slow_texts: Sequence[str]
-    """Each `RANK=FACTOR`."""
+    """Slow ranks, each as `RANK=FACTOR`."""
     batch: int
     backward_share: float
     rate_bps: int | None
     network_text: str | None
     rtt_ms: float | None
     names_text: str
-    """Synchronizations, with commas between them, or all."""
+    """Names of synchronizations, separated by commas, or `all`."""
     setting_texts: Sequence[str]
-    """Each `[SYNC.]NAME=VALUE`."""
+    """Settings of synchronizations, each as `[SYNC.]NAME=VALUE`."""
     forward: bool
     servers: int | None
     steps: int
@@ -48,7 +48,7 @@ class Training(Topology):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What a step takes by each synchronization."""
+    """The simulated steps, with their figures by each synchronization."""
 
     head: dict[str, Any]
     """The entries of the printed document that are about the job, and come first."""

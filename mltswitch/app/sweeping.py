@@ -1,4 +1,4 @@
-"""A grid of loads, bursts and buffers, computed cell by cell into one table."""
+"""Sweeps a grid of loads, bursts and buffers, cell by cell, into one table."""
 
 import hashlib
 import itertools
@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from mltswitch import __version__
 from mltswitch.app import Computing, naming
 from mltswitch.documents import load_document, sha256
 from mltswitch.errors import UserInputError
@@ -30,14 +29,15 @@ from mltswitch.sweep import (
     write_table,
 )
 from mltswitch.targets import hardware_capabilities
+from mltswitch.version import __version__
 
 PlanOf = Callable[[int | None], Plan]
-"""The plan for one buffer; None: the input's own."""
+"""Buffer in bytes → the plan for it; None: the input's own buffer."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """What is varied; None: the input's own."""
+    """The values to vary in a sweep; None: the input's own value."""
 
     loads: Sequence[float] | None
     bursts: Sequence[float] | None
@@ -45,7 +45,7 @@ class Grid:
     models: Sequence[str]
 
     def cells(self) -> list[Cell]:
-        """All combinations; raises UserInputError where they are too many."""
+        """All combinations of the values; raises UserInputError where there are too many."""
         axes = (self.loads or (None,), self.bursts or (None,), self.buffers or (None,), self.models)
         cells: list[Cell] = list(itertools.product(*axes))
         if len(cells) > MOST_CELLS:
@@ -61,7 +61,7 @@ class Swept:
     journal: Path
     cells: int
     kept_cells: int
-    """Those that an earlier run had finished."""
+    """How many of the cells an earlier run had finished."""
     rows: int
 
 
@@ -77,10 +77,10 @@ def sweep_plan(
     """Predict every cell of the grid, and write one table.
 
     Args:
-        grid: What is varied.
+        grid: The values to vary.
         output: The table; the journal of finished cells stands beside it.
         computing: Where cells are computed.
-        settings: Of simulations.
+        settings: The settings of simulations.
         source: A plan, whose thresholds follow each buffer in proportion; or a profile's name and a
             fabric, of which each buffer gets a plan of its own.
         port_role: The ports to predict; None: all.

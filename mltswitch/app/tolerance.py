@@ -1,4 +1,4 @@
-"""What lost gradients cost a training, measured and kept as its profile."""
+"""Measures what lost gradients cost a training, and keeps it as a profile."""
 
 import hashlib
 import json
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from mltswitch import __version__
 from mltswitch.app import Computing
 from mltswitch.documents import dump_yaml
 from mltswitch.outputs import check_output, write_outputs
 from mltswitch.profile import profile_sha256
 from mltswitch.sweep import JOURNAL_SUFFIX, Cell, executor, open_journal, run_cells
 from mltswitch.training.tolerance import Measurement, Settings, describe, measure
+from mltswitch.version import __version__
 
 
 def measured_profile(settings: Settings, output: Path, computing: Computing) -> tuple[Path, Measurement]:
-    """Measure a training's tolerance and write its profile; return the journal's place and what was found.
+    """Measure a training's tolerance and write its profile; returns the journal's path and the measurement.
 
     Raises UserInputError for a task or an output that cannot be used.
     """

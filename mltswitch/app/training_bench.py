@@ -1,4 +1,4 @@
-"""A training measured beside gloo, in networks on this machine: cases, and what they come to."""
+"""Measures a training beside gloo, in networks on this machine: its cases, and the figures of each."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -14,10 +14,10 @@ from mltswitch.training.changes import UpdateSettings
 from mltswitch.units import format_bps, format_bytes, format_ratio, format_seconds
 
 INCAST_SHARE: Final = 1 / 8
-"""Of the buffer, in the case `incast`."""
+"""Share of the switch's buffer that is left to ports in the case `incast`."""
 WAN_CASE: Final = "wan"
 OF_A_SWITCH: Final = ("round_trip_seconds", "loss", "buffer_bytes", "limit_seconds", "tcp_limit_bps")
-"""Figures of a case that a WAN has no one of."""
+"""Figures of a case that are not single values on a WAN."""
 
 
 def settings_on_wan(wan: Wan, scale: float, *, awareness: bool, auxiliary: bool) -> dict[str, Any]:
@@ -31,14 +31,14 @@ def settings_on_wan(wan: Wan, scale: float, *, awareness: bool, auxiliary: bool)
 
 
 def case_on_wan(wan: Wan) -> Case:
-    """The only case of a WAN."""
+    """The only case that a bench on a WAN has."""
     return Case(WAN_CASE, wan.most_bps(), 0.0, 0.0, LEAST_QUEUE_BYTES)
 
 
 def cases_of(
     shares: Sequence[float], round_trip: float, rate_bps: int, buffer_bytes: int, *, incast: bool
 ) -> list[Case]:
-    """A case for each share of losses, and the incast; raises UserInputError naming the option."""
+    """A case for each loss ratio, and the case `incast`; raises UserInputError naming the option."""
     if not 1_000_000 <= rate_bps <= 10_000_000_000:
         raise UserInputError(format_bps(rate_bps), where="--rate", expected="1Mbps to 10Gbps")
     if not 16_000 <= buffer_bytes <= 1 << 30:
@@ -63,7 +63,7 @@ def running_network(
 
 
 def network_of(result: CaseResult) -> str:
-    """The network of a case, and what bounds the communication time in it."""
+    """The network of a case, and what limits the communication time in it, as text."""
     case, carried = result.case, result.tcp_limit_bps
     if case.name == WAN_CASE:
         return f"links of at most {format_bps(case.rate_bps)}, which change"
@@ -81,7 +81,7 @@ def has_ladder(result: CaseResult) -> bool:
 
 
 def bench_document(settings: Settings, spines: int, results: Sequence[CaseResult]) -> dict[str, Any]:
-    """All that was measured."""
+    """The printed document with all that was measured."""
     return {
         "kind": "measured",
         "model": settings.task,

@@ -36,16 +36,16 @@ from mltswitch.wire import ElementType
 
 FIRST_ROUND: Final = 1
 LEAVING_SECONDS: Final = 2.0
-"""For open transfers to end once their peers have been told to go."""
+"""Seconds to wait until open transfers end, once their peers have been told to leave."""
 MOST_ROUNDS: Final = 1_000_000
 SIGNAL_EXIT_CODE: Final = 128
-"""And the signal's number, as shells have it."""
+"""Exit code after a signal, to which the signal's number is added, as shells do."""
 TENSOR: Final = 0
 """The number that the tensor has at both ends."""
 
 
 class Announcement(BaseModel):
-    """What will be sent; what later versions add is not looked at."""
+    """The announcement of a tensor by its sender; fields of later versions are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -53,12 +53,12 @@ class Announcement(BaseModel):
     rounds: int = Field(ge=1, le=MOST_ROUNDS)
     element_type: Literal[tuple(entry.name.lower() for entry in ElementType)]  # type: ignore[valid-type]
     dtype: str = Field(pattern=r"^[<|][biufc](1|2|4|8|16)$")
-    """As numpy writes it; what numpy has no name for travels as the bits that stand for it."""
+    """The element type as numpy writes it; a type unknown to numpy is sent as integers of the same bits."""
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(max_length=32)
 
     @property
     def size_bytes(self) -> int:
-        """Of the tensor."""
+        """Bytes of the announced tensor."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
     @classmethod
@@ -77,7 +77,7 @@ class Announcement(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What became of one round with one peer."""
+    """The result of one round with one peer."""
 
     round: int
     error: AgentError | None
@@ -87,7 +87,7 @@ class Round:
 
     @classmethod
     def of(cls, transfer: Transfer) -> Self:
-        """The round of a transfer that has ended."""
+        """The result of a transfer that has ended."""
         found = transfer.completion
         assert found is not None  # noqa: S101  (see above)
         packets, elements = int((~found.arrived).sum()), sum(end - first for first, end in found.missing)
@@ -96,26 +96,26 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """How an agent runs for one exchange, and who hears of it."""
+    """How an agent runs for one exchange, and who is told of its progress."""
 
     settings: AgentConfig
     wait_seconds: float
-    """For peers."""
+    """Seconds to wait for peers."""
     deadline_seconds: float | None
-    """Of each round."""
+    """Time limit in seconds of each round; None: no limit."""
     metrics: Endpoint | None = None
     beyond_loopback: bool = False
     """Whether metrics may be served to other machines."""
     trace: Path | None = None
     tell: Tell
-    """Hears lines about work under way."""
+    """Called with lines about work under way."""
     bar: Bar
-    """Shows how many rounds are done, of how many."""
+    """Shows progress: how many rounds are done, of how many."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Exchange(ABC):
-    """A tensor, round after round, with each peer; a round begins when the one before has ended with all."""
+    """The exchange of a tensor with peers in rounds, each of which begins when all have ended the last."""
 
     options: Run
     show: Callable[["Exchange", BaseException | None], None]
@@ -130,7 +130,7 @@ class Exchange(ABC):
 
     @abstractmethod
     def begin(self) -> Mapping[str, int]:
-        """Find peers, and say or hear what comes; the number of rounds with each."""
+        """Find the peers, and send or receive announcements; returns the number of rounds with each peer."""
 
     @abstractmethod
     def post(self, peer: str, number: int) -> Transfer:
@@ -138,22 +138,25 @@ class Exchange(ABC):
 
     @abstractmethod
     def completed(self, peer: str, number: int) -> None:
-        """A round is complete; told of once more where that is interrupted."""
+        """Called when a round with a peer is complete; called again if it was interrupted."""
 
     def end(self) -> None:  # noqa: B027  (a sender has nothing left to do)
-        """No round is left: all are over, or the run ends early. The agent is still open."""
+        """Called when no round is left: all are over, or the run ends early. The agent is still open."""
 
     @abstractmethod
     def described(self) -> dict[str, Any]:
-        """What a document says beside the rounds, and of each peer; empty until peers are there."""
+        """What the printed document says besides the rounds, of each peer, too; empty before any is there."""
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Since the first round began: of time, and of the processor."""
+        """How long the exchange has run since its first round began: wall-clock and processor seconds."""
         return time.monotonic() - self._began[0], time.process_time() - self._began[1]
 
     def run(self, **more: Any) -> None:
-        """Do all of it, by an agent that is given `more`; show what came of it, and raise the first error."""
+        """Run the whole exchange with a new agent, opened with the arguments `more`, and show its result.
+
+        Raises the first error.
+        """
         # A signal ends as an error does: peers are told, no part of a file stays, the last line says why.
         told: list[BaseException] = []
 
@@ -208,7 +211,7 @@ class Exchange(ABC):
         return agent
 
     def note(self, peer: str, result: Round) -> None:
-        """A round has ended, or cannot begin."""
+        """Record the result of a round with a peer that has ended, or cannot begin."""
         if all(entry.round != result.round for entry in self.rounds.setdefault(peer, [])[-1:]):
             self.rounds[peer].append(result)
 
@@ -257,7 +260,7 @@ class Exchange(ABC):
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a run has ended early, for others: names of this host's files are not among it."""
+    """Why a run has ended early, as told to peers, without names of this host's files."""
     if isinstance(error, AgentError):
         return str(error)
     if isinstance(error, MltswitchError):

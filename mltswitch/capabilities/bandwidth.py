@@ -1,4 +1,4 @@
-"""The two ways in which switches express what a queue is guaranteed or may take: a rate, or percents."""
+"""The two ways in which switches express a queue's guaranteed or maximum bandwidth: a rate, or percents."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class BitRate:
-    """Bits a second, of frames as the device counts them."""
+    """A bandwidth in bits a second, of frames as the device counts them."""
 
     bps: int
 
@@ -16,7 +16,7 @@ class BitRate:
 
 @dataclass(frozen=True, slots=True)
 class PortShare:
-    """Percents of the port's rate."""
+    """A bandwidth in percents of the port's rate."""
 
     percent: int
 
@@ -29,12 +29,12 @@ Bandwidth = BitRate | PortShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandwidthCapability:
-    """In which steps a device guarantees a bandwidth to a queue, or caps it."""
+    """How a device expresses a guaranteed or maximum bandwidth of a queue, and in which steps."""
 
     kind: Literal["rate", "percent"]
     source: str
     step_bps: int = 1
-    """Of a rate; percents are whole ones."""
+    """Step of a rate in bit/s; percents are whole numbers."""
     minimum_bps: int = 1
     maximum_bps: int = 10**12
 
@@ -44,18 +44,18 @@ class BandwidthCapability:
         return f"{self.minimum_bps} to {self.maximum_bps} bit/s in steps of {self.step_bps} bit/s"
 
     def has(self, bandwidth: Bandwidth) -> bool:
-        """Whether it is one of the device's."""
+        """Whether the device can express this bandwidth exactly."""
         if isinstance(bandwidth, PortShare):
             return self.kind == "percent" and 1 <= bandwidth.percent <= 100
         in_range = self.minimum_bps <= bandwidth.bps <= self.maximum_bps
         return self.kind == "rate" and in_range and bandwidth.bps % self.step_bps == 0
 
     def at_least(self, share: float, port_bps: int) -> Bandwidth:
-        """The least bandwidth of the device that is not below a share of the port."""
+        """The lowest bandwidth of the device that is not below a share of the port."""
         return self._nearest(share, port_bps, upwards=True)
 
     def at_most(self, share: float, port_bps: int) -> Bandwidth:
-        """The greatest bandwidth of the device that is not above a share of the port, but never nothing."""
+        """The highest bandwidth, above zero, of the device that is not above a share of the port."""
         return self._nearest(share, port_bps, upwards=False)
 
     def _nearest(self, share: float, port_bps: int, *, upwards: bool) -> Bandwidth:

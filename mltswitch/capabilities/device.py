@@ -10,10 +10,10 @@ from mltswitch.capabilities.ports import PortGroup, PortNumbering
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdCapability:
-    """What an ECN/RED threshold may be."""
+    """The values that an ECN/RED threshold can have."""
 
     step_bytes: int
-    """The device works in multiples of this; a finer threshold is rounded up."""
+    """The device works in multiples of so many bytes; a finer threshold is rounded up."""
     minimum_bytes: int
     maximum_bytes: int
     source: str
@@ -21,7 +21,7 @@ class ThresholdCapability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitCapability:
-    """What bounds a queue, and in which steps."""
+    """How the device limits a queue's length, and in which steps."""
 
     kind: Literal["bytes", "alpha", "none"]
     source: str
@@ -29,19 +29,19 @@ class LimitCapability:
     maximum_bytes: int = 2**31 - 1
     alpha_exponents: tuple[int, ...] = ()
     pool_bytes: int | None = None
-    """Size of the pool whose free part alpha multiplies."""
+    """Bytes of the buffer pool whose free part alpha multiplies; None: unknown, or no alpha."""
 
 
 class Unverified(NamedTuple):
-    """What the sources leave open, and nobody has tested on this hardware."""
+    """A statement that the sources leave open, and nobody has tested on this hardware."""
 
     id: str
-    """Stable: `onyx.red-per-packet`."""
+    """Stable identifier of the statement, such as `onyx.red-per-packet`."""
     sentence: str
 
 
 def unverified(platform: str, sentences: Mapping[str, str]) -> tuple[Unverified, ...]:
-    """Items of a platform, from the last part of an ID → its sentence."""
+    """The open items of a platform, from a mapping: last part of an ID → its sentence."""
     return tuple(Unverified(f"{platform}.{name}", sentence) for name, sentence in sentences.items())
 
 
@@ -54,31 +54,31 @@ class Capabilities:
     hardware: str
     description: str
     queues: tuple[int, ...]
-    """Hardware numbers of the strict queues that a plan may use, served first first."""
+    """Hardware numbers of the strict queues that a plan may use, the first served first."""
     reserved_queues: tuple[tuple[int, str], ...] = ()
-    """(queue, why it is not ours)."""
+    """Queues that a plan must not use, as (queue, why)."""
     lossless_queues: tuple[int, ...] = ()
-    """Queues that lossless classes may have, the first class first; empty: it cannot leave one alone."""
+    """Queues that lossless classes may have, the first class first; empty: the device has none for them."""
     creates_queues: bool = False
-    """The device has as many of `queues` as a plan has classes; else all, and background takes the last."""
+    """Whether the device creates a queue for each class; else all `queues` exist, background on the last."""
     threshold: ThresholdCapability
     limit: LimitCapability
     averaging: str
     """How the queue length is averaged before it is compared with the threshold."""
     averaging_packets: int = 0
-    """Arrivals after which the average has followed a step of the queue length, but for a sixteenth of it."""
+    """Packets after which the average has followed a step of the queue length up to the last sixteenth."""
     marks_at: Literal["enqueue", "dequeue"]
     port_numbering: PortNumbering
     ports: tuple[PortGroup, ...] = ()
-    """Ports of the box, those first for which it is bought; (): no source is known, or a machine's ports."""
+    """Ports of the box, main ones first; empty: no source is known, or the ports are a machine's."""
     can_shape: bool = False
     """Whether a port can be held to a rate below its link's."""
     minimum_bandwidth: BandwidthCapability | None = None
-    """What a queue can be guaranteed against strict queues above it; None: nothing."""
+    """The bandwidth that a queue can be guaranteed against strict queues above it; None: nothing."""
     guarantees_last_alone: bool = False
     """Whether only background, the last queue, can have a minimum."""
     maximum_bandwidth: BandwidthCapability | None = None
-    """To what a queue can be held; None: to nothing."""
+    """The bandwidth to which a queue can be limited; None: it cannot be."""
     rewrites_code_points: str | None = None
     """Source for rewriting code points that a port may not use, as packets arrive; None: not configured."""
     remaps_host_control: bool = False
@@ -88,7 +88,7 @@ class Capabilities:
     packet_spraying: str | None = None
     """Source for equal-cost routing packet by packet; None: cannot be configured."""
     source_routing: str | None = None
-    """Source for our own source route (mltswitch/wire/source_route.py); None: the switch cannot read it."""
+    """Source for mltswitch's own source route (mltswitch/wire/source_route.py); None: it cannot be read."""
     unverified: tuple[Unverified, ...] = ()
 
     @property
@@ -97,11 +97,11 @@ class Capabilities:
         return self.remaps_host_control or self.rewrites_code_points is not None
 
     def can_guarantee(self, *, is_last: bool) -> bool:
-        """Whether background, or a class above it, can be guaranteed a share of a port."""
+        """Whether background (`is_last`), or a class above it, can be guaranteed a share of a port."""
         return self.minimum_bandwidth is not None and (is_last or not self.guarantees_last_alone)
 
     def queues_beside(self, lossless: int) -> tuple[int, ...]:
-        """`queues` without those that so many lossless classes take."""
+        """The queues that are left for other classes beside this number of lossless classes."""
         return tuple(queue for queue in self.queues if queue not in self.lossless_queues[:lossless])
 
     @property

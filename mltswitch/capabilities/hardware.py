@@ -1,7 +1,7 @@
-"""What chips, boxes and switch OSes are: sourced figures, read from `hardware.yaml` beside this module.
+"""Figures of chips, boxes and switch OSes, each with its source, from `hardware.yaml` beside this module.
 
-A figure has a value and the source that says so, or no value and what was looked for. `require` gives the
-value, or refuses by name: nothing falls back to a guess.
+A figure has a value and its source, or no value and a note on what was searched. `require` returns the
+value, or raises an error that names the figure: nothing falls back to a guess.
 """
 
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ class Figure(Generic[Value]):
     hardware: str
     name: str
     value: Value | None
-    """None: nothing public says it."""
+    """The value; None: no public source is known."""
     source: str
-    """Where the value stands; without a value, what was looked for in vain."""
+    """Source of the value; without a value, what was searched in vain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +49,22 @@ class Chip:
     name: str
     description: str
     unicast_queues: Figure[int]
-    """Egress queues of a port for packets to one receiver."""
+    """Egress queues of a port for unicast packets."""
     cell_bytes: Figure[int]
-    """The unit in which the buffer is given away."""
+    """Bytes of a buffer cell, the unit in which the chip allocates buffer."""
     threshold_step_cells: Figure[int]
-    """A RED threshold is a multiple of this."""
+    """The step of a RED threshold, in buffer cells."""
     buffer_bytes: Figure[int]
     buffer_parts: Figure[int]
-    """Parts of the buffer that ports cannot share; one queue can take one at most."""
+    """How many parts the buffer has that ports cannot share; a queue can use one part at most."""
     largest_pool_bytes: Figure[int]
-    """Largest egress pool of a published profile: above it no threshold acts."""
+    """Bytes of the largest egress pool of a published profile: above it no threshold has an effect."""
     separate_thresholds: Figure[bool]
-    """Whether RED may drop at another length than that at which ECN marks."""
+    """Whether RED may drop at another queue length than that at which ECN marks."""
     instantaneous_length: Figure[bool]
     """Whether RED can act on the queue length itself, without averaging."""
     averaging_weight: Figure[bool]
-    """Whether the averaging has a weight that can be set."""
+    """Whether the averaging weight can be configured."""
     drops_not_capable: Figure[bool]
     """Whether, above the threshold, packets that are not ECN-capable are dropped while others are marked."""
     marks_at: Figure[Literal["enqueue", "dequeue"]]
@@ -72,24 +72,24 @@ class Chip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Box:
-    """A box with one such chip."""
+    """A box (switch model) with one such chip."""
 
     name: str
     description: str
     chip: str
     ports: Figure[tuple[PortGroup, ...]]
-    """The ports that it is bought for first, then the others."""
+    """The ports of the box: the main ones first, then the others."""
     port_share_bytes: Figure[int]
-    """What one port, or its queue, may take of the buffer by default."""
+    """Bytes of the buffer that one port, or its queue, may take by default."""
     lossy_pool_bytes: Figure[int]
-    """Egress pool of lossy queues in the box's default profile under SONiC (a top-of-rack switch's)."""
+    """Bytes of the egress pool of lossy queues in SONiC's default profile for a top-of-rack switch."""
     lossy_alpha_exponent: Figure[int]
-    """A lossy queue may there hold 2**exponent times the free part of that pool."""
+    """Exponent of alpha: a lossy queue under SONiC may hold 2**exponent times the pool's free part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """What a switch OS lets one set, whatever the chip could do."""
+    """What a switch OS lets users configure, whatever the chip can do."""
 
     name: str
     separate_thresholds: Figure[bool]
@@ -98,15 +98,15 @@ class System:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareData:
-    """The whole file, by name."""
+    """The content of the file of hardware figures: chips, boxes and systems by name, and the sources."""
 
     sources: Mapping[str, str]
-    """Short name, as figures use it → the work."""
+    """Short name of a source, as figures use it → the publication."""
     chips: Mapping[str, Chip]
     boxes: Mapping[str, Box]
     systems: Mapping[str, System]
     fastpath_scale_bytes: Mapping[str, Figure[int]]
-    """Waiting bytes of an interface that a RED threshold of 100 % stands for under FASTPATH."""
+    """Switch series, such as n4000 → bytes in a port's queue that a RED threshold of 100 % stands for."""
 
 
 def require(figure: Figure[Value]) -> Value:
@@ -121,13 +121,13 @@ def require(figure: Figure[Value]) -> Value:
 
 @cache
 def hardware_data() -> HardwareData:
-    """The bundled data."""
+    """The hardware figures that come with mltswitch; the file is read once."""
     text = (files(__package__) / FILE).read_text(encoding="utf-8")
     return read_hardware(text, where=FILE)
 
 
 def read_hardware(text: str, *, where: str) -> HardwareData:
-    """Data from YAML; raises UserInputError naming the entry that is wrong."""
+    """Parse hardware figures from YAML; raises UserInputError naming the entry that is wrong."""
     document = validate(parse_yaml(text, where=where), HardwareDocument, where=where)
     for name, entry in document.boxes.items():
         if entry.chip not in document.chips:
@@ -161,19 +161,19 @@ def box(name: str) -> Box:
 
 
 def threshold_step_bytes(of: Chip) -> int:
-    """The step of a RED threshold; raises UserInputError where a figure that makes it has no source."""
+    """The step of a chip's RED threshold in bytes; raises UserInputError if a figure for it has no source."""
     return require(of.cell_bytes) * require(of.threshold_step_cells)
 
 
 def threshold_step_source(of: Chip) -> str:
-    """What makes the step, and who says so; raises UserInputError where a figure of it has no source."""
+    """Text on how the step is computed, with its sources; raises UserInputError where a figure has none."""
     cells, cell_bytes = require(of.threshold_step_cells), require(of.cell_bytes)
     unit = f"the chip's buffer cell of {cell_bytes} B" if cells == 1 else f"{cells} cells of {cell_bytes} B"
     return f"{unit}, {of.cell_bytes.source}; {of.threshold_step_cells.source}"
 
 
 def largest_queue_bytes(of: Chip) -> int:
-    """What one queue can hold at most; raises UserInputError where a figure that makes it has no source."""
+    """Bytes that one queue can hold at most; raises UserInputError where a figure for it has no source."""
     return require(of.largest_pool_bytes) // require(of.buffer_parts)
 
 
@@ -198,15 +198,15 @@ class PacketMemory:
     """Packet memory of a box with what its default profile makes of it."""
 
     total_bytes: int
-    """Of the whole chip, at most."""
+    """Bytes of packet memory of the whole chip, at most."""
     pool_bytes: int
-    """Largest egress pool of a published profile: of one part of the buffer, where a chip has several."""
+    """Bytes of the largest egress pool of a published profile, within one part of the buffer."""
     alpha: float
-    """Of a lossy queue."""
+    """The alpha of a lossy queue: how many times the pool's free part it may hold."""
     parts: int
-    """Of the chip's buffer that ports cannot share; a queue has one."""
+    """Parts of the chip's buffer that ports cannot share; a queue has one."""
     ports: int
-    """That the box is bought for, or the largest box with this chip; 0: no source says it."""
+    """Main ports of the box, or of the largest box with this chip; 0: no source is known."""
 
 
 def packet_memory(hardware: str) -> PacketMemory | None:

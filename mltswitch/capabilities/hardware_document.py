@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class FigureEntry(_Part, Generic[Value]):
-    """A value and its source, or null and what was looked for."""
+    """A value and its source, or null and what was searched in vain."""
 
     value: Value | None
     source: _Text | None = None
@@ -36,7 +36,7 @@ class FigureEntry(_Part, Generic[Value]):
 
 
 class ChipEntry(_Part):
-    """A switch chip."""
+    """The figures of a switch chip."""
 
     description: _Text
     unicast_queues: FigureEntry[_Count]
@@ -53,7 +53,7 @@ class ChipEntry(_Part):
 
 
 class BoxEntry(_Part):
-    """A box with one such chip."""
+    """The figures of a box (switch model) with one such chip."""
 
     chip: _Text
     description: _Text
@@ -64,14 +64,14 @@ class BoxEntry(_Part):
 
 
 class SystemEntry(_Part):
-    """What a switch OS lets one set."""
+    """The figures of what a switch OS lets users configure."""
 
     separate_thresholds: FigureEntry[StrictBool]
     averaging_weight: FigureEntry[StrictBool]
 
 
 class HardwareDocument(_Part):
-    """The whole file."""
+    """The whole document with the hardware figures."""
 
     schema_version: Literal["mltswitch/hardware/v1"] = Field(alias="schema")
     sources: dict[str, _Text]

@@ -1,4 +1,4 @@
-"""The three ways in which switches bound a queue: bytes, a share of the free pool, or not at all."""
+"""The three ways in which switches limit a queue's length: bytes, a share of the free pool, or not at all."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 LARGEST_EXPONENT: Final = 16
-"""Of alpha = 2**exponent, up and down: beyond what any switch offers."""
+"""Largest absolute exponent of alpha = 2**exponent: no switch offers more, up or down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +14,7 @@ class BytesLimit:
     """Tail drop above a fixed number of waiting bytes."""
 
     size_bytes: Annotated[int, Field(gt=0)]
-    """Checked where a document is read."""
+    """The limit in bytes; its range is checked where a document is read."""
     kind: Literal["bytes"] = "bytes"
 
     def __str__(self) -> str:
@@ -29,11 +29,11 @@ class AlphaLimit:
     """
 
     exponent: Annotated[int, Field(ge=-LARGEST_EXPONENT, le=LARGEST_EXPONENT)]
-    """Checked where a document is read."""
+    """The exponent of alpha; its range is checked where a document is read."""
     kind: Literal["alpha"] = "alpha"
 
     def resting_bytes(self, pool_bytes: int, congested_queues: int = 1) -> int:
-        """Length at which each of so many queues with this alpha comes to rest: q = alpha (pool - n q)."""
+        """Length in bytes at which so many queues with this alpha come to rest: q = alpha (pool - n q)."""
         alpha = 2.0**self.exponent
         return int(pool_bytes * alpha / (1 + congested_queues * alpha))
 

@@ -1,18 +1,18 @@
-"""Rates of BMv2's meters: their text, and which ones P4Runtime tells again as they were set."""
+"""Rates of BMv2's meters: their text, and which of them P4Runtime reads back as they were set."""
 
 from decimal import Decimal
 from typing import Final
 
 BYTES_PER_MICROSECOND: Final = 10**6
-"""BMv2's unit of a rate, in bytes per second."""
+"""BMv2's unit of a rate, one byte per microsecond, in bytes per second."""
 
 
 def rate_kept(bytes_per_second: int) -> int:
-    """The highest rate, not above the given one, that BMv2 gives back as it was set; 0 and 1 are kept.
+    """The highest rate, not above the given one, that BMv2 reads back as it was set; 0 and 1 are kept.
 
     It keeps bytes per microsecond as a floating-point number and cuts the fraction off when it is read
     (PI/src/direct_res_spec.cpp in behavioral-model): 249 would be read back as 248. About one rate in a
-    hundred is such, and a few of them follow each other.
+    hundred is affected, sometimes several in a row.
     """
     rate = bytes_per_second
     while int(rate / BYTES_PER_MICROSECOND * BYTES_PER_MICROSECOND) != rate:
@@ -27,5 +27,5 @@ def rate_text(bytes_per_second: int) -> str:
 
 
 def rate_in(text: str) -> int:
-    """The bytes per second of such a text, which has at most six decimals."""
+    """The bytes per second in BMv2's text of a rate, which has at most six decimals."""
     return int(Decimal(text) * BYTES_PER_MICROSECOND)

@@ -25,12 +25,12 @@ class PortGroup:
 
 
 class PortPlace(NamedTuple):
-    """What a port's name says."""
+    """The front-panel port, and lane, that a port's name stands for."""
 
     number: int
-    """Of the port on the front panel, from 0."""
+    """Number of the port on the front panel, from 0."""
     lane: int | None
-    """Of a port that is broken out, from 0; None: the name is that of a whole port."""
+    """Lane of a port that is broken out, from 0; None: the name is that of a whole port."""
 
 
 class PortNumbering(SparseDocument):
@@ -68,11 +68,11 @@ class PortNumbering(SparseDocument):
         return self.lane_pattern.replace("{n}", str(number)).replace("{lane}", str(self.first_lane + lane))
 
     def width(self, breakout: int) -> int:
-        """Front ports that a port broken out into so many parts takes; it begins at a multiple of them."""
+        """How many front ports one takes that is broken out into so many parts; it begins at a multiple."""
         return self.full_breakout_ports if breakout == self.lanes else 1
 
     def place(self, name: str) -> PortPlace | None:
-        """Port and lane of a name; None: no port of such a box is called so."""
+        """The port and lane with this name; None: no port of such a box is called so."""
         if self.lane_pattern is not None and (match := _expression(self.lane_pattern).fullmatch(name)):
             index, rest = divmod(int(match[1]) - self.first, self.step)
             lane = int(match[2]) - self.first_lane

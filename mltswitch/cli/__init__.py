@@ -12,16 +12,22 @@ from typing import Final, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
+from click.shell_completion import CompletionItem
 
-from mltswitch import __version__
+from mltswitch.cli.variables import check_variables
 from mltswitch.cli.verbose import VERBOSE, shortened
-from mltswitch.errors import MltswitchError, did_you_mean, printable
+from mltswitch.errors import MachineError, MltswitchError, did_you_mean, printable
 from mltswitch.inputs import inputs_noted
+from mltswitch.version import __version__
 
 DEBUG_VARIABLE: Final = "MLTSWITCH_DEBUG"
-"""Environment variable: when it is set, a bug of ours ends in a traceback."""
+"""Environment variable that, when set, lets a bug in mltswitch end in a traceback."""
+MISSING_PACKAGE: Final = (
+    "the Python package {} is missing. `pip install mltswitch` installs what every command needs, and "
+    "`mltswitch doctor` names the extras of the others"
+)
 OUTPUT_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
-"""What printing meets where standard output takes nothing."""
+"""Errors of printing where standard output accepts nothing more."""
 
 COMMANDS: Final = {
     "profile": ("mltswitch.cli.profile", "profile", "List, show and make model profiles."),
@@ -36,6 +42,7 @@ COMMANDS: Final = {
     "diff": ("mltswitch.cli.deploy", "diff", "Show what a push would change."),
     "push": ("mltswitch.cli.deploy", "push", "Make the switches run a plan."),
     "verify": ("mltswitch.cli.deploy", "verify", "Compare what the switches run with a plan."),
+    "capture": ("mltswitch.cli.capture", "capture", "What switches answer, redacted, for tests."),
     "watch": ("mltswitch.cli.watch", "watch", "What the queues of the switches do, live."),
     "status": ("mltswitch.cli.changes", "status", "What the switches of a change run now."),
     "resume": ("mltswitch.cli.changes", "resume", "Finish a change that broke off."),
@@ -57,6 +64,8 @@ COMMANDS: Final = {
     "train": ("mltswitch.cli.train", "train", "Training over the host agent, measured beside gloo."),
     "topology": ("mltswitch.cli.topology", "topology", "Trees for a job's exchange, planned and compared."),
     "lab": ("mltswitch.cli.lab", "lab", "A leaf-spine network on this machine."),
+    "doctor": ("mltswitch.cli.doctor", "doctor", "What this machine has of what commands need."),
+    "completion": ("mltswitch.cli.completion", "completion", "Make a shell complete commands and options."),
 }
 """Command → module, attribute, one line of help (so that `--help` loads none of them)."""
 
@@ -64,6 +73,7 @@ COMMANDS: Final = {
 class _LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
+            check_variables()
             with inputs_noted():
                 return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -82,6 +92,15 @@ class _LazyGroup(click.Group):
         module, attribute, _ = COMMANDS[cmd_name]
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Commands that begin so, without loading one: a shell asks at every Tab."""
+        names = [
+            CompletionItem(name, help=text)
+            for name, (_, _, text) in COMMANDS.items()
+            if name.startswith(incomplete)
+        ]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -124,20 +143,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             raise
-        if "KeyboardInterrupt" in f"{error} {error.__context__!r}":  # a library has made an error of it
-            _fail(["interrupted"], 130)
-        if isinstance(error, BrokenPipeError):  # whoever read it has gone, and click ends quietly then, too
-            discard_output()
-            sys.exit(1)
-        if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
-            discard_output()
-            _fail([f"standard output cannot be written: {error.strerror}"], 1)
-        _fail([f"bug: {type(error).__name__}: {error}; set {DEBUG_VARIABLE}=1 for the traceback"], 1)
+        _end_on(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _end_on(error: Exception) -> NoReturn:
+    """End with one line about an error that is none of ours."""
+    if "KeyboardInterrupt" in f"{error} {error.__context__!r}":  # a library has made an error of it
+        _fail(["interrupted"], 130)
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("mltswitch"):
+        _fail([MISSING_PACKAGE.format(error.name.partition(".")[0])], MachineError.exit_code)
+    if isinstance(error, BrokenPipeError):  # whoever read it has gone, and click ends quietly then, too
+        discard_output()
+        sys.exit(1)
+    if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
+        discard_output()
+        _fail([f"standard output cannot be written: {error.strerror}"], 1)
+    _fail([f"bug: {type(error).__name__}: {error}; set {DEBUG_VARIABLE}=1 for the traceback"], 1)
+
+
 def discard_output() -> None:
-    """What still waits to be written goes nowhere; else the interpreter fails on it once more as it ends."""
+    """Discard output that still waits to be written; else the interpreter fails on it again as it ends."""
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 

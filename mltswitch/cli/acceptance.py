@@ -33,7 +33,7 @@ def acceptance(
         "The plan that was pushed.", PATH, "--plan", default="plan.yaml", show_default=True
     ),
     inventory_path: Path = option(
-        None, PATH, "-i", "--inventory", default="inventories/lab", show_default=True
+        None, PATH, "-i", "--inventory", variable="INVENTORY", default="inventories/lab", show_default=True
     ),
     receiver: str | None = option(
         "Who receives; default: the last of --hosts right behind DEVICE, else the last."
@@ -42,6 +42,7 @@ def acceptance(
     ssh_config: Path | None = option(
         "Configuration file for ssh to the hosts; default: the user's.",
         click.Path(path_type=Path, exists=True, dir_okay=False),
+        variable="SSH_CONFIG",
     ),
 ) -> Answer:
     """Overload one port of DEVICE from real hosts and compare what comes out with the plan.
@@ -65,7 +66,7 @@ def acceptance(
 
 
 def acceptance_answer(result: AcceptanceResult) -> Answer:
-    """The verdict, each check, and what is settled and open about the hardware."""
+    """The printed answer: the verdict, each check, and what is settled and open about the hardware."""
     accepted = result.verdict is Verdict.ACCEPTED
     document = {"accepted": accepted, "verdict": result.verdict, "result": result}
     return Answer(document, _text(result), EXIT_CODES[result.verdict])

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from mltswitch.training.bench.advise import Advice
 
 BUSY: Final = 0.9
-"""Of the processors: above, they are the limit and not the network."""
+"""Share of the processors' time above which processors are the limit, not the network."""
 SHORT: Final = 10.0
-"""Seconds: below, a ladder says nothing that noise does not."""
+"""The shortest measurement in seconds that tells more than noise does."""
 
 
 @command(
@@ -39,11 +39,11 @@ def advise_command(
         metavar="SECONDS",
     ),
     config: Path | None = option(
-        "This host's agent; MLTSWITCH_AGENT_CONFIG, or its address towards the first rank.",
+        "This host's agent; by default its address towards the first rank.",
         PATH,
         "-c",
         "--config",
-        envvar="MLTSWITCH_AGENT_CONFIG",
+        variable="AGENT_CONFIG",
         metavar="FILE",
     ),
     plaintext: bool = flag("Without a file: no keys, on a network that is yours alone."),
@@ -76,7 +76,7 @@ def advise_command(
 
 
 def advice_answer(model: str, found: "Advice") -> Answer:
-    """What the first rank says."""
+    """The answer that the first rank prints."""
     figures = found.result.document() | {
         "links": found.links,
         "divisor": found.divisor,
@@ -92,7 +92,7 @@ def _about(value: float) -> float:
 
 
 def advice_lines(model: str, found: "Advice") -> Iterator[str]:
-    """What was measured of the network, of the model, of each rung; what pays; and what to do."""
+    """Lines on the measured network, the model and each rung of the ladder; what pays; and what to do."""
     links, ladder, divisor, profile = found.links, found.ladder, found.divisor, resolve_profile(model)
     parts = [f"{links.hosts} hosts: a flow alone has {format_bps(_about(links.alone_bps))}"]
     if links.line_bps is not None:

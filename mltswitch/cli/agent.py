@@ -30,7 +30,7 @@ from mltswitch.wire import SourceRoute
 LEAST_BYTES, MOST_BYTES = 4, 1 << 30
 DAYS: Final = click.IntRange(1, 3650)
 OF_ONE_MODE: Final = {"sticky": "srv6", "source_ports": "entropy", "first_source_port": "entropy"}
-"""Option → the mode in which it means something."""
+"""Option → the only spray mode in which it means something."""
 
 
 @command(

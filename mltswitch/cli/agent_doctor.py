@@ -25,7 +25,7 @@ from mltswitch.wire.tos import CS6, CS7, DSCP_COUNT, Dscp
 
 _EVER_SECONDS: Final = 1e9
 WAIT_SECONDS: Final = 15.0
-"""For a peer that is not there yet."""
+"""How many seconds to wait for a peer that is not there yet."""
 _LEAVE_SECONDS: Final = 0.02
 
 

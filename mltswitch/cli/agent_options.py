@@ -25,10 +25,15 @@ _SECONDS: Final = NumberRange(0, 1e6, min_open=True)
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """Options that say which agent this is."""
+    """Options that say which agent a command opens."""
 
     config: Path | None = option(
-        "This host's agent; options precede it.", PATH, "-c", "--config", metavar="FILE"
+        "This host's agent; options precede it.",
+        PATH,
+        "-c",
+        "--config",
+        variable="AGENT_CONFIG",
+        metavar="FILE",
     )
     name: str | None = option("Of this host; by default as its certificate says.", metavar="HOST")
     plan: Path | None = option("Take paths, rates and classes from it.", PATH)
@@ -40,7 +45,8 @@ class AgentOptions:
     mtu_bytes: int | None = option("Longest packet of the way.", int, "--mtu", metavar="BYTES")
 
     def settings(self, default_name: str = "", *, names: Mapping[str, str] = {}, **more: Any) -> AgentConfig:
-        """What file and options say together, and `more` fields before them.
+        """The settings of the agent from its file and options, and from `more` fields, which the file does
+        not override.
 
         Raises UserInputError naming the field or the option; `names` are options of fields that have others.
         """
@@ -68,7 +74,7 @@ class RunOptions(AgentOptions):
     as_json: bool = JSON
 
     def run(self, settings: AgentConfig) -> Run:
-        """How the agent of these settings runs."""
+        """How an agent with these settings is run for an exchange."""
         require_together("open_metrics", "metrics")
         parse = partial(parse_endpoint, default_port=0)
         return Run(
@@ -103,7 +109,7 @@ def load_settings(
 
 @contextmanager
 def naming_options(*fields: str, **names: str) -> Iterator[None]:
-    """Errors of the library name the place of a value; here that is an option."""
+    """Errors of the library inside name an option as the place of a wrong value."""
     try:
         yield
     except UserInputError as error:
@@ -114,20 +120,20 @@ def naming_options(*fields: str, **names: str) -> Iterator[None]:
 
 
 def option_name(parameter: str) -> str:
-    """The option of a parameter, as users write it."""
+    """The option of a function's parameter, as users write it."""
     options = {entry.name: entry.opts for entry in click.get_current_context().command.params}
     return max(options[parameter], key=len)
 
 
 def require_together(parameter: str, other: str) -> None:
-    """Raise UserInputError where an option is given, and not the one without which it means nothing."""
+    """Raise UserInputError where an option is given without the other one that gives it a meaning."""
     source = click.get_current_context().get_parameter_source
     if source(parameter) is ParameterSource.COMMANDLINE != source(other):
         raise UserInputError(f"means nothing without {option_name(other)}", where=option_name(parameter))
 
 
 def require_way_out(settings: AgentConfig, peer: str, there: Endpoint) -> None:
-    """Raise UserInputError where a peer is elsewhere, and our data's address is of loopback."""
+    """Raise UserInputError where a peer is on another machine and this agent's data address is loopback."""
     ours = settings.addresses[0]
     if settings.plaintext and Endpoint(ours, 0).ip.is_loopback and not there.ip.is_loopback:
         what = f"data from {ours} does not leave this machine, and {peer} is at {there}"

@@ -25,7 +25,7 @@ CHANGE: Final[Any] = argument("[CHANGE]", required=False)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Options of commands that go on with a change."""
+    """Options of commands that continue or undo a recorded change."""
 
     identifier: str | None = CHANGE
     inventory_paths: tuple[Path, ...] = option(
@@ -41,7 +41,7 @@ class Change:
         return journal, load_inventory(*(self.inventory_paths or journal.header.inventory_paths))
 
     def carried_out(self, title: str, operation: Operation) -> Answer:
-        """What the operation reports, and how the change stands then."""
+        """Run the operation on the change, and answer with its report and the change's new state."""
         journal, inventory = self.opened()
         devices = len(journal.header.devices)
         with Bar(title, devices, self.concurrency, finishes=title != "looking") as bar:

@@ -1,4 +1,4 @@
-"""How a command is declared.
+"""Declares commands as functions.
 
 A command is a function. Its parameters are its arguments and options, in the order of `--help`: each has
 `option(...)`, `flag(...)` or `argument(...)` as its default. A parameter that is a dataclass stands
@@ -14,41 +14,54 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from mltswitch.cli.output import Answer
+from mltswitch.cli.output import Answer, progress
+from mltswitch.cli.variables import PREFIX, taken
 from mltswitch.cli.verbose import verbose_option
 
 AS_JSON: Final = "as_json"
 
 
 class Declared(NamedTuple):
-    """An option or an argument but for its parameter's name."""
+    """A declared option or argument, without its parameter's name."""
 
     kind: type[click.Parameter]
     flags: tuple[str, ...]
     settings: dict[str, Any]
     question: Any = None
-    """What is asked where the option is not given, for commands that ask."""
+    """The question to ask where the option is not given, for commands that ask; None: none is asked."""
 
     def named(self, name: str) -> click.Parameter:
-        """The parameter of click's; an option without flags has that of its name."""
+        """The click parameter for this name; an option without flags gets its flag from the name."""
         flags = self.flags
         if self.kind is click.Option and not flags:
             flags = (f"--{name.replace('_', '-')}",)
         return self.kind([*flags, name], **self.settings)
 
 
-def option(text: str | None, kind: Any = None, *flags: str, **settings: Any) -> Any:
-    """An option with its help, its type, and its flags where the parameter's name is not the only one."""
+def option(
+    text: str | None, kind: Any = None, *flags: str, variable: str | None = None, **settings: Any
+) -> Any:
+    """An option of a command.
+
+    Args:
+        text: Its help.
+        kind: Its type.
+        flags: Its flags, where the parameter's name is not the only one.
+        variable: The environment variable of `VARIABLES` that gives it where the command line does not.
+        settings: Of click's option.
+    """
+    if variable is not None:
+        settings |= {"envvar": f"{PREFIX}{variable}", "show_envvar": True}
     return Declared(click.Option, flags, {"help": text, "type": kind, **settings})
 
 
 def flag(text: str, *flags: str, **settings: Any) -> Any:
-    """An option without a value."""
+    """Declare an option without a value."""
     return Declared(click.Option, flags, {"help": text, "is_flag": True, **settings})
 
 
 def argument(metavar: str | None = None, kind: Any = None, **settings: Any) -> Any:
-    """An argument with its name in the usage line and its type."""
+    """Declare an argument with its type and its name in the usage line."""
     return Declared(click.Argument, (), {"metavar": metavar, "type": kind, **settings})
 
 
@@ -85,6 +98,8 @@ def command(
         @wraps(function)
         def call(**given: Any) -> int | None:
             as_json = given.get(AS_JSON, False) if takes_json else given.pop(AS_JSON, False)
+            if told := taken():
+                progress(told)
             for parameter, (group, options) in groups.items():
                 given[parameter] = group(**{key: given.pop(key) for key in options})
             answer = function(**given)
@@ -99,7 +114,7 @@ def command(
 
 
 def group(name: str, text: str, *commands: click.Command, examples: tuple[str, ...]) -> click.Group:
-    """Commands under one name."""
+    """Put commands together under one name."""
     return click.Group(name, commands=commands, help=text, epilog=_epilog(examples))
 
 

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,19 +17,21 @@ from mltswitch.cli.options import PLAN
 from mltswitch.cli.output import Answer
 from mltswitch.cli.switches import Switches, print_doubts
 from mltswitch.deploy import FleetReport, Question, Rollout, Status
-from mltswitch.errors import UserInputError
+from mltswitch.errors import DeviceError, UserInputError
 from mltswitch.inventory import Inventory
 from mltswitch.plan import Plan, load_plan
 from mltswitch.targets import Lossless
 
 LONGEST_TIMER_SECONDS: Final = 86_399
-"""A day, as EOS writes hh:mm:ss."""
+"""The longest timer in seconds: one day, as EOS writes hh:mm:ss."""
+DIFFERENT: Final = 1
+"""Exit code of `diff --exit-code` where a device differs from the plan."""
 YES: Final[Any] = flag("Ports may go down for it: do not ask.")
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Options by which a script answers questions, each by itself or all."""
+    """Options by which a script answers questions in advance, one by one or all."""
 
     accept: bool = flag("Both of these.")
     accept_leak: bool = flag("DSCPs may pass which a port may not use: do not ask.")
@@ -37,19 +39,35 @@ class Accepted:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """The questions that need not be asked."""
+        """The questions that are answered in advance and not asked."""
         given = {Question.LEAK: self.accept_leak, Question.LOSSLESS: self.accept_lossless}
         return tuple(each for each in Question if self.accept or given[each])
 
 
-@command("mltswitch diff plan.yaml -i inventories/lab --limit leaf1")
-def diff(*, plan_file: Path = PLAN, switches: Switches) -> Answer:
-    """Show, device by device, what a push of PLAN would send. Sends nothing."""
+@command(
+    "mltswitch diff plan.yaml -i inventories/lab --limit leaf1",
+    "mltswitch diff plan.yaml -i inventories/lab --exit-code",
+)
+def diff(
+    *,
+    plan_file: Path = PLAN,
+    switches: Switches,
+    exit_code: bool = flag("Exit code 1 where a device differs from PLAN, as `git diff --exit-code` has it."),
+) -> Answer:
+    """Show, device by device, what a push of PLAN would send. Sends nothing.
+
+    The exit code is 0 where a push would mend what differs, 5 where it would not, and 4 where a device could
+    not be read. With --exit-code, any difference is 1.
+    """
     plan, inventory = _load(plan_file, switches)
     devices = inventory.select(switches.limit)
     with Bar("comparing", len(devices), switches.concurrency) as bar:
         report = deploy.diff(plan, inventory, limit=switches.limit, fleet=bar.fleet)
-    return report_answer(report, with_changes=True, untested=unverified(plan, devices))
+    answer = report_answer(report, with_changes=True, untested=unverified(plan, devices))
+    differs = any(each.status is not Status.OK for each in report.devices)
+    if exit_code and differs and answer.code != DeviceError.exit_code:
+        return replace(answer, code=DIFFERENT)
+    return answer
 
 
 @command(
@@ -79,6 +97,7 @@ def push(
         "The switches go back by themselves after this time, unless `mltswitch confirm` keeps the change.",
         click.IntRange(1, LONGEST_TIMER_SECONDS),
         "--confirm",
+        variable="CONFIRM",
         metavar="SECONDS",
     ),
     yes: bool = YES,

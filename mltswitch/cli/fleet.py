@@ -1,4 +1,4 @@
-"""Work on many devices: its progress, and what is said of each when it is done."""
+"""Progress of work on many devices, and the printed report when it is done."""
 
 import signal
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,13 +14,13 @@ from mltswitch.cli.verbose import shortened
 from mltswitch.deploy import DeviceDifference, DeviceReport, Fleet, FleetReport, Status
 
 INTERRUPTED: Final = 130
-"""Exit code after Ctrl-C."""
+"""Exit code of a command that Ctrl-C ended."""
 SHOWN_PORTS: Final = 3
 """How many ports are named of those that differ alike; the others are counted."""
 
 
 class Bar:
-    """Progress on standard error; nothing where that is no terminal.
+    """A progress bar on standard error; nothing where that is no terminal.
 
     Where it `finishes`, the first Ctrl-C lets the devices finish that were begun, and the command report.
     """
@@ -57,7 +57,7 @@ class Bar:
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether Ctrl-C has kept devices from being begun."""
+        """Whether Ctrl-C has kept work on some devices from starting."""
         return self.fleet.interrupted.is_set()
 
     def _interrupt(self, *_: object) -> None:
@@ -82,7 +82,7 @@ def report_answer(
     is_interrupted: bool = False,
     last: Iterable[str] = (),
 ) -> Answer:
-    """What came of each device, and the exit code; the text ends with the `last` lines."""
+    """The report of each device with the exit code, as an answer; its text ends with the `last` lines."""
     document = {
         "summary": {status.value: len(report.with_status(status)) for status in Status},
         "warnings": report.warnings,

@@ -21,7 +21,7 @@ from mltswitch.units import parse_bps, parse_bytes
 MOST_SWITCHES: Final = 4096
 UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 SHARED: Final = "shared"
-"""In place of a port's buffer: what the memory of known boxes leaves it."""
+"""Stands for a port's buffer that is computed from the memory of known boxes."""
 _QUANTITY: Final = r"[0-9]+(\.[0-9]+)?[A-Za-z]+"
 
 
@@ -65,7 +65,7 @@ def _asked(text: str, default: Any, kind: Any, *flags: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rack:
-    """What a rack is: each field is an option, and a question where the option is not given."""
+    """The description of a rack: each field is an option, and is asked for where the option is not given."""
 
     name: str | None = _asked("Name of the fabric", "", _WORD)
     leaf: Any = _asked("Leaves: platform, or platform/hardware", "linux", _MODEL)
@@ -94,7 +94,7 @@ class Rack:
     burst: int | None = _asked("Packets that an agent sends back to back", 1, click.IntRange(1, 1024))
 
     def answers(self, folder: Path, *, is_silent: bool) -> dict[str, Any]:
-        """Field → answer: that of its option, else of whoever is asked, else its default."""
+        """Field → its value, from the option, from the answer to the question, or else the default."""
         given = asdict(self)
         if not is_silent and None in given.values():
             models = ", ".join(f"{each.platform}/{each.hardware}" for each in known_hardware()[0])

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mltswitch.app.lab_hosts import lab_of
 from mltswitch.cli.command import argument, command, flag, group, option
+from mltswitch.cli.images import export_group, lines, results
 from mltswitch.cli.options import FOLDER, PATH, PLAN, output_file
 from mltswitch.cli.output import Answer, json_text, progress, table
 from mltswitch.cli.probe import probe_text
@@ -236,6 +237,6 @@ def _status(found: LabStatus) -> Answer:
 lab = group(
     "lab",
     "A network on this machine: Linux or BMv2 switches with real queues, and emulated command lines.",
-    *(wan_group, up, status, down, run, network, probe_command),
+    *(wan_group, up, status, down, run, network, probe_command, export_group, lines, results),
     examples=("mltswitch lab up", "mltswitch lab status", "mltswitch lab down"),
 )

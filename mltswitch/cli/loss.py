@@ -29,7 +29,7 @@ OPTIONAL_PLAN: Final[Any] = argument("[PLAN]", PATH, required=False)
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Options of the model `simulate`."""
+    """Options of the loss model `simulate`."""
 
     packets: int | None = option(
         f"To simulate for each table; {DEFAULTS.packets:,} by default.", click.IntRange(1000, 10**11)
@@ -37,7 +37,7 @@ class Simulation:
     seed: int | None = option(f"Of the simulation; {DEFAULTS.seed} by default.", click.IntRange(0, 2**31))
 
     def settings(self, models: Sequence[str]) -> SimulationSettings:
-        """The settings asked for; refused where nothing is simulated."""
+        """The simulation settings in the options; raises UsageError if some are given without `simulate`."""
         if "simulate" not in models and (self.packets is not None or self.seed is not None):
             name = "--seed" if self.packets is None else "--packets"
             raise click.UsageError(f"{name} counts for --model simulate alone")

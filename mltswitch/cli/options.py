@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.shell_completion import CompletionItem
 
 from mltswitch.app import Computing
 from mltswitch.cli.command import argument, flag, option
 from mltswitch.cli.output import progress, progress_bar
 from mltswitch.errors import UserInputError
+from mltswitch.profile import bundled_names
 from mltswitch.sweep import parse_numbers
 from mltswitch.units import parse_bps, parse_bytes
 
@@ -23,7 +25,7 @@ SEED: Final = click.IntRange(0, 2**31 - 1)
 
 
 class NumberRange(click.FloatRange):
-    """As click's; and no NaN, which is on neither side of any limit, and no infinity."""
+    """A number within bounds, as click's FloatRange, that is neither NaN nor infinite."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The number; fails as click's does, with a usage error that names the option."""
@@ -32,23 +34,42 @@ class NumberRange(click.FloatRange):
         return super().convert(value, param, ctx)
 
 
+class ProfileName(click.ParamType[str]):
+    """The name of a bundled profile, or a file, both completed by a shell."""
+
+    name = "text"
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> list[CompletionItem]:
+        """The bundled profiles that begin so, then files."""
+        names = [CompletionItem(name) for name in bundled_names() if name.startswith(incomplete)]
+        return names or [CompletionItem(incomplete, type="file")]
+
+
+PROFILE: Final = ProfileName()
+
+
 class Parsed(click.ParamType[Any]):
-    """What a function makes of text; where it raises ValueError, a UserInputError that names the option."""
+    """An option's type whose values a function parses from text; its ValueError becomes a UserInputError."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name, self._parse = name, parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        """The value itself where it is no text any more."""
+        """The parsed value; a value that is no text is returned unchanged."""
         assert param is not None  # noqa: S101  (click always names it)
         return parsed(max(param.opts, key=len), self._parse, value) if isinstance(value, str) else value
 
 
 class Checked(Parsed):
-    """What a function makes of text; where it raises ValueError, a usage error that names the option."""
+    """An option's type whose values a function parses from text; its ValueError becomes a usage error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The value itself where it is no text any more."""
+        """The parsed value; a value that is no text is returned unchanged."""
         try:
             return self._parse(value) if isinstance(value, str) else value
         except ValueError as error:
@@ -61,7 +82,7 @@ def numbers(least: float, most: float, *, whole: bool = False) -> Checked:
 
 
 def parsed(where: str, parse: Callable[[str], Any], text: str) -> Any:
-    """What `parse` makes of a text; where it raises ValueError, UserInputError that names its place."""
+    """The parsed text; a ValueError of `parse` becomes a UserInputError that names `where`."""
     try:
         return parse(text)
     except ValueError as error:
@@ -86,15 +107,17 @@ OUTPUT_FOLDER: Final[Any] = option(None, FOLDER, "-o", "--output", required=True
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Options of commands that compute many cells: where, and whether earlier ones count."""
+    """Options of commands that compute many cells: where to compute, and whether to keep earlier ones."""
 
-    processes: int | None = option("One for each CPU by default.", click.IntRange(1, 256))
+    processes: int | None = option(
+        "One for each CPU by default.", click.IntRange(1, 256), variable="PROCESSES"
+    )
     scheduler: str | None = option(
-        "Compute on a Dask scheduler's workers.", None, "--dask", metavar="ADDRESS"
+        "Compute on a Dask scheduler's workers.", None, "--dask", variable="DASK", metavar="ADDRESS"
     )
     restart: bool = flag("Forget what an earlier run finished.")
 
     def computing(self) -> Computing:
-        """The same for the use cases, which tell and show their progress on standard error."""
+        """These options for use cases, which report and show progress on standard error."""
         processes = self.processes or os.cpu_count() or 1
         return Computing(processes, self.scheduler, self.restart, progress, progress_bar)

@@ -19,21 +19,21 @@ from mltswitch.app import Advance
 from mltswitch.units import format_bps, format_ratio
 
 PIPE_WIDTH: Final = 160
-"""Columns where no terminal says how many there are."""
+"""Width of the output in columns where no terminal tells it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """What a command says: a document for programs, or the same as text for people, and its exit code."""
+    """What a command prints, as a document for programs or as text for people, and its exit code."""
 
     document: object
     text: Iterable[RenderableType] = ()
     """A string is printed as it stands; anything else is laid out by rich. Made only where it is printed."""
     code: int = 0
     note: str = ""
-    """A line that follows on standard error."""
+    """A line that is printed on standard error after the answer; empty: none."""
     error: Exception | None = None
-    """The command ends with this error once the answer is printed."""
+    """The error with which the command ends after the answer is printed; None: no error."""
 
     def print(self, *, as_json: bool) -> int:
         """Print the document or the text; return the exit code, or raise the error."""
@@ -53,7 +53,7 @@ class Answer:
 
 
 def console() -> Console:
-    """Standard output as people read it."""
+    """Standard output, for text that people read."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: the shell closed it
     return Console(highlight=False, soft_wrap=False, width=None if is_terminal else PIPE_WIDTH)
 
@@ -69,7 +69,7 @@ def print_json(value: object) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What `json` takes, of documents, dataclasses, named tuples and plain data."""
+    """A value as plain data that `json` can write, from documents, dataclasses and named tuples."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -90,8 +90,8 @@ def table(title: str, columns: str, rows: Iterable[Iterable[object]]) -> Group:
 
     Args:
         title: Stands above the table.
-        columns: Their names, with `|` between them. A column whose name ends with `#` or with a unit in
-            brackets stands to the right.
+        columns: The names of the columns, with `|` between them. A column whose name ends with `#` or with a
+            unit in brackets is aligned to the right.
         rows: Cells of each row; None is a dash.
     """
     made = Table(header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -105,12 +105,12 @@ def table(title: str, columns: str, rows: Iterable[Iterable[object]]) -> Group:
 
 
 def figure(value: float | None, form: str = ".3g", factor: float = 1) -> str:
-    """A number in a form of Python's, times a factor; a dash where it is not known."""
+    """A number in one of Python's format codes, times a factor; a dash for None."""
     return "-" if value is None else format(value * factor if factor != 1 else value, form)
 
 
 def with_error(ratio: float, error: float | None) -> str:
-    """A loss, with its confidence interval where it was simulated."""
+    """A loss ratio as text, with its confidence interval if it was simulated."""
     return format_ratio(ratio) + ("" if error is None else f" ± {format_ratio(error)}")
 
 
@@ -125,7 +125,7 @@ def progress(line: str) -> None:
 
 
 def last_words(line: str) -> None:
-    """Print a line as `progress` does, and go on where nobody reads it: there may be more to say."""
+    """Print a line as `progress` does, but ignore that nobody can read it: there may be more to print."""
     with suppress(OSError):
         progress(line)
 
@@ -137,7 +137,7 @@ def stderr_console() -> Console:
 
 @contextmanager
 def progress_bar() -> Iterator[Advance]:
-    """A bar on standard error for long work of which the total is known; nothing where it is no terminal."""
+    """A progress bar on standard error for work of known length; nothing where that is no terminal."""
     screen = stderr_console()
     bar = bars.Progress(
         bars.TextColumn("{task.description}"),

@@ -13,8 +13,9 @@ from rich.text import Text
 from mltswitch.app import naming
 from mltswitch.capabilities import BytesLimit
 from mltswitch.cli.command import argument, command, flag, option
-from mltswitch.cli.options import FILE, PATH, SEED, output_file
+from mltswitch.cli.options import FILE, PATH, PROFILE, SEED, output_file, parsed
 from mltswitch.cli.output import Answer, figure, print_json, progress_bar, table, with_error
+from mltswitch.cli.what_if import what_if_document, what_if_text
 from mltswitch.documents import dump_yaml, load_document
 from mltswitch.errors import UserInputError, VerificationError
 from mltswitch.hostagent.config import AgentConfig
@@ -24,6 +25,7 @@ from mltswitch.overlay.routes import Routes
 from mltswitch.overlay.wan import Wan
 from mltswitch.plan import Fabric, Plan, PortProfile, QueueSettings, load_plan
 from mltswitch.planning import build_plan, predict_edited
+from mltswitch.planning.what_if import parse_changes, what_if
 from mltswitch.profile import ModelProfile, resolve_profile
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.targets import hardware_capabilities
@@ -39,7 +41,7 @@ DOCUMENTS: dict[str, type[Plan | Fabric | ModelProfile | AgentConfig | Overlay |
     "wan": Wan,
 }
 REFEREE: Final = "simulate"
-"""The loss model that judges plans, and makes none."""
+"""Name of the loss model that judges plans, and makes none."""
 MODEL: Final[Any] = option("The loss model.", click.Choice(MODELS), default=MODELS[0], show_default=True)
 
 
@@ -48,10 +50,15 @@ MODEL: Final[Any] = option("The loss model.", click.Choice(MODELS), default=MODE
     "mltswitch plan --profile resnet50 --fabric fabric.yaml --report report.html",
     "mltswitch plan --profile resnet50 --edited plan.yaml -o plan.yaml",
     "mltswitch plan --profile mine.yaml --fabric fabric.yaml --refine simulate --json",
+    "mltswitch plan --profile resnet50 --fabric fabric.yaml --what-if buffer=2x,load=0.9",
 )
 def plan(
     profile_name: str = option(
-        "A bundled profile's name, or a profile file.", None, "--profile", required=True
+        "A bundled profile's name, or a profile file.",
+        PROFILE,
+        "--profile",
+        variable="PROFILE",
+        required=True,
     ),
     fabric_file: Path | None = option("The fabric file.", PATH, "--fabric"),
     model: str = MODEL,
@@ -64,6 +71,13 @@ def plan(
         "Take this plan, whose thresholds were changed by hand, predict it anew and mark it as edited.", FILE
     ),
     force: bool = flag("Write a plan, too, that leaves a class beyond its loss tolerance."),
+    changes: str | None = option(
+        "Compare with other buffers, loads or bursts (buffer=2x,load=0.9): the thresholds as they are, and "
+        "new ones. Writes nothing, unless -o asks for the new plan.",
+        None,
+        "--what-if",
+        metavar="KEY=VALUE[,...]",
+    ),
     refine: str | None = option(
         "Improve the thresholds against the simulator (extra: sim).", click.Choice([REFEREE])
     ),
@@ -80,6 +94,9 @@ def plan(
     nothing is written, unless --force says so.
     """
     _check_options(model, refine, packets, seed, output, report)
+    wanted = None if changes is None else parsed("--what-if", parse_changes, changes)
+    if wanted is not None and refine is not None:
+        raise UserInputError("a comparison is of predicted plans", where="--what-if", expected="no --refine")
     profile = resolve_profile(profile_name)
     if (fabric_file is None) == (edited is None):
         raise UserInputError("one of --fabric and --edited is needed", where="--fabric")
@@ -98,6 +115,11 @@ def plan(
                 is_order_free=free_order,
                 progress=advance,
             )
+    compared = None
+    if wanted is not None:
+        with naming(fabric_file or edited or ""), progress_bar() as advance:
+            compared = what_if(made, profile, hardware_capabilities, wanted, progress=advance)
+        made = compared.anew
     if refine is not None:
         made = _refined(made, profile, simulation(SimulationSettings(), packets, seed))
     is_written = force or not made.unmet
@@ -105,18 +127,20 @@ def plan(
     if report is not None:
         files[report] = _report(made, profile, packets, seed)
     if is_written:
-        write_outputs(files.items(), replaces=edited)
+        write_outputs(files.items(), replaces=edited if compared is None else None)
+
+    document: Any = made if compared is None else what_if_document(compared, str(changes))
 
     def text() -> Iterator[RenderableType]:
-        yield from plan_text(made)
+        yield from plan_text(made) if compared is None else what_if_text(document)
         yield from (f"Written: {file}" for file in files if is_written)
 
-    if not made.unmet:
-        return Answer(made, text())
+    if not made.unmet or (compared is not None and not files):
+        return Answer(document, text())
     kept = "; nothing was written, --force writes it all the same" if files and not is_written else ""
     losses = "1 loss" if len(made.unmet) == 1 else f"{len(made.unmet)} losses"
     problem = f"the plan leaves {losses} beyond the tolerance at the planned load{kept}"
-    return Answer(made, text(), error=VerificationError(problem, where=str(fabric_file or edited)))
+    return Answer(document, text(), error=VerificationError(problem, where=str(fabric_file or edited)))
 
 
 @command("mltswitch schema plan > plan.schema.json")
@@ -173,7 +197,7 @@ def _edited(
 
 
 def simulation(default: SimulationSettings, packets: int | None, seed: int | None) -> SimulationSettings:
-    """The settings with packets and seed where they are given."""
+    """The simulation settings, with packets and seed replaced where they are given."""
     given = {"packets": packets, "seed": seed}
     return replace(default, **{name: value for name, value in given.items() if value is not None})
 

@@ -1,4 +1,4 @@
-"""How a probe's result is printed."""
+"""Prints a probe's result."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -11,12 +11,12 @@ from mltswitch.measure import ClassLoss, LoadResult, ProbeResult, Verdict
 from mltswitch.units import format_bps, format_ratio, format_seconds
 
 MARKS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
-"""How a verdict begins; n/a: the figures cannot tell."""
+"""Whether a promise held → the word that begins its verdict; n/a: the figures cannot tell."""
 GREATEST_RATIO: Final = 1000
 
 
 def probe_text(result: ProbeResult, verdicts: Sequence[Verdict]) -> Iterator[RenderableType]:
-    """Thresholds as seen, losses at each load, and what they prove."""
+    """The printed result of a probe: thresholds as seen, losses at each load, and verdicts."""
     yield Text(
         f"Port {result.port}, {format_bps(result.rate_bps)}, packets of {result.packet_bytes} B; idle delay "
         f"{format_seconds(result.idle_delay_seconds)}. Losses and delays are measured unless they say "

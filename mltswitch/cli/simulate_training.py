@@ -15,7 +15,7 @@ from mltswitch.training.simulate import STEPS, Simulated
 from mltswitch.units import format_bps, format_seconds
 
 WIDTH: Final = 60
-"""Characters that a timeline is wide."""
+"""Width of a timeline in characters."""
 SIGNS: Final = {"computing": "=", "waiting": ">", "passing": "-", "later": "."}
 
 

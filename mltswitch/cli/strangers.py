@@ -1,4 +1,4 @@
-"""Lines about who came and was not let in: anybody can cause them, at any time, in whatever number."""
+"""Reports of rejected peers: anybody can cause them, at any time, in whatever number."""
 
 import select
 import sys
@@ -9,22 +9,22 @@ from mltswitch.errors import printable
 
 MOST_LINES: Final = 50
 LONGEST_LINE: Final = 1000
-"""Characters: with four bytes each less than PIPE_BUF, for which a pipe that can be written has room."""
+"""The most characters of a line: with four bytes each below PIPE_BUF, for which a writable pipe has room."""
 SHORTENED: Final = "…"
 
 
 class Strangers:
-    """Tells of them on standard error, and never waits for whoever reads it.
+    """Reports rejected peers on standard error, and never waits for a reader.
 
-    Whoever scans ports fills no log, what they say steers no terminal, and nothing stops because nobody
-    reads: a line that has no room is left out.
+    A port scan does not fill the log, what a peer says does not steer the terminal, and nothing stops if
+    nobody reads: a line that has no room is left out.
     """
 
     def __init__(self) -> None:
         self._told = 0
 
     def tell(self, line: str) -> None:
-        """One more."""
+        """Report one more rejected peer."""
         if self._told > MOST_LINES or not _has_room():
             return
         self._told += 1

@@ -7,7 +7,7 @@ import click
 from mltswitch.app.sweeping import Grid, sweep_plan
 from mltswitch.cli.command import command, option
 from mltswitch.cli.loss import OPTIONAL_PLAN, ROLE, Simulation
-from mltswitch.cli.options import BURSTS, LOADS, PATH, Cells, Checked, output_file
+from mltswitch.cli.options import BURSTS, LOADS, PATH, PROFILE, Cells, Checked, output_file
 from mltswitch.cli.output import Answer
 from mltswitch.queueing import MODELS
 from mltswitch.units import parse_bytes
@@ -39,7 +39,7 @@ def _buffers(text: str) -> tuple[int, ...]:
 def sweep(
     *,
     plan_file: Path | None = OPTIONAL_PLAN,
-    profile_name: str | None = option("With --fabric: plan anew for each buffer.", None, "--profile"),
+    profile_name: str | None = option("With --fabric: plan anew for each buffer.", PROFILE, "--profile"),
     fabric_file: Path | None = option(None, PATH, "--fabric"),
     loads: tuple[float, ...] | None = option(
         "0.5:1.2:0.1 or 0.8,0.9; the input's own by default.", LOADS, "--load"

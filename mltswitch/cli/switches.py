@@ -1,4 +1,4 @@
-"""Plans and the devices of inventories: which ones, and what is said of what they cannot do."""
+"""Options that choose plans and devices, and texts on what those devices cannot do."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,8 +30,11 @@ class Chosen:
         "--inventory",
         required=True,
         multiple=True,
+        variable="INVENTORY",
     )
-    limit: str | None = option("Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.")
+    limit: str | None = option(
+        "Devices or groups, by Ansible's patterns: leafs:!leaf3,spine*.", variable="LIMIT"
+    )
     strict: bool = flag("Refuse hosts that are no switches of ours.")
 
     def inventory(self) -> Inventory:
@@ -43,7 +46,11 @@ class Chosen:
 
 
 CONCURRENCY: Final[Any] = option(
-    "Devices at once.", click.IntRange(1, MAXIMUM_CONCURRENCY), default=DEFAULT_CONCURRENCY, show_default=True
+    "Devices at once.",
+    click.IntRange(1, MAXIMUM_CONCURRENCY),
+    variable="CONCURRENCY",
+    default=DEFAULT_CONCURRENCY,
+    show_default=True,
 )
 
 
@@ -64,7 +71,7 @@ def print_doubts(plan: Plan) -> None:
 
 
 def unsupported_lines(unsupported: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """One line for each thing that the plan asks for and devices cannot do, and which."""
+    """One line for each thing that the plan asks for and devices cannot do, with the names of the devices."""
     devices: dict[str, list[str]] = {}
     for device, sentences in unsupported.items():
         for sentence in sentences:
@@ -88,7 +95,7 @@ def roundings_table(roundings: Mapping[str, tuple[str, str, tuple[Rounding, ...]
 
 
 def port_rows(shown: Iterable[tuple[str, tuple[str, ...]]]) -> list[tuple[str, ...]]:
-    """One row for all ports, of all devices, that show the same; from a port's device and what it shows."""
+    """One table row for all ports, of all devices, that show the same, from pairs (device, shown cells)."""
     rows: dict[tuple[str, ...], Counter[str]] = {}
     for device, cells in shown:
         rows.setdefault(cells, Counter())[device] += 1
@@ -120,7 +127,7 @@ def _places(ports: Mapping[str, int]) -> str:
 
 
 def name_ranges(names: Iterable[str]) -> str:
-    """Names, joined to a range where they count up."""
+    """Names as text, joined to a range where they count up."""
     runs: list[list[tuple[str, int | None]]] = []
     for name in names:
         stem = name.rstrip("0123456789")

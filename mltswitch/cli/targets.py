@@ -94,7 +94,7 @@ def _figures_text(name: str, figures: Iterable[Figure[Any]]) -> Iterator[Rendera
 
 
 def matrix_row(entry: Capabilities) -> tuple[object, ...]:
-    """One line of the overview, in the order of `MATRIX_COLUMNS`."""
+    """One hardware model as a row of the overview, in the order of `MATRIX_COLUMNS`."""
     return (
         entry.platform,
         entry.hardware,
@@ -131,7 +131,7 @@ def figures_of(name: str) -> tuple[Figure[Any], ...]:
 
 
 def sources_of(figures: Iterable[Figure[Any]]) -> dict[str, str]:
-    """Short name → work, of the works that the figures name."""
+    """Short name of a source → the publication, for the sources that the figures name."""
     words = {word for figure in figures for word in re.findall(r"[\w-]+", figure.source)}
     return {name: work for name, work in hardware_data().sources.items() if name in words}
 
@@ -153,13 +153,13 @@ def _ports_text(group: PortGroup) -> str:
 
 
 def figures_in(entry: Chip | Box | System) -> list[Figure[Any]]:
-    """Figures of one entry, in its order."""
+    """The figures of one chip, box or system, in the order of its fields."""
     values = (getattr(entry, field.name) for field in dataclasses.fields(entry))
     return [value for value in values if isinstance(value, Figure)]
 
 
 def bandwidth_kind(can: BandwidthCapability | None) -> str:
-    """In which steps a bandwidth is set."""
+    """How a bandwidth is set, as text: by rate or percentage, and in which steps."""
     if can is None:
         return "none"
     return "percents of the port" if can.kind == "percent" else f"steps of {format_bps(can.step_bps)}"

@@ -14,7 +14,6 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from mltswitch import __version__
 from mltswitch.app.exchanges import Job, compared, longest_way
 from mltswitch.app.networks import load_routes
 from mltswitch.app.settings import named_values
@@ -28,9 +27,10 @@ from mltswitch.overlay.exchange import simulate_routes
 from mltswitch.overlay.policies import route
 from mltswitch.report import plotly_script, routes_report
 from mltswitch.units import BITS_PER_BYTE, format_bps, format_bytes, format_seconds
+from mltswitch.version import __version__
 
 SHOWN: Final = 8
-"""Trees or links of a table."""
+"""How many trees or links a table shows."""
 ROUTES: Final[Any] = option("Their file.", PATH, "--routes", required=True)
 
 

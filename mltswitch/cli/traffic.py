@@ -42,7 +42,7 @@ DISTANCES: Final = {
     "fixed_size_distance": ".3f",
     "geometric_size_distance": ".3f",
 }
-"""Figures of a fit, and how each is printed."""
+"""Name of a fit's distance figure → how it is printed."""
 
 
 @command(

@@ -11,7 +11,6 @@ import click
 from click.core import ParameterSource
 from rich.console import RenderableType
 
-from mltswitch import __version__
 from mltswitch.app.settings import Topology, named_values
 from mltswitch.app.simulated_steps import FAPT
 from mltswitch.app.training_bench import (
@@ -39,6 +38,7 @@ from mltswitch.training.agents import serve
 from mltswitch.training.bench import GRADIENT_DSCP, TASKS, CaseResult, Settings, running_team
 from mltswitch.training.bench.ladder import GLOO, advice, advice_on, ladder_of, rungs, said
 from mltswitch.units import format_seconds
+from mltswitch.version import __version__
 
 LOSSES: Final = "0,0.0001,0.001,0.005,0.01"
 MOST_WORKERS: Final = 16
@@ -56,7 +56,7 @@ OF_ONE_SWITCH: Final = {
     "background",
     "ladder",
 }
-"""Options of the other networks."""
+"""Options that have no meaning with --wan, whose document describes its links and workers."""
 COLUMNS: Final = (
     "step [ms]",
     "communication [ms]",
@@ -208,11 +208,11 @@ def serve_command(
         metavar="PLACE",
     ),
     config: Path | None = option(
-        "This host's agent; MLTSWITCH_AGENT_CONFIG, or loopback.",
+        "This host's agent; by default loopback.",
         PATH,
         "-c",
         "--config",
-        envvar="MLTSWITCH_AGENT_CONFIG",
+        variable="AGENT_CONFIG",
         metavar="FILE",
     ),
     timeout: float = option("Until all have come [s]; 60.", NumberRange(0.001, 1e6), default=60.0),

@@ -1,4 +1,4 @@
-"""`--verbose`: how much of what is wrong is told; imported before all else, so it imports little itself."""
+"""The option `--verbose`, for all lines of an error; imported first, so it imports little itself."""
 
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -7,12 +7,12 @@ from typing import Final
 import click
 
 MOST_LINES: Final = 5
-"""Of one error, and of what is wrong with one device, without `--verbose`."""
+"""The most lines printed of one error, or of one device's errors, without `--verbose`."""
 VERBOSE: Final[ContextVar[bool]] = ContextVar("verbose", default=False)
 
 
 def verbose_option() -> click.Option:
-    """`--verbose`, which every command has."""
+    """The option `--verbose`, which every command has."""
     return click.Option(
         ["--verbose"],
         is_flag=True,

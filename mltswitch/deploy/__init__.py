@@ -1,4 +1,4 @@
-"""Comparing switches with a plan, and changing them: connect, diff, push, verify, and the way back."""
+"""Compares switches with a plan, and changes them: connect, diff, push, verify, and roll back."""
 
 from mltswitch.deploy.comparison import lost_words
 from mltswitch.deploy.connector import connect

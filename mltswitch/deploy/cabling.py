@@ -1,4 +1,4 @@
-"""The plan's cabling, held against what a device's neighbours say of themselves by LLDP."""
+"""The plan's cabling, compared with what a device's neighbours say of themselves by LLDP."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ from mltswitch.targets import Neighbour, target_for
 
 @dataclass(frozen=True, slots=True)
 class Cabling:
-    """Which switch's port leads where, and what the switches call themselves."""
+    """Where each port of the plan's switches leads, and the names by which the switches call themselves."""
 
     topology: Topology
     switch_called: Mapping[str, str]
-    """First label of a host name → switch, where that is one."""
+    """First label of a host name → the switch, for names that belong to exactly one."""
 
     @classmethod
     def of(cls, plan: Plan, inventory: Inventory) -> "Cabling":
-        """Names are those of the fabric and of the inventory; `mltswitch_hostname` replaces both."""
+        """The cabling of a plan, by host names of fabric and inventory, or by `mltswitch_hostname`."""
         names = {switch.name: {switch.name} for switch in plan.topology.switches}
         for device in inventory.devices:
             names[device.switch] = {device.hostname} if device.hostname else {device.name, device.switch}
@@ -33,7 +33,7 @@ class Cabling:
         return cls(plan.topology, {name: each.pop() for name, each in called.items() if len(each) == 1})
 
     def contradictions(self, switch: str, told: Iterable[Neighbour]) -> Iterator[tuple[str, str, str]]:
-        """(port, where its cable leads by the plan, where by LLDP) of ports that lead elsewhere.
+        """(port, where its cable leads by the plan, where by LLDP) of each port that leads elsewhere.
 
         A neighbour that is none of the plan's switches contradicts nothing, nor does a name that is none of
         the plan's ports: some systems tell an alias or a MAC address.

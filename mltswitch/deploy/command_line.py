@@ -1,6 +1,6 @@
-"""A session with a vendor's command line: a terminal over SSH, which is opened with proof.
+"""A session with a vendor's command line: a terminal over SSH, which counts as open only when proven.
 
-A session counts as open when the prompt was seen twice and paging is off. What changes in a prompt (a clock,
+Proof is that the prompt was seen twice and paging is off. What changes in a prompt (a clock,
 a counter, a mode, a name that is cut) is told by `terminal.py`; a device that waits at a pager or a question
 is hung up on at once, with what it printed.
 """
@@ -32,26 +32,26 @@ from mltswitch.inventory import Device
 from mltswitch.targets import Step
 
 OPEN_SECONDS: Final = 90.0
-"""From the authenticated connection to the proven session."""
+"""Time limit in seconds from the authenticated connection to the proven session."""
 SILENCE_SECONDS: Final = 30.0
-"""For the first word after the login; a busy switch asks its authorization server first."""
+"""Time limit in seconds for the first output after the login; the authorization server may be slow."""
 SHOW_SECONDS: Final = 60.0
-"""For one show command; the running configuration of a full chassis takes a while."""
+"""Time limit in seconds for one show command; the running configuration of a full chassis takes a while."""
 REFUSAL: Final = re.compile(
     r"^[ \t]*(?:%|(?i:error|invalid|failed|command not found|incorrect input|an invalid|could not|cannot"
     r"|unknown command|unrecogni[sz]ed|unauthori[sz]ed|not authori[sz]ed|(?:permission|access) denied"
     r"|syntax error|ambiguous|incomplete command|command (?:rejected|denied|authori[sz]ation))\b).*",
     re.MULTILINE,
 )
-"""How command lines begin a refusal: `% Invalid input`, `Error: ...`, `Command not found / ...`."""
+"""Pattern of how command lines refuse: `% Invalid input`, `Error: ...`, `Command not found / ...`."""
 _OPENS_PORT: Final = re.compile(r"interface \S+")
 """Where a switch ignored it, FASTPATH would take the lines behind it for all its ports."""
 MAXIMUM_MODES: Final = 12
-"""Modes inside one another; `exit` leaves one."""
+"""The largest number of nested modes; `exit` leaves one of them."""
 MAXIMUM_SIGHTINGS: Final = 5
-"""Of prompts, until two are alike; what a login prints may look like one."""
+"""After how many prompts two must have been alike; what a login prints may look like a prompt."""
 MAXIMUM_KEYS: Final = 20
-"""That a login may ask to be pressed, page by page."""
+"""How many times a login may ask for a key, page by page."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _END_BYTES: Final = 256
@@ -86,7 +86,7 @@ _WORDS: Final[Mapping[str, _Words]] = {
 
 
 class CommandLineSession(Session):
-    """Shows and configuration lines over a terminal; see `Session`.
+    """A session with a terminal, which takes show commands and configuration lines.
 
     One line a round trip: the next one leaves only after the prompt behind the last one's answer has come, so
     nothing is on its way when a line is refused.
@@ -125,7 +125,7 @@ class CommandLineSession(Session):
                     raise refusal(steps, index, f"still in the mode of {self._prompt.strip()!r}")
 
     def hang_up(self) -> None:
-        """Close the connection under whatever runs."""
+        """Close the connection, whatever still waits for it."""
         transport: Transport = self._channel.get_transport()
         transport.close()
 

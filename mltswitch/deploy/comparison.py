@@ -1,4 +1,4 @@
-"""What one device runs, held against what it should run; nothing here changes a device."""
+"""What one device runs, compared with what it should run; nothing here changes a device."""
 
 import random
 import re
@@ -19,17 +19,17 @@ from mltswitch.targets.state import Difference, differences
 
 CONNECTION_TRIES: Final = 3
 RETRY_SECONDS: Final = 2.0
-"""Longest wait before the second try; each further one may be twice as long."""
+"""Longest wait in seconds before the second try to connect; each further one may be twice as long."""
 _SHOWN_LINES: Final = 3
 """Lines of a change that a difference quotes; `mltswitch diff` shows them all."""
 
 
 @contextmanager
 def reached(connector: Connector, job: Job) -> Iterator[Session]:
-    """A session with the device, which has said that it is the one of the inventory; raises DeviceError.
+    """An open session with a device whose identity fits the inventory; raises DeviceError.
 
     A connection that the network breaks while it is opened is tried again, after a random wait, so that a
-    thousand do not come back at once. Nothing has been sent then.
+    thousand devices are not tried at once. Nothing has been sent then.
     """
     with named(job.device), ExitStack() as stack:
         for attempt in range(1, CONNECTION_TRIES + 1):
@@ -46,13 +46,13 @@ def reached(connector: Connector, job: Job) -> Iterator[Session]:
 
 
 def read(session: Session, job: Job) -> RunningState:
-    """What the device runs of what the plan concerns; raises DeviceError."""
+    """The device's running state, as far as the plan concerns it; raises DeviceError."""
     wanted = job.fitted.state
     return job.target.read(session.ask_all(job.target.queries(wanted)), wanted, job.fitted.capabilities)
 
 
 def going_back(session: Session, job: Job) -> list[str]:
-    """Names of the changes from which the device goes back by itself, in time or now; raises DeviceError."""
+    """Names of the changes that the device will undo by itself or is undoing now; raises DeviceError."""
     if job.target.timer is None or not job.target.timer.armed:
         return []
     name = re.escape(job.device.name)
@@ -61,17 +61,17 @@ def going_back(session: Session, job: Job) -> list[str]:
 
 
 def remaining(job: Job, running: RunningState) -> Change:
-    """What a push would send; raises DeviceError where it would be refused."""
+    """The change that a push would send; raises DeviceError where it would be refused."""
     return job.target.diff(running, job.fitted.state, job.fitted.capabilities)
 
 
 def tried(session: Session, change: Change) -> tuple[str, ...]:
-    """What the operator has to know of a change that the device would take; raises DeviceError."""
+    """Notes for the operator on a change that the device would take, as it says; raises DeviceError."""
     return () if change.trial is None else change.trial.judge(session.ask(change.trial.command))
 
 
 def rollback_change(job: Job, answers: Mapping[str, str], running: RunningState) -> Change:
-    """What takes the device back to what it answered before; raises UserInputError where not all is there."""
+    """The change back to what the device answered before; raises UserInputError where answers are missing."""
     missing = [query for query in job.target.queries(job.fitted.state) if query not in answers]
     if missing:
         raise UserInputError(
@@ -83,14 +83,14 @@ def rollback_change(job: Job, answers: Mapping[str, str], running: RunningState)
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Holds what devices run against what they should run."""
+    """Compares what devices run with what they should run."""
 
     connector: Connector
     strays: Mapping[str, tuple[DeviceDifference, ...]]
-    """Device → what earlier changes left on ports that are not the plan's; a push takes those back."""
+    """Device → what earlier changes left on ports outside the plan; a push undoes it."""
 
     def diff(self, job: Job) -> DeviceReport:
-        """What a push would change on one device; what it would be refused for is a difference, too."""
+        """Report what a push would change on one device; a refusal of it counts as a difference, too."""
         started = time.monotonic()
         try:
             with reached(self.connector, job) as session:
@@ -125,7 +125,7 @@ class Comparison:
         )
 
     def verify(self, job: Job) -> DeviceReport:
-        """Whether one device runs the plan, and nothing of ours beside it."""
+        """Report whether one device runs the plan, and nothing else among what mltswitch manages."""
         started = time.monotonic()
         with reached(self.connector, job) as session:
             cables, notes = cabling_differences(job, session)
@@ -153,7 +153,7 @@ class Comparison:
 
 
 def losses(job: Job, running: RunningState) -> tuple[Lossless, ...]:
-    """What the plan leads from running lossless classes to queues that drop."""
+    """The running lossless classes from which the plan moves code points to queues that drop."""
     kept = {
         port.name: {
             dscp for queue in port.queues if queue.is_lossless and port.trusted for dscp in queue.dscps
@@ -168,7 +168,7 @@ def losses(job: Job, running: RunningState) -> tuple[Lossless, ...]:
 
 
 def lost_words(lost: Iterable[Lossless]) -> str:
-    """Losses as one clause, ports that lose alike together."""
+    """The losses as one clause, in which ports that lose the same are listed together."""
     ports: dict[str, list[str]] = {}
     for each in lost:
         packets = [f"DSCP {', '.join(map(str, each.dscps))}"] if each.dscps else []
@@ -181,7 +181,7 @@ def lost_words(lost: Iterable[Lossless]) -> str:
 def value_differences(
     job: Job, running: RunningState, stays: tuple[Difference, ...] = ()
 ) -> tuple[DeviceDifference, ...]:
-    """Values that are not the plan's, and of them those that no push changes (`stays`)."""
+    """Values that differ from the plan's, and those in `stays`, which no push changes and are marked so."""
     class_of = {queue: name for name, queue in job.fitted.class_queues.items()}
     return tuple(
         DeviceDifference(
@@ -199,7 +199,7 @@ def value_differences(
 
 
 def all_differences(job: Job, running: RunningState) -> tuple[DeviceDifference, ...]:
-    """Values that are not the plan's; where there are none, what a push would send all the same."""
+    """Values that differ from the plan's; if none do, what a push would still send."""
     found = value_differences(job, running)
     if found:
         return found
@@ -233,7 +233,7 @@ def _shortened(change: Change) -> str:
 
 
 def report(job: Job, status: Status, started: float, **more: Any) -> DeviceReport:
-    """What came of one device since `started`, of the monotonic clock; `more` of its fields."""
+    """The report on one device, timed from `started` (monotonic clock); `more` are its other fields."""
     return DeviceReport(
         device=job.device.name,
         platform=job.device.platform,
@@ -247,7 +247,7 @@ def report(job: Job, status: Status, started: float, **more: Any) -> DeviceRepor
 
 
 def cabling_differences(job: Job, session: Session) -> tuple[list[DeviceDifference], tuple[str, ...]]:
-    """(ports that lead elsewhere than the plan says, a note where the device does not tell)."""
+    """Ports whose cable leads elsewhere than the plan says, and a note if the device does not tell."""
     if job.target.neighbours is None:
         return [], ()
     query = job.target.neighbour_query
@@ -264,7 +264,7 @@ def cabling_differences(job: Job, session: Session) -> tuple[list[DeviceDifferen
 
 
 def check_cabling(job: Job, session: Session) -> tuple[str, ...]:
-    """A note where the device does not tell; raises DeviceError where a port leads elsewhere."""
+    """A note if the device does not tell by LLDP; raises DeviceError where a port leads elsewhere."""
     found, not_told = cabling_differences(job, session)
     if found:
         wrong = "; ".join(f"port {each.port} {each.change}" for each in found)

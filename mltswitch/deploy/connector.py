@@ -1,4 +1,4 @@
-"""Opens the session that a target's devices offer."""
+"""Opens the kind of session that a target's devices offer."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager

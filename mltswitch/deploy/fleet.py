@@ -19,7 +19,7 @@ from mltswitch.targets import Target
 
 DEFAULT_CONCURRENCY: Final = 20
 MAXIMUM_CONCURRENCY: Final = 256
-"""Connections at once; each costs a thread, and the jump host's files are not without limit."""
+"""The most connections at once; each costs a thread, and the jump host's files are limited."""
 
 _TICK_SECONDS: Final = 0.05
 
@@ -28,19 +28,19 @@ Work = Callable[[Job], DeviceReport]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """How devices are worked on."""
+    """The settings for work on many devices: how many at once, time limits, and who is told of progress."""
 
     concurrency: int = DEFAULT_CONCURRENCY
     """How many devices are worked on at the same time."""
     progress: Callable[[DeviceReport], None] | None = None
-    """Hears of each device as it ends, one at a time."""
+    """Called with the report of each device that has ended, never twice at once; None: nobody is told."""
     connector: Connector = connect
     device_seconds: float | None = None
-    """How long one connection may stand: a device that takes longer is hung up on, and has failed."""
+    """Time limit in seconds for one connection, after which a device has failed; None: no limit."""
     deadline: float | None = None
-    """Of the monotonic clock; work on no device begins after it."""
+    """When, on the monotonic clock, work on further devices stops being started; None: never."""
     interrupted: threading.Event = field(default_factory=threading.Event)
-    """Work on no device begins once it is set; what is begun is finished."""
+    """Set to stop: work on no further device begins, and what has begun is finished."""
 
     @property
     def is_late(self) -> bool:
@@ -49,12 +49,12 @@ class Fleet:
 
     @property
     def unhurried(self) -> "Fleet":
-        """The same for what is to be done on every device, late or not, and of which nobody hears."""
+        """The fleet without deadline, interruption and progress, for what must be done on every device."""
         return replace(self, progress=None, deadline=None, interrupted=threading.Event())
 
     @contextmanager
     def session(self, device: Device, target: Target) -> Iterator[Session]:
-        """A session that ends in time; raises DeviceError."""
+        """An open session, which is closed when `device_seconds` have passed; raises DeviceError."""
         with self.connector(device, target) as session:
             if self.device_seconds is None:
                 yield session
@@ -64,7 +64,7 @@ class Fleet:
                 yield session
 
     def run(self, jobs: Sequence[Job], work: Work, wave: int = 0) -> tuple[DeviceReport, ...]:
-        """A report per job, in order.
+        """Do the work on each device, several at once, and return a report per job, in order.
 
         A KeyboardInterrupt lets devices finish that are being worked on, and starts no other.
         """

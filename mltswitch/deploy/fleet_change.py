@@ -1,4 +1,4 @@
-"""A change on all of its devices: in waves, where it stops, and what becomes of all when some fail."""
+"""A change on all of its devices: its waves, when it stops, and how all are rolled back when some fail."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ Verb = Callable[[Transaction], DeviceReport]
 
 
 class FleetChange:
-    """A change on record, and the transaction of each of its devices that are worked on."""
+    """A change in the journal, and the transactions of those of its devices that are worked on."""
 
     def __init__(self, fleet: Fleet, journal: Journal, transactions: Iterable[Transaction]) -> None:
         self.journal = journal
@@ -37,7 +37,7 @@ class FleetChange:
         may_go_down: Mapping[str, Collection[str]] | None,
         may_lose: Mapping[str, Collection[Lossless]] | None,
     ) -> Self:
-        """A change that makes devices run its plan; of the mappings by device, see `Transaction`."""
+        """The change that makes devices run its plan; `Transaction` explains the mappings by device."""
         devices, past = addresses(job.device for job in jobs), before(journal)
         earlier, abandoned = (open_changes(devices, past, states) for states in (OPEN, {State.ABANDONED}))
         transactions = []
@@ -50,7 +50,7 @@ class FleetChange:
         return cls(fleet, journal, transactions)
 
     def run(self, jobs: Sequence[Job], verb: Verb, *, wave: int = 0) -> tuple[DeviceReport, ...]:
-        """A report per job, in order, of one verb of their transactions."""
+        """Run one verb of the devices' transactions; a report per job, in order."""
         return self._fleet.run(jobs, self._work(verb), wave)
 
     def _finish(self, jobs: Sequence[Job], verb: Verb) -> tuple[DeviceReport, ...]:
@@ -60,9 +60,9 @@ class FleetChange:
         return lambda job: verb(self._transactions[job.device.name])
 
     def in_waves(self, jobs: Sequence[Job]) -> tuple[DeviceReport, ...]:
-        """Go forward in the waves of the rollout, and stop behind one that went badly; a report per job.
+        """Change the devices in the waves of the rollout, up to a wave that fails; returns a report per job.
 
-        Of an atomic change, what one device refuses is found out before any of them is touched.
+        In an atomic change, all devices are checked for refusals before any of them is touched.
         """
         rollout, reports = self.journal.header.rollout, list[DeviceReport]()
         waves = rollout.waves(jobs)
@@ -96,19 +96,19 @@ class FleetChange:
         return self.taken_back(jobs, saved) if has_failed(ends) else saved
 
     def taken_back(self, jobs: Iterable[Job], reports: Sequence[DeviceReport]) -> tuple[DeviceReport, ...]:
-        """One device failed: take all that were changed back."""
+        """Roll all changed devices back after one device has failed, and return all reports."""
         changed = [job for job in jobs if self.journal.state(job.device.name) in UNDOABLE]
         all_go_back(self.journal, changed)
         return _continued(reports, self._finish(changed, Transaction.back))
 
 
 def has_failed(reports: Iterable[DeviceReport]) -> bool:
-    """Whether any device has."""
+    """Whether any device has failed."""
     return any(report.status is Status.FAILED for report in reports)
 
 
 def all_go_back(journal: Journal, jobs: Iterable[Job]) -> None:
-    """Say of all that they go back, before one of them does: `resume` goes on with what is left of that."""
+    """Record that all these devices are rolled back, before the first one is: `resume` then finishes it."""
     for job in jobs:
         with suppress(MachineError):  # where the disk is full, the way back fails by itself, and says so
             journal.record(job.device.name, State.ROLLING_BACK)

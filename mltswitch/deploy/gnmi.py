@@ -15,9 +15,9 @@ from mltswitch.targets.openconfig.model import CAPABILITIES, CONFIG, KEY, PART, 
 
 JSON_IETF: Final = 4
 ORIGIN: Final = "openconfig"
-"""Of every path: a device with models of its own takes a path without origin for one of those."""
+"""The origin of every path: a device with models of its own takes a path without one for a path of those."""
 SETTLE_SECONDS: Final = 10.0
-"""How long what is set may take until the device's state shows it."""
+"""Time limit in seconds until the device's state shows what was set."""
 _CHANNEL_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),  # a switch is never behind a web proxy
     ("grpc.max_receive_message_length", 64 * 2**20),
@@ -29,9 +29,10 @@ _UNANSWERED: Final = {"CANCELLED", "UNKNOWN", "INTERNAL", "DATA_LOSS"}
 
 @contextmanager
 def open_gnmi(device: Device) -> Iterator["GnmiSession"]:
-    """Connect, and ask what the device can do.
+    """Connect over gNMI, and ask for the device's capabilities.
 
-    Its certificate has to name its address, and be issued by the inventory's authority, or by a public one.
+    The device's certificate has to name its address, and be issued by the inventory's authority, or by a
+    public one.
     """
     try:
         names = ("grpc", "pygnmi.spec.v080.gnmi_pb2", "pygnmi.spec.v080.gnmi_pb2_grpc")
@@ -53,7 +54,7 @@ def open_gnmi(device: Device) -> Iterator["GnmiSession"]:
 
 
 class GnmiSession(Session):
-    """Words of targets/openconfig/model.py over gNMI; see `Session`."""
+    """A gNMI session, which takes the queries and commands of targets/openconfig/model.py."""
 
     def __init__(self, device: Device, channel: Any, error: Any, messages: Any, services: Any) -> None:
         self._device, self._channel, self._rpc_error, self._messages = device, channel, error, messages
@@ -68,11 +69,11 @@ class GnmiSession(Session):
             raise DeviceError("does not speak JSON_IETF")
 
     def hang_up(self) -> None:
-        """Close the connection under whatever runs."""
+        """Close the connection, whatever still waits for it."""
         self._channel.close()
 
     def ask(self, command: str) -> str:
-        """JSON: the models, or path → value of leaves; none of a path where the device has nothing."""
+        """The answer as JSON: the models, or path → value of the leaves that the device has below a path."""
         if command == CAPABILITIES:
             models = {each.name: each.version for each in self._capabilities.supported_models}
             return json.dumps({"models": models})
@@ -96,7 +97,7 @@ class GnmiSession(Session):
         return json.dumps(leaves, indent=0, sort_keys=True)
 
     def apply(self, steps: Sequence[Step]) -> None:
-        """Each step is one Set; then wait until the device's state shows it."""
+        """Send each step as one Set; then wait until the device's state shows it."""
         for index, step in enumerate(steps):
             asked = json.loads(step.stdin)
             changes = {kind: [self._update(*each) for each in asked[kind]] for kind in ("replace", "update")}

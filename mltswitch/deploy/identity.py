@@ -1,4 +1,4 @@
-"""Whether the box that answers is the one that the inventory means."""
+"""Checks that the device which answers is the one that the inventory means."""
 
 from mltswitch.deploy.session import Session, named, quoted
 from mltswitch.errors import DeviceError
@@ -7,7 +7,7 @@ from mltswitch.targets import Identity, Target
 
 
 def check_identity(device: Device, target: Target, session: Session, hardware: str = "") -> Identity | None:
-    """Ask the device who it is, and return that; None where its target has no words for it.
+    """Ask the device for its identity, check and return it; None where its target cannot read one.
 
     Only queries are sent. Raises DeviceError where the device is not the one that the inventory names, is
     known to be other hardware than the plan was made for (empty: no plan), runs a release of which its target
@@ -63,7 +63,7 @@ def _check_hostname(device: Device, identity: Identity) -> None:
 
 
 def label(hostname: str) -> str:
-    """A host name as names are compared: a switch may call itself leaf1 or Leaf1.example.net."""
+    """A host name in the form in which names are compared: without domain, in lower case."""
     return hostname.partition(".")[0].casefold()
 
 

@@ -1,4 +1,4 @@
-"""What becomes of every change, on the disk before it happens; `status`, `resume` and `rollback` read it.
+"""The journal of all changes, on the disk before each step; `status`, `resume` and `rollback` read it.
 
 A change has a folder of its own in the state directory:
 
@@ -52,29 +52,29 @@ class State(StrEnum):
     """How far one device has come in one change."""
 
     PLANNED = "planned"
-    """It belongs to the change, and nothing was sent."""
+    """The device belongs to the change, and nothing was sent to it."""
     STAGED = "staged"
-    """What ran before is on the disk; any part of the change may be in effect."""
+    """The device's former configuration is on the disk; any part of the change may be in effect."""
     APPLIED = "applied"
-    """It has taken every line."""
+    """The device has accepted every line of the change."""
     VERIFIED = "verified"
-    """It was read back and runs the plan; from now on it may be saved."""
+    """The device was read back and runs the plan; from now on it may be saved."""
     CONFIRMED = "confirmed"
-    """It runs the plan, and saved it where it can."""
+    """The device runs the plan, and has saved it if it can."""
     UNCHANGED = "unchanged"
-    """It ran the plan already, and was only told to save it."""
+    """The device ran the plan already, and was only told to save it."""
     ROLLING_BACK = "rolling-back"
-    """Any part of the way back may be in effect."""
+    """The device is being rolled back; any part of that may be in effect."""
     ROLLED_BACK = "rolled-back"
-    """It runs again what it ran before, read back."""
+    """The device was read back and runs again what it ran before the change."""
     UNCERTAIN = "uncertain"
-    """It is to run again what it ran before, and may still be working on what was sent to it."""
+    """The device is to be rolled back, but may still be working on what was sent to it."""
     DROPPED = "dropped"
-    """Nothing of it took effect, and nothing will."""
+    """Nothing of the change took effect on the device, and nothing will."""
     CONTINUED = "continued"
-    """A later change has taken it over, and goes back to what ran before this one."""
+    """A later change has taken over the device, and would roll it back to before this one."""
     ABANDONED = "abandoned"
-    """The operator has said that nobody will finish it."""
+    """The operator has said that nobody will finish the change on this device."""
 
 
 _GIVEN_AWAY: Final = (State.CONTINUED, State.ABANDONED)
@@ -94,20 +94,20 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = MappingProxyType(
         **dict.fromkeys(_GIVEN_AWAY, frozenset[State]()),
     }
 )
-"""What may follow what; a change that is resumed may send lines again, and is STAGED once more."""
+"""State → the states that may follow it; a resumed change may send lines again, and is STAGED once more."""
 
 
 def state_diagram() -> str:
-    """The transitions as Mermaid draws them."""
+    """The transitions between states as a Mermaid diagram."""
     arrows = [f"    {state} --> {later}" for state, after in TRANSITIONS.items() for later in sorted(after)]
     return "\n".join(["stateDiagram-v2", "    [*] --> planned", *arrows]) + "\n"
 
 
 OPEN: Final = frozenset({State.STAGED, State.APPLIED, State.VERIFIED, *_BACK})
-"""States in which the device may run neither the old nor the new configuration, or has not saved it."""
+"""States in which the device may run neither configuration as a whole, or has not saved the new one."""
 
 GOES_BACK: Final = frozenset(_BACK)
-"""States from which `resume` makes the device run what ran before."""
+"""States from which `resume` rolls the device back to what it ran before."""
 
 GOES_FORWARD: Final = (OPEN - GOES_BACK) | {State.PLANNED}
 """States from which `resume` makes the device run the plan."""
@@ -117,39 +117,39 @@ UNDOABLE: Final = OPEN | {State.CONFIRMED}
 
 
 class Header(Record):
-    """What a change is, written before anything is sent."""
+    """The description of a change, written before anything is sent."""
 
     identifier: str
     work: Work
     inventory_paths: tuple[Path, ...]
     plan_sha256: str
     serial: str
-    """Sizes of the waves."""
+    """Sizes of the waves, in the words of `Rollout.serial`."""
     max_fail_percentage: float
     atomic: bool
     confirm_seconds: int | None = None
-    """After which the devices go back by themselves unless they are confirmed; None: never."""
+    """After how many seconds the devices roll themselves back unless confirmed; None: never."""
 
     @property
     def rollout(self) -> Rollout:
-        """How the push was to go through the devices."""
+        """How the push was to go through the devices: waves, failure limit, atomicity, timer."""
         return Rollout(self.serial, self.max_fail_percentage, self.atomic, self.confirm_seconds)
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """Names in the inventory's order."""
+        """Names of the change's devices, in the inventory's order."""
         return tuple(self.work.devices)
 
 
 class Entry(Record):
-    """A line of the journal."""
+    """A line of the journal: one step of one device."""
 
     at: str
-    """UTC, as ISO 8601 writes it."""
+    """When the step was written, in UTC, as ISO 8601 writes it."""
     device: str
     state: State
     note: str = ""
-    """Why, where something went wrong."""
+    """Why something went wrong; else empty."""
 
 
 class Backup(Record):
@@ -157,24 +157,24 @@ class Backup(Record):
 
     device: str
     answers: dict[str, str]
-    """Query → what the device answered."""
+    """Query → the device's answer before the change."""
     change: str
-    """In the device's own language."""
+    """The change that was to be sent, in the device's own language."""
     may_be_saved: bool
-    """Whether an earlier change, which this one takes over, may have saved something else than this."""
+    """Whether an earlier change, taken over by this one, may have saved another configuration than this."""
     sha256: str
-    """Of the answers: a file that somebody has changed is not sent to a switch."""
+    """SHA-256 of the answers: a backup file that somebody has edited is not sent to a switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """One change, as far as it is on the disk; threads may record at once."""
+    """One change as its files record it; threads may record steps at once."""
 
     folder: Path
     header: Header
     entries: list[Entry]
     last: dict[str, State]
-    """Device → how far it has come."""
+    """Name of a device → its last recorded state."""
     _writing: threading.Lock
 
     @property
@@ -183,19 +183,19 @@ class Journal:
         return self.header.identifier
 
     def state(self, device: str) -> State:
-        """How far one device has come."""
+        """The last recorded state of the device in this change."""
         return self.last[device]
 
     def came_to(self, device: str, state: State) -> bool:
-        """Whether the device was ever in this state."""
+        """Whether the device was ever in this state in this change."""
         return any(entry.device == device and entry.state is state for entry in self.entries)
 
     def begun(self, device: str) -> datetime:
-        """When the first step of a device was written, of which there is one."""
+        """When the first step of the device was recorded; each device of a change has at least one."""
         return datetime.fromisoformat(next(entry.at for entry in self.entries if entry.device == device))
 
     def plan(self) -> Plan:
-        """What the devices were to run; raises UserInputError where the file is not the one of the header."""
+        """The plan that the devices were to run; raises UserInputError where its file is not the header's."""
         path = self.folder / _PLAN
         if hashlib.sha256(_read(path)).hexdigest() != self.header.plan_sha256:
             raise UserInputError("is not the plan of this change any more", where=str(path))
@@ -216,13 +216,13 @@ class Journal:
             self.last[device] = state
 
     def may_be_saved(self, device: str) -> bool:
-        """Whether a reboot may bring something else than what ran before the change."""
+        """Whether the device may boot another configuration than it ran before the change."""
         return self.came_to(device, State.VERIFIED) or self.backup(device).may_be_saved
 
     def stage(
         self, device: str, answers: Mapping[str, str], change: str, *, may_be_saved: bool = False
     ) -> None:
-        """Keep what the device runs, then say that it may run something else from now on."""
+        """Save what the device runs, then record that it may run something else from now on."""
         # A resumed change goes back to what ran before its first try, which may have ended before this line.
         if self.state(device) is State.PLANNED or not self.has_backup(device):
             backup = Backup(
@@ -238,7 +238,7 @@ class Journal:
         self.record(device, State.STAGED)
 
     def backup(self, device: str) -> Backup:
-        """What a device ran before; raises UserInputError where the file is missing or was changed."""
+        """The device's backup from before the change; raises UserInputError where it is missing or edited."""
         path = self._backup_path(device)
         try:
             backup = Backup.model_validate_json(_read(path))
@@ -253,7 +253,7 @@ class Journal:
         return backup
 
     def has_backup(self, device: str) -> bool:
-        """Whether something may have been sent to the device."""
+        """Whether the device has a backup, so that something may have been sent to it."""
         return self._backup_path(device).is_file()
 
     def _backup_path(self, device: str) -> Path:
@@ -264,7 +264,7 @@ class Journal:
 
 
 def begin(work: Work, plan: Plan, inventory_paths: Iterable[Path], rollout: Rollout) -> Journal:
-    """A new change, every device of it planned; raises MachineError where it cannot be written."""
+    """Record a new change, with every device planned; raises MachineError where it cannot be written."""
     identifier = f"{datetime.now(UTC):%Y%m%d-%H%M%S-%f}"
     latest = max((path.name for path in subfolder("changes").iterdir()), default="")
     if identifier <= latest:  # the clock was set back, and a later change must sort behind
@@ -293,7 +293,7 @@ def changes() -> list[Journal]:
 
 
 def change(identifier: str | None) -> Journal:
-    """One change by its name or the beginning of it, None: the latest; raises UserInputError."""
+    """The change whose name begins with `identifier` (None: the latest); raises UserInputError."""
     folder = state_directory() / "changes"
     names = _names(folder)
     matches = [name for name in names if name.startswith(identifier or "")]
@@ -329,7 +329,7 @@ def after(journal: Journal) -> list[Journal]:
 
 
 def counted(states: Iterable[State]) -> str:
-    """`3 confirmed, 1 staged`, in the order of the states."""
+    """How many devices are in each state, as text: `3 confirmed, 1 staged`."""
     counts = Counter(states)
     return ", ".join(f"{counts[state]} {state}" for state in State if counts[state])
 
@@ -337,8 +337,11 @@ def counted(states: Iterable[State]) -> str:
 def open_changes(
     devices: Mapping[str, str], journals: Iterable[Journal], states: Collection[State] = OPEN
 ) -> dict[str, list[Journal]]:
-    """Device → those of the changes that are in these `states` on it, unfinished if nothing else is said, in
-    the order of `journals`; a device is known by its name and its address."""
+    """Device → the changes that are in one of these states on it (default: unfinished), in the order of
+    `journals`.
+
+    A device is recognized by its name and its address.
+    """
     found: dict[str, list[Journal]] = {}
     for journal in journals:
         for name, address in journal.header.work.devices.items():

@@ -1,9 +1,9 @@
-"""Who works on a device: a mark on it keeps out operators who push from elsewhere; and whether it is idle.
+"""Keeps two operators off one device by a mark on it, and tells whether the device is idle.
 
-The lock of the state directory (`working`) knows the processes of one user on one machine. Of a device that
-can hold a mark, only one operator at a time has it, from before it is read until its change is saved or taken
-back; whoever comes second is told who has it since when. A process that was killed leaves it: its own state
-directory goes on with it, others after `STALE_SECONDS`.
+The lock of the state directory (`working`) knows the processes of one user on one machine. A device that can
+hold a mark has only one operator at a time, from before it is read until its change is saved or rolled back;
+a second one is told who has it since when. A killed process leaves its mark: the next process with the same
+state directory takes it over, others may after `STALE_SECONDS`.
 """
 
 import hashlib
@@ -29,11 +29,11 @@ from mltswitch.targets import Claim, Guard, RunningState, SessionKind, Step
 from mltswitch.targets.state import differences
 
 STALE_SECONDS: Final = 3600
-"""After which an operator's mark is taken away: no device is worked on for so long without a new one."""
+"""Age in seconds at which a foreign mark is removed: no work on a device lasts so long without a new one."""
 _CLOCKS_DIFFER_SECONDS: Final = 300
 """By which a mark from later than now shows that a clock is wrong."""
 IDLE_SECONDS: Final = 30.0
-"""How long a device is waited for that still works on an earlier change."""
+"""How many seconds to wait for a device that still works on an earlier change."""
 _TRIES: Final = 4
 _STEP_BACK_SECONDS: Final = 0.4
 _POLL_SECONDS: Final = 0.5
@@ -41,10 +41,10 @@ _LOOKS: Final = 3
 
 
 def owner(device: Device) -> str:
-    """The mark of this state directory on a device, the same for ever; raises MachineError, UserInputError.
+    """The owner ID that marks on the device carry for this state directory, always the same.
 
-    It is another one where the device is reached by another address: the lock of the state directory knows
-    addresses only, and two pushes by two names of one device have to meet at their marks.
+    It depends on the device's address: the lock of the state directory knows addresses only, and two pushes
+    to one device by two addresses have to see each other's marks. Raises MachineError or UserInputError.
     """
     path = subfolder("running").parent / "owner"
     with named_errors(path):
@@ -61,10 +61,12 @@ def owner(device: Device) -> str:
 
 
 def occupy(session: Session, job: Job, *, begins: bool = False) -> tuple[str, ...]:
-    """Have the device to oneself, or raise OccupiedError; what was begun there by this state directory and
-    never took effect is dropped. Returns notes: a mark that was too old, and whose it was.
+    """Reserve the device for this push by a mark on it that names the operator, or raise OccupiedError.
 
-    A mark that is a part of what runs is made when the first line `begins`; before, others' are looked for.
+    Lines that this state directory entered there and that never took effect are dropped. Returns notes on
+    marks that were too old. On devices whose mark is a part of the running configuration, a call without
+    `begins` only looks for others' marks, and one with it, right before the first line that takes effect,
+    makes the own mark.
     """
     guard, own, notes = job.target.guard, owner(job.device), []
     if guard.lock is None or (begins and not is_configured(job)):
@@ -97,7 +99,7 @@ def occupy(session: Session, job: Job, *, begins: bool = False) -> tuple[str, ..
 
 
 def is_configured(job: Job) -> bool:
-    """Whether the device's mark is a part of what it runs."""
+    """Whether the device's mark is a part of its running configuration."""
     lock = job.target.guard.lock
     return lock is not None and lock.configured is not None
 
@@ -107,8 +109,10 @@ def _step_back() -> None:
 
 
 def check_kept(session: Session, job: Job, journal: Journal) -> None:
-    """Raise OccupiedError where the mark of a broken-off change is gone, and somebody else may have changed
-    the device since: it was too old, or what runs is neither that change's nor from before it."""
+    """Raise OccupiedError where a broken-off change's mark is gone and others may have changed the device.
+
+    That is so where the mark was too old, or where what runs is neither that change's nor from before it.
+    """
     lock, name = job.target.guard.lock, job.device.name
     if lock is None or not has_mark(journal, job):
         return
@@ -142,7 +146,7 @@ def _take_away(session: Session, steps: tuple[Step, ...], claim: Claim) -> None:
 
 
 def check_occupied(session: Session, job: Job) -> None:
-    """Raise OccupiedError where the mark is not there any more, or another one is, too."""
+    """Raise OccupiedError where this state directory's mark is gone, or another one is there, too."""
     if not is_configured(job) and not _has(session, job, owner(job.device)):
         raise _meanwhile("else has taken the device")
 
@@ -153,7 +157,7 @@ def _has(session: Session, job: Job, own: str) -> bool:
 
 
 def vacate(session: Session, job: Job) -> None:
-    """Take the mark of this state directory away, where it is there."""
+    """Remove the mark of this state directory from the device, if it is there."""
     if (lock := job.target.guard.lock) is not None:
         session.apply(lock.release(session.ask(lock.query), owner(job.device)))
 
@@ -173,8 +177,8 @@ def occupant(session: Session, job: Job) -> str:
 def await_idle(session: Session, job: Job, seconds: float | None) -> None:
     """Return when nothing that was sent before can still take effect; raises UncertainError.
 
-    A device that tells what it works on is asked. Another one is looked at twice, so many seconds apart: the
-    longest that a line takes which was not answered; None: all were.
+    A device that tells what it works on is asked. Another one is read twice, `seconds`
+    apart: the longest time that an unanswered line may take; None: all lines were answered.
     """
     guard = job.target.guard
     aborts = guard.lock is not None and guard.lock.configured is None  # taking it ends what was sent before
@@ -216,7 +220,7 @@ def _clock(since: int) -> str:
 
 
 def check_base(session: Session, job: Job, base: RunningState) -> None:
-    """Raise OccupiedError where the device does not run any more what a change was made for."""
+    """Raise OccupiedError where the device no longer runs the state for which a change was made."""
     guard = job.target.guard
     if not guard.compares:
         return
@@ -240,7 +244,7 @@ def _settings(guard: Guard, text: str) -> tuple[str, ...]:
 
 
 def check_foreign(job: Job, before: Mapping[str, str], running: RunningState) -> None:
-    """Raise OccupiedError for a value that is neither the plan's nor what ran before it: it is not ours."""
+    """Raise OccupiedError for a value that is neither the plan's nor from before it: somebody else set it."""
     was = job.target.read(before, job.fitted.state, job.fitted.capabilities).state
     old = {(each.port, each.queue, each.field, each.found) for each in differences(job.fitted.state, was)}
     for each in value_differences(job, running):
@@ -253,7 +257,7 @@ def check_foreign(job: Job, before: Mapping[str, str], running: RunningState) ->
 
 
 def has_mark(journal: Journal, job: Job) -> bool:
-    """Whether a change is unfinished on a device that does not itself tell others that it will go back."""
+    """Whether a change is unfinished on the device, which does not itself show that it will undo it."""
     state, timer = journal.state(job.device.name), job.target.timer
     goes_back = journal.header.confirm_seconds and timer is not None and timer.is_named
     return state in OPEN and not (state is State.VERIFIED and goes_back)

@@ -1,4 +1,4 @@
-"""What is done with a plan and a whole inventory: compare, and push."""
+"""Compares a whole inventory with a plan, and pushes the plan to it."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
@@ -24,7 +24,7 @@ _AT_ONCE: Final = Rollout()
 
 
 def diff(plan: Plan, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE) -> FleetReport:
-    """What a push would change; sends nothing.
+    """Report what a push would change; sends nothing that changes a device.
 
     Raises what `prepare` raises; a device's failure is reported.
     """
@@ -55,7 +55,7 @@ def _compared(
 
 
 def leaks(plan: Plan, inventory: Inventory, *, limit: str | None = None) -> dict[str, str]:
-    """Device → which code points pass there that its ports may not use, by the plan alone.
+    """Device → which code points pass there that its ports may not use, found from the plan alone.
 
     Raises what `prepare` raises.
     """
@@ -77,13 +77,14 @@ def push(
     """Make the devices run the plan: change, read back, compare, and only then save.
 
     Nothing is sent to any device before the plan was rendered for all of them, nor, unless `accept` has LEAK,
-    where one of them cannot rewrite code points that its ports may not use. A device that fails is taken back
-    to what it ran before. Nothing is sent to one that runs what no line of a push removes, whose ports would
-    go down that are not in `may_go_down`, or, unless `accept` has LOSSLESS, whose running lossless classes
-    would lose what is not in `may_lose`. One that already runs it is only told to save it. Where an earlier
-    change is unfinished, this one takes it over; where one concerns ports that this one does not, it is taken
-    back first. Every step is in the journal before it is begun. `accept=True` has all questions. Raises what
-    `prepare` raises, and MachineError where the journal cannot be written; a device's failure is reported.
+    where one of them cannot rewrite code points that its ports may not use. A device that fails is rolled
+    back to what it ran before. Nothing is sent to one that runs what no line of a push removes, whose ports
+    would go down that are not in `may_go_down`, or, unless `accept` has LOSSLESS, whose running lossless
+    classes would lose what is not in `may_lose`. One that already runs it is only told to save it. Where an
+    earlier change is unfinished, this one takes it over; where one concerns ports that this one does not, it
+    is rolled back first. Every step is in the journal before it is begun. `accept=True` stands for all
+    questions. Raises what `prepare` raises, and MachineError where the journal cannot be written; a device's
+    failure is reported.
     """
     jobs, warnings = prepare(plan, inventory, limit)
     if isinstance(accept, bool):

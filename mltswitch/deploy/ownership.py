@@ -1,4 +1,4 @@
-"""What earlier changes put on a device, by the journal: what of it a plan leaves behind, and how it goes."""
+"""Finds in the journal what earlier changes left on a device outside a plan, and how to undo it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,18 +13,19 @@ from mltswitch.inventory import Device, Inventory
 from mltswitch.plan import Plan
 
 Undoing = Sequence[tuple[Journal, Job]]
-"""Changes of one device, the latest first, with what each of them made it run."""
+"""Changes of one device to undo, the latest first, each with the job that it was to carry out there."""
 
 
 def pushed(journal: Journal, job: Job) -> Job:
-    """The same device, and what that change was to make it run."""
+    """The job that this change was to carry out on the same device."""
     return replace(job, fitted=job.target.fit_to_hardware(journal.plan(), job.device.switch))
 
 
 def inherited(earlier: Journal, job: Job) -> dict[str, str]:
-    """What ran before an unfinished change, which this one takes over; raises DeviceError.
+    """The device's answers from before an unfinished change that this job takes over; raises DeviceError.
 
-    It must concern all that the earlier one did: else a part of that would stay half in effect for ever.
+    The job must concern all ports and routes that the earlier change did: else a part of it would never be
+    finished.
     """
     answers = earlier.backup(job.device.name).answers
     old, new = pushed(earlier, job).fitted.state, job.fitted.state
@@ -42,7 +43,7 @@ def inherited(earlier: Journal, job: Job) -> dict[str, str]:
 
 
 def undoings(stacks: Mapping[str, Sequence[Journal]], inventory: Inventory) -> dict[str, Undoing]:
-    """Device → each of its changes with what it made the device run, the latest first."""
+    """Device → each of its changes with the job that it was to carry out there, the latest first."""
     concerned: dict[str, tuple[Journal, list[str]]] = {}
     for name, stack in stacks.items():
         for each in stack:
@@ -55,9 +56,9 @@ def undoings(stacks: Mapping[str, Sequence[Journal]], inventory: Inventory) -> d
 
 
 def left_behind(plan: Plan, devices: Iterable[Device], inventory: Inventory) -> dict[str, Undoing]:
-    """Device → its changes down to the first that concerns ports which the plan does not have.
+    """Device → its changes back to the oldest one that concerns ports which the plan does not have.
 
-    Where one of them is unfinished, there is nothing: a push takes that over, or refuses to. A plan on record
+    A device with an unfinished one is left out: a push takes that over, or refuses to. A plan on record
     that this version does not read any more is passed over: an old record must not stop a push for ever.
     """
     by_name = {device.name: device for device in devices}
@@ -85,7 +86,7 @@ def _ports(plan: Plan | None, switch: str) -> set[str]:
 def strays(
     plan: Plan, devices: Iterable[Device], inventory: Inventory
 ) -> dict[str, tuple[DeviceDifference, ...]]:
-    """Device → ports on which an earlier change still is, and which the plan does not have any more."""
+    """Device → differences for ports that an earlier change still configures and the plan no longer has."""
     found: dict[str, tuple[DeviceDifference, ...]] = {}
     for name, undoing in left_behind(plan, devices, inventory).items():
         own = _ports(plan, undoing[0][1].device.switch)

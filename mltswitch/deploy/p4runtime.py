@@ -1,4 +1,4 @@
-"""A session with a BMv2 switch: P4Runtime, and thrift for the depth of queues."""
+"""A session with a BMv2 switch: over P4Runtime, and over thrift for the depth of its queues."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 
 def check_p4runtime() -> None:
-    """Raise MachineError where the program that would be loaded is missing."""
+    """Raise MachineError where the P4 program to load is missing."""
     shipped_program()
 
 
 @contextmanager
 def open_p4runtime(device: Device) -> Iterator["P4RuntimeSession"]:
-    """Connect to read; who is primary is asked when there is something to write."""
+    """Connect as a reader; the session becomes the primary controller only when it has something to write."""
     with ExitStack() as stack:
         yield P4RuntimeSession(device, stack)
 
 
 class P4RuntimeSession(Session):
-    """Words of targets/p4runtime.py over gRPC; see `Session`."""
+    """A P4Runtime session, which takes the queries and commands of targets/p4runtime.py."""
 
     def __init__(self, device: Device, stack: ExitStack) -> None:
         self._device = device
@@ -53,11 +53,11 @@ class P4RuntimeSession(Session):
         self._writer: Switch | None = None
 
     def hang_up(self) -> None:
-        """Close the connections under whatever runs."""
+        """Close the connections, whatever still waits for them."""
         self._stack.close()
 
     def ask(self, command: str) -> str:
-        """The program, the entries or the meters; none of a program that is not ours."""
+        """The program, or the content of its tables, meters and counters; nothing of a foreign program."""
         if command == PRIORITY_QUEUES:
             return self._count_queues()
         cookie = self._reader.cookie()

@@ -15,17 +15,17 @@ from mltswitch.targets import FittedState, SessionKind, Target, target_for
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One device and what it should run."""
+    """One device, its target, and the state that it should run."""
 
     device: Device
     target: Target
     fitted: FittedState
     cabling: Cabling
-    """Where each port of the fabric leads, for what the device hears by LLDP."""
+    """Where each port of the fabric leads, to compare with the device's LLDP neighbours."""
 
 
 def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[Job, ...], tuple[str, ...]]:
-    """(jobs of the selected devices, warnings about the rest of the fabric).
+    """The jobs of the selected devices, and warnings about the rest of the fabric.
 
     Raises UserInputError where inventory and fabric disagree or a credential is missing, UnsupportedPlanError
     where one device cannot express the plan, MachineError where a package is missing; nothing was sent then.
@@ -47,7 +47,7 @@ def prepare(plan: Plan, inventory: Inventory, limit: str | None) -> tuple[tuple[
 
 
 def addresses(devices: Iterable[Device]) -> dict[str, str]:
-    """What a process has to itself: several P4Runtime devices may stand behind one endpoint."""
+    """Device → the address by which it is locked; it tells apart P4Runtime devices behind one endpoint."""
     return {device.name: f"{device.endpoint} {device.device_id}" for device in devices}
 
 

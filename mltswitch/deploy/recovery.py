@@ -36,7 +36,7 @@ _ALONE: Final = Fleet()
 def status(
     journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
 ) -> FleetReport:
-    """What the devices of a change run now, by their own answers; sends nothing."""
+    """Report what the devices of a change run now, by their own answers; sends nothing that changes them."""
     jobs, warnings = _jobs(journal, inventory, limit, set(State))
     overtaken = _overtaken(journal, (job.device for job in jobs))
     work = partial(_where_it_stands, fleet.session, journal, overtaken)
@@ -83,10 +83,10 @@ def resume(
     may_lose: Mapping[str, Collection[Lossless]] | None = None,
     fleet: Fleet = _ALONE,
 ) -> FleetReport:
-    """Finish a change: back where it went back, forward where it went forward, in the waves of the push.
+    """Finish a change: roll back devices that were going back, push the others, in the waves of the push.
 
-    Nothing is sent forward to a device whose ports would go down that are not in `may_go_down`, or whose
-    running lossless classes would lose what is not in `may_lose` (None: any, of both). A device on
+    Nothing is pushed to a device whose ports would go down that are not in `may_go_down`, or whose
+    running lossless classes would lose what is not in `may_lose` (None: all may, of both). A device on
     which nothing was begun and a later change has worked is left alone; one on which something was begun
     raises UserInputError then. So do devices of an atomic change of which others failed or went back, for
     then these have to.
@@ -162,9 +162,9 @@ def _with_the_others(
 def rollback(
     journal: Journal, inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE
 ) -> FleetReport:
-    """Take the devices of a change back to what they ran before it.
+    """Roll the devices of a change back to what they ran before it.
 
-    Later changes of a device are taken back before it, the latest first: they began from what this one left.
+    Later changes of a device are rolled back before it, the latest first: they began from what this one left.
     """
     jobs, warnings = _jobs(journal, inventory, limit, UNDOABLE, _UNDONE)
     if not jobs:
@@ -189,7 +189,7 @@ def confirm(
 ) -> FleetReport:
     """Keep a change that was pushed with a timer: save the devices that run it, each read once more.
 
-    Of an atomic change all devices are saved, or all taken back, also those that `limit` leaves out. Raises
+    Of an atomic change all devices are saved, or all rolled back, also those that `limit` leaves out. Raises
     UserInputError where one of them was not verified.
     """
     jobs, warnings = _jobs(journal, inventory, limit, OPEN, _DONE)
@@ -218,7 +218,7 @@ def confirm(
 
 
 def remove(inventory: Inventory, *, limit: str | None = None, fleet: Fleet = _ALONE) -> FleetReport:
-    """Take the devices back to what they ran before the first change on record, the latest change first.
+    """Roll the devices back to what they ran before the first recorded change, the latest change first.
 
     Raises UserInputError where no change of any of them is on record.
     """
@@ -258,7 +258,7 @@ def _taken_from(
 
 
 def abandon(journal: Journal, limit: str | None = None) -> None:
-    """Record that nobody will finish the change on these devices, and look at none of them.
+    """Record that nobody will finish the change on these devices; none of them is contacted.
 
     `limit` selects from the change's own names: a device that is gone is in no inventory.
     """

@@ -1,4 +1,4 @@
-"""What came of a fleet operation, device by device, ready to be printed as JSON."""
+"""The reports of operations on a fleet, device by device, ready to be printed as JSON."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,18 +10,18 @@ from mltswitch.targets.state import FIELD_WORDS
 from mltswitch.units import format_bps, format_bytes
 
 PUSH: Final = "push"
-"""Field of a difference that no value says: what a push would still do where every value is the plan's."""
+"""`field` of a difference that is not a value: what a push would still do where every value is the plan's."""
 TRAFFIC: Final = "traffic"
-"""Field of a difference: packets of a class that came to a queue, and how many should have."""
+"""`field` of a difference in traffic: packets of a class counted at a queue, and how many should be."""
 CABLING: Final = "cabling"
-"""Field of a difference: where a port leads by LLDP, and by the plan."""
+"""`field` of a difference in cabling: where a port leads by LLDP, and by the plan."""
 
 
 _WORDS: Final = {"None": "none", "True": "yes", "False": "no", "()": "none"}
 
 
 class Question(StrEnum):
-    """What a push does only where the operator has agreed, each by itself; `--accept` names them."""
+    """What a push does only if the operator agrees; each has its own name for `--accept`."""
 
     LEAK = "leak"
     """Packets pass with code points that their port may not use: see `FittedState.leak`."""
@@ -30,50 +30,50 @@ class Question(StrEnum):
 
 
 class Status(StrEnum):
-    """How one device stands."""
+    """The state of one device after an operation."""
 
     OK = "ok"
-    """It runs the plan, and ran it before."""
+    """The device runs the plan, and ran it before."""
     CHANGED = "changed"
-    """It runs the plan now; read back, and saved where the target can."""
+    """The device runs the plan now; it was read back, and saved where the target can."""
     WOULD_CHANGE = "would-change"
-    """A push would change it."""
+    """A push would change the device."""
     DIFFERS = "differs"
-    """It runs something else than the plan, which a push does not mend in the case of `diff`."""
+    """The device runs something else than the plan; after `diff`: something that a push does not mend."""
     CANNOT = "cannot"
-    """A push would be refused before its first line, because of the differences marked so."""
+    """A push would be refused before its first line, because of the differences marked `cannot`."""
     FAILED = "failed"
-    """See `error`."""
+    """The operation failed on the device; `error` says why."""
     ROLLED_BACK = "rolled-back"
-    """It runs again what it ran before the change, read back."""
+    """The device was read back and runs again what it ran before the change."""
     RUNS_NEW = "runs-the-plan"
-    """What a device of a change runs now is the plan."""
+    """Status of a recorded change: the device now runs the change's plan."""
     RUNS_OLD = "runs-what-ran-before"
-    """What a device of a change runs now is what it ran before it."""
+    """Status of a recorded change: the device now runs what it ran before the change."""
     UNCERTAIN = "uncertain"
-    """It may still be working on what was sent to it, or somebody else works on it: see the notes."""
+    """The device may still be working on what was sent to it, or somebody else works on it: see the notes."""
     CONTRADICTS = "contradicts-the-record"
-    """It runs the old configuration where the record says the new one, or the other way round."""
+    """The device runs the old configuration where the record says the new one, or the other way round."""
     NOT_BEGUN = "not-begun"
     """An earlier wave of the change failed, so nothing was asked of this device."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceDifference:
-    """One value on one device that is not as the plan has it."""
+    """One value on one device that differs from the plan."""
 
     device: str
     port: str
-    """Empty for routes and for `PUSH`."""
+    """Name of the port; empty for routes and for `PUSH`."""
     queue: int | None
-    """The hardware's number."""
+    """Number of the hardware queue; None: the value belongs to no queue."""
     traffic_class: str | None
-    """The plan's class in that queue."""
+    """The plan's traffic class in that queue; None: no class."""
     field: str
     expected: str
     found: str
     cannot: bool = False
-    """Whether no line of a push removes what was found: the operator has to, before a push."""
+    """Whether no line of a push removes what was found, so that the operator has to before a push."""
 
     def __post_init__(self) -> None:
         """What a device says must not steer the terminal on which it is printed."""
@@ -82,7 +82,7 @@ class DeviceDifference:
 
     @property
     def change(self) -> str:
-        """What runs → what the plan has, in words."""
+        """What runs → what the plan has, as text."""
         if self.field == PUSH:
             return f"push expected {self.expected}, found {self.found}"
         if self.field == TRAFFIC:
@@ -96,12 +96,12 @@ class DeviceDifference:
 
     @property
     def place(self) -> str:
-        """Port, or the whole switch."""
+        """The port as text, or `the switch` where the difference belongs to no port."""
         return f"port {self.port}" if self.port else "the switch"
 
     @property
     def queue_name(self) -> str:
-        """The plan's class, or the hardware's number of a queue that has none."""
+        """The plan's class in the queue, or the hardware number of a queue without one; empty: no queue."""
         return self.traffic_class or ("" if self.queue is None else f"queue {self.queue}")
 
     def __str__(self) -> str:
@@ -121,35 +121,35 @@ def _in_words(field: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReport:
-    """What came of one device."""
+    """The result of an operation on one device."""
 
     device: str
     platform: str
     status: Status
     seconds: float
-    """Measured, from before the connection until after it."""
+    """Measured duration in seconds, from before the connection until after it."""
     change: str = ""
-    """What was, or would be, sent, in the device's own language."""
+    """The change that was, or would be, sent, in the device's own language."""
     differences: tuple[DeviceDifference, ...] = ()
-    """Before the change; of a failed push: after it."""
+    """Differences from the plan before the change; of a failed push, after it."""
     roundings: tuple[Rounding, ...] = ()
-    """Where the device cannot express the plan exactly."""
+    """Values of the plan that the device cannot express exactly."""
     error: str = ""
-    """One line, where it failed."""
+    """Why the operation failed, in one line; else empty."""
     notes: tuple[str, ...] = ()
-    """What the operator has to know beside: that nothing survives a reboot, for instance. A sentence each."""
+    """What else the operator has to know, a sentence each, such as that nothing survives a reboot."""
     shortfalls: tuple[str, ...] = ()
     """What the plan asks for and the device cannot do, a sentence each; JSON has it by this name."""
     way_back: str = ""
-    """After a change: what to enter on the device itself to undo it; empty: it keeps no state for that."""
+    """What to enter on the device itself to undo the change; empty: the device keeps no state for that."""
     takes_down: tuple[str, ...] = ()
     """Ports that stop forwarding for a while when the change is pushed."""
     loses: tuple[Lossless, ...] = ()
-    """Code points that leave a running lossless class by the change, which an operator has to accept."""
+    """Code points that the change moves out of a running lossless class, which an operator has to accept."""
     hardware: str = ""
-    """Model for which the plan was made."""
+    """Hardware model for which the plan was made."""
     wave: int = 0
-    """Of the push, from 1; 0: it went in one, or in none."""
+    """Number of the device's wave in a push, from 1; 0: there were no waves."""
 
     def __post_init__(self) -> None:
         """The change quotes what the device runs, and it has more than one line."""
@@ -161,20 +161,20 @@ class DeviceReport:
 
 @dataclass(frozen=True, slots=True)
 class FleetReport:
-    """What came of one operation, in the inventory's order."""
+    """The results of one operation on all devices, in the inventory's order."""
 
     devices: tuple[DeviceReport, ...]
     warnings: tuple[str, ...] = ()
     change: str = ""
-    """The change in the journal that these devices belong to; empty where nothing was to be sent."""
+    """Name of the recorded change to which the devices belong; empty where nothing was to be sent."""
 
     def with_status(self, status: Status) -> tuple[DeviceReport, ...]:
-        """The devices that stand like this."""
+        """The devices that have this status."""
         return tuple(report for report in self.devices if report.status is status)
 
     @property
     def exit_code(self) -> int:
-        """0 where all is well; a device that failed weighs more than one that differs."""
+        """The command's exit code: 0 where all is well; a failed device counts more than one that differs."""
         if self.with_status(Status.FAILED):
             return DeviceError.exit_code
         unwell = {Status.DIFFERS, Status.CANNOT, Status.UNCERTAIN, Status.CONTRADICTS}

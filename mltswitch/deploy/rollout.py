@@ -1,4 +1,4 @@
-"""In which order a push takes the devices, and when it stops."""
+"""The waves in which a push takes the devices, and when it stops."""
 
 import re
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ class Rollout:
     serial: str = "100%"
     """Sizes of the waves, in devices or per cent of all of them: `1,10%,50%`; the last one repeats."""
     max_fail_percentage: float = 0.0
-    """Of a wave's devices; where more fail, no further wave begins."""
+    """Percentage of a wave's devices; if more of them fail, no further wave begins."""
     atomic: bool = False
-    """One failure takes all devices back, and none is saved before all of them run the plan."""
+    """Whether one failure rolls all devices back, and none is saved before all of them run the plan."""
     confirm_seconds: int | None = None
-    """After which the devices go back by themselves unless `confirm` saves them; None: they are saved."""
+    """After how many seconds the devices roll back unless `confirm` saves them; None: the push saves them."""
 
     def waves(self, jobs: Sequence[T]) -> list[Sequence[T]]:
-        """The jobs, wave by wave; raises UserInputError."""
+        """The jobs in waves of the sizes in `serial`; raises UserInputError."""
         sizes = []
         for word in self.serial.split(","):
             match = _WAVE.fullmatch(word.strip())
@@ -45,6 +45,6 @@ class Rollout:
         return waves
 
     def is_failure(self, reports: Sequence[DeviceReport]) -> bool:
-        """Whether a wave went so badly that no other one begins."""
+        """Whether so many devices of a wave failed that no further wave begins."""
         bad = sum(report.status is Status.FAILED for report in reports)
         return bad > 0 if self.atomic else 100 * bad > self.max_fail_percentage * len(reports)

@@ -1,5 +1,6 @@
-"""What one says to a switch, whatever session it offers."""
+"""The interface of a session with a switch, whichever kind it is."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Final, Protocol
@@ -10,15 +11,18 @@ from mltswitch.targets import Step, Target
 
 MAXIMUM_QUOTED_CHARACTERS: Final = 300
 LINE_SECONDS: Final = 30.0
-"""For one configuration line, where its step says nothing else."""
+"""Time limit in seconds for one configuration line, where its step gives none."""
+REFUSED_STEP: Final = re.compile(
+    r"refuses step \d+ of \d+, (?P<quote>['\"])(?P<line>.*?)(?P=quote): (?P<answer>.*)"
+)
+"""What `refusal` says, in an error's line."""
 
 
 class Session(Protocol):
-    """An open session with one device; every method raises DeviceError, and whoever opened the session has
-    it name the device."""
+    """An open session with one device; every method raises DeviceError, which `named` completes."""
 
     def ask(self, command: str) -> str:
-        """What the device answers to a command that changes nothing."""
+        """The device's answer to a command that changes nothing."""
 
     def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
         """Command → answer, in as few round trips as the session has: one each, unless it can do better."""
@@ -28,15 +32,15 @@ class Session(Protocol):
         """Send the steps in order; none is sent after one that the device refuses."""
 
     def hang_up(self) -> None:
-        """End the session at once, from any thread: whoever waits for the device fails."""
+        """End the session at once, from any thread; whoever waits for the device gets an error."""
 
 
 Connector = Callable[[Device, Target], AbstractContextManager[Session]]
-"""Opens a session, and closes it afterwards; raises DeviceError."""
+"""Opens a session with a device, and closes it afterwards; raises DeviceError."""
 
 
 def check_steps(steps: Iterable[Step]) -> None:
-    """The last gate before the wire: a line end would make two commands of one."""
+    """Check each step before it is sent: a line end in it would make two commands of one."""
     for step in steps:
         if not step.command.isprintable():
             raise UserInputError(
@@ -45,20 +49,22 @@ def check_steps(steps: Iterable[Step]) -> None:
 
 
 def refusal(steps: Sequence[Step], index: int, answer: str, hint: str = "") -> RefusedError:
-    """The device refused step `index`; the earlier ones are in effect, the later ones were not sent."""
+    """The error that the device refused step `index`; earlier ones are in effect, later ones unsent."""
     what = f"refuses step {index + 1} of {len(steps)}, {steps[index].command!r}: {answer}"
-    return RefusedError(what, hint=hint)
+    error = RefusedError(what, hint=hint)
+    error.index, error.answer = index, answer
+    return error
 
 
 def too_late(command: str, seconds: float, printed: str = "") -> DeviceError:
-    """The device took longer than we wait; nothing tells it to stop."""
+    """The error that the device did not answer in time; it may still carry the command out."""
     last = f"; last it printed {printed!r}" if printed else ""
     return DeviceError(f"has not finished {command!r} after {seconds:g} s; it may still be running{last}")
 
 
 @contextmanager
 def named(device: Device) -> Iterator[None]:
-    """Device errors from inside name the device, before the command, the file or the field that they name."""
+    """Add the device's name to device errors from inside, before the command, file or field in them."""
     try:
         yield
     except DeviceError as error:
@@ -73,7 +79,7 @@ def _name(device: Device, error: DeviceError) -> None:
 
 
 def explained(device: Device, error: Exception) -> str:
-    """One line for the report; what we did not raise on purpose is a bug of ours, of any length."""
+    """The error as one line for the report; one that mltswitch does not raise on purpose is called a bug."""
     if not isinstance(error, MltswitchError):
         error = DeviceError(f"a bug in mltswitch: {type(error).__name__}: {quoted(str(error))}")
     if isinstance(error, DeviceError):
@@ -82,10 +88,10 @@ def explained(device: Device, error: Exception) -> str:
 
 
 def quoted(text: str) -> str:
-    """What a device answered, on one line of bounded length."""
+    """A device's answer on one line of limited length, for messages."""
     return " ".join(text.split())[:MAXIMUM_QUOTED_CHARACTERS]
 
 
 def place(device: Device) -> str:
-    """How errors name a device."""
+    """The device's name and address, as errors name it."""
     return f"{device.name} ({device.endpoint})"

@@ -18,14 +18,14 @@ from mltswitch.inventory import Device
 from mltswitch.targets import Step
 
 CHANNEL_SECONDS: Final = 60.0
-"""For a busy switch to open a channel on a connection that stands."""
+"""Time limit in seconds for a busy switch to open a channel on an open connection."""
 COMMAND_SECONDS: Final = 120.0
-"""For one command, from start to exit status, where its step says nothing else."""
+"""Time limit in seconds for one command, from start to exit status, where its step gives none."""
 MAXIMUM_ANSWER_BYTES: Final = 32 * 2**20
-"""Standard output, and as much standard error; the whole configuration of the largest switch is below it."""
+"""The most bytes of standard output, and of standard error; the largest configuration is smaller."""
 
 SUDO_BEGIN: Final = "mltswitch-input-begins"
-"""Line before a command's own input: sudo may or may not have read the line with the password before it."""
+"""Marks where a command's own input begins: sudo may not have read the password line before it."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _TICK_MILLISECONDS: Final = 50
@@ -34,22 +34,22 @@ _TICK_MILLISECONDS: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a remote command printed and returned."""
+    """The output and exit status of a remote command."""
 
     stdout: bytes
     stderr: bytes
     status: int
-    """-1 where the command ended without one, by a signal for instance."""
+    """Exit status; -1 where the command ended without one, by a signal for instance."""
 
     @property
     def complaint(self) -> str:
-        """Why it failed, on one line."""
+        """Why the command failed, on one line."""
         text = (self.stderr.strip() or self.stdout.strip()).decode("utf-8", "replace")
         return f"{quoted(text) or 'no message'} (exit status {self.status})"
 
 
 class ShellSession(Session):
-    """Commands over an authenticated SSH connection; see `Session`."""
+    """A session with a shell: each command runs in a channel of an authenticated SSH connection."""
 
     def __init__(self, device: Device, transport: paramiko.Transport) -> None:
         self._device = device
@@ -64,7 +64,7 @@ class ShellSession(Session):
     def ask_all(self, commands: Sequence[str]) -> dict[str, str]:
         """Standard output of each command, all of them in one channel; raises DeviceError where one fails.
 
-        What a login prints before them, such as the greeting of a shell's profile, is none of it.
+        What a login prints before them, such as the greeting of a shell's profile, is left out.
         """
         mark = secrets.token_hex(8)
         script = "; ".join((f"echo {mark}", *(f"{each}; echo {mark} $?" for each in commands)))
@@ -82,8 +82,10 @@ class ShellSession(Session):
         return found
 
     def apply(self, steps: Sequence[Step]) -> None:
-        """Run the steps in order, those that prepare in one channel; raises DeviceError at the first that
-        fails."""
+        """Run the steps in order; neighbouring steps that only prepare share a channel.
+
+        Raises DeviceError at the first that fails.
+        """
         done = 0
         for prepares, group in groupby(steps, lambda step: step.prepares):
             for part in [tuple(group)] if prepares else [(step,) for step in group]:
@@ -98,16 +100,17 @@ class ShellSession(Session):
                 done += len(part)
 
     def hang_up(self) -> None:
-        """Close the connection under whatever runs."""
+        """Close the connection, whatever still waits for it."""
         self._transport.close()
 
     def run(
         self, command: str, stdin: bytes = b"", seconds: float = COMMAND_SECONDS, shown: str = ""
     ) -> Outcome:
-        """Run one command, byte for byte; raises DeviceError when it takes too long or prints too much.
+        """Run one command with exactly this input; raises DeviceError if it takes too long or prints too
+        much.
 
-        Errors quote `shown` in its place. The connection is closed then, for nobody knows what the device
-        still does.
+        Errors quote `shown`, if given, in place of the command. After an error the connection is closed, for
+        the device may still be at work.
         """
         shown = shown or command
         with (

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 SSH_PORT: Final = 22
 BANNER_SECONDS: Final = 60.0
-"""From the TCP connection to the SSH version line and the key exchange."""
+"""Time limit in seconds from the TCP connection to the SSH version line and the key exchange."""
 AUTHENTICATION_SECONDS: Final = 60.0
 KEEPALIVE_SECONDS: Final = 15
-"""Firewalls forget a connection on which nothing is said while the switch works on a long step."""
+"""Seconds between keepalives: firewalls forget an idle connection while the switch works on a long step."""
 
 _unlocked: "dict[Path, paramiko.PKey]" = {}
 """Private keys that a passphrase opened: nobody is asked twice, nor while devices are worked on."""
@@ -93,7 +93,7 @@ def route(device: Device) -> "Iterator[paramiko.Channel | None]":
 def logged_in(
     device: Device, channel: "paramiko.Channel | None", *, is_jump_host: bool = False
 ) -> "Iterator[paramiko.Transport]":
-    """An SSH connection, through the channel where there is one; its host key is checked first.
+    """An authenticated SSH connection, through `channel` if there is one; the host key is checked first.
 
     A key or password that the inventory names is offered alone, else all keys of the SSH agent. A jump host
     is offered both kinds of key, and never the device's password.
@@ -132,7 +132,7 @@ def logged_in(
 
 @contextmanager
 def agreeing() -> "Iterator[Callable[..., paramiko.Transport]]":
-    """What makes an SSH connection; where no algorithm is common to both ends, the error names them."""
+    """Yields the function that makes an SSH connection; its error names algorithms that do not match."""
     import paramiko
 
     made: list[paramiko.Transport] = []
@@ -175,13 +175,13 @@ def known_as(device: Device) -> str:
 
 
 def known_keys(device: Device) -> "Mapping[str, paramiko.PKey]":
-    """The device's host keys in the file of known hosts, by kind; empty where nothing is known of it."""
+    """The device's host keys in the known_hosts file, by kind; empty where it is unknown."""
     path = device.known_hosts_file
     return (host_keys(path).lookup(known_as(device)) or {}) if path.is_file() else {}
 
 
 def host_keys(path: Path) -> "paramiko.HostKeys":
-    """Host keys of a file; raises what paramiko's HostKeys raises.
+    """The host keys in a known_hosts file; raises what paramiko's HostKeys raises.
 
     The file is read again only after a change: paramiko takes a quarter of a second for a thousand lines.
     """
@@ -245,7 +245,7 @@ def _loaded(path: Path, passphrase: str | None) -> "paramiko.PKey":
 
 @contextmanager
 def translated(device: Device) -> Iterator[None]:
-    """Whatever SSH libraries raise inside is a DeviceError of one line, which names the device."""
+    """Turn any error of the SSH libraries inside into a DeviceError of one line, which names the device."""
     import paramiko
 
     with named(device):
@@ -257,9 +257,10 @@ def translated(device: Device) -> Iterator[None]:
 
 @contextmanager
 def bounded(seconds: float, hang_up: Callable[[], None], error: DeviceError) -> Iterator[None]:
-    """Raise `error` where the work inside takes longer.
+    """Raise `error` where the work inside takes longer than `seconds`.
 
-    `hang_up` closes what the work waits for: paramiko waits without end for the answer to a channel request.
+    `hang_up` closes the connection for which the work waits: paramiko waits without end for the answer to a
+    channel request.
     """
     late = threading.Event()
 

@@ -1,6 +1,6 @@
 """A user's state directory: where it lies, who may read it, and which process is at work on which device.
 
-changes/…        what became of every change (journal.py)
+changes/…        the journal of every change (journal.py)
 running/…        a file for each process at work, locked as long as it lives
 """
 
@@ -21,12 +21,12 @@ from pydantic import BaseModel, ConfigDict
 from mltswitch.errors import MachineError, UserInputError
 
 STATE_VARIABLE: Final = "MLTSWITCH_STATE"
-_OTHERS: Final = 0o007
+OTHERS: Final = 0o007
 """Permissions that the state directory must not give: a configuration may hold hashes of passwords."""
 
 
 class Record(BaseModel):
-    """What is written there as JSON."""
+    """A part of a JSON file in the state directory."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -39,9 +39,9 @@ class Work(Record):
     host: str
     process: int
     since: str
-    """UTC, as ISO 8601 writes it."""
+    """When the work began, in UTC, as ISO 8601 writes it."""
     devices: dict[str, str]
-    """Name → address and port, in the inventory's order."""
+    """Name of a device → its address and port, in the inventory's order."""
 
     def __str__(self) -> str:
         what = f"process {self.process}, `mltswitch {self.command}`, since {self.since}"
@@ -49,7 +49,7 @@ class Work(Record):
 
 
 def state_directory() -> Path:
-    """$MLTSWITCH_STATE, else `mltswitch` in the directory that XDG's specification gives a user's state."""
+    """The state directory: $MLTSWITCH_STATE, else `mltswitch` in the XDG state directory of the user."""
     if given := os.environ.get(STATE_VARIABLE):
         return Path(given).absolute()
     home = os.environ.get("XDG_STATE_HOME", "")
@@ -57,15 +57,15 @@ def state_directory() -> Path:
 
 
 def subfolder(name: str) -> Path:
-    """A folder of the state directory, made where it is missing.
+    """A folder of the state directory, which is made if it is missing.
 
-    Raises MachineError where that cannot be, UserInputError where others may read it.
+    Raises MachineError where it cannot be made, UserInputError where others may read it.
     """
     folder = state_directory() / name
     with named_errors(folder):
         for path in (folder.parent, folder):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.parent.stat().st_mode & _OTHERS:
+        if folder.parent.stat().st_mode & OTHERS:
             raise UserInputError(
                 "others may read or write it, and configurations of switches will lie there",
                 where=str(folder.parent),
@@ -76,7 +76,7 @@ def subfolder(name: str) -> Path:
 
 @contextmanager
 def named_errors(path: Path) -> Iterator[None]:
-    """What the system refuses inside is a MachineError that names the path."""
+    """Turn system errors inside into a MachineError that names the path."""
     try:
         yield
     except OSError as error:
@@ -89,9 +89,9 @@ def named_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def working(command: str, devices: Mapping[str, str]) -> Iterator[Work]:
-    """Have these devices to oneself as long as the process lives; raises UserInputError naming who has them.
+    """Lock these devices for this process while the body runs; raises UserInputError naming who has them.
 
-    The lock is the kernel's (flock), so it ends with its process, however that ends.
+    The lock is the kernel's (flock), so it ends with its process, in whichever way that ends.
     """
     work = Work(
         command=command,
@@ -148,10 +148,10 @@ def _check_free(path: Path, work: Work) -> None:
 
 
 def operator() -> str:
-    """User and machine, as other operators are told."""
+    """The user and machine of this operator, as others are shown them."""
     return re.sub(r"[^A-Za-z0-9._@-]", "_", f"{getpass.getuser()}@{platform.node()}")
 
 
 def timestamp() -> str:
-    """UTC, as ISO 8601 writes it."""
+    """The time now in UTC, as ISO 8601 writes it."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,4 +1,4 @@
-"""What a vendor's command line prints beside its answers: prompts, pagers, questions; text in, facts out."""
+"""Recognizes what a command line prints beside its answers (prompts, pagers, questions), from text alone."""
 
 import re
 from collections.abc import Iterable
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 PROMPT_CHARACTERS: Final = 8
-"""Of a host name: what is longer is shortened in configuration modes, to 16 characters or to fewer."""
+"""How many characters of its host name a prompt must show: configuration modes shorten longer names."""
 
 MAXIMUM_LINE: Final = 300
-"""Characters of a prompt or a question; what is longer is none, whatever a device prints."""
+"""The most characters of a prompt or a question; a longer line is neither."""
 
 _ESCAPE: Final = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9A-Z]|[=>A-Z78])|[\x00\x07]"
@@ -46,60 +46,60 @@ _EXPIRED: Final = re.compile(r".*password.*(?:expired|must be changed).*|.*must 
 
 
 def plain(received: bytes | bytearray) -> str:
-    """What was received, as lines of text: without what steers a terminal, each line end a line feed."""
+    """Received bytes as text: terminal control sequences removed, each line end a line feed."""
     text = received.decode("utf-8", "ignore").replace("\x1bE", "\n")
     return _LINE_END.sub("\n", _ESCAPE.sub("", _CURSOR_LEFT.sub("\b", text)))
 
 
 def last_line(text: str) -> str:
-    """The line that has no end yet, as prompts and questions stand; empty where it is too long for one."""
+    """The unfinished last line of a text, where prompts and questions stand; empty if it is too long."""
     line = text.rpartition("\n")[2]
     return line if len(line) <= MAXIMUM_LINE else ""
 
 
 def may_be_prompt(line: str) -> bool:
-    """Whether a line without an end looks like a prompt of some command line."""
+    """Whether an unfinished line looks like a prompt of some command line."""
     return _PROMPT.fullmatch(line) is not None
 
 
 def pager_in(answer: str) -> str:
-    """The marker of a pager in a complete answer, on its line; empty where there is none."""
+    """The line of a complete answer that holds a pager's marker; empty where there is none."""
     match = _MARKER.search(answer)
     return "" if match is None else answer[match.start() :].strip().partition("\n")[0].partition("\b")[0]
 
 
 def waits_for_key(line: str) -> bool:
-    """Whether a line without an end is a pager's, or asks for a key to be pressed."""
+    """Whether an unfinished line is a pager's, or asks for a key to be pressed."""
     return _WAITS.fullmatch(line.strip()) is not None
 
 
 def asks_password(line: str) -> bool:
-    """Whether a line without an end asks for a password."""
+    """Whether an unfinished line asks for a password."""
     return _PASSWORD.fullmatch(line) is not None
 
 
 def asks(line: str) -> bool:
-    """Whether a line without an end asks for a word: a password, a name, yes or no."""
+    """Whether an unfinished line asks for input: a password, a name, yes or no."""
     return asks_password(line) or _QUESTION.fullmatch(line) is not None
 
 
 def expired(greeting: str) -> str:
-    """The line that says that a password has to be changed; empty where none does."""
+    """The line of a greeting that says that a password has to be changed; empty where there is none."""
     lines = (line.strip() for line in greeting.splitlines() if len(line) <= MAXIMUM_LINE)
     return next(filter(_EXPIRED.fullmatch, lines), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt as two sightings of it have in common, and as modes, clocks and counters may change it."""
+    """A device's prompt: what two sightings of it share, and what modes, clocks and counters may change."""
 
     pattern: re.Pattern[str]
     usual: frozenset[str]
-    """Words in round brackets that stand in it in privileged mode, digits left out."""
+    """Words in round brackets that the prompt has in privileged mode, digits left out."""
 
     @classmethod
     def seen_twice(cls, first: str, second: str) -> Self | None:
-        """None where they have no word in common, or end otherwise.
+        """The prompt of which these are two sightings; None where they share no word, or end differently.
 
         The word, a host name as a rule, is the first outside brackets, else the first inside. What stands
         before it may change where it is in brackets or holds no letters, and digits may change everywhere.
@@ -120,7 +120,7 @@ class Prompt:
         return cls(pattern, frozenset(map(_form, (*bare.mode(first), *bare.mode(second)))))
 
     def fits(self, line: str) -> bool:
-        """Whether a line without an end is this prompt, in whichever mode."""
+        """Whether an unfinished line is this prompt, in whichever mode."""
         return len(line) <= MAXIMUM_LINE and self.pattern.fullmatch(line) is not None
 
     def mode(self, line: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The timers by which devices take a change back themselves, unless they are told in time to keep it."""
+"""The timers by which devices undo a change themselves, unless they are told in time to keep it."""
 
 from collections.abc import Iterable, Mapping
 
@@ -12,7 +12,7 @@ from mltswitch.targets import Change
 
 
 def check_timers(session: Session, job: Job, known: Iterable[Journal]) -> None:
-    """Raise DeviceError where the device would undo a change with one that is not among those on record."""
+    """Raise DeviceError where the device is about to undo a change that is not among those on record."""
     own = {each.identifier for each in known}
     others = [each for each in going_back(session, job) if each not in own]
     if others:
@@ -30,7 +30,7 @@ def _timer_name(journal: Journal, job: Job) -> str:
 def with_timer(
     session: Session, journal: Journal, job: Job, answers: Mapping[str, str], change: Change
 ) -> Change:
-    """The change, which the device itself undoes where the journal says so, to what it answered before."""
+    """The change with a timer, if the journal says so, by which the device itself would undo it."""
     seconds, timer = journal.header.confirm_seconds, job.target.timer
     if seconds is None or timer is None:
         return change
@@ -41,9 +41,9 @@ def with_timer(
 
 
 def stop_timer(session: Session, journal: Journal, job: Job) -> bool:
-    """What follows must not be undone: whether the device was told so, and has to be read again.
+    """Tell the device to keep the change; whether it was told so, and has to be read again.
 
-    It may have gone back before. Raises DeviceError where it is on its way.
+    It may have undone the change before. Raises DeviceError where it is undoing it now.
     """
     timer = job.target.timer
     if not journal.header.confirm_seconds or timer is None:

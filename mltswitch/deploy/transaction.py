@@ -1,6 +1,7 @@
-"""One device's part of a change: forward, saved, and back; each step is in the journal before it is begun.
+"""One device's part of a change: pushed, saved, and rolled back; each step is in the journal before it
+begins.
 
-A device that refuses a line, or reads back wrong, is taken back to what it ran before, at once. Where it
+A device that refuses a line, or reads back wrong, is rolled back to what it ran before, at once. Where it
 cannot be reached for that, the journal keeps its state, and `resume`, `rollback` or another push goes on from
 there: they read what the device runs first, so they do not depend on how far the change came.
 """
@@ -49,14 +50,14 @@ from mltswitch.targets.common import NOT_SAVED
 _ROUNDS: Final = 2
 """Of the way back: EOS first aborts what waits to be confirmed, and then sees what else is to be undone."""
 SAVE_SECONDS: Final = 120.0
-"""The longest that a platform has for saving."""
+"""Time limit in seconds for saving, the longest that any platform needs."""
 
 
 @dataclass(slots=True)
 class Transaction:
-    """One device's part of a change; one of its verbs at a time has a session with the device.
+    """One device's part of a change; each of `forward`, `check`, `confirm` and `back` opens a session.
 
-    The way back takes the connector of the fleet itself: no limit of time may cut it off in the middle.
+    `back` uses the fleet's connector directly: no time limit may cut a rollback off in the middle.
     """
 
     fleet: Fleet
@@ -65,16 +66,15 @@ class Transaction:
     earlier: Sequence[Journal] = ()
     """The changes that are unfinished on the device, which this one takes over, the latest first."""
     abandoned: Sequence[Journal] = ()
-    """The changes that nobody finishes, and whose timers would undo this one."""
+    """Abandoned changes of the device whose timers would undo this one."""
     left: Undoing = ()
-    """The finished changes that are taken back first: they concern ports that this one does not."""
+    """Finished changes that are rolled back first, because they concern ports that this one does not."""
     may_go_down: Collection[str] | None = None
-    """Ports that may stop forwarding for it; None: all."""
+    """Ports that may stop forwarding during the change; None: all."""
     may_lose: Collection[Lossless] | None = None
-    """What the device's running lossless classes may lose; None: anything."""
+    """What the device's running lossless classes may lose by the change; None: anything."""
     unanswered: float | None = field(init=False, default=None)
-    """How long a line takes that was sent and not answered, so that it may still be carried out; None: all
-    were answered."""
+    """How many seconds an unanswered line may still take to be carried out; None: all lines were answered."""
     is_untouched: bool = field(init=False, default=False)
     """Whether the change has begun, and nothing of it can have taken effect yet."""
     _session: Session = field(init=False)
@@ -92,7 +92,7 @@ class Transaction:
 
     @property
     def state(self) -> State:
-        """How far the device has come."""
+        """The last recorded state of the device in this change."""
         return self.journal.state(self.name)
 
     def _record(self, state: State, note: str = "") -> None:
@@ -104,7 +104,7 @@ class Transaction:
         return not self.journal.header.atomic and self.journal.header.confirm_seconds is None
 
     def forward(self) -> DeviceReport:
-        """Change the device, read it back, save it; where that fails, take it back, and report why."""
+        """Change the device, read it back, save it; where that fails, roll it back, and report why."""
         progress = self._progress = _Progress()
         try:
             if self.left:
@@ -130,9 +130,9 @@ class Transaction:
         )
 
     def check(self) -> DeviceReport:
-        """Whether nothing that is known after one look refuses the change; sends nothing.
+        """Check, by one reading, whether anything known refuses the change; nothing is changed.
 
-        That a device cannot be reached is not for one look to say: going forward, it fails.
+        An unreachable device passes this check; `forward` fails on it.
         """
         self._progress, session = _Progress(), None
         try:
@@ -146,7 +146,7 @@ class Transaction:
         return self._report(Status.OK)
 
     def confirm(self) -> DeviceReport:
-        """Save a device that runs the plan; one that does not any more fails, and stays as it is."""
+        """Save a device that runs the plan; one that no longer does is reported as failed, and left alone."""
         self._progress = _Progress()
         with self._reached(self.fleet.session) as session, self._had():
             self._await_idle()
@@ -163,10 +163,10 @@ class Transaction:
         return self._report(Status.CHANGED, notes=(*notes, *self._progress.taken))
 
     def back(self, *, is_standing: bool = False) -> DeviceReport:
-        """Take the device back to what it ran before, read it back, and save it where the change may have
-        saved; raises MltswitchError.
+        """Roll the device back to its former state, read it back, and save it where the change was.
 
-        One that was in effect as a whole (`is_standing`) is not taken back over what others changed since.
+        A change in effect as a whole (`is_standing`) is not rolled back over what others changed since.
+        Raises MltswitchError.
         """
         self._progress, job = _Progress(), self.job
         backup, sent = self.journal.backup(self.name), ""
@@ -468,9 +468,10 @@ class _Progress:
 
 
 def undo(fleet: Fleet, undoing: Undoing, standing: Collection[str] = ()) -> DeviceReport:
-    """Take one change after the other back; raises MltswitchError, and leaves the earlier ones then.
+    """Undo one change of a device after the other; raises MltswitchError, and leaves the earlier ones then.
 
-    On devices in `standing`, the first to be taken back was in effect as a whole, whatever its journal says.
+    On devices in `standing`, the first change to roll back was in effect as a whole, whatever its journal
+    says.
     """
     reports: list[DeviceReport] = []
     for journal, job in undoing:

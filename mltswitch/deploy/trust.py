@@ -26,19 +26,19 @@ from mltswitch.targets import Identity, target_for
 
 @dataclass(frozen=True, slots=True)
 class HostKey:
-    """The key by which a device proves that it is the same as the last time."""
+    """The SSH host key by which a device proves that it is the same as the last time."""
 
     device: str
     fingerprint: str
-    """`SHA256:…`, as OpenSSH prints it on a switch's console."""
+    """The key's fingerprint, `SHA256:…`, as OpenSSH prints it on a switch's console."""
     line: str
-    """For the known hosts; empty where it stands there."""
+    """The key's line for the known_hosts file; empty where it stands there already."""
 
 
 def host_key(device: Device) -> HostKey | None:
-    """The device's key: the known one, else the one that answers, which nobody has confirmed yet.
+    """The device's host key: the known one, else the one that answers, which nobody has confirmed yet.
 
-    None where nobody logs in. Raises DeviceError where it does not answer.
+    None for a session without login. Raises DeviceError where the device does not answer.
     """
     require_packages()
     if target_for(device.platform, where=device.name).session.is_grpc:
@@ -56,7 +56,7 @@ def host_key(device: Device) -> HostKey | None:
 
 
 def add_host_key(device: Device, key: HostKey) -> None:
-    """Write the key behind those that are known; raises UserInputError."""
+    """Append the key to the known_hosts file; raises UserInputError."""
     path = device.known_hosts_file
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _append(path, read_text(path) if path.is_file() else "", key.line)
@@ -69,9 +69,9 @@ def _append(path: Path, text: str, line: str) -> None:
 
 
 def identity(device: Device, connector: Connector = connect) -> Identity | None:
-    """Who the device says it is, whatever serial number the inventory has; None where it has no words for it.
+    """The identity that the device reports, whatever serial number the inventory has; None: it reports none.
 
-    Raises DeviceError where it calls itself otherwise than the inventory.
+    Raises DeviceError where its host name is not the inventory's.
     """
     target = target_for(device.platform, where=device.name)
     if target.identify is None:
@@ -81,7 +81,7 @@ def identity(device: Device, connector: Connector = connect) -> Identity | None:
 
 
 def record_serial(inventory: Inventory, device: Device, serial: str) -> Path:
-    """Write the serial number into the device's file in `host_vars`, and leave all else in that as it stands.
+    """Write the serial number into the device's file in `host_vars`, and leave all else in the file as it is.
 
     Raises UserInputError where it is not clear which file that is, or where another number stands there.
     """

@@ -42,10 +42,10 @@ _Dumper.add_representer(_Vault, lambda dumper, text: dumper.represent_scalar("!v
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is written, and for which devices nothing is."""
+    """The files to write, and the devices for which there are none."""
 
     files: Mapping[str, str]
-    """Path below the folder → text."""
+    """Path below the playbook's folder → the text of the file."""
     left_out: tuple[str, ...]
     """Names of devices that Ansible does not reach."""
 
@@ -54,8 +54,8 @@ def ansible_files(devices: Iterable[Device], plan: Plan, rendered: Mapping[str, 
     """The folder of a playbook for these devices.
 
     Args:
-        devices: To be configured.
-        plan: What they are to run.
+        devices: The devices to configure.
+        plan: The plan that they are to run.
         rendered: Device → name and text of the files that `Target.render` gives.
     """
     texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The library: post tensors to peers and memory for theirs, and be told what became of them.
+"""The host agent as a library: post tensors to peers, and memory for theirs, and wait for their completion.
 
     with Agent(AgentConfig.load("agent.yaml")) as agent:
         agent.connect("host3")
@@ -31,13 +31,13 @@ from mltswitch.hostagent.transport.records import Completion
 
 
 class Agent:
-    """One host's end of all its transfers; safe to use from several threads.
+    """The host agent: sends tensors to peers and receives theirs; safe to use from several threads.
 
     Args:
-        config: without one, an agent on loopback for trying out.
-        admit: why a peer that calls is refused, by its name, in the agent's thread; None or an empty text: it
-            is not. Whom this agent calls itself needs no leave.
-        observers: are told what happens, from the beginning.
+        config: the agent's settings; None: an agent on loopback for trying out.
+        admit: called in the agent's thread with the name of a peer that calls; returns why it is refused, or
+            None or an empty text to accept it. Peers that this agent calls itself are not checked.
+        observers: observers that are told of the agent's events from the beginning.
 
     Raises UserInputError, or MachineError where this machine lacks something.
     """
@@ -74,32 +74,32 @@ class Agent:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the user should know about this machine."""
+        """Warnings about this machine's fitness for the agent, as texts for the user."""
         return tuple(self.engine.warnings)
 
     @property
     def listening_at(self) -> Endpoint:
-        """Where peers connect to."""
+        """Address and port at which the agent accepts control connections."""
         return self.engine.listening_at
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Who is connected."""
+        """Names of the peers that are connected now."""
         return tuple(self.engine.peers.sessions)
 
     @property
     def default(self) -> Channel:
-        """The channel that every agent has."""
+        """The channel `default`, which every agent has."""
         return self._channels[DEFAULT_CHANNEL]
 
     def channel(self, name: str, *, transport: str | None = None) -> Channel:
-        """A channel by its name, declared where it is new; both ends declare it.
+        """The channel of this name, declared if it is new; it opens where both ends declare it.
 
         Args:
             name: letters, digits and `_.:-`.
-            transport: None: the one that it has, `mlt` where it is new.
+            transport: name of its transport; None: the one that the channel has, `mlt` if it is new.
 
-        Raises UserInputError for another transport than it has.
+        Raises UserInputError for another transport than the channel has.
         """
         found = self._channels.get(name)
         if found is None or transport not in {None, found.transport}:
@@ -112,12 +112,12 @@ class Agent:
     def connect(
         self, peer: str, remote: Endpoint | str | None = None, *, timeout_seconds: float = 60.0
     ) -> None:
-        """Connect with a peer; waits for one that is not there yet. Either end may call, or both.
+        """Connect with a peer, waiting if it is not there yet; either end may call, or both.
 
         Args:
-            peer: its name.
-            remote: where it listens; without it the configuration says so.
-            timeout_seconds: for all attempts together.
+            peer: name of the peer.
+            remote: where the peer listens; None: as the configuration says.
+            timeout_seconds: limit of all attempts together.
 
         Raises AgentError with the reason of the last attempt, UserInputError.
         """
@@ -128,9 +128,9 @@ class Agent:
     def wait_for_peers(
         self, names: Iterable[str], timeout_seconds: float = 60.0, *, or_left: bool = False
     ) -> None:
-        """Until all of them are connected; raises DeadlineExceededError naming those that are not.
+        """Wait until these peers are connected; raises DeadlineExceededError naming those that are not.
 
-        With `or_left` one that has been connected before, and has left, is waited for no longer.
+        With `or_left` a peer that was connected and has left is no longer waited for.
         """
         engine, wanted = self.engine, set(names)
 
@@ -145,14 +145,14 @@ class Agent:
             )
 
     def wait_for_any_peer(self, timeout_seconds: float = 60.0) -> str:
-        """The name of one that is connected; raises DeadlineExceededError."""
+        """Wait until any peer is connected and return its name; raises DeadlineExceededError."""
         self._wait(lambda: bool(self.engine.peers.sessions), timeout_seconds)
         for name in self.peers:
             return name
         raise DeadlineExceededError(f"nobody has connected within {timeout_seconds:g} s")
 
     def disconnect(self, peer: str, reason: str = "done") -> None:
-        """Say goodbye to a peer, soon: what is open with it fails, here and there."""
+        """Say goodbye to a peer, soon: all open transfers with it fail, here and at the peer."""
         self.engine.disconnect(peer, text(reason))
 
     def close(self) -> None:
@@ -163,56 +163,56 @@ class Agent:
             self._trace.close()
 
     def post_send(self, peer: str, data: object, *, tensor: int, **options: Any) -> Transfer:
-        """On the default channel: see `Channel.post_send`."""
+        """Send a tensor on the default channel; see `Channel.post_send`."""
         return self.default.post_send(peer, data, tensor=tensor, **options)
 
     def post_receive(self, peer: str, buffer: object, *, tensor: int, **options: Any) -> Transfer:
-        """On the default channel: see `Channel.post_receive`."""
+        """Receive a tensor on the default channel; see `Channel.post_receive`."""
         return self.default.post_receive(peer, buffer, tensor=tensor, **options)
 
     def gather(self, **options: Any) -> Gather:
-        """On the default channel: see `Channel.gather`."""
+        """A group of receives on the default channel that close early together; see `Channel.gather`."""
         return self.default.gather(**options)
 
     def post_sends(
         self, peer: str, requests: Sequence[SendRequest], completions: CompletionQueue | None = None
     ) -> list[Transfer]:
-        """On the default channel: see `Channel.post_sends`."""
+        """Send many tensors on the default channel; see `Channel.post_sends`."""
         return self.default.post_sends(peer, requests, completions)
 
     def post_receives(
         self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
     ) -> list[Transfer]:
-        """On the default channel: see `Channel.post_receives`."""
+        """Receive many tensors on the default channel; see `Channel.post_receives`."""
         return self.default.post_receives(peer, requests, completions)
 
     def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
-        """On the default channel: see `Channel.send_message`."""
+        """Send a small message on the default channel; see `Channel.send_message`."""
         self.default.send_message(peer, message, timeout_seconds)
 
     def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
-        """On the default channel: see `Channel.receive_message`."""
+        """Receive a peer's message on the default channel; see `Channel.receive_message`."""
         return self.default.receive_message(peer, timeout_seconds)
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
-        """The next completion of the agent's own queue; None where none came in time."""
+        """The next completion of a transfer posted without a queue of its own; None if none comes in time."""
         return self.completions.poll(timeout_seconds)
 
     def observe(self, observer: Observer, *kinds: type[AgentEvent]) -> None:
-        """Tell it from now on what happens.
+        """Tell an observer of the agent's events from now on.
 
         Args:
-            observer: is told in the agent's own thread.
-            kinds: of events that it wants; none: all. Whoever hears of transfers makes small ones dearer.
+            observer: the observer, called in the agent's own thread.
+            kinds: types of the events that it wants; none: all. Observing transfers makes small ones slower.
         """
         self.engine.observe(observer, kinds or (AgentEvent,))
 
     def stop_observing(self, observer: Observer) -> None:
-        """Tell it nothing more."""
+        """Tell this observer of no further events."""
         self.engine.stop_observing(observer)
 
     def snapshot(self) -> AgentSnapshot:
-        """What has been counted until now; raises AgentError after `close`."""
+        """The agent's counters as they are now; raises AgentError after `close`."""
         if self.engine.is_closed:
             raise PeerUnreachableError("the agent is closed")
         peers: dict[str, dict[str, Any]] = {name: {} for name in self.peers}

@@ -1,4 +1,4 @@
-"""A channel: one transport, and a space of tensor and round numbers of its own, towards every peer."""
+"""A channel: one transport towards every peer, with tensor and round numbers of its own."""
 
 import time
 from collections import defaultdict
@@ -45,25 +45,25 @@ _Name = TypeVar("_Name", Moment, AtDeadline, StopRule)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendRequest:
-    """One tensor of `post_sends`; what is None comes from the agent's defaults."""
+    """A tensor to be sent with `post_sends`; fields that are None take the agent's defaults."""
 
     data: object
-    """numpy array, torch tensor on the CPU, or a buffer; shared until the completion, never copied."""
+    """The tensor: numpy array, torch CPU tensor or buffer; shared until completion, never copied."""
     tensor: int
-    """The number that both ends use for it."""
+    """Number by which both ends identify the tensor."""
     round_number: int = 0
-    """Differs between exchanges of the same tensor that may be on their way together."""
+    """Tells apart exchanges of the same tensor that may be in flight together."""
     layer: int | str = 0
-    """In forward order, or by a name that the plan's profile has; front layers leave first."""
+    """The tensor's layer: number in forward order, or name in the profile; front layers leave first."""
     priority: int | None = None
-    """Of tensors for one peer that wait for their turn, those of the least leave first; None: the layer."""
+    """Order among tensors that wait to be sent to one peer: the least leaves first; None: the layer."""
     traffic_class: str | None = None
     dscp: int | None = None
-    """In the place of the layer's."""
+    """DSCP of the tensor's packets; None: that of its layer."""
     importance: ImportancePolicy | str | None = None
-    """None: as the defaults say, and of all packets where the receiver may miss none."""
+    """Which packets are important; None: as the defaults say, but all if the receiver may not miss any."""
     burst_packets: int | None = None
-    """n: packets with one path and one DSCP/ECN byte."""
+    """How many packets in a row share one path and one DSCP/ECN byte."""
     deadline_seconds: float | None = None
     deadline_from: str = Moment.POST
     element_type: ElementType | str | None = None
@@ -71,35 +71,36 @@ class SendRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveRequest:
-    """Memory for one tensor, of `post_receives`; what is None comes from the agent's defaults."""
+    """Memory for a tensor to be received by `post_receives`; for None an agent's default is taken."""
 
     buffer: object
     tensor: int
     round_number: int = 0
     loss_bound: float | None = None
-    """Share of the packets, and of the elements, that may be missing."""
+    """Largest share of the tensor's packets, and of its elements, that may be missing."""
     important_loss_bound: float | None = None
-    """Of the important packets; without it the lesser of `loss_bound` and 0.01, and none under `paper`: how
-    many are important is known when the sender has sent all, and until then no such bound is met."""
+    """Largest share of the important packets that may be missing; None: the lesser of `loss_bound` and 0.01,
+    or none under the stop rule `paper`. How many packets are important is known when the sender has sent
+    all, and until then the bound is not met."""
     soft_seconds: float | None = None
-    """After which the bounds are enough, whatever the sender still has."""
+    """Seconds after which meeting the loss bounds ends the receive, even if the sender has more to send."""
     deadline_seconds: float | None = None
     deadline_from: str = Moment.POST
     at_deadline: str = AtDeadline.FAIL
     stop: str | None = None
-    """`patient` (a bound is permission) or `paper` (ends as soon as it is met)."""
+    """`patient`: ends when waiting for more would cost time; `paper`: as soon as the loss bound is met."""
     keep_missing: bool = False
-    """Missing elements keep what the memory holds (parameters); else they become 0."""
+    """Whether missing elements keep what the memory holds (for parameters) instead of becoming 0."""
     gather: Gather | None = None
-    """Of the channel's own; over transports that close early a receive without one is a gather alone."""
+    """The channel's gather to which the receive belongs; None: a gather of its own, if the transport can."""
     element_type: ElementType | str | None = None
 
 
 class LayerTags:
-    """The code points of an agent's sends by layer; safe to use from several threads.
+    """The DSCPs of an agent's sends by layer; safe to use from several threads.
 
-    Where two classes stand for many priorities, who begins or ends may change the code point of open sends
-    (MLT, appendix D).
+    Where two classes stand for many priorities, a send that begins or ends may change the DSCP of other open
+    sends (MLT, appendix D).
     """
 
     def __init__(self, config: AgentConfig) -> None:
@@ -109,11 +110,11 @@ class LayerTags:
         """Of the two queues, until the open sends have their code points."""
 
     def dscp(self, layer: int) -> int:
-        """The code point of a layer's next packets."""
+        """The DSCP of a layer's next packets."""
         return self._config.dscp(layer) if self._two_queues is None else self._two_queues.dscp(layer)
 
     def began(self, transfer: Transfer, layer: int) -> None:
-        """A send with its layer's code point has been posted."""
+        """Record a posted send that has its layer's DSCP; the DSCP of other open sends may change."""
         if self._two_queues is not None:
             with self._lock:
                 self._sends[layer].add(transfer)
@@ -132,7 +133,7 @@ class LayerTags:
 
 
 class Channel:
-    """Of one agent; safe to use from several threads. Opens with every peer that has declared it, too."""
+    """A channel of one agent, open with every peer that declares it; safe to use from several threads."""
 
     def __init__(self, engine: Engine, tags: LayerTags, name: str, transport: str) -> None:
         self._engine, self._config, self._tags = engine, engine.config, tags
@@ -146,13 +147,13 @@ class Channel:
         """For the doctor: code points of routing protocols are sent, too."""
 
     def post_send(self, peer: str, data: object, *, tensor: int, **options: Any) -> Transfer:
-        """Send a tensor; it leaves when the peer has posted memory for it.
+        """Send a tensor, which leaves when the peer has posted memory for it.
 
         Args:
-            peer: a connected one.
-            data: see `SendRequest`, as all that follows.
-            tensor: its number.
-            **options: fields of `SendRequest`, and `completions`, a queue that is told of the end.
+            peer: name of a connected peer.
+            data: the tensor, as described at `SendRequest`.
+            tensor: number of the tensor.
+            **options: fields of `SendRequest`, and `completions`, a queue that gets the completion.
 
         Raises UserInputError for what cannot be sent, AgentError where the peer is not connected.
         """
@@ -163,10 +164,10 @@ class Channel:
         """Receive a tensor into memory.
 
         Args:
-            peer: a connected one.
-            buffer: see `ReceiveRequest`, as all that follows.
-            tensor: its number.
-            **options: fields of `ReceiveRequest`, and `completions`, a queue that is told of the end.
+            peer: name of a connected peer.
+            buffer: the memory, as described at `ReceiveRequest`.
+            tensor: number of the tensor.
+            **options: fields of `ReceiveRequest`, and `completions`, a queue that gets the completion.
 
         Raises UserInputError for what cannot be received, AgentError where the peer is not connected.
         """
@@ -177,7 +178,7 @@ class Channel:
     def post_sends(
         self, peer: str, requests: Sequence[SendRequest], completions: CompletionQueue | None = None
     ) -> list[Transfer]:
-        """Many tensors in one post (a bucket): all begin, or none."""
+        """Send many tensors in one post (a bucket): all transfers begin, or none."""
         checked = [self._send(request) for request in requests]
         transfers = self._post(peer, Direction.SEND, checked, completions)
         for transfer, request, send in zip(transfers, requests, checked, strict=True):
@@ -188,7 +189,7 @@ class Channel:
     def post_receives(
         self, peer: str, requests: Sequence[ReceiveRequest], completions: CompletionQueue | None = None
     ) -> list[Transfer]:
-        """Memory for many tensors in one post: all begin, or none."""
+        """Receive many tensors in one post: all transfers begin, or none."""
         checked: list[tuple[Receive, Gather | None]] = []
         try:
             checked.extend(self._receive(peer, request) for request in requests)
@@ -206,7 +207,7 @@ class Channel:
 
     @property
     def closes_early(self) -> bool:
-        """Whether its receives may be of a gather."""
+        """Whether the channel's transport can close receives early, so that they may be in a gather."""
         return self._description.closes_early
 
     def gather(
@@ -218,17 +219,17 @@ class Channel:
         estimator: str | None = None,
         rounds_per_epoch: int | None = None,
     ) -> Gather:
-        """A round of receives that close early together (LTP, section III-B), over a transport that can.
+        """Receives of one round that close early together (LTP, section III-B), if the transport can.
 
         Args:
-            percentage: of each peer's bytes: enough between its LT and the deadline; at least 1 minus the
-                loss bound of every receive in it.
-            least_percentage: where that of the file, or of this call, is less.
-            slack_seconds: from the longest LT of the peers to the deadline.
-            estimator: of LT: `quantile` or `paper`.
-            rounds_per_epoch: after which the estimator of the paper begins anew.
+            percentage: share of each peer's bytes that is enough between its threshold LT and the
+                deadline; at least 1 minus the loss bound of every receive in the gather.
+            least_percentage: lower limit of `percentage`, whether it comes from the file or from this call.
+            slack_seconds: time from the longest LT of the peers to the deadline.
+            estimator: how LT is estimated, `quantile` or `paper`.
+            rounds_per_epoch: number of rounds after which the estimator `paper` begins anew.
 
-        What is None comes from the transport's section of the agent's file. Raises UserInputError.
+        Arguments that are None come from the transport's section of the agent's file. Raises UserInputError.
         """
         settings = self._config.section(self.transport)
         if not isinstance(settings, EarlyCloseSettings):
@@ -246,15 +247,15 @@ class Channel:
         return Gather(self.history, chosen.model_copy(update={"percentage": raised}))
 
     def wait_for_peers(self, peers: Sequence[str], timeout_seconds: float = 60.0) -> None:
-        """Until the channel is open with all of them; raises AgentError naming one with which it is not."""
+        """Wait until the channel is open with all these peers; raises AgentError naming one that lacks it."""
         until = time.monotonic() + timeout_seconds
         for peer in peers:
             self._engine.connection(peer, self.name, max(0.0, until - time.monotonic()))
 
     def send_message(self, peer: str, message: bytes, timeout_seconds: float = 10.0) -> None:
-        """Small, reliable and in order, while both stay connected.
+        """Send a small message to a peer: reliable and in order, while both stay connected.
 
-        Raises DeadlineExceededError where the peer reads none, AgentError where it is gone.
+        Raises DeadlineExceededError if the peer reads no messages, AgentError if it is gone.
         """
         if not isinstance(message, bytes):
             raise UserInputError(f"is of type {type(message).__name__}", where="message", expected="bytes")
@@ -271,16 +272,16 @@ class Channel:
             time.sleep(_RETRY_SECONDS)
 
     def call_on_message(self, call: Callable[[str], object] | None) -> None:
-        """Call it, at once and in the agent's thread, with the peer whose message can be received now."""
+        """Have `call` called in the agent's thread with the peer of each message to receive; None: stop."""
         if call is None:
             self._engine.readers.pop(self.name, None)
         else:
             self._engine.readers[self.name] = call
 
     def receive_message(self, peer: str, timeout_seconds: float = 10.0) -> bytes:
-        """The peer's next one, where it has left since, too, unless it is connected anew.
+        """The peer's next message, including those that it sent before it left, until it is connected anew.
 
-        Raises DeadlineExceededError where none comes, AgentError where the peer is gone and all are read.
+        Raises DeadlineExceededError if none comes in time, AgentError if the peer is gone and all are read.
         """
         engine = self._engine
         engine.check_wait()
@@ -302,21 +303,21 @@ class Channel:
     def set_rate(
         self, peer: str, *, cap_bps: float | None = None, controller: RateController | None = None
     ) -> None:
-        """Change, while connected, how fast a peer is sent to.
+        """Change how fast this end sends to a connected peer.
 
         Args:
-            peer: a connected one.
-            cap_bps: never faster than this; None: as configured.
-            controller: decides the rate instead of TIMELY, from samples of what the flow hears; None: TIMELY.
+            peer: name of a connected peer.
+            cap_bps: highest rate in bit/s; None: as configured.
+            controller: decides the rate from samples of the flow; None: the configured rate control.
 
-        Raises UserInputError where the transport has no rate of ours (`tcp`), AgentError.
+        Raises UserInputError where the agent does not control the transport's rate (`tcp`), AgentError.
         """
         if cap_bps is not None and not 0 < cap_bps < float("inf"):
             raise UserInputError(f"{cap_bps!r:.60} is no rate", where="cap_bps", expected="bit/s, above 0")
         self.connection(peer).set_rate(cap_bps, controller)
 
     def connection(self, peer: str) -> Connection:
-        """The transport's own end; raises AgentError where the peer is not connected."""
+        """The transport's connection with a peer; raises AgentError where the peer is not connected."""
         return self._engine.connection(peer, self.name, 0.0)
 
     def _post(

@@ -1,6 +1,6 @@
 """How one host's agent is set up: the fields of its file are the settings.
 
-A file says what a plan does not, or all of it without one. `AgentConfig.resolved` fills in the rest.
+The file says what a plan does not, or all without a plan. `AgentConfig.resolved` fills in the rest.
 """
 
 import socket
@@ -53,31 +53,31 @@ AGENT_SCHEMA: Literal["mltswitch/agent/v1"] = "mltswitch/agent/v1"
 DEFAULT_CHANNEL: Final = "default"
 LOOPBACK: Final = "127.0.0.1"
 LOOPBACK_RATE_BPS: Final = 100_000_000_000
-"""More than a process can send: what loopback carries is what the processors manage."""
+"""Assumed line rate of loopback, in bit/s: more than a process can send, so that only processors limit it."""
 LOOPBACK_MTU_BYTES: Final = 65_536
-"""Of Linux's loopback interface; no cable carries more."""
+"""MTU of Linux's loopback interface; no cable carries more."""
 MOST_DATAGRAM_BYTES: Final = 65_000
-"""MLT_MOST_DATAGRAM_BYTES of the data plane."""
+"""Longest datagram of the data plane, in bytes (its MLT_MOST_DATAGRAM_BYTES)."""
 EXAMPLE_CLASSES: Final = Classes(control_dscp=40, gradient_dscp=(34,))
-"""On loopback, where no switch reads them: the example fabric's."""
+"""DSCPs used on loopback, where no switch reads them: those of the example fabric."""
 BEYOND_LOOPBACK: Final = (
     "beyond loopback an agent needs a plan (--plan), or a file (-c) with two lines such as "
     "`line_rate: 10Gbps` and `classes: {control_dscp: 0, gradient_dscp: [0]}` (0: of no class)"
 )
 
 HOST_NOISE_NS: Final = 500_000
-"""What scheduling adds even to the least of a few round trips."""
+"""Delay in ns that a host's scheduling adds even to the shortest of a few round trips."""
 LOW_SHARE: Final = 1 / 4
-"""Of a full queue, which is no congestion yet."""
+"""Share of a full queue's delay that does not count as congestion yet."""
 BURST_SECONDS: Final = 125e-6
-"""At the line rate: what others wait behind a burst."""
+"""Longest time of a burst at the line rate, for which other packets wait behind it."""
 ACKNOWLEDGED_TOGETHER: Final = 4
-"""Packets: on a slow link, an acknowledgement for each would take much of it."""
+"""Packets acknowledged together: on a slow link, one acknowledgement for each would take much of it."""
 MOST_ACKNOWLEDGEMENT_DELAY_NS: Final = 1_000_000
 INCREASE_SHARE: Final = 0.01
-"""TIMELY's step over the line rate."""
+"""TIMELY's additive increase step as a share of the line rate."""
 SAFE_IMPORTANT_BOUND: Final = 0.01
-"""Of the important packets, where a receive allows losses and says nothing of them."""
+"""Share of the important packets that may be lost if a receive allows losses but names no bound for them."""
 
 
 def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
@@ -90,7 +90,7 @@ def _one_of(kind: str, known: Callable[[], Iterable[str]]) -> AfterValidator:
 
 
 FileName = Annotated[str, Field(min_length=1, max_length=4096)]
-"""A path, from the folder of the file that names it."""
+"""A path, relative to the folder of the file that names it."""
 RateBps = Annotated[int, BeforeValidator(parse_bps), Field(gt=0)]
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -102,26 +102,26 @@ class _Part(BaseModel):
 
 
 class TraceSettings(_Part):
-    """A trace that an agent writes without being asked by its program."""
+    """Settings of a trace that the agent itself writes, without its program's doing."""
 
     folder: FileName
-    """It is there already; the trace in it is named after the agent: `NAME.jsonl`."""
+    """Existing folder in which the trace is written, named after the agent: `NAME.jsonl`."""
     events: tuple[Annotated[str, _one_of("event", KINDS.keys)], ...] = ()
-    """Names of the events that are written; none: all, which makes small transfers dearer."""
+    """Names of the events that are written; empty: all, which makes small transfers slower."""
 
 
 class Defaults(_Part):
-    """Deadline, loss bounds and importance of transfers whose caller does not name them."""
+    """Deadline, loss bounds and importance of transfers for which the caller does not give them."""
 
     deadline_seconds: float = Field(default=60, gt=0, le=1e6)
     loss_bound: Share = 0
     important_loss_bound: Share | None = None
-    """None: 0.01, or the loss bound where that is less."""
+    """Largest share of important packets that may be lost; None: 0.01, or the loss bound if that is less."""
     importance: Annotated[str, _one_of("policy", lambda: POLICIES)] = "magnitude"
     stop: StopRule = StopRule.PATIENT
 
     def important_bound(self, loss_bound: float) -> float:
-        """Of a receive with this loss bound that names none for important packets."""
+        """Share of important packets that a receive with this loss bound may lose if it names none itself."""
         safe = min(loss_bound, SAFE_IMPORTANT_BOUND)
         return safe if self.important_loss_bound is None else self.important_loss_bound
 
@@ -133,7 +133,7 @@ def _schema(schema: dict[str, Any]) -> None:
 
 
 class AgentConfig(BaseModel):
-    """One host's agent. With a plan most fields are the plan's; what is given here goes before it.
+    """Settings of one host's agent, which override those that its plan provides.
 
     Beside these fields it has a section for each transport that has settings, under the transport's name.
     """
@@ -144,52 +144,52 @@ class AgentConfig(BaseModel):
 
     schema_: Literal["mltswitch/agent/v1"] = Field(default=AGENT_SCHEMA, alias="schema")
     name: HostName | None = None
-    """This host's, in the plan and to its peers; None: as its certificate says, or as it calls itself."""
+    """This host's name in the plan and to its peers; None: that of its certificate, or else the machine's."""
     plan: FileName | None = None
     profile: FileName | None = None
     """The model profile that the plan was made for, so that layers and tensors have names."""
     keys: FileName | None = None
     """Folder with this host's keys, from `mltswitch agent keys`; None: plain text, over loopback alone."""
     plaintext: StrictBool = False
-    """No keys, and yet beyond loopback: on networks that are yours alone."""
+    """Whether the agent may run without keys beyond loopback: for networks that are yours alone."""
     addresses: tuple[AddressText, ...] = Field(default=(), max_length=MOST_PATHS)
-    """Of the data, one a path, or the same again where ports or routes name paths; without, the plan's, the
-    one of `listen`, or 127.0.0.1."""
+    """Local addresses for tensors, one for each path (the same one again where ports or routes name paths);
+    empty: the plan's, else that of `listen`, else 127.0.0.1."""
     listen: EndpointText | None = None
-    """Where peers reach the control channel; None: at the host's address in the plan, or the first one."""
+    """Address of the control channel; None: the host's address in the plan, or the first of `addresses`."""
     data_port: int | None = Field(default=None, ge=0, lt=1 << 16, strict=True)
-    """UDP; None, or 0: any free one. Paths by source port have theirs."""
+    """UDP port for tensors; None or 0: any free one. Paths named by source port have ports of their own."""
     peers: dict[HostName, PlaceText] = Field(default={}, max_length=MOST_PEERS)
-    """Where others listen, by IP address or by name; beside them every host of the plan, at its address."""
+    """Where peers listen, by IP address or by name, in addition to the hosts of the plan."""
     mtu_bytes: int = Field(default=1500, ge=576, le=LOOPBACK_MTU_BYTES, strict=True)
-    """Longest packet; without, the plan's, or 65,536 over loopback alone."""
+    """Length of the longest packet in bytes; by default the plan's MTU, or 65,536 over loopback alone."""
     authenticate: StrictBool | None = None
-    """A tag on every datagram; None: where there are keys."""
+    """Whether every datagram carries an authentication tag; None: if there are keys."""
     burst_packets: int | None = Field(default=None, ge=1, le=MOST_BURST_PACKETS, strict=True)
-    """n, packets with one path and one DSCP/ECN byte; None: the plan's, or as many as leave in 125 µs."""
+    """Packets in a row with one path and one DSCP/ECN byte; None: the plan's, or what leaves in 125 µs."""
     line_rate_bps: RateBps | None = Field(default=None, alias="line_rate")
-    """Of this host's link."""
+    """Rate of this host's link; None: the plan's or, over loopback, LOOPBACK_RATE_BPS."""
     rate_share: float = Field(default=1.0, gt=0, le=1)
-    """Of the line rate, for gradients."""
+    """Share of the line rate that gradients may use."""
     queue_bytes: SizeBytes | None = Field(default=None, alias="queue", ge=0)
-    """Where the switch begins to drop what is unimportant; None, or 0: not known."""
+    """Queue length from which the switch drops unimportant packets; None or 0: not known."""
     buffer_bytes: SizeBytes = Field(default=8 << 20, alias="buffer", ge=65_536, lt=1 << 30)
-    """Of each data socket, in each direction, as far as the kernel grants it."""
+    """Buffer of each data socket in each direction, as far as the kernel grants it."""
     classes: Classes | None = None
     spraying: Spraying = Spraying()
     port_share: PortShareSettings | None = None
-    """Jobs of several agents at one port, by their priorities; None: nobody else is told of this one."""
+    """How jobs of several agents share one port, by priority; None: no other agent is told of this one."""
     job: JobPlace | None = None
-    """Among jobs that share the fabric: it has gradient classes of its own; None: all of them."""
+    """This job among those that share the fabric, each with its own gradient classes; None: it has all."""
     two_queues: int | None = Field(default=None, ge=1, le=65_536, strict=True)
-    """Two classes stand for many priorities: so many foremost unfinished layers use the first one."""
+    """Two classes stand for many priorities: so many foremost unfinished layers use the first class."""
     transport: TransportName = "mlt"
-    """Of the channel `default`; both ends say the same."""
+    """Transport of the channel `default`, the same at both ends."""
     channels: dict[ChannelName, TransportName] = Field(default={}, max_length=MOST_CHANNELS - 1)
-    """More channels: name → transport."""
+    """Further channels: the transport of each, by channel name."""
     defaults: Defaults = Defaults()
     trace: TraceSettings | None = None
-    """Where the agent writes what happens; None: nowhere."""
+    """Where and of what the agent writes a trace; None: nowhere."""
     _source: str = PrivateAttr(default="")
     """The file, for errors."""
 
@@ -208,9 +208,9 @@ class AgentConfig(BaseModel):
     def load(
         cls, path: Path | str | None, options: Mapping[str, object] | None = None, default_name: str = ""
     ) -> Self:
-        """Settings from a file, and from fields that go before the file's; None: from these alone.
+        """Read settings from a file (None: no file); the fields in `options` override those of the file.
 
-        `default_name` is this host's where neither name, keys nor plan say it.
+        `default_name` names this host if neither the settings, keys nor plan do.
         Raises UserInputError naming file, line and field, also for the section of a transport where the file
         names its transport and no channel has that one; UnsupportedPlanError where no agent can use the
         plan's paths.
@@ -246,10 +246,10 @@ class AgentConfig(BaseModel):
             raise
 
     def resolved(self, folder: Path | str = "") -> Self:
-        """With nothing left open: what a plan says is in its fields, and no plan is named.
+        """The settings with nothing left open: what the plan says is filled in, and no plan is named.
 
         Args:
-            folder: files that are named are looked for from here.
+            folder: folder to which the names of files are relative.
 
         Raises UserInputError, whose `where` is the field or the file that is wrong; UnsupportedPlanError.
         """
@@ -364,29 +364,29 @@ class AgentConfig(BaseModel):
 
     @property
     def control_dscp(self) -> Dscp:
-        """Of control channels, and of acknowledgements."""
+        """DSCP of control channels and of acknowledgements."""
         return self._classes.control_dscp
 
     def layer_number(self, layer: int | str) -> int:
-        """0-based in forward order; raises UserInputError for a layer that nobody knows."""
+        """Number of a layer, from 0 in forward order; raises UserInputError for an unknown layer."""
         return self._classes.layer_number(layer)
 
     def dscp(self, layer: int | str) -> Dscp:
-        """Of a layer, by number or name; raises UserInputError."""
+        """DSCP of a layer, given by its number or name; raises UserInputError."""
         return self._classes.of_layer(layer)
 
     def dscp_of_class(self, name: str) -> Dscp:
-        """Of a class by its name, `gradient-0` say; raises UserInputError where tensors may not use it."""
+        """DSCP of a traffic class such as `gradient-0`; raises UserInputError if tensors may not use it."""
         return self._classes.of_class(name)
 
     def two_queues_of_classes(self) -> TwoQueues | None:
-        """New ones, where the first and the last gradient class stand for many priorities."""
+        """A new `TwoQueues` if the first and last gradient class stand for many priorities; else None."""
         points = self._classes.gradient_dscp
         return None if self.two_queues is None else TwoQueues(points[0], points[-1], self.two_queues)
 
     @property
     def own_name(self) -> str:
-        """This host's, as its certificate says, or the field, or the machine; raises UserInputError."""
+        """This host's name, from its certificate, the field `name`, or the machine; raises UserInputError."""
         identity = self.identity()
         if identity is not None and self.name not in {None, identity.name}:
             problem = f"{self.name!r} is not the name in the certificate of {self.keys}"
@@ -397,7 +397,7 @@ class AgentConfig(BaseModel):
         return name
 
     def identity(self) -> "TlsIdentity | None":
-        """From the keys; None: plain text. Raises UserInputError."""
+        """This host's TLS identity, read from its keys; None: without TLS. Raises UserInputError."""
         if self.keys is None:
             return None
         from mltswitch.hostagent.security.tls import load_identity
@@ -406,11 +406,11 @@ class AgentConfig(BaseModel):
 
     @property
     def listen_at(self) -> Endpoint:
-        """Of the control channel."""
+        """Address and port at which the control channel listens."""
         return parse_endpoint(self.listen or LOOPBACK)
 
     def endpoint(self, peer: str, remote: Endpoint | str | None = None) -> Endpoint:
-        """Where a peer listens, or as `remote` says it; a host's name is looked up. Raises UserInputError."""
+        """Where a peer listens, from `remote` or the settings; names are looked up. Raises UserInputError."""
         where = f"peer {peer[:60]}"
         if isinstance(remote, Endpoint):
             return self._check_plaintext(remote, where)
@@ -424,7 +424,7 @@ class AgentConfig(BaseModel):
         return self._check_plaintext(look_up(text, where=where, like=self.addresses[0]), where)
 
     def section(self, transport: str) -> Any:
-        """Of a transport, as its own model: its section of the file, or the defaults."""
+        """Settings of a transport as its own settings model: the file's section of it, or defaults."""
         return (self.__pydantic_extra__ or {}).get(transport) or transports()[transport].settings()
 
     def path_socket(self, path: int) -> tuple[str, int]:
@@ -433,7 +433,7 @@ class AgentConfig(BaseModel):
         return self.addresses[path], self.data_port or 0 if first is None else first + path
 
     def segment_header(self, path: int) -> bytes:
-        """What IPV6_RTHDR of a path's socket takes, the destination left to the kernel; empty: nothing."""
+        """IPv6 routing header (IPV6_RTHDR) of a path's socket, without the destination; empty: none."""
         if self.spraying.mode != "srv6" or not self.spraying.sticky:
             return b""
         hops = self.spraying.segments[path]
@@ -442,13 +442,13 @@ class AgentConfig(BaseModel):
 
     @property
     def datagram_bytes(self) -> int:
-        """Longest UDP payload that the paths carry in one packet."""
+        """Longest UDP payload in bytes that fits into one packet on every path."""
         headers = ip_udp_bytes(self.addresses[0]) + self.spraying.header_bytes
         return min(self.mtu_bytes - headers, MOST_DATAGRAM_BYTES)
 
     @property
     def burst(self) -> int:
-        """n: packets with one path and one DSCP/ECN byte; unless set, as many as delay others little."""
+        """Packets in a row with one path and DSCP/ECN byte: as set, or few enough to delay others little."""
         if self.burst_packets is not None:
             return self.burst_packets
         burst_bytes = BURST_SECONDS * (self.line_rate_bps or LOOPBACK_RATE_BPS) / BITS_PER_BYTE
@@ -456,13 +456,13 @@ class AgentConfig(BaseModel):
 
     @property
     def acknowledgement_delay_ns(self) -> int:
-        """How long a packet may wait to be acknowledged together with later ones; 200 µs it always may."""
+        """How many ns a packet may wait to be acknowledged together with later ones, at least 200 µs."""
         packets_bits = ACKNOWLEDGED_TOGETHER * self.mtu_bytes * BITS_PER_BYTE
         packets_ns = round(packets_bits / (self.line_rate_bps or LOOPBACK_RATE_BPS) * NANOSECONDS)
         return min(MOST_ACKNOWLEDGEMENT_DELAY_NS, packets_ns)
 
     def rate_options(self, window_bytes: int = 0) -> dict[str, Any]:
-        """A `struct mlt_rate_options` for one peer, from the line rate and the queue where that is known.
+        """Fields of a C `struct mlt_rate_options` for one peer, from the line rate and the queue, if known.
 
         T_low lies the noise of hosts above the round trip of an idle network, or a quarter of a full queue
         where that is more; T_high half-way from there to a full queue, so that flows slow down before it is

@@ -1,7 +1,7 @@
-"""How sessions begin: peers call us, and we call them; both may happen at once.
+"""Begins an agent's sessions: accepts the calls of peers, and calls them; both may happen at once.
 
-Of two calls that cross, the one of the lesser name goes on. A call crosses another one once it
-has said HELLO; until then it holds nobody back.
+Of two calls that cross, that of the agent with the lesser name goes on. A call counts as crossing once
+it has said HELLO; until then it holds nobody back.
 """
 
 import asyncio
@@ -38,22 +38,22 @@ from mltswitch.hostagent.telemetry.events import PeerLost
 
 _log: Final = logging.getLogger(__name__)
 MOST_UNIDENTIFIED: Final = 256
-"""Connections that have not yet said HELLO; more wait in the kernel."""
+"""The most accepted connections that have not yet said HELLO; further ones wait in the kernel."""
 MOST_UNIDENTIFIED_OF_ADDRESS: Final = 32
 HELLO_SECONDS: Final = 10.0
 FIRST_PAUSE_SECONDS: Final = 0.02
 LONGEST_PAUSE_SECONDS: Final = 1.0
-"""Between two calls to who is not there yet."""
+"""Longest pause between two calls to a peer that cannot be reached yet."""
 
 
 class Connector:
-    """Of one agent.
+    """The part of an agent that begins sessions: it answers peers' calls, and calls peers itself.
 
     Args:
-        peers: whose sessions calls become.
-        dscp: of control traffic.
-        identity: None: plain text.
-        admit: why a peer that calls is refused; None or an empty text: it is not.
+        peers: the agent's peers, to which new sessions are added.
+        dscp: DSCP of control traffic.
+        identity: this host's TLS identity; None: connections are not encrypted.
+        admit: returns why a peer that calls is refused; None or an empty text: it is accepted.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class Connector:
         self._room = asyncio.Event()
 
     def task(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs beside all else, until it ends or the agent does."""
+        """Run a coroutine in the background until it ends or the agent does."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def listen(self, at: Endpoint) -> Endpoint:
-        """Take calls from now on; where, with the port that the kernel chose. Raises MachineError."""
+        """Accept calls from now on; returns the address, with the port chosen. Raises MachineError."""
         listener = listening_socket(at, MOST_UNIDENTIFIED)
         set_up(listener, self._dscp)  # answers to calls are of that class, too
         self.task(self._accept_all(listener))
@@ -159,7 +159,7 @@ class Connector:
     # Calls of ours
 
     async def connect(self, peer: str, remote: Endpoint, until: float) -> None:
-        """Call until the peer is connected, or the time is up; raises the last attempt's AgentError."""
+        """Call a peer until it is connected or the time is up; raises the last attempt's AgentError."""
         pause = FIRST_PAUSE_SECONDS
         self._dialling[peer] += 1
         try:

@@ -1,8 +1,8 @@
 """How long a receive waits for all of a tensor, learnt from earlier rounds (LTP, section III-B).
 
-A gather is one round: every peer's tensors in it are a link. Until a link's LT all is waited for, then
-a percentage of its bytes is enough, and behind the deadline, the longest LT and the slack, each tensor's own
-loss bound. The data plane keeps these times; here is decided what they are.
+A gather is one round of receives; the tensors of one peer in it are a link. Until a threshold LT of the link
+all of it is waited for; from then on a percentage of its bytes is enough; after the deadline (the longest LT
+and the slack) each tensor's own loss bound is. The data plane keeps these times; this module computes them.
 """
 
 import itertools
@@ -24,30 +24,30 @@ from mltswitch.units import NANOSECONDS
 
 ROUNDS_KEPT: Final = 32
 MOST_LINKS_KEPT: Final = 4096
-"""Of a channel: whose rounds are remembered, by peer and size."""
+"""Number of links, by peer and size, of which a channel remembers past rounds."""
 QUANTILE: Final = 0.9
 REGISTERED: Final = -1
-"""MLT_LT_REGISTERED: 1.5 round trips and the bytes at the bottleneck's rate, as the sender has said them."""
+"""LT left to the data plane (MLT_LT_REGISTERED): 1.5 round trips and the bytes at the bottleneck's rate."""
 LONGEST_SLACK_SECONDS: Final = 86_400.0
 Estimator = Literal["quantile", "paper"]
 _numbers: Final = itertools.count(1)
 
 
 class EarlyCloseSettings(DatagramSettings):
-    """The section `ltp` of an agent's file."""
+    """The section `ltp` of an agent's file: when receives close early."""
 
     most_delay_ns: ClassVar[int] = 500_000
 
     percentage: float = Field(default=0.8, gt=0, le=1, allow_inf_nan=False)
-    """Of a link's bytes: enough from its LT to the deadline. Posts without a gather take 1 - p where that is
-    more."""
+    """Share of a link's bytes that is enough from its LT to the deadline. Posts without a gather take 1
+    minus their loss bound if that is more."""
     slack_seconds: float = Field(default=0.03, ge=0, le=LONGEST_SLACK_SECONDS, allow_inf_nan=False)
-    """From the longest LT to the deadline: 0.03 in a data centre, 0.1 over a wide area (LTP, III-B)."""
+    """Time from the longest LT to the deadline: 0.03 s in a data centre, 0.1 s over a WAN (LTP, III-B)."""
     estimator: Estimator = "quantile"
-    """`quantile`: LT is what nine rounds of ten needed, at their rate, for all; `paper`: the least time that
-    all took, in this epoch."""
+    """How LT is estimated. `quantile`: what nine of ten rounds needed for all bytes, at their rate; `paper`:
+    the least time in which all bytes arrived in this epoch."""
     rounds_per_epoch: int = Field(default=100, ge=1, le=1 << 30, strict=True)
-    """After so many rounds the estimator of the paper begins anew."""
+    """Number of rounds after which the estimator `paper` begins anew."""
 
 
 @dataclass(slots=True)
@@ -62,9 +62,9 @@ class _Rounds:
 
 
 def by_quantile(rounds: _Rounds, settings: EarlyCloseSettings) -> int:
-    """LT in ns; 0: the first round waits for all.
+    """Estimate LT in ns from the times of past rounds; 0: the first round waits for all.
 
-    Fewer rounds than the quantile needs say too little: then it is the longest, and the slack.
+    After fewer rounds than the quantile needs, LT is the longest time plus the slack.
     """
     count = len(rounds.needed_ns)
     if not count:
@@ -76,7 +76,7 @@ def by_quantile(rounds: _Rounds, settings: EarlyCloseSettings) -> int:
 
 
 def by_paper(rounds: _Rounds, settings: EarlyCloseSettings) -> int:
-    """LT in ns, or REGISTERED: in an epoch's first round, and until all has come in one."""
+    """Estimate LT in ns from past rounds; REGISTERED in an epoch until one of its rounds was complete."""
     if rounds.count % settings.rounds_per_epoch == 0:
         rounds.least_ns = None
     return REGISTERED if rounds.least_ns is None else rounds.least_ns
@@ -88,20 +88,20 @@ ESTIMATORS: Final[Mapping[str, Callable[[_Rounds, EarlyCloseSettings], int]]] = 
 
 
 class History:
-    """Of one channel: what rounds have taken, by peer and bytes."""
+    """The times that past rounds of one channel took, by peer and number of bytes."""
 
     def __init__(self) -> None:
         self._links: dict[tuple[str, int], _Rounds] = {}
         self._lock = threading.Lock()
 
     def lt_ns(self, peer: str, size_bytes: int, settings: EarlyCloseSettings) -> int:
-        """How long everything of a link may take; see ESTIMATORS."""
+        """LT of a link in ns: how long all of its bytes are waited for; see `REGISTERED`."""
         with self._lock:
             known = self._links.get((peer, size_bytes))
             return ESTIMATORS[settings.estimator](known or _Rounds(), settings)
 
     def learn(self, peer: str, size_bytes: int, elapsed_ns: int, share: float) -> None:
-        """A link's round is over: so much of its bytes came in so long."""
+        """Record a finished round of a link: which share of its bytes came, in which time."""
         with self._lock:
             rounds = self._links.pop((peer, size_bytes), None) or _Rounds()
             self._links[peer, size_bytes] = rounds
@@ -128,9 +128,9 @@ class _Link:
 
 
 class Gather:
-    """One round of receives from several peers that end together: give it to each of them as `gather`.
+    """A round of receives from several peers that end together: pass it to each of them as `gather`.
 
-    Made by `Channel.gather`, of whose channel its receives are.
+    Made by `Channel.gather`, for receives of that channel.
     """
 
     def __init__(self, history: History, settings: EarlyCloseSettings, *, is_alone: bool = False) -> None:
@@ -143,11 +143,11 @@ class Gather:
         """Peer and tensor of each receive that it has had."""
 
     def belongs_to(self, history: History) -> bool:
-        """For the channel: whether it is one of its own."""
+        """Whether the gather is of the channel with this history."""
         return self._history is history
 
     def rule(self, peer: str, receive: Receive) -> ClosingRule:
-        """For the channel: one receive more; raises UserInputError."""
+        """Add a receive and return its closing rule; raises UserInputError. Called by the channel."""
         loss_bound, post = receive.loss_bound, (peer, receive.tensor)
         settings, percentage = self._settings, self._settings.percentage
         if self._number == 0:
@@ -173,7 +173,7 @@ class Gather:
         return ClosingRule(self._number, percentage, lt_ns, round(settings.slack_seconds * NANOSECONDS))
 
     def withdraw(self, peer: str, receive: Receive) -> None:
-        """For the channel: a receive never began, and may be posted again."""
+        """Take back a receive that never began, so that it may be posted again. Called by the channel."""
         with self._lock:
             link = self._links[peer]
             link.size_bytes -= len(receive.memory.data)
@@ -183,7 +183,7 @@ class Gather:
                 self._round_number = None
 
     def left(self, peer: str, size_bytes: int) -> None:
-        """For the channel: one was cancelled before anything of it came; others tell as much."""
+        """Remove a receive that was cancelled before any of it came. Called by the channel."""
         with self._lock:
             link = self._links[peer]
             link.open -= 1
@@ -191,7 +191,7 @@ class Gather:
             self._learn(peer, link)
 
     def ended(self, peer: str, statistics: TransferStatistics | None) -> None:
-        """For the channel: one is over; None: it has failed."""
+        """Record the end of a receive; statistics are None if it failed. Called by the channel."""
         with self._lock:
             link = self._links[peer]
             link.open -= 1
@@ -218,7 +218,7 @@ def _used(problem: str) -> UserInputError:
 
 
 def changed(settings: EarlyCloseSettings, changes: Mapping[str, Any]) -> EarlyCloseSettings:
-    """Settings with what a gather says itself (None: nothing); raises UserInputError: field and range."""
+    """The settings with a gather's own values, except those that are None; raises UserInputError."""
     given = {name: value for name, value in changes.items() if value is not None}
     try:
         return EarlyCloseSettings.model_validate({**settings.model_dump(), **given}, strict=True)

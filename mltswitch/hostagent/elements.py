@@ -1,4 +1,4 @@
-"""Whatever holds a tensor's elements, seen as bytes in place: buffers, numpy and torch tensors."""
+"""Access to a tensor's bytes in place, whatever holds them: buffers, numpy arrays and torch tensors."""
 
 import sys
 from dataclasses import dataclass
@@ -19,18 +19,18 @@ _WHERE: Final = "tensor"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorMemory:
-    """A tensor's bytes, shared with whoever owns them."""
+    """The bytes of a tensor, shared with its owner."""
 
     data: NDArray[np.uint8]
     element_type: ElementType
 
     @property
     def element_count(self) -> int:
-        """Of the tensor."""
+        """Number of elements of the tensor."""
         return len(self.data) // self.element_type.size_bytes
 
     def elements(self) -> NDArray[Any]:
-        """The elements as numpy has them; bfloat16 as uint16."""
+        """The tensor's elements as a numpy array; bfloat16 as uint16."""
         name = {ElementType.BFLOAT16: "uint16", ElementType.BYTES: "uint8"}.get(self.element_type)
         return self.data.view(name or self.element_type.name.lower())
 
@@ -38,12 +38,12 @@ class TensorMemory:
 def memory_of(
     tensor: object, *, writable: bool = False, element_type: ElementType | str | None = None
 ) -> TensorMemory:
-    """The tensor's bytes in place; nothing is copied.
+    """The bytes of a tensor in place; nothing is copied.
 
     Args:
         tensor: numpy array, torch tensor on the CPU, or anything with the buffer protocol; in one piece, in C
             order, in the machine's byte order, not empty.
-        writable: elements are to be received into it.
+        writable: whether elements will be received into the memory.
         element_type: what the elements are, where the memory does not say it (bytes, uint16 for bfloat16); or
             its name in small letters.
 
@@ -69,7 +69,7 @@ def memory_of(
 
 
 def check_byte_order() -> None:
-    """Raises MachineError where elements lie in memory in another order than they travel in."""
+    """Raises MachineError where the machine's byte order is not that of elements on the wire."""
     if sys.byteorder != "little":
         raise MachineError("elements travel as they lie in memory", expected="a little-endian machine")
 

@@ -1,4 +1,4 @@
-"""Where agents listen, and what they are called: addresses, ports and host names."""
+"""Agents' addresses, ports and host names, and how they are written."""
 
 import re
 import socket
@@ -37,13 +37,13 @@ class Endpoint:
 
     @property
     def ip(self) -> IPv4Address | IPv6Address:
-        """The address, an IPv4 one out of its IPv6 clothes."""
+        """The IP address; an IPv4-mapped IPv6 address as IPv4."""
         address = ip_address(self.address)
         return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def host_name_problem(name: str) -> str:
-    """Why no host of a fabric, and no certificate, can have this name; empty: one can."""
+    """Why no host of a fabric, and no certificate, can have this name; empty if the name is valid."""
     if not _HOST_NAME.fullmatch(name):
         return "is not a host name of letters, digits, '-', '_' and single dots, 63 characters or fewer"
     return "is an address, and a peer is known by its name" if _is_address(name) else ""
@@ -66,7 +66,7 @@ def parse_place(text: str, default_port: int = AGENT_PORT) -> tuple[str, int]:
 
 
 def parse_endpoint(text: str, default_port: int = AGENT_PORT) -> Endpoint:
-    """`10.10.0.1`, `10.10.0.1:18515` or `[fd00::1]:18515`; raises ValueError. Looks no name up."""
+    """Read `10.10.0.1`, `10.10.0.1:18515` or `[fd00::1]:18515`; looks no name up, raises ValueError."""
     host, port = parse_place(text, default_port)
     if not _is_address(host):
         raise ValueError(f"{text[:_SHOWN]!r} is no IP address; names are looked up for peers alone")
@@ -74,7 +74,7 @@ def parse_endpoint(text: str, default_port: int = AGENT_PORT) -> Endpoint:
 
 
 def look_up(text: str, *, where: str, like: str = "") -> Endpoint:
-    """The endpoint of a peer; of several addresses of a name the first with the IP version of `like`.
+    """The endpoint of a peer; of several addresses of its name the first with the IP version of `like`.
 
     Blocks for as long as the system's resolver does. Raises UserInputError naming `where`.
     """

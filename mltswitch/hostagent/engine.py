@@ -1,6 +1,6 @@
-"""The agent's thread: an asyncio loop that listens, dials, keeps peers, and hears of the transports' events.
+"""The agent's thread: an asyncio loop that accepts and makes connections, keeps peers, and handles events.
 
-No tensor passes here.
+No tensor passes through this thread.
 """
 
 import asyncio
@@ -51,12 +51,12 @@ SETTLE_PAUSE_SECONDS: Final = 0.001
 
 
 class Engine:
-    """Of one agent; `start` before all else.
+    """The thread of one agent with its sessions and transports; call `start` before anything else.
 
     Args:
-        config: resolved.
-        identity: None: plain text.
-        admit: why a peer that calls is refused; None or an empty text: it is not.
+        config: the agent's settings, resolved.
+        identity: this host's TLS identity; None: connections are not encrypted.
+        admit: returns why a peer that calls is refused; None or an empty text: it is accepted.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Engine:
     # Doors for other threads
 
     def start(self, listen: Endpoint) -> None:
-        """Listen; raises MachineError or UserInputError."""
+        """Start the thread and listen for peers; raises MachineError or UserInputError."""
         self._thread.start()
         try:
             self.listening_at = self.run(self.connector.listen(listen), STOP_SECONDS)
@@ -97,8 +97,8 @@ class Engine:
             raise
 
     def run(self, work: Coroutine[Any, Any, _Result], timeout_seconds: float) -> _Result:
-        """In the engine's thread, and wait for it; raises what it raises, DeadlineExceededError, or
-        CancelledError once the agent is closed."""
+        """Run a coroutine in the engine's thread and wait for its result; raises what it raises,
+        DeadlineExceededError, or CancelledError once the agent is closed."""
         future: Future[_Result] | None = None
         try:
             self.check_wait()
@@ -119,16 +119,16 @@ class Engine:
             raise CancelledError("the agent is closed") from None
 
     def soon(self, call: Callable[[], object]) -> None:
-        """In the engine's thread; nothing happens once the agent is closed."""
+        """Call a function in the engine's thread, soon; it is not called once the agent is closed."""
         with suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(call)
 
     def wait_for_change(self, is_so: Callable[[], bool], timeout_seconds: float) -> bool:
-        """Whether it became so in time; who calls this holds `changed`."""
+        """Wait until `is_so` holds, False after the timeout; the caller holds the condition `changed`."""
         return wait_in_slices(partial(self.peers.changed.wait_for, is_so), timeout_seconds)
 
     def check_wait(self) -> None:
-        """Raises where this thread must not wait."""
+        """Raises UserInputError in a thread that must not wait, such as the engine's own."""
         if threading.get_ident() == self._thread.ident:
             raise UserInputError("would wait for itself", where="the agent's own thread")
         self._check_process()
@@ -140,7 +140,7 @@ class Engine:
             )
 
     def connection(self, peer: str, channel: str, timeout_seconds: float) -> Connection:
-        """The channel with a peer that is connected; waits where the peer has yet to declare it.
+        """A connected peer's connection on a channel; waits until the peer has declared the channel.
 
         Raises PeerUnreachableError, DeadlineExceededError.
         """
@@ -163,7 +163,7 @@ class Engine:
         raise PeerUnreachableError(what, peer=peer)
 
     def stop(self) -> None:
-        """Say goodbye to all, close everything; at most STOP_SECONDS. In a forked child nothing happens."""
+        """Say goodbye to all peers and close everything, in STOP_SECONDS; in a forked child do nothing."""
         if os.getpid() != self._process:
             return
         self.check_wait()
@@ -179,12 +179,12 @@ class Engine:
             self.peers.changed.notify_all()
 
     def connect(self, peer: str, remote: Endpoint, timeout_seconds: float) -> None:
-        """Patiently; raises what the last attempt raised."""
+        """Connect with a peer, trying again until the timeout; raises the last attempt's error."""
         until = time.monotonic() + timeout_seconds
         self.run(self.connector.connect(peer, remote, until), timeout_seconds + STOP_SECONDS)
 
     def disconnect(self, peer: str, reason: str) -> None:
-        """Everything that is open with the peer fails, here and there."""
+        """End the connection with a peer: all open transfers with it fail, here and at the peer."""
 
         async def leave() -> None:
             session = self.peers.sessions.get(peer)
@@ -196,20 +196,20 @@ class Engine:
         self.soon(lambda: self.connector.task(leave()))
 
     def observe(self, observer: Observer, kinds: tuple[type[AgentEvent], ...] = (AgentEvent,)) -> None:
-        """Tell it of events of these kinds; see `Agent.observe`."""
+        """Tell an observer of events of these kinds from now on, as `Agent.observe` does."""
         if not any(each is observer for each, _ in self._observers):
             self._observers.append((observer, kinds))
 
     def stop_observing(self, observer: Observer) -> None:
-        """Tell it nothing more."""
+        """Tell this observer of no further events."""
         self._observers = [each for each in self._observers if each[0] is not observer]
 
     def hears(self, kind: type[AgentEvent]) -> bool:
-        """Whether anybody is told of such events: to tell of each transfer wakes a thread each time."""
+        """Whether any observer wants events of this kind; an event for each transfer is costly."""
         return any(issubclass(kind, kinds) for _, kinds in self._observers)
 
     def tell(self, event: AgentEvent) -> None:
-        """Observers, in the engine's thread; from any thread."""
+        """Tell observers of an event, in the engine's thread; may be called from any thread."""
         if not self.hears(type(event)):
             return
         if threading.get_ident() != self._thread.ident:
@@ -220,7 +220,7 @@ class Engine:
                 self.stop_observing(observer)
 
     def counters(self) -> dict[str, int]:
-        """Of all transports; any thread may ask."""
+        """Counters of all transports together; may be called from any thread."""
         self._check_process()
         return {
             name: count
@@ -233,7 +233,7 @@ class Engine:
         self.peers.declare(channel, transport, self)
 
     def transfer_ended(self, completion: Completion) -> None:
-        """Count a transfer, and tell observers; from any thread."""
+        """Count an ended transfer and tell observers of it; may be called from any thread."""
         error = completion.error
         result = COMPLETED if error is None else error.result
         self.ended.count(completion.direction, result, completion.statistics)
@@ -254,13 +254,13 @@ class Engine:
     # What transports and sessions ask for, in the engine's thread
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
-        """See TransportHost."""
+        """Send a transport's frame to a peer's end of a channel, on the control connection."""
         session = self.peers.sessions.get(peer)
         if session is not None:
             session.send(TransportFrame(channel=channel, body=body))
 
     def message_arrived(self, peer: str, channel: str) -> None:
-        """See TransportHost."""
+        """Called by a transport when a message of the peer can be received on a channel."""
         with self.peers.changed:
             self.peers.changed.notify_all()
         call = self.readers.get(channel)
@@ -268,13 +268,13 @@ class Engine:
             call(peer)
 
     def connection_failed(self, peer: str, error: AgentError) -> None:
-        """See TransportHost."""
+        """Called by a transport when the peer is gone or breaks the protocol: disconnects the peer."""
         session = self.peers.sessions.get(peer)
         if session is not None:
             session.end(error, goodbye_for(error))
 
     def warn(self, text: str) -> None:
-        """See TransportHost."""
+        """Warn the user about this machine, in the log and as an event."""
         if text not in self.warnings:
             self.warnings.append(text)
             self.tell(Warned(text=text))

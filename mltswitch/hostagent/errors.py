@@ -1,4 +1,4 @@
-"""What can go wrong with a peer or a transfer, as types: each names the peer, the tensor and the reason."""
+"""Errors of peers and transfers, as types; each names the peer, the tensor and the reason."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from mltswitch.errors import MltswitchError
 
 
 class AgentError(MltswitchError):
-    """Base of what the host agent raises, and of what its completions carry; never raised itself."""
+    """Base of the errors that the host agent raises and that its completions carry; never raised itself."""
 
     exit_code: ClassVar[int] = 6
 
@@ -25,11 +25,11 @@ class AgentError(MltswitchError):
 
     @property
     def result(self) -> str:
-        """The type's name as metrics and traces have it: `deadline_exceeded`, say."""
+        """The error's type as metrics and traces name it, such as `deadline_exceeded`."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__.removesuffix("Error")).lower()
 
     def of_transfer(self, tensor: int, round_number: int) -> "AgentError":
-        """The same reason, said of one transfer."""
+        """A copy of this error that names one transfer."""
         return type(self)(self.what, peer=self.peer, tensor=tensor, round_number=round_number)
 
 
@@ -38,28 +38,28 @@ class PeerUnreachableError(AgentError):
 
 
 class PeerRefusedError(AgentError):
-    """The peer does not accept us, our certificate, our version or our transport; says why."""
+    """The peer does not accept this agent, its certificate, version or transport; the error says why."""
 
     is_lasting: bool = True
-    """Whether asking again is of no use."""
+    """Whether connecting again cannot succeed."""
 
 
 class PeerBusyError(PeerRefusedError):
-    """The peer has our name connected already, or no room: asking again may help."""
+    """The peer is already connected with an agent of our name, or has no room: connecting again may help."""
 
     is_lasting = False
 
 
 class ProtocolViolationError(AgentError):
-    """The peer said what no correct peer says; the connection ends."""
+    """The peer sent what no correct peer sends; the connection ends."""
 
 
 class DeadlineExceededError(AgentError):
-    """Something was not there in time."""
+    """Something did not happen in time."""
 
 
 class RanksMissingError(DeadlineExceededError):
-    """Not all ranks have come to a group; `ranks` says which have not."""
+    """Not all ranks have joined a group; `ranks` says which are missing."""
 
     ranks: Sequence[int] = ()
 
@@ -73,4 +73,4 @@ class TransferMismatchError(AgentError):
 
 
 class TooManyTransfersError(AgentError):
-    """More transfers are open than there may be: in all, or of one tensor in one round."""
+    """More transfers are open than allowed, in all or of one tensor in one round."""

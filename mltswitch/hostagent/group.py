@@ -1,4 +1,4 @@
-"""All ranks of a job, connected with each other: what torchrun and the like start.
+"""All ranks of a job, connected with each other, for programs started by torchrun and the like.
 
 with Group(rank, world, "env://") as group:
     group.agent.post_send(group.peer(1), gradients, tensor=7)
@@ -28,11 +28,11 @@ from mltswitch.outputs import write_atomically
 
 MOST_ANSWER_BYTES: Final = 8 << 20
 LINE_SECONDS: Final = 5.0
-"""For a rank to say who it is; strangers call, too. Past the deadline, for rank 0 to say who is missing."""
+"""Seconds for a rank to say who it is to rank 0 and, past the deadline, for rank 0 to say who is missing."""
 PAUSE_SECONDS: Final = 0.05
 FILE: Final = "file:///"
 FIND_SECONDS: Final = 1.0
-"""For one rank to answer one that returns; whoever is alive listens."""
+"""Seconds for one rank to answer a rank that returns."""
 
 
 class _Entry(BaseModel):
@@ -47,16 +47,16 @@ class _Entry(BaseModel):
 
 
 class Group:
-    """This rank's agent, and the names of all.
+    """This rank's agent, connected with the agents of all other ranks, and the names of all.
 
     Args:
-        rank: of this process, from 0; None: as the environment variable RANK says.
-        world: how many ranks there are; None: WORLD_SIZE.
+        rank: number of this process, from 0; None: that of the environment variable RANK.
+        world: how many ranks there are; None: the environment variable WORLD_SIZE.
         rendezvous: `env://` (rank 0 listens at MASTER_ADDR and the port after MASTER_PORT), `file:///PATH`
             (shared, new for each run), or a function that gets this rank's text and returns all ranks'.
         config: without keys, plan and routes of `p4` the agent's name is the host's with the rank behind it,
             so that ranks of one host differ; without `listen`, or where its port is taken, it takes any.
-        timeout_seconds: until all are connected.
+        timeout_seconds: limit of the time until all ranks are connected.
         returns: this rank has been there before, by a file, and the others have gone on without it: it takes
             its former place and name, and connects with whoever is there.
 
@@ -104,11 +104,11 @@ class Group:
             raise
 
     def peer(self, rank: int) -> str:
-        """The name of a rank."""
+        """The agent's name of another rank."""
         return self.names[rank]
 
     def close(self) -> None:
-        """Say goodbye to all."""
+        """Say goodbye to all ranks and close the agent."""
         self.agent.close()
 
     def __enter__(self) -> Self:
@@ -297,9 +297,9 @@ class Group:
 
 
 def was_there(rendezvous: str, rank: int) -> bool:
-    """Whether a rank has been in a file `rendezvous`: then its process is started again, and `returns`.
+    """Whether the rendezvous file lists this rank already, so that this process is a restart and `returns`.
 
-    Raises UserInputError for what is no such file.
+    Raises UserInputError for a file that is no rendezvous.
     """
     if not rendezvous.startswith(FILE):
         raise UserInputError(f"{rendezvous!r:.60}", where="rendezvous", expected="file:///PATH")

@@ -1,4 +1,4 @@
-"""What a plan says of one host, as fields of its agent's settings."""
+"""Translates a plan into the fields of one host's agent settings."""
 
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,11 @@ def planned_fields(
     """Read a plan, and return what it says of a host, by the names of the fields of `AgentConfig`.
 
     Args:
-        folder: plan and profile are looked for from here.
-        file: the plan's.
-        name: the host's.
+        folder: folder to which the paths of plan and profile are relative.
+        file: path of the plan.
+        name: name of the host.
         profile: file or name of the model profile, for names of layers.
-        given: what the plan leaves open of spraying.
+        given: settings of spraying that the plan leaves open.
 
     Raises UserInputError (`where` is "name" for a host that the plan does not know), or UnsupportedPlanError
     for a plan whose paths agents cannot use.
@@ -54,7 +54,7 @@ def planned_fields(
 
 
 def planned_classes(plan: Plan, profile: ModelProfile | None = None) -> Classes:
-    """Code points and layers of a plan, which itself names only the first and last layer of each."""
+    """DSCPs of a plan's classes and the layers of each, with the layers' names from the profile, if given."""
     gradients = [(entry, entry.layers) for entry in plan.gradient_classes if entry.layers is not None]
     kinds = {entry.kind: entry.dscp[0] for entry in plan.classes}
     names: dict[str, int] = {}

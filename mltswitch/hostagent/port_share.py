@@ -1,8 +1,8 @@
-"""One port for the jobs of several agents: who may grant how much of it, by the priorities of the jobs.
+"""Divides one port among the jobs of several agents: how much of it each may grant, by the jobs' priorities.
 
 All agents of a host that name the same file write into it, a hundred times a second while they have open
 receives, what they could use of the port, and read what others can: each then finds its own share by the
-same rule. Nobody is in charge, and who falls silent, dead or not, is out of it after 60 ms. Whoever may
+same rule. No agent is in charge, and one that falls silent, dead or not, has no part after 60 ms. Whoever may
 write to the file may ask for any share.
 
 The file is read and written, not mapped: an agent must not end because another program has cut it.
@@ -28,15 +28,15 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 HIGHEST: Final = 7
 SEATS: Final = 64
-"""Agents of a host that share a port."""
+"""The most agents of a host that share a port."""
 TICK_SECONDS: Final = 0.01
 MINIMUM_SHARE: Final = 0.05
 SILENT_NS: Final = 60_000_000
-"""After which an agent has no part of the port any more."""
+"""Time in ns after which an agent that falls silent has no part of the port any more."""
 WINDOW_NS: Final = 50_000_000
 USED: Final = 0.8
-"""Of what an agent may grant: where less comes in a window, its senders cannot use the rest, and it wishes
-for MORE times what comes, but never for less than LEAST, until FULL of what it may grant comes."""
+"""Share of an agent's grant below which its senders are taken not to use the rest. The agent then wishes for
+MORE times what arrives, but never less than LEAST, until FULL of its grant arrives."""
 FULL: Final = 0.9
 MORE: Final = 1.3
 LEAST: Final = 0.01
@@ -51,16 +51,16 @@ _FLOCK: Final = struct.Struct("hhqqi4x")
 
 
 class PortShareSettings(BaseModel):
-    """The section `port_share` of an agent's file."""
+    """The section `port_share` of an agent's file: how its job shares a port with those of other agents."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     file: str = Field(min_length=1)
-    """That all agents of the port name, best on a tmpfs; made where it is missing, for its owner alone."""
+    """Path that all agents of the port name, best on a tmpfs; a missing file is made, for its owner alone."""
     priority: Annotated[int, Field(ge=0, le=HIGHEST, strict=True)] = 0
-    """Of the job: the highest goes first."""
+    """Priority of the job: the highest goes first."""
     minimum_share: float = Field(default=MINIMUM_SHARE, gt=0, le=1 / 8)
-    """Of the port, that the job keeps whoever goes before it."""
+    """Share of the port that the job keeps even if jobs with higher priority could use it."""
 
 
 class Wish(NamedTuple):
@@ -72,15 +72,15 @@ class Wish(NamedTuple):
 
 
 def share_of(own: int, wishes: Sequence[Wish]) -> float:
-    """What an agent may grant of the port.
+    """The share of the port that an agent may grant to its senders.
 
-    Everybody has what it can use of its minimum; of the rest the highest priority takes what it can use, then
-    the next; of one priority all get the same, or what they can use, and what nobody can use is divided.
-    Shares are the port together; minima that are more than that shrink alike.
+    Each agent has what it can use of its minimum. Of the rest the highest priority takes what it can use,
+    then the next; agents of one priority get equal parts, or what they can use, and what none can use is
+    divided. All shares together are the port; minima that are more than that shrink alike.
 
     Args:
-        own: its place in `wishes`.
-        wishes: of all agents that have open receives.
+        own: index of this agent in `wishes`.
+        wishes: the wishes of all agents that have open receives.
     """
     kept = [min(wish.share, wish.minimum_share) for wish in wishes]
     kept = [share / max(1.0, sum(kept)) for share in kept]
@@ -96,7 +96,7 @@ def share_of(own: int, wishes: Sequence[Wish]) -> float:
 
 
 class Demand:
-    """What one agent can use of its port: all, until its senders have not used what they got for a while."""
+    """Estimates what one agent can use of its port: all, unless its senders have used less for a while."""
 
     def __init__(self) -> None:
         self.share = 1.0
@@ -106,7 +106,7 @@ class Demand:
         """Times, bytes that had come until then, and what might be granted from then on."""
 
     def wish(self, port: Any, now_ns: int) -> float:
-        """Of a `struct mlt_port`; 0: there is no open receive."""
+        """Share of the port that this agent can use, by its `struct mlt_port`; 0: no receive is open."""
         if not port.open_flows:
             self._seen.clear()
             self._is_idle = False
@@ -124,7 +124,7 @@ class Demand:
 
 
 class PortShare:
-    """An agent's seat at the port."""
+    """One agent's entry in the file by which agents share a port."""
 
     def __init__(self, settings: PortShareSettings) -> None:
         """Raises MachineError for a file that cannot be one, or that has no seat left."""
@@ -133,13 +133,13 @@ class PortShare:
         _seats.add(self)
 
     def share(self, wish: float, now_ns: int) -> float:
-        """Say what this agent can use now, and find what it may.
+        """Publish what share of the port this agent can use now, and return the share that it may use.
 
         Args:
-            wish: share of the port; 0: nothing, and its seat is nobody's.
-            now_ns: of the monotonic clock.
+            wish: share of the port that the agent can use; 0: nothing, and its entry in the file is freed.
+            now_ns: time of the monotonic clock.
 
-        Raises OSError, MachineError where the file is not there any more, and none can take its place.
+        Raises OSError, MachineError where the file has gone and cannot be made again.
         """
         if not _has_name(self._file, self._path):
             file, seat = _seated(self._path)
@@ -163,7 +163,7 @@ class PortShare:
         return share_of(0, wishes)
 
     def close(self) -> None:
-        """The seat is free, also where a child of this process has the file, too."""
+        """Free the agent's entry, even if a forked child has the file open, too."""
         if self in _seats:
             _seats.discard(self)
             with suppress(OSError):
@@ -171,7 +171,7 @@ class PortShare:
             os.close(self._file)
 
     def forget(self) -> None:
-        """In a child: its copy of the file is closed, and the seat stays its parent's."""
+        """In a forked child: close its copy of the file; the entry stays its parent's."""
         _seats.discard(self)
         os.close(self._file)
 

@@ -31,19 +31,19 @@ from mltswitch.hostagent.transport.description import Connection, TransportEngin
 
 _log: Final = logging.getLogger(__name__)
 MOST_WAITING_BYTES: Final = 8 << 20
-"""Of frames that the peer does not take."""
+"""Most bytes of frames that wait because the peer does not take them."""
 MOST_LOST: Final = 64
 
 
 class Session:
-    """From both HELLOs to the end.
+    """The session with one peer, from the exchange of HELLOs to the end of the connection.
 
     Args:
-        peers: all of the agent.
-        peer: its name.
-        reader: of the control connection.
-        writer: of the control connection.
-        ours: the channels of our HELLO.
+        peers: all peers of the agent.
+        peer: name of the peer.
+        reader: reader of the control connection.
+        writer: writer of the control connection.
+        ours: the channels offered in our HELLO.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Session:
             self._open(name)
 
     def declare(self, name: str) -> None:
-        """A channel of ours that is new."""
+        """Offer the peer a channel that this agent has declared since HELLO."""
         if name not in self._ours and not self._is_over:
             self._ours[name] = offer = self._peers.offer(self.peer, name)
             self.send(OpenChannel(name=name, offer=offer))
@@ -79,13 +79,13 @@ class Session:
                 self.end(error)
 
     def send(self, frame: Frame) -> None:
-        """To the peer, soon; one that reads nothing any more is given up."""
+        """Send a frame to the peer without waiting; a peer that has stopped reading is disconnected."""
         send_frame(self._writer, frame)
         if self._writer.transport.get_write_buffer_size() > MOST_WAITING_BYTES:
             self.end(PeerUnreachableError("reads its control connection no more", peer=self.peer))
 
     async def run(self) -> None:
-        """Take its frames until the connection ends, or breaks the rules."""
+        """Handle the peer's frames until the connection ends, or the peer breaks the protocol."""
         try:
             while not self._is_over:
                 self._take(await read_frame(self._reader, self.peer))
@@ -96,7 +96,7 @@ class Session:
             raise  # a fault of ours: the loop logs it
 
     def end(self, error: AgentError, goodbye: Goodbye | None = None) -> None:
-        """Everything that is open with the peer fails with this; the peer hears why."""
+        """End the session: all that is open with the peer fails with this error, and the peer is told why."""
         if self._is_over:
             return
         self._is_over = True
@@ -147,8 +147,8 @@ class Peers:
     """All peers of one agent, and the channels that it declares to them.
 
     Args:
-        name: the agent's.
-        tell: takes events for observers.
+        name: name of the agent.
+        tell: called with each event for observers.
     """
 
     def __init__(self, name: str, tell: Callable[[AgentEvent], None]) -> None:
@@ -165,7 +165,7 @@ class Peers:
         """Why peers went, the last ones, and what they had open: their messages can still be read."""
 
     def left(self, peer: str, channel: str) -> Connection | None:
-        """The channel with a peer that is gone."""
+        """The connection that a peer which has left had on a channel; None if there was none."""
         return None if peer in self.sessions else self.lost.get(peer, ("", {}))[1].get(channel)
 
     def declare(self, name: str, transport: str, host: Any) -> None:
@@ -187,20 +187,20 @@ class Peers:
             session.declare(name)
 
     def offers(self, peer: str) -> dict[str, ChannelOffer]:
-        """Of all declared channels."""
+        """The offers to a peer for all declared channels, by channel name."""
         return {name: self.offer(peer, name) for name in self._channels}
 
     def offer(self, peer: str, channel: str) -> ChannelOffer:
-        """Of a declared channel."""
+        """What this agent offers a peer for a declared channel: the transport and its parameters."""
         transport = self._channels[channel]
         return ChannelOffer(transport=transport, parameters=self.transports[transport].offer(peer, channel))
 
     def withdraw(self, offer: ChannelOffer) -> None:
-        """It came to nothing."""
+        """Take back an offer that led to no connection."""
         self.transports[offer.transport].withdraw(offer.parameters)
 
     def accept(self, peer: str, channel: str, ours: ChannelOffer, theirs: ChannelOffer) -> Connection:
-        """Both ends have declared the channel: posts may begin."""
+        """Open a channel that both ends have declared, after which tensors can be posted."""
         transport = self.transports[ours.transport]
         connection = transport.accept(peer, channel, ours.parameters, theirs.parameters)
         with self.changed:
@@ -209,7 +209,7 @@ class Peers:
         return connection
 
     def ended(self, session: Session, error: AgentError) -> None:
-        """A peer is gone."""
+        """Record the end of a session, and tell observers that the peer is lost."""
         with self.changed:
             for channel in session.connections:
                 self.connections.pop((session.peer, channel), None)
@@ -223,7 +223,7 @@ class Peers:
         self.tell(PeerLost(peer=session.peer, result=error.result, reason=error.what))
 
     def begin(self, session: Session, theirs: Hello) -> None:
-        """Both have said HELLO; raises AgentError where channels do not fit, and the session has ended."""
+        """Begin a session after both HELLOs; raises AgentError, and ends it, where channels do not fit."""
         try:
             with self.changed:  # who waits for the peer sees it with its channels
                 self.sessions[session.peer] = session
@@ -238,7 +238,7 @@ class Peers:
 
 
 def guarded(call: Callable[[], object], what: str) -> bool:
-    """Call what is the user's, in the engine's thread; whether it went well. The log says how it did not."""
+    """Call a function of the user's in the engine's thread; False if it raised, which is then logged."""
     try:
         call()
     except Exception:  # noqa: BLE001  (the user's code must not end the engine)

@@ -1,4 +1,4 @@
-"""The control connection's sockets, TLS around them, and frames in them; all in the engine's thread."""
+"""Sockets of the control connection, TLS on them, and frames in them; all in the engine's thread."""
 
 import asyncio
 import os
@@ -26,9 +26,9 @@ from mltswitch.hostagent.protocol.frames import (
 from mltswitch.hostagent.security.tls import TlsIdentity, peer_name, refusal
 
 KEEPALIVE: Final = ((socket.TCP_KEEPIDLE, 1), (socket.TCP_KEEPINTVL, 1), (socket.TCP_KEEPCNT, 9))
-"""A question a second: a link that loses a fifth of all packets must not look dead."""
+"""TCP keep-alive options, a probe a second: a link that loses a fifth of all packets must not look dead."""
 SILENCE_MS: Final = 10_000
-"""Without an acknowledgement by the peer's kernel the connection is over."""
+"""Time in ms without an acknowledgement by the peer's kernel after which the connection is closed."""
 CANNOT_LISTEN: Final = "cannot listen"
 _sockets: Final[WeakSet[socket.socket]] = WeakSet()
 
@@ -43,7 +43,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def listening_socket(at: Endpoint, backlog: int) -> socket.socket:
-    """Bound, listening, without blocking; raises MachineError."""
+    """A bound, listening, non-blocking socket; raises MachineError."""
     listener = _socket_for(at)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,7 +60,7 @@ def listening_socket(at: Endpoint, backlog: int) -> socket.socket:
 
 
 async def dialled(remote: Endpoint, peer: str, dscp: int) -> socket.socket:
-    """A connection to where a peer listens; raises PeerUnreachableError."""
+    """A socket connected to a listening peer; raises PeerUnreachableError."""
     found = _socket_for(remote)
     try:
         set_up(found, dscp)
@@ -75,7 +75,7 @@ async def dialled(remote: Endpoint, peer: str, dscp: int) -> socket.socket:
 
 
 def set_up(connected: socket.socket, dscp: int) -> None:
-    """Small frames leave at once, in the class of control traffic; a silent peer's kernel is noticed."""
+    """Set a control socket's options: no delay for small frames, the DSCP, and timeouts for a silent peer."""
     _sockets.add(connected)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -91,7 +91,7 @@ def set_up(connected: socket.socket, dscp: int) -> None:
 async def streams_of(
     connected: socket.socket, identity: TlsIdentity | None, *, peer: str = "", is_server: bool = False
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """With TLS where there is an identity; raises AgentError."""
+    """Reader and writer on a connected socket, with TLS if there is an identity; raises AgentError."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(loop=loop)
     protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
@@ -112,14 +112,14 @@ async def streams_of(
 def certified_name(
     writer: asyncio.StreamWriter, identity: TlsIdentity | None, *, is_client: bool
 ) -> str | None:
-    """The name in the peer's certificate; None in plain text."""
+    """The name in the peer's certificate; None without TLS."""
     if identity is None:
         return None
     return peer_name(writer.get_extra_info("ssl_object"), is_client=is_client)
 
 
 async def read_frame(reader: asyncio.StreamReader, peer: str, most: int = MOST_FRAME_BYTES) -> Frame | None:
-    """The next frame; None for a type of a later version.
+    """The peer's next frame; None for a frame type of a later protocol version.
 
     Raises ProtocolViolationError, or PeerUnreachableError where the connection has ended.
     """
@@ -137,13 +137,13 @@ async def read_frame(reader: asyncio.StreamReader, peer: str, most: int = MOST_F
 
 
 def send_frame(writer: asyncio.StreamWriter, frame: Frame) -> None:
-    """Without waiting for room."""
+    """Send a frame without waiting for room in the buffer."""
     if not writer.transport.is_closing():
         writer.write(encoded(frame))
 
 
 def as_agent_error(problem: Exception, peer: str) -> AgentError:
-    """What is wrong with a connection, said of its peer."""
+    """The AgentError for a problem with the connection to a peer."""
     if isinstance(problem, AgentError):
         return problem
     if isinstance(problem, TimeoutError):

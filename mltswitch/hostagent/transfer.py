@@ -1,4 +1,4 @@
-"""A post from its beginning to its end, as its owner sees it."""
+"""A transfer as its owner sees it, from post to completion."""
 
 import asyncio
 import logging
@@ -20,14 +20,14 @@ _log: Final = logging.getLogger(__name__)
 
 
 class CompletionQueue:
-    """Completions in the order in which they happen; any thread may take them."""
+    """Queue of completions, in the order in which transfers ended; any thread may take them."""
 
     def __init__(self) -> None:
         self._entries: queue.SimpleQueue[Completion | None] = queue.SimpleQueue()
         """None: there will be no more."""
 
     def poll(self, timeout_seconds: float = 0.0) -> Completion | None:
-        """The next one; None where none came in time, or none will come any more."""
+        """The next completion; None if none comes in time, or none will come any more."""
         until = time.monotonic() + timeout_seconds
         while True:
             left = until - time.monotonic() if timeout_seconds > 0 else 0.0
@@ -42,16 +42,16 @@ class CompletionQueue:
             return found
 
     def add(self, completion: Completion) -> None:
-        """For the agent."""
+        """Add a completion; called by the agent."""
         self._entries.put(completion)
 
     def close(self) -> None:
-        """For the agent: who waits, waits no more once all that came before has been taken."""
+        """End all waiting in `poll` once the queued completions are taken; called by the agent."""
         self._entries.put(None)
 
 
 class Transfer:
-    """A post on its way: wait for it, or await it."""
+    """A posted send or receive: wait for it, or await it."""
 
     def __init__(
         self, engine: Engine, peer: str, channel: str, ticket: Ticket, completions: CompletionQueue | None
@@ -72,12 +72,12 @@ class Transfer:
 
     @property
     def completion(self) -> Completion | None:
-        """None while it is on its way."""
+        """The transfer's completion; None while it is open."""
         return self._completion or self.settle()
 
     @property
     def progress(self) -> TransferStatistics:
-        """How much has arrived until now; while it is open, its numbers need not be of one moment."""
+        """Statistics of the transfer so far; while it is open they need not be of one moment."""
         with self._lock:
             if self._ticket is not None:
                 return self._ticket.statistics()
@@ -85,10 +85,10 @@ class Transfer:
         return self._completion.statistics
 
     def wait(self, timeout_seconds: float | None = None) -> Completion:
-        """Block until it ends; every post ends by its deadline. None: however long it takes.
+        """Wait until the transfer ends, at its deadline at the latest; None: without a timeout.
 
-        Raises the transfer's AgentError where it failed, DeadlineExceededError where it has not ended in the
-        time given here (it goes on).
+        Raises the transfer's AgentError if it failed, DeadlineExceededError if it has not ended within the
+        timeout (it goes on).
         """
         completion = self._completion
         if completion is None:
@@ -122,7 +122,7 @@ class Transfer:
         return _result(self.settle())
 
     def finish(self) -> None:
-        """A receive completes now with what is there, whatever its bounds."""
+        """Complete a receive now with what has arrived, whatever its bounds."""
         if self.direction is Direction.SEND:
             raise UserInputError("only a receive can take what is there", where="Transfer.finish")
         with self._lock:
@@ -130,7 +130,7 @@ class Transfer:
                 self._ticket.finish()
 
     def cancel(self, reason: str = "cancelled") -> None:
-        """Give it up, here and at the peer; nothing happens where it has ended.
+        """Cancel the transfer, here and at the peer; does nothing if it has ended.
 
         Where the peer has not posted its end yet, that fails as soon as it has, unless the same tensor and
         round is posted here again before: over `mlt`, and for the last 4,096 such ends with each peer.
@@ -140,15 +140,15 @@ class Transfer:
                 self._ticket.cancel(reason)
 
     def retag(self, dscp: int) -> None:
-        """For the agent: later packets of a send have this code point."""
+        """Set the DSCP of a send's further packets; called by the agent."""
         with self._lock:
             if self._ticket is not None:
                 self._ticket.retag(dscp)
 
     def add_done_callback(self, callback: Callable[[], object]) -> None:
-        """Have it called once, when the transfer has ended: in the engine's thread, or at once.
+        """Have a function called once when the transfer has ended, in the engine's thread, or else at once.
 
-        What it raises goes into the log.
+        What the function raises is logged.
         """
         self.watch()
         with self._lock:
@@ -158,7 +158,7 @@ class Transfer:
         _call(callback)
 
     def watch(self) -> None:
-        """For the agent: settle it as soon as it ends, also where nobody waits."""
+        """Have the transfer settled as soon as it ends, even if no thread waits; called by the agent."""
         with self._lock:
             ticket = None if self._is_watched else self._ticket
             self._is_watched = True
@@ -166,7 +166,7 @@ class Transfer:
             ticket.notify(self.settle)
 
     def settle(self) -> Completion | None:
-        """For the agent: the completion, made by whoever comes first; None while it is open."""
+        """The completion, made on the first call after the end; None while open. Called by the agent."""
         with self._lock:
             if self._ticket is None:
                 return self._completion

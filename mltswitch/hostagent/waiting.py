@@ -10,13 +10,13 @@ from collections.abc import Callable
 from typing import Final
 
 LONGEST_SECONDS: Final = 0.2
-"""Of one slice: how late a signal is heard at worst."""
+"""Longest wait between two looks for signals, which is how late a signal is handled at worst."""
 
 
 def wait_in_slices(wait: Callable[[float], object], timeout_seconds: float | None) -> bool:
-    """Call `wait` with at most LONGEST_SECONDS until it says yes; False once the time is up.
+    """Call `wait`, with at most LONGEST_SECONDS each time, until it returns true; False after the timeout.
 
-    It is called at least once, with 0 where there is no time. None: however long it takes.
+    It is called at least once, with 0 if no time is left. A timeout of None means no limit.
     """
     until = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     while True:

@@ -1,7 +1,7 @@
 """Ansible's own loader, run as a program: ansible-core is under the GPL, and nothing of it is imported.
 
-The user's environment holds for it, so that settings for Vault or precedence do. What would let the folder in
-which one stands decide is closed: `ansible.cfg` is read where ANSIBLE_CONFIG names it, variables beside a
+It gets the user's environment, so that settings for Vault or precedence apply. Settings that the working
+folder could decide are closed: `ansible.cfg` is read where ANSIBLE_CONFIG names it, variables beside a
 playbook where ANSIBLE_PLAYBOOK_DIR does. Programs and plugins of an inventory run only where
 ANSIBLE_INVENTORY_ENABLED names them.
 """
@@ -28,7 +28,7 @@ from mltswitch.inventory.listing import YAML_SUFFIXES, Listed, own_documents
 SECONDS: Final = 25.0
 MAXIMUM_OUTPUT_BYTES: Final = 64 * 2**20
 MOST_HOSTS: Final = 250_000
-"""Of all inventories together; counted before Ansible makes a list of a range."""
+"""The most hosts of all inventories together; ranges are counted before Ansible expands them."""
 _RANGE: Final = re.compile(r"\[(?:([0-9]+):([0-9]+)|([A-Za-z]):([A-Za-z]))(?::([1-9][0-9]*))?\]")
 _RANGES: Final = re.compile(rf"(?<![\w.-])[\w.-]*(?:{_RANGE.pattern}[\w.-]*)+")
 _MOST_COUNTED: Final = 10**18
@@ -38,7 +38,8 @@ _SECTION: Final = re.compile(r"\[([^\]]+)\]\s*(?:[#;].*)?")
 _BARE_KEY: Final = re.compile(r"\s+[^\s#].*:\s*+(?:\{\}|null|~)?\s*(?:#.*)?")
 """Of YAML: a key without a value is a host or a group."""
 LIMITS: Final = 'ulimit -v 4194304; ulimit -f 4096; exec "$@"'
-"""4 GiB of addresses, because YAML aliases multiply a small file to any size, and 2 MiB of errors."""
+"""Shell line that limits the loader to 4 GiB of addresses, because YAML aliases multiply a small file to any
+size, and 2 MiB of errors."""
 SETTINGS: Final = {
     "ANSIBLE_INVENTORY_ENABLED": "yaml,toml,ini",
     "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "true",
@@ -47,13 +48,15 @@ SETTINGS: Final = {
     "ANSIBLE_NOCOLOR": "true",
     "ANSIBLE_CONFIG": "",
 }
-"""Where the user's environment says nothing else."""
+"""Environment variables for the loader that apply where the user's environment does not set them."""
 FORCED: Final = {"ANSIBLE_INVENTORY_EXPORT": "false", "ANSIBLE_VERBOSITY": "0", "ANSIBLE_DEBUG": "false"}
-"""Whatever it says: an export leaves groups their variables, and the others print among the JSON."""
+"""Environment variables that override the user's: an export would leave groups their variables, and the
+others would print among the JSON."""
 UNHONOURED: Final = (
     r"(?:remote_user|remote_port|private_key_file|ssh_(?:common_|extra_)?args|become(?:_\w+)?)"
 )
-"""Settings of ansible.cfg, and ANSIBLE_ variables, about connecting; here the inventory alone decides it."""
+"""Pattern of connection settings in ansible.cfg and ANSIBLE_ variables, which have no effect here: the
+inventory alone decides how to connect."""
 VAULT: Final = "$ANSIBLE_VAULT;"
 _WARNING: Final = re.compile(
     r"\[WARNING\]: (?!Found variable using reserved)(.+)(?:\nOrigin: (.+):\d+:\d+$)?", re.M
@@ -64,13 +67,13 @@ _QUOTED: Final = re.compile(r",? ?\b(?:got|found|supplied):? .*")
 
 
 def ansible_program(name: str = "ansible-inventory") -> str | None:
-    """Where ansible-core is installed: beside this Python, or in the PATH."""
+    """Path of an Ansible program, beside this Python or in the PATH; None: ansible-core is not installed."""
     beside = Path(sys.executable).with_name(name)
     return str(beside) if os.access(beside, os.X_OK) else shutil.which(name)
 
 
 def read_ansible_inventory(program: str, paths: Sequence[Path]) -> dict[str, Listed]:
-    """Hosts of one or more inventories, with Ansible's precedence; raises UserInputError."""
+    """Host → its variables and groups, with Ansible's precedence; raises UserInputError."""
     _check_size(paths)
     own = [f"^{re.escape(file.name)}$" for path in paths if path.is_dir() for file in own_documents(path)]
     ignored = {"ANSIBLE_INVENTORY_IGNORE_REGEX": "|".join(own)} if own else {}
@@ -160,7 +163,7 @@ def _with_parents(groups: Iterable[str], parents: Mapping[str, set[str]]) -> tup
 
 
 def decrypted(text: str, *, where: str) -> str:
-    """A value that Ansible Vault encrypted, by the password that Ansible's own settings name."""
+    """The clear text of a value that Ansible Vault encrypted, with the password from Ansible's settings."""
     program = ansible_program("ansible-vault")
     output = _run([program, "decrypt", "--output", "-"], {}, text)[0] if program else None
     if output is None:

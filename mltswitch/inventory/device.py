@@ -1,4 +1,4 @@
-"""What an inventory says about the switches: one `Device` each, and how some of them are selected."""
+"""The switches of an inventory, one `Device` each, and how some of them are selected."""
 
 import os
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -14,17 +14,17 @@ from mltswitch.inventory.listing import file_of
 from mltswitch.inventory.patterns import matching
 
 UNIX_SOCKET: Final = "unix:"
-"""Begins an address that is a path, in gRPC's words."""
+"""Prefix of an address that is the path of a Unix socket, as gRPC writes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """Where a secret is kept; it is read when it is needed, and never kept here."""
+    """Where a secret is kept; it is read when it is needed, and not stored here."""
 
     variable: str
-    """Of the inventory, that says so."""
+    """Name of the inventory variable that says where the secret is."""
     source: str = field(repr=False)
-    """Name of an environment variable, or what Ansible Vault encrypted; by mistake, the secret itself."""
+    """Name of an environment variable, or a text encrypted by Ansible Vault; by mistake the secret itself."""
 
     def read(self, device: str) -> SecretStr:
         """The secret; raises UserInputError when the environment variable is not set, or Vault fails."""
@@ -40,7 +40,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True)
 class JumpHost:
-    """An SSH server through which one reaches the next."""
+    """An SSH server on the way to a device or to the next jump host."""
 
     address: str
     port: int
@@ -49,48 +49,48 @@ class JumpHost:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One switch as one reaches it; it never holds a secret itself."""
+    """One switch and how to reach it; no secret is stored in it."""
 
     name: str
     platform: str
     switch: str
-    """Its name in the fabric."""
+    """The switch's name in the fabric."""
     address: str
-    """IP address or host name."""
+    """IP address or host name of the device."""
     port: int
     user: str
-    """Empty where nobody logs in."""
+    """User name for the login; empty where the session has no login."""
     key_file: Path | None
-    """None: the password, else the keys of the SSH agent."""
+    """Private SSH key; None: the password is used, or else the keys of the SSH agent."""
     known_hosts_file: Path
     password: Secret | None
     groups: tuple[str, ...]
-    """Every group that it is in, sorted."""
+    """Every group of the inventory that the host is in, sorted."""
     device_id: int = 1
-    """What P4Runtime calls it; other sessions do not ask."""
+    """Device ID in P4Runtime; other sessions do not use it."""
     thrift_port: int = 0
-    """BMv2's own port for what P4Runtime has no words for, at the same address; 0: nobody reaches it."""
+    """BMv2's thrift port, at the same address, for what P4Runtime cannot express; 0: it is not reachable."""
     plaintext: bool = False
     """Whether gNMI is spoken without TLS."""
     ca_file: Path | None = None
-    """Of the authority, or of the device itself, whose certificate gNMI takes; None: public authorities."""
+    """File of the authority's or the device's own certificate that gNMI trusts; None: public authorities."""
     passphrase: Secret | None = None
-    """Of the private key."""
+    """Passphrase of the private key; None: it has none, or is asked for."""
     jump_hosts: tuple[JumpHost, ...] = ()
-    """From here to the device."""
+    """Jump hosts in the order from this machine to the device."""
     connect_seconds: float = 10.0
-    """For each TCP connection."""
+    """Time limit in seconds for each TCP connection."""
     become: bool = False
     """Whether commands in a shell run as root, by sudo; a command line always enters its privileged mode."""
     become_password: Secret | None = None
     hostname: str = ""
-    """What the device calls itself; empty: its name here or in the fabric."""
+    """The device's own host name; empty: it is the name here or in the fabric."""
     serial: str = ""
-    """Its serial number, where the inventory says which; empty: any."""
+    """Serial number that the device must have; empty: any."""
     model: str = ""
-    """Its hardware in the vendor's words, where the inventory says which; empty: any."""
+    """Hardware model, in the vendor's words, that the device must have; empty: any."""
     release: str = ""
-    """Version of its OS, where the inventory says which: that one alone, read by us or not."""
+    """OS version that the device must run, known to mltswitch or not; empty: any that it knows."""
 
     @property
     def secrets(self) -> tuple[Secret, ...]:
@@ -111,33 +111,33 @@ class Unusable:
     """A host of an inventory that no session can be opened to."""
 
     switch: str
-    """Its name in the fabric, as its variables say it."""
+    """The switch's name in the fabric, as its variables give it."""
     groups: tuple[str, ...]
     error: UserInputError
     foreign: str = ""
-    """Why it is no switch of ours, in a few words: `of platform 'cisco.ios.ios'`; empty where it is one."""
+    """Why it is no switch that mltswitch knows: `of platform 'cisco.ios.ios'`; empty where it is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All hosts of one or more inventories: the devices, and what else stands there."""
+    """All hosts of one or more inventories: usable devices, and the rest."""
 
     devices: tuple[Device, ...]
     path: Path
     sources: tuple[Path, ...] = ()
-    """Files and folders that it was read from."""
+    """Files and folders from which the inventory was read."""
     unusable: Mapping[str, Unusable] = field(default_factory=dict)
-    """Host → why it is none of the devices."""
+    """Host → why it is not usable as a device."""
 
     @property
     def hosts(self) -> tuple["Device | Unusable", ...]:
-        """All of them, usable or not."""
+        """All hosts of the inventory, usable as devices or not."""
         return (*self.devices, *self.unusable.values())
 
     def select(self, limit: str | None = None, fabric: Container[str] = ()) -> tuple[Device, ...]:
         """Devices that match `limit`, by Ansible's patterns of names and groups; None: all.
 
-        Hosts of other platforms are passed over, unless `fabric`, the names of a plan's switches, has them.
+        Hosts of other platforms are skipped, unless `fabric`, the names of a plan's switches, has them.
         Raises UserInputError with every selected host that is wrong, for a pattern that matches nothing, and
         where no device is selected.
         """
@@ -154,7 +154,7 @@ class Inventory:
         return selected
 
     def left_out(self, limit: str | None = None) -> Iterator[str]:
-        """One line that counts by reason the hosts which `limit` selects and mltswitch does not know."""
+        """For each reason one line, with the number of selected hosts that mltswitch does not know."""
         chosen = self._chosen(limit)
         hosts: dict[str, list[str]] = {}
         for host, each in self.unusable.items():

@@ -1,4 +1,4 @@
-"""What both loaders make of an inventory, before its variables are checked."""
+"""What both inventory loaders return: hosts with variables and groups, not yet checked."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,7 +12,7 @@ MAXIMUM_QUOTED_CHARACTERS: Final = 60
 
 YAML_SUFFIXES: Final = (".yaml", ".yml", ".json")
 RENDERED: Final = frozenset({"mltswitch.json", "mltswitch.txt", "mltswitch.yaml", "qdiscs.tc", "routes.ip"})
-"""Names of the files that `render` writes into the folder of a device."""
+"""Names of the files that `render` writes into a device's folder."""
 _GROUP_KEY: Final = re.compile(rb"\b(?:hosts|children|vars)[\"']?[ \t]*:")
 """Of a group of an inventory, which no rendered file has."""
 _OWN_DOCUMENT: Final = re.compile(r'^\s*+\{?\s*+"?schema"?\s*:\s*"?mltswitch/([a-z-]+)', re.MULTILINE)
@@ -22,7 +22,7 @@ Variables = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One host: all its variables, the strongest of each name, and all its groups, sorted."""
+    """One host: its variables, each with the value of highest precedence, and its groups, sorted."""
 
     variables: Variables
     groups: tuple[str, ...]
@@ -38,7 +38,7 @@ def shown(value: object) -> str:
 
 
 def visible(folder: Path) -> Iterator[Path]:
-    """What Ansible looks at below a folder: nothing hidden, such as what a running lab keeps there."""
+    """The entries below a folder that Ansible would read; hidden ones, such as a running lab's, are not."""
     if not folder.is_dir():
         return
     for entry in folder.iterdir():
@@ -49,17 +49,17 @@ def visible(folder: Path) -> Iterator[Path]:
 
 
 def own_kind(file: Path) -> str:
-    """`plan`, `fabric`: the kind of our own document that a file is; empty where it is none."""
+    """Kind of the mltswitch document that a file is, such as `plan` or `fabric`; empty where it is none."""
     is_yaml = file.suffix in YAML_SUFFIXES and file.is_file()
     found = is_yaml and _OWN_DOCUMENT.search(file.read_bytes()[:4096].decode("utf-8", "replace"))
     return found[1] if found else ""
 
 
 def own_documents(folder: Path) -> set[Path]:
-    """Our own files in a folder, which Ansible would take for inventories: fabric, plan, what is rendered.
+    """mltswitch's own files in a folder that Ansible would take for inventories: fabric, plan, rendered ones.
 
-    Also folders that have nothing else. Ansible passes entries over by their names alone, so one that is to
-    be read keeps all of its name.
+    Folders that hold nothing else are included. Ansible skips entries by their names alone, so a name that an
+    inventory has as well is never skipped.
     """
     below = [*visible(folder)]
     files = [file for file in below if not file.is_dir()]
@@ -75,9 +75,10 @@ def _is_rendered(file: Path) -> bool:
 
 
 def file_of(host: str, groups: Iterable[str], variable: str, paths: Sequence[Path]) -> str:
-    """The file that says a variable of a host (an empty one: the host), as far as texts show; else empty.
+    """The file that sets a variable of a host (empty: the host itself), as far as texts show; else empty.
 
-    Ansible tells no file. By its order: variables of the host, those beside it in the inventory, its groups'.
+    Ansible names no file. They are searched by precedence: host_vars, the inventory's host entry, its
+    groups'.
     """
     folders = [path if path.is_dir() else path.parent for path in paths]
     inside = [*chain.from_iterable(_files(folder / "host_vars", [host]) for folder in folders)]

@@ -1,4 +1,4 @@
-"""The variables that mltswitch uses, checked, as a `Device`."""
+"""Checks the inventory variables that mltswitch uses, and makes a `Device` of them."""
 
 import getpass
 import re
@@ -19,9 +19,9 @@ from mltswitch.targets import SessionKind, targets
 
 SSH_PORT: Final = 22
 GRPC_PORTS: Final = {SessionKind.P4RUNTIME: 9559, SessionKind.GNMI: 9339}
-"""IANA, p4runtime and gnmi-gnoi."""
+"""Default ports of gRPC sessions (IANA: p4runtime and gnmi-gnoi)."""
 THRIFT_PORT: Final = 9090
-"""BMv2's default."""
+"""BMv2's default thrift port."""
 OWN_PREFIX: Final = "mltswitch_"
 ALIASES: Final = {
     "ansible_ssh_host": "ansible_host",
@@ -35,18 +35,18 @@ ALIASES: Final = {
     "ansible_ssh_host_key_checking": "ansible_host_key_checking",
     "ansible_paramiko_host_key_checking": "ansible_host_key_checking",
 }
-"""Other spellings of one variable; two that say different things are refused."""
+"""Other spelling of a variable → the variable; two that differ in value are refused."""
 ABOUT_CONNECTING: Final = re.compile(
     r"ansible_(ssh|become|sudo|su|paramiko|libssh|connection|proxy|private_key|host_key|remote_user|remote_port)(_|$)"
 )
-"""Variables of these names change how one connects; one that is not used is refused."""
+"""Pattern of variable names that change how to connect; one that mltswitch does not use is refused."""
 NO_MATTER: Final = ("ansible_ssh_pipelining", "ansible_ssh_retries", "ansible_ssh_transfer_method")
 NEVER_SHOWN: Final = ("_env", "_password")
-"""Ends of names; people put a password where its variable's name belongs, so no error prints the value."""
+"""Endings of variable names whose values no error prints: a password may be there by mistake."""
 SSH_ARGUMENTS: Final = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 MAXIMUM_PATH_CHARACTERS: Final = 4096
 SHELL_CHARACTERS: Final = frozenset("\"'`$;&|<>")
-"""No file is found by them here: mltswitch asks no shell, and a variable stays as it is written."""
+"""Characters refused in file names: mltswitch uses no shell to expand them."""
 
 
 def _plain(value: object) -> object:
@@ -162,9 +162,9 @@ class Used(BaseModel):
 
 
 def device_from(host: str, listed: Listed, where: str, folder: Path | None) -> Device:
-    """One device from its variables; raises UserInputError naming `where`, and the variable.
+    """The device that these variables describe; raises UserInputError naming `where`, and the variable.
 
-    Relative paths start at `folder`; where there are several inventories, None, they are refused.
+    Relative paths start at `folder`; None (several inventories): they are refused.
     """
     used = _checked(where, _gathered(where, listed.variables) | {"inventory_hostname": host})
     platform = _platform(where, used)
@@ -264,7 +264,8 @@ def _platform_called(name: str) -> str:
 
 
 def foreign(variables: Variables, where: str) -> tuple[str, UserInputError] | None:
-    """Why a host is no switch of ours (a few words, and an error); None where it is one, or claims to be."""
+    """Why a host is no switch that mltswitch knows, in words and as an error; None: it is, or claims to
+    be."""
     given = variables.get("ansible_network_os")
     known = isinstance(given, str) and _platform_called(given) in targets()
     if variables.get("mltswitch_platform") is not None or known:
@@ -360,7 +361,7 @@ HONOURED: Final = {
     "userknownhostsfile": "mltswitch_known_hosts_file",
     "connecttimeout": "ansible_ssh_timeout",
 }
-"""Option → the variable that says the same."""
+"""SSH option → the inventory variable with the same meaning."""
 AS_ALWAYS: Final = {
     "stricthostkeychecking": r"yes",
     "identitiesonly": r"yes",
@@ -368,18 +369,18 @@ AS_ALWAYS: Final = {
     "forwardagent": r"no",
     "control(master|path|persist)|serveralive(interval|countmax)|tcpkeepalive|loglevel": r".*",
 }
-"""Options and the values that change nothing: one connection for each device is kept open and alive."""
+"""SSH option → the values that change nothing here: one connection for each device is kept open and alive."""
 _LETTERS: Final = {"J": "ProxyJump", "i": "IdentityFile", "p": "Port", "l": "User"}
 _HOP: Final = re.compile(
     r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?(?P<address>[^@:\s\[\]]+|\[[^\]]+\])(?::(?P<port>\d{1,5}))?"
 )
 
 Hop = tuple[str, str, str]
-"""Address, port and user; an empty user is the one who runs mltswitch."""
+"""A jump host's address, port and user; an empty user is the one who runs mltswitch."""
 
 
 def ssh_options(text: str) -> dict[str, str | list[Hop]]:
-    """What the options say, by the names of `HONOURED`; raises ValueError for one that is not honoured."""
+    """The options in a text of SSH arguments, by the names of `HONOURED`; raises ValueError for any other."""
     words = shlex.split(text)
     said: dict[str, str | list[Hop]] = {}
     while words:

@@ -1,6 +1,6 @@
 """The loader of the base install: one YAML file of hosts, with `group_vars` and `host_vars` beside it.
 
-It gives what Ansible would give, and refuses what it does not know; ansible-core reads the rest. Precedence
+It returns what Ansible would, and refuses what it does not know; ansible-core reads the rest. Precedence
 is Ansible's: inline variables of groups, parents before children and else by name, `group_vars` in the same
 order, inline variables of the host, `host_vars`.
 """
@@ -23,7 +23,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 
 def needs_ansible(what: str, where: object) -> UserInputError:
-    """The error for what Ansible's loader reads and this one does not."""
+    """The error for a feature that Ansible's loader reads and this one does not."""
     hint = "install it: pip install ansible-core"
     return UserInputError(f"{what}: only ansible-core reads that", where=str(where), hint=hint)
 

@@ -1,4 +1,4 @@
-"""Leaf-spine networks on one machine: Linux or BMv2 switches with real queues, emulated ones, and hosts."""
+"""Leaf-spine networks on one machine: hosts, and Linux, BMv2 or merely emulated switches."""
 
 from mltswitch.lab.bmv2 import mininet_file, network_description, network_inventory
 from mltswitch.lab.bottleneck import lab_bottleneck

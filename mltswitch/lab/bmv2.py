@@ -1,4 +1,4 @@
-"""Building a lab of BMv2 switches as root: by mininet, or by plain namespaces. No program is loaded."""
+"""Builds a lab of BMv2 switches as root, by mininet or in plain namespaces; it loads no P4 program."""
 
 import json
 import shlex
@@ -32,7 +32,7 @@ from mltswitch.targets.bmv2.ports import numbered
 from mltswitch.wire.hardware_address import hardware_address
 
 SYSTEM_PYTHON: Final = "/usr/bin/python3"
-"""Debian's mininet is a package of the system's Python, which ours may not be."""
+"""The system's Python, for which Debian's mininet is installed; mltswitch may run on another one."""
 MININET_SECONDS: Final = 120.0
 
 _RECORD: Final = "mininet"
@@ -42,7 +42,7 @@ _GRACE_SECONDS: Final = 10.0
 def network_description(fabric: Fabric) -> str:
     """The fabric's BMv2 switches and their hosts as `network.json`, which mininet_bmv2.py reads.
 
-    Raises UserInputError for a fabric without them.
+    Raises UserInputError for a fabric without BMv2 switches.
     """
     layout = lay_out(fabric, (), with_switches=True)
     if layout.platform != BMV2_PLATFORM:
@@ -51,7 +51,7 @@ def network_description(fabric: Fabric) -> str:
 
 
 def network_inventory(fabric: Fabric) -> str:
-    """The inventory of the switches that mn runs: what pushes a plan to them."""
+    """The inventory of the switches that mininet's `mn` runs, by which a plan is pushed to them."""
     hosts = "".join(
         f'    {switch.name}: {{ansible_host: "{p4runtime_address(switch.name)}"}}\n'
         for switch in lay_out(fabric, (), with_switches=True).switches
@@ -61,7 +61,7 @@ def network_inventory(fabric: Fabric) -> str:
 
 
 def mininet_file() -> Path:
-    """The file for `mn --custom`."""
+    """Path of mininet_bmv2.py, for `mn --custom`."""
     return Path(mininet_bmv2.__file__)
 
 
@@ -103,7 +103,7 @@ def _begin(
 
 
 def has_mininet() -> bool:
-    """Whether the system's Python finds mininet, and mininet its helper."""
+    """Whether the system's Python can import mininet, and mininet's helper program is installed."""
     try:
         done = subprocess.run(
             [SYSTEM_PYTHON, "-c", "import mininet.net, shutil; assert shutil.which('mnexec')"],
@@ -117,7 +117,7 @@ def has_mininet() -> bool:
 
 
 def stop(paths: LabPaths) -> None:
-    """End mininet, where it was started; the switches end with their namespaces."""
+    """End mininet, if it was started; BMv2 switches in plain namespaces end with their namespaces."""
     end_recorded(paths.processes / _RECORD, grace_seconds=_GRACE_SECONDS)
 
 

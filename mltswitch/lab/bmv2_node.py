@@ -28,20 +28,20 @@ THRIFT_PORT: Final = 9090
 CPU_PORT: Final = 255
 QUEUES: Final = 8
 NAMESPACE_PREFIX: Final = "mlt-"
-"""Every network namespace of ours starts with it, and none of anybody else's is touched."""
+"""Prefix of the names of all the lab's network namespaces; no other namespace is touched."""
 START_SECONDS: Final = 30.0
 LOOPBACK_SERVER: Final = f"127.0.0.1:{GRPC_PORT}"
 RUN: Final = Path("/run")
-"""The folder in which each switch of `mn` has one of its own; only root writes here."""
+"""The folder, writable by root alone, in which each switch of mininet's `mn` has its own folder."""
 END_SECONDS: Final = 5.0
-"""A switch that was told to end and did not is killed."""
+"""A switch that has not ended within these seconds of being told to is killed."""
 
 BURST_FRAMES: Final = 8
-"""The burst of a link's token bucket: a switch that was not served for so long makes up for it."""
+"""Burst of a link's token bucket, in frames: what a switch may catch up after it was not scheduled."""
 LINK_BACKLOG_BYTES: Final = 1_000_000
-"""More than a send buffer holds: the link must never drop, it must keep BMv2 waiting."""
+"""Queue of a link's token bucket, longer than a send buffer, so that the link blocks BMv2 and never drops."""
 SEND_BUFFER_BYTES: Final = 1
-"""The kernel makes it the least it allows, two frames: all else waits in BMv2, where it has a priority."""
+"""Requested send buffer, which the kernel raises to two frames: all else waits in BMv2's own queues."""
 
 _PIDFD_GETFD: Final = 438
 _LISTENING: Final = "0A"
@@ -82,7 +82,7 @@ _MTU: Final = _whole_number(68, 65535)
 
 
 class PortDescription(TypedDict):
-    """One port: `number` is BMv2's, `name` the interface's; rate 0 is unlimited."""
+    """One switch port in `network.json`: `number` is BMv2's, `name` the interface's; rate 0 is unlimited."""
 
     number: Annotated[int, _COUNT]
     name: Annotated[str, _INTERFACE]
@@ -91,7 +91,7 @@ class PortDescription(TypedDict):
 
 
 class SwitchDescription(TypedDict):
-    """One switch; an empty `pcap_folder` captures nothing.
+    """One switch in `network.json`; an empty `pcap_folder` captures nothing.
 
     `notifications_file` is where older versions of BMv2 make a socket for what they tell of learning and
     ageing. Where it is empty the mininet switch has a folder for it and for its P4Runtime socket.
@@ -106,7 +106,7 @@ class SwitchDescription(TypedDict):
 
 
 class HostDescription(TypedDict):
-    """One host; the first address is what it sends from."""
+    """One host in `network.json`; its first address is the one it sends from."""
 
     name: Annotated[str, _NODE]
     interface: Annotated[str, _INTERFACE]
@@ -117,14 +117,14 @@ class HostDescription(TypedDict):
 
 
 class LinkDescription(TypedDict):
-    """One cable between two ends, each `node:interface`."""
+    """One cable in `network.json`; each of its two ends is written `node:interface`."""
 
     a: Annotated[str, _TEXT]
     b: Annotated[str, _TEXT]
 
 
 class SwitchOptions(TypedDict):
-    """What stands behind `--switch bmv2,`: for switches that no `network.json` describes."""
+    """The options behind `mn --switch bmv2,` for switches that no `network.json` describes."""
 
     mtu_bytes: Annotated[int, _MTU]
     rate_bps: Annotated[int, _COUNT]
@@ -132,7 +132,7 @@ class SwitchOptions(TypedDict):
 
 
 class NetworkDescription(TypedDict):
-    """What `network.json` holds."""
+    """The content of `network.json`: the switches, hosts and links of a network."""
 
     mtu_bytes: Annotated[int, _MTU]
     switches: list[SwitchDescription]
@@ -141,7 +141,7 @@ class NetworkDescription(TypedDict):
 
 
 class InputError(SystemExit):
-    """A `network.json` or an option that cannot be; no Exception, so that mn ends without its clean-up."""
+    """An invalid `network.json` or option; not an Exception, so that `mn` ends without its clean-up."""
 
 
 def read_network(network_file: str) -> NetworkDescription:
@@ -162,7 +162,7 @@ def read_network(network_file: str) -> NetworkDescription:
 
 
 def check(found: Any, shape: Any, place: str) -> None:
-    """Raise InputError for a value that is not as a type above says."""
+    """Raise InputError unless a value of `network.json` has the given type; `place` names it in the error."""
     if is_typeddict(shape):
         for key, inner in shape.__annotations__.items():
             where = f"{place}.{key}" if place else key
@@ -208,17 +208,17 @@ def _names(network: NetworkDescription) -> Iterator[tuple[str, str]]:
 
 
 def run_folder(name: str) -> Path:
-    """The folder of a switch that mn runs, which only root enters."""
+    """The folder of a switch that mininet's `mn` runs; only root may enter it."""
     return RUN / f"{NAMESPACE_PREFIX}{name}"
 
 
 def p4runtime_address(name: str) -> str:
-    """Where a switch that mn runs serves P4Runtime."""
+    """The address at which a switch of mininet's `mn` serves P4Runtime."""
     return f"unix:{run_folder(name)}/p4runtime"
 
 
 def bmv2_command(switch: SwitchDescription, server: str = LOOPBACK_SERVER) -> list[str]:
-    """Command line of one switch without a program; `server` is where it listens for P4Runtime."""
+    """Command line of a BMv2 switch without a P4 program; `server` is its address for P4Runtime."""
     command = [shutil.which(PROGRAM) or PROGRAM, "--no-p4", "--device-id", "1", "-L", switch["log_level"]]
     if switch["log_level"] != "off":
         command.append("--log-console")
@@ -239,7 +239,7 @@ def bmv2_command(switch: SwitchDescription, server: str = LOOPBACK_SERVER) -> li
 def takes_notifications() -> bool:
     """Whether BMv2 knows `--notifications-addr`: built without nanomsg it does not, and ends at once.
 
-    Its help says so (src/bm_sim/options_parse.cpp); one that cannot be asked is taken to know it.
+    BMv2's help tells (src/bm_sim/options_parse.cpp); if it cannot be read, the option is taken to exist.
     """
     try:
         told = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=False, timeout=30)
@@ -268,7 +268,7 @@ def switch_commands(switch: SwitchDescription, mtu_bytes: int) -> str:
 
 
 def link_rate_command(interface: str, rate_bps: int, mtu_bytes: int) -> str:
-    """A link of this rate that keeps its sender waiting, so that packets queue up in BMv2."""
+    """Shell command that limits an interface's rate and blocks its sender, so that packets queue in BMv2."""
     burst = BURST_FRAMES * (mtu_bytes + 14)  # tc counts the Ethernet header, too
     return (
         f"tc qdisc replace dev {_word(interface)} root tbf rate {_word(rate_bps)}bit burst {_word(burst)} "
@@ -291,7 +291,7 @@ def host_commands(host: HostDescription, mtu_bytes: int) -> str:
 
 
 def neighbour(address: object, mac: str, interface: str) -> str:
-    """A line of ip(8) by which a neighbour is known for good.
+    """An `ip` command line that adds a permanent neighbour entry.
 
     BMv2 answers no ARP, and on Linux it would wait in the background queue, which an overloaded port may
     starve for longer than an entry lives.
@@ -300,7 +300,7 @@ def neighbour(address: object, mac: str, interface: str) -> str:
 
 
 def ip_batch(lines: Iterable[str], namespace: str = "") -> str:
-    """Commands of ip(8) by one process, as the shell has it; in another namespace where one is named."""
+    """A shell command that gives these lines to one `ip -batch`, in another namespace if one is named."""
     inside = f" -n {namespace}" if namespace else ""
     return "\n".join([f"ip{inside} -batch - <<'LINES'", *lines, "LINES"])
 
@@ -319,7 +319,7 @@ _OFFLOADS: Final = ("tx", "tso", "gso", "gro", "tx-udp-segmentation")
 
 
 def offloads_off(interface: str) -> str:
-    """A burst that an offload leaves whole would cross a queue as one packet, without its checksum.
+    """Shell commands that turn off an interface's offloads: a merged burst would pass a queue as one packet.
 
     Not every device and kernel knows every name, and user-mode-linux's devices forget the setting when they
     open: after the interface is up, and one by one where all at once is refused.
@@ -332,7 +332,7 @@ def offloads_off(interface: str) -> str:
 
 
 def finish_start(process_id: int, name: str, server: str = LOOPBACK_SERVER) -> None:
-    """Wait until a started BMv2 serves gRPC, then leave it the smallest send buffers; raises OSError.
+    """Wait until a started BMv2 serves gRPC, then set the smallest send buffers; raises OSError.
 
     What waits in the buffer of a port's socket has left BMv2's queues and knows no priority any more. Linux
     grants 200 kB, which is 140 frames.
@@ -371,7 +371,7 @@ def listening_ports(process_id: int) -> set[int]:
 
 
 def tcp_rows(table: Path) -> list[list[str]]:
-    """The sockets of a table of the kernel (proc(5), /proc/net/tcp), each by its columns."""
+    """The sockets listed in a TCP table of the kernel (proc(5), /proc/net/tcp), each as its columns."""
     return [line.split() for line in table.read_text(encoding="ascii").splitlines()[1:]]
 
 

@@ -1,4 +1,4 @@
-"""Which port of the lab a probe overloads, and from where."""
+"""Chooses the lab port that a probe overloads, and the hosts that send to it."""
 
 from mltswitch.errors import UserInputError
 from mltswitch.lab.lab import Lab
@@ -8,7 +8,7 @@ from mltswitch.plan import Plan
 
 
 def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
-    """The leaf port before `receiver` (default: the last real host), every other real host sending to it.
+    """The leaf port towards `receiver` (None: the last real host), overloaded by all other real hosts.
 
     Only hosts whose leaf ports the plan trusts: whatever others send is background. Raises UserInputError
     when the lab is down, the host is unknown, or no such host stands beside it on its leaf.

@@ -11,7 +11,7 @@ from mltswitch.lab.state import LabState
 
 
 def main(arguments: list[str]) -> int:
-    """`serve DIRECTORY` or `status DIRECTORY`; returns an exit code."""
+    """Run `serve DIRECTORY` or `status DIRECTORY` inside user-mode-linux; returns an exit code."""
     verb, directory = arguments
     lab = Lab(Path(directory))
     try:

@@ -1,4 +1,4 @@
-"""What this machine can do for the lab, found out by trying."""
+"""Finds out by trying which kinds of lab this machine can run."""
 
 import os
 import shutil
@@ -43,14 +43,14 @@ _BMV2_FEATURES: Final = ("tbf", "writable /proc/sys")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The lab's best mode here, and why it is not a better one."""
+    """The best mode in which this machine can run a lab, and why no better one is possible."""
 
     mode: LabMode
     missing: tuple[str, ...]
 
 
 def examine() -> Machine:
-    """Try what the lab needs; changes nothing."""
+    """Try what a lab of Linux switches needs, without changing anything."""
     programs = tuple(_missing_programs())
     if programs:
         return Machine(LabMode.EMULATORS_ONLY, programs)
@@ -69,18 +69,20 @@ def examine() -> Machine:
 
 
 def examine_for_bmv2(engine: Engine) -> Machine:
-    """How BMv2 switches run here, by the engine that is wanted or, without a wish, by mininet where it is.
+    """How this machine can run BMv2 switches: by this engine or, by default, by mininet where it is there.
 
-    Changes nothing. Raises MachineError naming what is missing: without BMv2 such a lab is nothing.
+    Changes nothing. Raises MachineError naming what is missing, because such a lab needs BMv2.
     """
     if os.geteuid() != 0:
         raise MachineError("BMv2 switches need root: each has a network namespace of its own")
     for program, package in _BMV2_PROGRAMS.items():
         if shutil.which(program, path=_path()) is None:
-            raise MachineError(f"{program} is not installed", hint=f"install the Debian package {package}")
+            raise MachineError(f"{program} is not installed", hint=f"`apt-get install {package}`")
     if shutil.which(PROGRAM, path=_path()) is None:
         raise MachineError(
-            f"{PROGRAM} is not installed", where="BMv2", hint="see docs/p4.md for where to get it"
+            f"{PROGRAM} is not installed",
+            where="BMv2",
+            hint="`apt-get install p4lang-bmv2`, from where docs/p4.md says",
         )
     lacking = failing_features(_BMV2_FEATURES)
     if lacking:
@@ -88,7 +90,7 @@ def examine_for_bmv2(engine: Engine) -> Machine:
     found = engine is not Engine.NAMESPACES and has_mininet()
     if engine is Engine.MININET and not found:
         raise MachineError(
-            "mininet is not installed", hint="install the Debian package mininet, or use --engine namespaces"
+            "mininet is not installed", hint="`apt-get install mininet`, or use --engine namespaces"
         )
     if found:
         return Machine(LabMode.BMV2_MININET, ())
@@ -97,7 +99,7 @@ def examine_for_bmv2(engine: Engine) -> Machine:
 
 
 def failing_features(names: Collection[str] = tuple(_TRIAL_STEPS)) -> tuple[str, ...]:
-    """What fails of these in a throw-away namespace; by default of all that Linux switches need."""
+    """Those of these kernel features that fail in a trial namespace; default: all Linux switches need."""
     steps = "\n".join(
         f"{{ {step}; }} >/dev/null 2>&1 || echo {name}"
         for name, step in _TRIAL_STEPS.items()

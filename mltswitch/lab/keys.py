@@ -1,4 +1,4 @@
-"""SSH keys of one lab: made by `up`, never committed, removed by `down`."""
+"""SSH keys of one lab: made by `lab up`, never committed, removed by `lab down`."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Bringing a lab up and down, and telling how it is."""
+"""Brings a lab up and down, and reports its status."""
 
 import socket
 import subprocess
@@ -44,12 +44,12 @@ _GRACE_SECONDS: Final = 5.0
 Progress = Callable[[str], None]
 
 READY_SECONDS: Final = 180.0
-"""How long `up` waits for the last device to answer."""
+"""How many seconds `up` waits for the last device to answer."""
 NOTHING_KEPT: Final = Records()
 
 
 class Lab:
-    """The lab of one state directory."""
+    """The lab whose files lie in one state directory."""
 
     def __init__(self, state_directory: Path) -> None:
         self.paths = LabPaths(state_directory.resolve())
@@ -63,10 +63,10 @@ class Lab:
         engine: Engine = Engine.AUTO,
         records: Records = NOTHING_KEPT,
     ) -> LabStatus:
-        """Build the lab and return when every device answers; the engine builds BMv2 switches alone.
+        """Build the lab and return when every device answers; the engine matters to BMv2 switches only.
 
         Raises UserInputError for a fabric, devices or wishes that cannot be met, MachineError when something
-        is in the way or fails; what was begun is removed again, its logs are kept.
+        is in the way or fails; what was already built is removed again, its logs are kept.
         """
         machine = _machine(fabric, engine, records)
         with_switches = machine.mode is not LabMode.EMULATORS_ONLY
@@ -93,7 +93,7 @@ class Lab:
         return self._status(state)
 
     def down(self, progress: Progress) -> None:
-        """Remove the lab, whatever is left of it; nothing to do is no error. Raises MachineError.
+        """Remove whatever is left of the lab, and do nothing if there is none. Raises MachineError.
 
         The lab of another state directory stays.
         """
@@ -108,17 +108,17 @@ class Lab:
 
     @property
     def another(self) -> str:
-        """That the lab of another inventory is up, and how to name it; empty where none is."""
+        """Error text that says the lab of another inventory is up, and how to name it; empty if none is."""
         other = claimed_by_another(self.paths)
         return f"the lab of {other} is up; its inventory is named by -i {other.parent}" if other else ""
 
     def status(self) -> LabStatus:
-        """What runs; asks every device whether it answers."""
+        """The status of the lab; asks every device whether it answers."""
         state = read_state(self.paths)
         return self._status(state)
 
     def run(self, argv: Sequence[str]) -> int:
-        """Run a command where the lab can be reached, with this terminal's output; returns its exit code."""
+        """Run a command where the lab's devices are reachable, on this terminal; returns its exit code."""
         state = self._require()
         if state.mode is LabMode.ROOTLESS:
             return rootless.run(self.paths, argv)
@@ -130,7 +130,7 @@ class Lab:
     def host_namespace(self, name: str) -> NamespaceHandle:
         """The network namespace of one host.
 
-        Raises UserInputError where it has none, MachineError where it lies in another kernel.
+        Raises UserInputError if the host has none, MachineError if it lies in another kernel.
         """
         state = self._require()
         if state.mode is LabMode.ROOTLESS:
@@ -282,7 +282,7 @@ def _answering(devices: Collection[DeviceAddress]) -> set[str]:
 
 
 ANSWER_SECONDS: Final = 60.0
-"""A switch in user-mode-linux starts a process for each connection; on a busy machine that takes seconds."""
+"""How long to wait for a device's answer: a busy user-mode-linux takes seconds to start a process."""
 
 _MAXIMUM_BANNER_BYTES: Final = 255
 _EMPTY_SETTINGS: Final = bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
@@ -292,7 +292,7 @@ _SETTINGS_TYPE: Final = 4
 
 
 def answers(platform: str, address: str, port: int) -> bool:
-    """Whether the server that such a device has answers there within the time.
+    """Whether a device's SSH server (BMv2: gRPC server) answers at an address within ANSWER_SECONDS.
 
     Linux switches and emulators have SSH, whose banner comes unasked (RFC 4253, section 4.2). BMv2 has gRPC,
     which stands on HTTP/2: the first frame of its server's greeting is SETTINGS (RFC 9113, section 3.4).

@@ -14,7 +14,7 @@ from mltswitch.targets.bmv2.ports import numbered
 
 MANAGEMENT_NAMESPACE: Final = NAMESPACE_PREFIX + "mgmt"
 MANAGEMENT_NETWORK: Final = IPv4Network("169.254.0.0/16")
-"""Link-local (RFC 3927), so that it cannot collide with a fabric's addresses."""
+"""The management network; link-local (RFC 3927), so that it cannot collide with a fabric's addresses."""
 MANAGEMENT_PORT: Final = "mgmt0"
 
 _MAXIMUM_INTERFACE_NAME: Final = 15
@@ -22,7 +22,7 @@ _MAXIMUM_INTERFACE_NAME: Final = 15
 
 @dataclass(frozen=True)
 class Layout:
-    """A fabric and where its devices are expected: everything that `up` creates follows from them."""
+    """A fabric and the addresses of its devices, which determine everything that `up` creates."""
 
     fabric: Fabric
     devices: tuple[DeviceAddress, ...]
@@ -36,7 +36,7 @@ class Layout:
 
     @cached_property
     def platform(self) -> str:
-        """What forwards packets here."""
+        """Platform of the lab's switches that forward packets."""
         return forwarding_platform(self.topology)
 
     @cached_property
@@ -53,7 +53,7 @@ class Layout:
 
     @cached_property
     def emulators(self) -> tuple[Switch, ...]:
-        """The switches of which the lab has a command line alone."""
+        """The switches that the lab only emulates: they have a command line but forward no packets."""
         from switchsim import KINDS
 
         return tuple(switch for switch in self.topology.switches if switch.platform in KINDS)
@@ -64,12 +64,12 @@ class Layout:
         return {name: f"{NAMESPACE_PREFIX}{name}" for name in names}
 
     def namespace(self, name: str) -> str:
-        """The namespace of a switch or a host; empty for one that exists on paper only."""
+        """Name of the namespace of a switch or a host; empty for one that is not built."""
         return self._real.get(name, "")
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """All namespaces, the management network first; BMv2 switches have none, and no link to it."""
+        """All namespaces' names, first the management network's, which a lab of BMv2 switches lacks."""
         management = (MANAGEMENT_NAMESPACE,) if self.switches and self.platform == LINUX_PLATFORM else ()
         return (*management, *self._real.values())
 
@@ -82,14 +82,14 @@ class Layout:
         return tuple(port for port in switch.ports if port.peer in self._real)
 
     def cables(self) -> Iterator[tuple[Switch, Port]]:
-        """Each cable once, by the switch and the port at one of its ends."""
+        """Each cable of the lab once, by the switch and the port at one of its ends."""
         for switch in self.switches:
             for port in self.cabled_ports(switch):
                 if port.peer_is_host or port.address < port.peer_address:
                     yield switch, port
 
     def routes(self, switch: Switch) -> dict[IPv4Network, list[IPv4Address]]:
-        """What the rack routes without us (`underlay`): each prefix, and the next hops that share its load.
+        """A switch's underlay routes, which mltswitch does not manage: prefix to next hops, which share load.
 
         Spines and leaves that are emulated are left out: nothing is forwarded behind them.
         """
@@ -100,7 +100,7 @@ class Layout:
         return routes
 
     def kind(self, device: DeviceAddress) -> DeviceKind:
-        """What answers at the address of a device."""
+        """What kind of server answers at the address of a device."""
         if device.platform == self.platform:
             return DeviceKind.REAL if self.with_switches else DeviceKind.ABSENT
         from switchsim import KINDS
@@ -108,7 +108,7 @@ class Layout:
         return DeviceKind.EMULATED if device.platform in KINDS else DeviceKind.ABSENT
 
     def reachable(self, switches: Sequence[Switch]) -> Iterator[tuple[Switch, DeviceAddress]]:
-        """Those of some switches that the inventory names, each with its address there."""
+        """Those of the given switches that the inventory names, each with its device address."""
         places = {device.name: device for device in self.devices}
         return ((switch, places[switch.name]) for switch in switches if switch.name in places)
 
@@ -125,7 +125,7 @@ def lay_out(fabric: Fabric, devices: Sequence[DeviceAddress], *, with_switches: 
 
 
 def forwarding_platform(topology: Topology) -> str:
-    """The platform of the switches that forward packets in a lab; raises UserInputError for two."""
+    """The platform of the switches that forward packets in a lab; raises UserInputError if they have two."""
     platforms = {switch.platform for switch in topology.switches}
     if {LINUX_PLATFORM, BMV2_PLATFORM} <= platforms:
         raise UserInputError(

@@ -91,13 +91,13 @@ class LabHost(_Named, Host):  # type: ignore[misc]  # mininet has no types
         self.give_name()
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Addresses, route and neighbour, in place of mininet's own address."""
+        """Set the addresses, route and neighbour from `network.json` instead of mininet's own address."""
         _run(self, bmv2_node.host_commands(self.description, self.mtu_bytes))
         return {}
 
 
 class BMv2Switch(_Named, Switch):  # type: ignore[misc]  # likewise
-    """BMv2 in a namespace of its own; without a description it serves the links that mininet gave it."""
+    """A BMv2 switch in its own namespace; one that `network.json` lacks has the links that mininet made."""
 
     def __init__(
         self,
@@ -163,7 +163,7 @@ class NetworkTopo(Topo):  # type: ignore[misc]  # likewise
     """The network of a `network.json`, as `mltswitch lab network` writes it."""
 
     def build(self, *files: object, **others: object) -> None:
-        """Called by mininet with what stands behind `--topo mltswitch,`; raises bmv2_node.InputError."""
+        """Add the nodes and links of FILE in `--topo mltswitch,FILE`; raises bmv2_node.InputError."""
         if len(files) != 1 or others:
             raise bmv2_node.InputError(
                 "--topo mltswitch,FILE: FILE is what `mltswitch lab network` has written"
@@ -192,7 +192,7 @@ switches = {"bmv2": BMv2Switch}
 
 
 def main(arguments: list[str]) -> int:
-    """Build the network, say so, and take it away on SIGTERM; returns an exit code."""
+    """Build the network of a `network.json` and remove it on SIGTERM; returns an exit code."""
     setLogLevel("info")
     Mininet.inited = True  # else it would raise limits of the whole machine, for good
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

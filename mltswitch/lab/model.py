@@ -1,4 +1,4 @@
-"""What the lab is told and what it answers: device addresses and a status that JSON can hold."""
+"""Inputs and results of the lab: device addresses, and a status that can be written as JSON."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -13,9 +13,9 @@ class LabMode(StrEnum):
 
     DOWN = "down"
     NATIVE = "native"
-    """Network namespaces of this kernel."""
+    """Linux switches as network namespaces of this kernel."""
     USER_MODE_LINUX = "user-mode-linux"
-    """Namespaces of one user-mode-linux instance; the hosts are namespaces of this kernel."""
+    """Switches as namespaces of one user-mode-linux instance; hosts as namespaces of this kernel."""
     ROOTLESS = "user-mode-linux-rootless"
     """Everything, hosts and commands too, inside one user-mode-linux instance."""
     BMV2 = "bmv2"
@@ -26,32 +26,32 @@ class LabMode(StrEnum):
 
 
 class DeviceKind(StrEnum):
-    """What answers at a device's address."""
+    """What kind of device answers at an address."""
 
     REAL = "real"
     """A Linux switch or a BMv2 process: its queues carry packets."""
     EMULATED = "emulated"
-    """A command line without packets behind it."""
+    """An emulated switch: a command line that forwards no packets."""
     ABSENT = "absent"
 
 
 class Engine(StrEnum):
-    """What builds a lab of BMv2 switches."""
+    """The program that builds a lab of BMv2 switches."""
 
     AUTO = "auto"
-    """Mininet where it is installed."""
+    """Mininet where it is installed; otherwise plain namespaces."""
     MININET = "mininet"
     NAMESPACES = "namespaces"
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What a lab keeps of what happened, on request, because it slows the switches down."""
+    """Logs and captures that a lab keeps on request; both slow its switches down."""
 
     keep_logs: bool = False
-    """BMv2 logs every packet, and `down` leaves all logs."""
+    """Whether BMv2 logs every packet and `down` leaves all logs in place."""
     pcap: bool = False
-    """BMv2 captures every port, and `down` leaves the captures."""
+    """Whether BMv2 captures every port and `down` leaves the captures in place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class DeviceAddress:
     address: str
     port: int
     thrift_port: int | None = None
-    """BMv2 alone: where its second server is expected; None: nobody reaches it."""
+    """Port of a BMv2 switch's Thrift server; None: not reachable, or no BMv2 switch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceStatus:
-    """One device of the lab."""
+    """Status of one device of the lab."""
 
     name: str
     platform: str
@@ -76,24 +76,24 @@ class DeviceStatus:
     port: int
     kind: DeviceKind
     answers: bool
-    """SSH; a BMv2 switch gRPC."""
+    """Whether the device's SSH server answers; of a BMv2 switch, its gRPC server."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """One host of the lab; `namespace` is empty where the host exists on paper only."""
+    """Status of one host of the lab; `namespace` is empty where the host is not built."""
 
     name: str
     leaf: str
     address: str
     aliases: dict[str, str]
-    """Spine → the address that crosses it."""
+    """Alias addresses of the host by spine: packets to an alias cross that spine."""
     namespace: str
 
 
 @dataclass(frozen=True, slots=True)
 class LabStatus:
-    """What runs, where it is reached and what is missing."""
+    """Status of a lab: what runs, how it is reached, and what is missing."""
 
     mode: LabMode
     fabric: str
@@ -103,9 +103,9 @@ class LabStatus:
     devices: tuple[DeviceStatus, ...]
     hosts: tuple[HostStatus, ...]
     missing: tuple[str, ...]
-    """One line for each thing that this machine lacks, with the reason."""
+    """One line for each feature that this machine lacks, with the reason."""
 
     @property
     def all_answer(self) -> bool:
-        """Whether every device that this mode offers answers."""
+        """Whether every device that the lab's mode offers answers."""
         return all(device.answers for device in self.devices if device.kind is not DeviceKind.ABSENT)

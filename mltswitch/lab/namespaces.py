@@ -1,4 +1,4 @@
-"""Network namespaces by name: entering them, listing ours and removing them."""
+"""The lab's network namespaces by name: entering, listing and removing them."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ from mltswitch.lab.processes import kill_and_wait
 from mltswitch.netns import inside
 
 NAMESPACE_DIRECTORY: Final = Path("/run/netns")
-"""Where ip-netns(8) keeps them."""
+"""The folder in which ip-netns(8) keeps named network namespaces."""
 
 
 @dataclass(frozen=True, slots=True)

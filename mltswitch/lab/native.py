@@ -1,4 +1,4 @@
-"""Building the lab as root: all of it on this kernel, or its switches in user-mode-linux."""
+"""Builds the lab as root: all of it on this kernel, or its switches in user-mode-linux."""
 
 import subprocess
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def build_around_uml(layout: Layout, paths: LabPaths, instance: str, progress: C
 
 
 def run_script(paths: LabPaths, name: str, script: str) -> None:
-    """Run a script whose background processes outlive it; its output goes to a log of its own.
+    """Run a script, whose background processes outlive it, with its output in a log of its own.
 
     Raises MachineError.
     """
@@ -70,7 +70,7 @@ def run_script(paths: LabPaths, name: str, script: str) -> None:
 
 
 def stop(paths: LabPaths) -> None:
-    """End the script that an `up` left at work when it was killed or gave up."""
+    """End the script of an `up` that was killed or gave up, if it still runs."""
     leader = read_record(paths.processes / _RECORD)
     if leader is not None:
         end_group(leader)

@@ -1,4 +1,4 @@
-"""The lab's state directory: which file lies where, and how all of them are removed."""
+"""The lab's state directory: the path of each file, and the removal of all of them."""
 
 import re
 import shutil
@@ -14,7 +14,7 @@ _STACK_DUMP: Final = re.compile(r"\s*(\[<[0-9a-f]+>\]|[0-9a-f]{8}( |$)|Stack:|Ca
 
 
 def check_plain(path: Path, what: str) -> None:
-    """Refuse a path that root's shell, mount(8) or a kernel's command line would read as more than a path.
+    """Refuse a path that root's shell, mount(8) or a kernel's command line would not take literally.
 
     Raises UserInputError.
     """
@@ -28,18 +28,18 @@ def check_plain(path: Path, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LabPaths:
-    """Paths below one state directory; nothing of it is ever committed."""
+    """Paths of the files in a lab's state directory, which is never committed."""
 
     root: Path
 
     @property
     def state(self) -> Path:
-        """What `up` is about to create; written first."""
+        """state.json: what `up` is about to create, written before anything else."""
         return self.root / "state.json"
 
     @property
     def private_key(self) -> Path:
-        """The user's key, accepted by every device."""
+        """The user's private SSH key, which every device accepts."""
         return self.root / "keys" / "id_ed25519"
 
     @property
@@ -49,32 +49,32 @@ class LabPaths:
 
     @property
     def host_keys(self) -> Path:
-        """One host key per device, named like it."""
+        """Folder of the SSH host keys, one for each device and named like it."""
         return self.root / "keys" / "hosts"
 
     @property
     def known_hosts(self) -> Path:
-        """For the SSH clients on this side."""
+        """The known_hosts file for SSH clients outside the lab."""
         return self.root / "known_hosts"
 
     @property
     def logs(self) -> Path:
-        """Output of everything that runs; kept when `up` fails."""
+        """Folder with the output of all programs of the lab; kept when `up` fails."""
         return self.root / "logs"
 
     @property
     def processes(self) -> Path:
-        """Identities of started processes."""
+        """Folder with the identities of started processes."""
         return self.root / "processes"
 
     @property
     def work(self) -> Path:
-        """Generated scripts and configuration."""
+        """Folder of generated scripts and configuration."""
         return self.root / "work"
 
     @property
     def spool(self) -> Path:
-        """Commands handed to a rootless lab, and their output."""
+        """Folder of commands handed to a rootless lab, and of their output."""
         return self.root / "spool"
 
     @property
@@ -83,7 +83,7 @@ class LabPaths:
         return self.root / "inside"
 
     def create(self) -> None:
-        """Make the directories for their owner only; raises UserInputError."""
+        """Make the state directory and its folders, accessible to their owner only; raises UserInputError."""
         check_plain(self.root, "the lab's state directory")
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -93,7 +93,7 @@ class LabPaths:
             raise UserInputError(f"cannot be created: {error.strerror}", where=str(self.root)) from None
 
     def remove(self, *, keep_logs: bool = False) -> None:
-        """Remove what the lab made, state last, and the directory when nothing else lies in it."""
+        """Remove the lab's files, state.json last, and the state directory if nothing else lies in it."""
         folders = [self.host_keys.parent, self.processes, self.work, self.spool, self.inside]
         for folder in folders if keep_logs else [*folders, self.logs]:
             shutil.rmtree(folder, ignore_errors=True)

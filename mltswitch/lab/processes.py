@@ -1,4 +1,4 @@
-"""Processes that outlive the command that started them: recorded before they run, ended by identity."""
+"""Processes that outlive the command that started them: they are recorded first, and ended by identity."""
 
 import ctypes
 import os
@@ -30,7 +30,7 @@ class ProcessIdentity:
 
     @classmethod
     def parse(cls, stat: str) -> "ProcessIdentity":
-        """From a line of /proc/PID/stat, whose command may hold spaces and brackets; raises ValueError."""
+        """Read the identity from a /proc/PID/stat line, whose command may hold spaces; raises ValueError."""
         head, bracket, tail = stat.rpartition(")")
         fields = tail.split()
         if not bracket or len(fields) <= _START_TICKS_FIELD:
@@ -39,7 +39,7 @@ class ProcessIdentity:
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs; one that ended and waits for its parent does not."""
+        """Whether this very process runs; a zombie does not."""
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
         except OSError:
@@ -57,7 +57,7 @@ def start_recorded(
 ) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own; it writes its identity into `record` before it becomes `argv`.
 
-    So whoever is killed between two steps leaves no process behind that `down` cannot find.
+    So even a command that is killed half-way leaves no process behind that `down` cannot find.
     """
     prefix = ["ip", "netns", "exec", namespace] if namespace else []
     return subprocess.Popen(
@@ -71,12 +71,12 @@ def start_recorded(
 
 
 def end_with_parent() -> None:
-    """In a child before it runs: a parent that is killed takes it along (prctl(2))."""
+    """Called in a child before it runs its program: the kernel kills it when its parent dies (prctl(2))."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def read_record(record: Path) -> ProcessIdentity | None:
-    """The recorded process; none where the record is missing or was cut short."""
+    """The process recorded in a file; None where the file is missing or was cut short."""
     try:
         return ProcessIdentity.parse(record.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -84,7 +84,7 @@ def read_record(record: Path) -> ProcessIdentity | None:
 
 
 def end(identity: ProcessIdentity, *, grace_seconds: float = 0.0) -> None:
-    """SIGTERM, after the grace SIGKILL; nothing where the number belongs to another process by now."""
+    """Send a process SIGTERM, after the grace SIGKILL; does nothing if another one has its number by now."""
     if grace_seconds and identity.alive:
         _signal(identity.pid, signal.SIGTERM)
         _wait_until_gone([identity], grace_seconds)
@@ -94,7 +94,7 @@ def end(identity: ProcessIdentity, *, grace_seconds: float = 0.0) -> None:
 
 
 def end_recorded(record: Path, *, grace_seconds: float = 0.0) -> None:
-    """End the recorded process, where one was started."""
+    """End the process recorded in a file, if there is one."""
     if (identity := read_record(record)) is not None:
         end(identity, grace_seconds=grace_seconds)
 
@@ -104,7 +104,7 @@ def wait_for_line(
 ) -> None:
     """Wait until a started process has logged a line.
 
-    Raises MachineError where it logs the line that tells a failure, ends or takes too long.
+    Raises MachineError if it logs the line `failure`, ends, or takes longer than `seconds`.
     """
     deadline = time.monotonic() + seconds
     while line not in (text := log.read_text(encoding="utf-8", errors="replace")):
@@ -116,7 +116,7 @@ def wait_for_line(
 
 
 def end_group(leader: ProcessIdentity) -> None:
-    """SIGKILL a leader that still runs together with its process group; nothing once it ended by itself.
+    """SIGKILL a group leader that still runs, with its process group; does nothing once the leader has ended.
 
     What a finished script left running in its group is no part of the script.
     """
@@ -128,7 +128,7 @@ def end_group(leader: ProcessIdentity) -> None:
 
 
 def kill_and_wait(process_ids: Iterable[int]) -> None:
-    """SIGKILL them and wait until they are gone."""
+    """SIGKILL these processes and wait until they are gone."""
     identities = [identity for pid in process_ids if (identity := identify(pid)) is not None]
     for identity in identities:
         _signal(identity.pid, signal.SIGKILL)
@@ -136,7 +136,7 @@ def kill_and_wait(process_ids: Iterable[int]) -> None:
 
 
 def identify(pid: int) -> ProcessIdentity | None:
-    """Identity of a process that runs now."""
+    """Identity of the running process with this number; None if there is none."""
     return read_record(Path(f"/proc/{pid}/stat"))
 
 

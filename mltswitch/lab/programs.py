@@ -14,11 +14,11 @@ from mltswitch.errors import MachineError
 from mltswitch.lab.namespaces import NamespaceHandle
 
 PATIENCE_SECONDS: Final = 60.0
-"""Nothing here takes so long unless it hangs."""
+"""Seconds after which a program's line is no longer waited for: only one that hangs takes so long."""
 
 
 class Program:
-    """A process in a namespace that prints lines; it is ended with the block at the latest."""
+    """A process in a namespace that prints lines; it is ended when the `with` block ends, if not before."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Program:
         self._process.communicate()
 
     def line(self) -> str:
-        """The next one; raises MachineError where none comes."""
+        """The next line that the process prints; raises MachineError if none comes in time."""
         deadline = time.monotonic() + self._patience_seconds
         while b"\n" not in self._waiting:
             left = deadline - time.monotonic()
@@ -61,12 +61,12 @@ class Program:
         return line.decode()
 
     def wait_for(self, word: str) -> None:
-        """Read lines until one holds the word; raises MachineError."""
+        """Read lines until one contains the word; raises MachineError if none does."""
         while word not in self.line():
             pass
 
     def rest(self) -> str:
-        """All that it still prints until it ends; raises MachineError where it fails."""
+        """All that the process still prints until it ends; raises MachineError if it fails."""
         try:
             output, errors = self._process.communicate(timeout=PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -77,7 +77,7 @@ class Program:
         return (self._waiting + output).decode()
 
     def tell(self, line: str) -> None:
-        """Write a line to it; raises MachineError where it has ended."""
+        """Write a line to the process's input; raises MachineError if it has ended."""
         try:
             self._input.write(f"{line}\n".encode())
             self._input.flush()
@@ -85,7 +85,7 @@ class Program:
             raise MachineError(self._last_words(), where=self._name) from None
 
     def answer(self) -> dict[str, Any]:
-        """The next line as a JSON object; raises MachineError."""
+        """The next line of the process, read as a JSON object; raises MachineError."""
         line = self.line()
         try:
             found = json.loads(line)
@@ -97,7 +97,7 @@ class Program:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether the process still runs."""
         return self._process.poll() is None
 
     @property
@@ -111,24 +111,28 @@ class Program:
         return lines[-1] if lines else f"ended with exit code {self._process.returncode}"
 
 
+PACKAGES: Final = {"gcc": "gcc", "ip": "iproute2", "ping": "iputils-ping", "tc": "iproute2"}
+"""Program → the Debian package that has it."""
+
+
 def need_root() -> None:
-    """Raise MachineError for any other user."""
+    """Raise MachineError unless this process runs as root."""
     if os.geteuid() != 0:
-        raise MachineError("needs root, for network namespaces")
+        raise MachineError("needs root, for network namespaces", hint="`sudo` before the command gives it")
 
 
 def need(*programs: str) -> None:
-    """Raise MachineError naming what is missing."""
+    """Raise MachineError naming those of the programs that are not installed."""
     need_root()
     for program in programs:
         if shutil.which(program) is None:
-            raise MachineError(f"{program} is not installed", hint=f"install the package {program}")
+            raise MachineError(f"{program} is not installed", hint=f"`apt-get install {PACKAGES[program]}`")
 
 
 def compiled(source: Path, folder: Path, *options: str) -> Path:
     """Compile a C file into a folder and return the program's path; raises MachineError."""
     if shutil.which("gcc") is None:
-        raise MachineError("gcc is not installed", hint="install the package gcc")
+        raise MachineError("gcc is not installed", hint="`apt-get install gcc`")
     program = folder / source.stem
     command = ["gcc", "-O2", "-std=gnu11", "-o", str(program), str(source), *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -139,7 +143,7 @@ def compiled(source: Path, folder: Path, *options: str) -> Path:
 
 
 def ip(lines: Sequence[str], namespace: str = "") -> None:
-    """Run `ip -batch`; raises MachineError."""
+    """Run these lines by `ip -batch`, in a namespace if one is named; raises MachineError."""
     command = ["ip", *(["-n", namespace] if namespace else []), "-batch", "-"]
     done = subprocess.run(command, check=False, input="\n".join(lines), capture_output=True, text=True)
     if done.returncode:

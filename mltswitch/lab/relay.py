@@ -18,7 +18,7 @@ from mltswitch.lab.model import LINUX_PLATFORM
 from mltswitch.lab.namespaces import NamespaceHandle
 
 MAXIMUM_CONNECTIONS: Final = 256
-"""Per switch; a further one is closed at once."""
+"""The most connections relayed to one switch at a time; a further one is closed at once."""
 CONNECT_SECONDS: Final = 10.0
 SSH_PORT: Final = 22
 LOOPBACK: Final = "127.0.0.1"
@@ -30,7 +30,7 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """TCP from an address on the user's side to one that only a namespace reaches."""
+    """A TCP relay from an address on the user's side to one that only a namespace reaches."""
 
     name: str
     address: str
@@ -39,7 +39,7 @@ class Relay:
     target: str
     target_port: int
     authenticates: bool
-    """Whether the server asks who calls; where it does not, the relay serves the lab's own user alone."""
+    """Whether the server authenticates its clients; if not, the relay serves the lab's own user only."""
 
 
 def relays_of(layout: Layout) -> Iterator[Relay]:
@@ -63,7 +63,7 @@ def relays_of(layout: Layout) -> Iterator[Relay]:
 
 
 class RelayServer:
-    """Listens for one switch and copies bytes both ways."""
+    """Listens for one relay and copies bytes both ways."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -130,7 +130,7 @@ def _is_own(writer: asyncio.StreamWriter) -> bool:
 
 
 def connecting_user(caller: tuple[str, int], here: tuple[str, int]) -> int | None:
-    """User of this namespace's socket that is connected from one IPv4 address and port to another.
+    """User id of the local socket that is connected from one IPv4 address and port to another.
 
     None where no such socket is established (proc(5), /proc/net/tcp): then the caller is no process of this
     machine, or it has left. What a closed socket leaves behind, in TIME_WAIT, has no inode and says user 0

@@ -17,13 +17,13 @@ from mltswitch.lab.processes import read_record
 from mltswitch.lab.state import LabState
 
 REQUEST: Final = "request.json"
-"""The outer lab's record, from which the inner lab is built; it lies in the inner state directory."""
+"""File name of the outer lab's record in the inner state directory, from which the inner lab is built."""
 STATUS_MODULE: Final = "mltswitch.lab.inside"
 STATUS: Final = TypeAdapter(LabStatus)
 
 
 def boot(paths: LabPaths, state: LabState, progress: Callable[[str], None]) -> None:
-    """Start the instance and wait until the lab inside is up; raises MachineError."""
+    """Start the user-mode-linux instance and wait until the lab inside is up; raises MachineError."""
     inner = LabPaths(paths.inside)
     inner.create()
     inner.spool.mkdir(exist_ok=True, mode=0o700)
@@ -34,13 +34,13 @@ def boot(paths: LabPaths, state: LabState, progress: Callable[[str], None]) -> N
 
 
 def run(paths: LabPaths, argv: Sequence[str]) -> int:
-    """Run a command inside; returns its exit code. Raises MachineError when the instance has ended."""
+    """Run a command inside the rootless lab; returns its exit code. Raises MachineError if the lab ended."""
     out, err = sys.stdout.buffer, sys.stderr.buffer
     return spool.submit(LabPaths(paths.inside).spool, argv, alive=lambda: _alive(paths), out=out, err=err)
 
 
 def status(paths: LabPaths, state: LabState) -> LabStatus:
-    """The inner lab's own report, told as the outer one's; raises MachineError when it is unreadable."""
+    """The inner lab's report as the outer lab's status; raises MachineError when it is unreadable."""
     if not _alive(paths):
         return _dead_status(paths, state)
     out, err = io.BytesIO(), io.BytesIO()

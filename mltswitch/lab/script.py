@@ -23,7 +23,7 @@ from mltswitch.wire.hardware_address import hardware_address
 
 HEADER: Final = "#!/bin/sh\nset -eu\nPATH=/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin\nexport PATH\n"
 SWITCH_FILES: Final = "/run/mltswitch"
-"""Where a switch finds its sshd's files: a tmpfs of its own that only root can change (StrictModes)."""
+"""Folder of a switch's sshd files: a tmpfs of its own that only root can change (StrictModes)."""
 
 _GATEWAY: Final = MANAGEMENT_NETWORK.network_address + 1
 """This machine in the management network."""
@@ -62,7 +62,7 @@ _SHADOW: Final = "root:*:19000:0:99999:7:::\nsshd:!:19000::::::\nnobody:*:19000:
 
 
 def native_script(layout: Layout, paths: LabPaths) -> str:
-    """Switches, hosts and cables as namespaces of the kernel that runs the script."""
+    """The script that builds switches, hosts and cables as namespaces of the kernel that runs it."""
     return "\n".join(
         [
             HEADER,
@@ -75,12 +75,12 @@ def native_script(layout: Layout, paths: LabPaths) -> str:
 
 
 def cable_batch(layout: Layout) -> str:
-    """Namespaces and the cables between them, without management: for switches that are processes."""
+    """`ip -batch` lines for namespaces and cables without management, for switches that are processes."""
     return ip_batch([*_namespaces(layout.namespaces), *_cables(layout)])
 
 
 def switches_script(layout: Layout, paths: LabPaths) -> str:
-    """The switches alone, for a kernel that reaches hosts and management by its `vec` devices."""
+    """The script for a kernel with switches alone, which reach hosts and management by `vec` devices."""
     vectors = vector_devices(layout)
     to_hosts = [(switch, port) for switch, port in layout.cables() if port.peer_is_host]
     links = [
@@ -104,7 +104,7 @@ def switches_script(layout: Layout, paths: LabPaths) -> str:
 
 
 def taps_script(layout: Layout) -> str:
-    """This side of a user-mode-linux instance: namespaces, and one tap per `vec` device to be opened."""
+    """The script for the outside of user-mode-linux: namespaces, and a tap for each `vec` device."""
     vectors = vector_devices(layout)
     lines = [
         "link set lo up",
@@ -122,7 +122,7 @@ def taps_script(layout: Layout) -> str:
 
 
 def hosts_script(layout: Layout) -> str:
-    """Give each host its tap; only after user-mode-linux opened it, which it does in its own namespace."""
+    """The script that gives hosts their taps, once user-mode-linux has opened these in its own namespace."""
     vectors = vector_devices(layout)
     moves = [
         f"link set {_tap(vectors[layout.namespace(host.name)])} netns {layout.namespace(host.name)} "
@@ -140,13 +140,13 @@ def hosts_script(layout: Layout) -> str:
 
 
 def vector_devices(layout: Layout) -> dict[str, str]:
-    """Namespace outside → `vec` device inside that leads there."""
+    """The `vec` device inside user-mode-linux for each namespace outside to which one leads."""
     names = (MANAGEMENT_NAMESPACE, *(layout.namespace(host.name) for host in layout.real_hosts))
     return {name: f"vec{position}" for position, name in enumerate(names)}
 
 
 def vector_arguments(layout: Layout) -> list[str]:
-    """Kernel arguments that tie each `vec` device to its tap; an MTU can be set nowhere else."""
+    """Kernel arguments that tie each `vec` device to its tap and set its MTU, which nothing else can."""
     mtu_bytes = layout.fabric.ports.mtu_bytes
     return [
         f"{vector}:transport=tap,ifname={_tap(vector)}"
@@ -156,7 +156,7 @@ def vector_arguments(layout: Layout) -> list[str]:
 
 
 def switch_files(layout: Layout) -> dict[str, str]:
-    """Files that every switch's sshd reads, by name; its keys come beside them."""
+    """Contents of the files that every switch's sshd reads, by file name; keys are not among them."""
     files = {
         f"sshd_{switch.name}": _SSHD_CONFIG.format(address=layout.management_address(switch))
         for switch in layout.switches
@@ -165,7 +165,7 @@ def switch_files(layout: Layout) -> dict[str, str]:
 
 
 def in_namespace(namespace: str, commands: str, shell: str = "sh -eu") -> str:
-    """Shell commands as they are run in a namespace."""
+    """A shell command that runs these shell commands in a namespace."""
     return f"ip netns exec {namespace} {shell} <<'END'\n{commands}\nEND\n"
 
 
@@ -176,7 +176,7 @@ def host_setup(host: Host, layout: Layout) -> str:
 
 
 def host_description(host: Host) -> HostDescription:
-    """A host of the fabric as `network.json` has it."""
+    """A host of the fabric as `network.json` describes it."""
     return HostDescription(
         name=host.name,
         interface=host.interface,

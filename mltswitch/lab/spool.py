@@ -20,7 +20,7 @@ from mltswitch.errors import MachineError
 POLL_SECONDS: Final = 0.03
 MAXIMUM_REQUEST_BYTES: Final = 1 << 20
 NOT_RUN: Final = 127
-"""Exit code for a command that cannot be started, as a shell has it."""
+"""Exit code for a command that cannot be started, as in a shell."""
 
 _CHUNK_BYTES: Final = 1 << 16
 _PASSED_ON: Final = ("PATH", "TERM", "LANG", "LC_ALL", "COLUMNS", "NO_COLOR")
@@ -28,7 +28,7 @@ _PASSED_ON: Final = ("PATH", "TERM", "LANG", "LC_ALL", "COLUMNS", "NO_COLOR")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One command: arguments, working directory and the few variables that it may see."""
+    """A command for the rootless lab: its arguments, working directory and the few variables it may see."""
 
     argv: list[str]
     directory: str
@@ -38,9 +38,9 @@ class Request:
 def submit(
     spool: Path, argv: Sequence[str], *, alive: Callable[[], bool], out: IO[bytes], err: IO[bytes]
 ) -> int:
-    """Run a command on the other side, copying its output as it comes; returns its exit code.
+    """Run a command inside the rootless lab, copying its output as it comes; returns its exit code.
 
-    Raises MachineError when the other side has ended.
+    Raises MachineError when the lab's instance has ended.
     """
     name = secrets.token_hex(8)
     environment = {key: os.environ[key] for key in _PASSED_ON if key in os.environ}
@@ -67,7 +67,7 @@ def submit(
 
 
 def serve(spool: Path) -> None:
-    """Run what is handed in, each command in a thread, for ever."""
+    """Run the commands handed into a rootless lab, each in a thread, without end."""
     while True:
         for file in sorted(spool.glob("*.request")):
             base = file.with_suffix("")

@@ -1,9 +1,10 @@
-"""Hosts around one switch that has queues, a rate, a delay and random loss: a network to measure in.
+"""Hosts around one switch that has queues, a rate, a delay and random loss: a network for measurements.
 
-The switch is star.c, compiled on the spot: strict priority between queues, S and L of a port profile, bytes
-as a plan counts them. Use it where user-mode-linux, the switch of `Lab`, is too slow, or where the kernel has
-no netem; one core carries some 100,000 packets a second. Host H has the address 10.P.0.H on path P. The same
-program is two tiers of switches, `LeafSpine`, whose spines are the paths.
+The switch is star.c, compiled on the spot: strict priority between queues, marking threshold and limit of a
+port profile, and bytes counted as a plan counts them. Use it where user-mode-linux, the switch of `Lab`, is
+too slow, or where the kernel has no netem; one core carries some 100,000 packets a second. Host H has the
+address 10.P.0.H on path P. The same program can be two tiers of switches, `LeafSpine`, whose spines are the
+paths.
 """
 
 import os
@@ -24,20 +25,20 @@ from mltswitch.lab.programs import Program, compiled, ip, need
 from mltswitch.plan import Plan, PortProfile
 
 INTERFACE: Final = "path0"
+"""Name of each host's first interface."""
 SWITCH: Final = "_switch"
-"""Its namespace is called so, as no host can be."""
-"""Of each host."""
+"""Name of the switch's network namespace; no host can have this name."""
 SOURCE: Final = Path(__file__).with_name("star.c")
 LINE_QUEUE_PACKETS: Final = 10_000
-"""Between a host and the switch: no limit that a host's own rate could reach."""
+"""Queue between a host and the switch, in packets: longer than a host's own rate could fill."""
 HOST_BURST_BYTES: Final = 20_000
 HOST_BACKLOG_BYTES: Final = 200_000_000
-"""A host's own queue in front of its line: never the place where something is lost."""
+"""A host's own queue in front of its line, so long that nothing is lost in it."""
 PROCESS_PATIENCE_SECONDS: Final = 300.0
-"""For a line of a process on a host: on a busy machine torch alone takes a minute to load."""
+"""Seconds to wait for a process's line: on a busy machine torch alone takes a minute to load."""
 MTU_BYTES: Final = 1500
 LINK_BYTES: Final = 14
-"""Of Ethernet: a packet on the line, and in a queue, is so much longer than its IP length."""
+"""Bytes that Ethernet adds to a packet's IP length, on the line and in a queue."""
 _networks: Final = count(1)
 """Of this process, which may have several at a time."""
 QUEUES: Final = 8
@@ -46,12 +47,12 @@ DSCPS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One queue of the port, and what is sorted into it."""
+    """One queue of a switch port, and the DSCPs sorted into it."""
 
     threshold_bytes: int
-    """S; equal to the limit where nothing is marked."""
+    """Length from which packets are marked or, if not ECN-capable, dropped; equal to the limit: unused."""
     limit_bytes: int
-    """L."""
+    """Length above which every packet is dropped."""
     dscps: tuple[int, ...]
 
 
@@ -68,12 +69,12 @@ def planned_queues(plan: Plan, profile: PortProfile) -> tuple[Queue, ...]:
 
 
 def one_queue(limit_bytes: int) -> tuple[Queue, ...]:
-    """A port without a plan: whatever comes waits in one line, and what does not fit is dropped."""
+    """The one queue of a port without a plan, for all DSCPs; what does not fit is dropped."""
     return (Queue(limit_bytes, limit_bytes, tuple(range(DSCPS))),)
 
 
 class Star:
-    """Hosts, and the switch between them."""
+    """A star network: hosts, and the switch between them."""
 
     def __init__(self, hosts: Sequence[NamespaceHandle], paths: int, switch: Program) -> None:
         self.hosts = hosts
@@ -83,23 +84,23 @@ class Star:
         self._turn = threading.Lock()
 
     def addresses(self, host: int) -> tuple[str, ...]:
-        """Of host 0, 1, …: one a path."""
+        """Addresses of the host with this number (from 0), one for each path."""
         return tuple(f"10.{path}.0.{host + 1}" for path in range(1, self.paths + 1))
 
     def routed_address(self, host: int) -> str:
-        """Of host 0, 1, …: for whoever does not choose paths."""
+        """Address of the host with this number (from 0), for senders that do not choose a path."""
         return self.addresses(host)[0]
 
     def leaf_of(self, _host: int) -> int:
-        """One switch is everybody's leaf."""
+        """Number of the host's leaf: always 0, because a star has one switch."""
         return 0
 
     def start(self, host: int, command: Sequence[str]) -> Program:
-        """A process on a host, ended with the block that it is entered by."""
+        """Start a process on a host; as a context manager it ends with its block."""
         return Program(self.hosts[host], command, PROCESS_PATIENCE_SECONDS)
 
     def set_rate(self, bits_per_second: int) -> None:
-        """Of every port towards a host; a host's own line is as fast as all its ports together."""
+        """Set every port's rate towards a host; a host's own line is as fast as all its ports together."""
         self.set_port_rate(bits_per_second)
         for host in self.hosts:
             kind = (
@@ -109,11 +110,11 @@ class Star:
             _run(["tc", "-n", host.name, "qdisc", "replace", "dev", INTERFACE, "root", *kind.split()])
 
     def set_port_rate(self, bits_per_second: int) -> None:
-        """Of every port towards a host alone."""
+        """Set the rate of every port towards a host, and leave the hosts' own lines as they are."""
         self._obey(f"rate {bits_per_second}")
 
     def set_queues(self, queues: Sequence[Queue]) -> None:
-        """Thresholds and the sorting of code points; what no queue names goes to the last."""
+        """Set the thresholds and DSCPs of all ports' queues; DSCPs that no queue names go to the last."""
         if not 1 <= len(queues) <= QUEUES:
             raise MachineError(f"{len(queues)} queues", where="star", expected=f"1-{QUEUES}")
         places = dict.fromkeys(range(DSCPS), len(queues) - 1)
@@ -124,16 +125,16 @@ class Star:
             self._obey(f"dscp {dscp} {number}")
 
     def set_buffer(self, size_bytes: int) -> None:
-        """Of every port, shared by its queues, beside each one's own limit."""
+        """Set the buffer of every port, which its queues share, in addition to each queue's own limit."""
         self._obey(f"buffer {size_bytes}")
 
     def set_classes(
         self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
     ) -> None:
-        """Queues of a simple plan: control, the gradient classes, background; all share the buffer.
+        """Set the queues of a simple plan: control, the gradient classes and background share the buffer.
 
-        S of a gradient class is `marked_share` of the buffer. Without gradient classes there is no plan, and
-        one queue for all.
+        The marking threshold of a gradient class is `marked_share` of the buffer. Without gradient classes
+        there is no plan, and one queue for all.
         """
         self.set_buffer(buffer_bytes)
         if not gradient_dscp:
@@ -145,19 +146,19 @@ class Star:
         self.set_queues([control, *gradients, background])
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
-        """Delay each way, so that the round trip is this long; `own_seconds` is what it is without."""
+        """Delay packets each way, so that the round trip takes `seconds` instead of `own_seconds`."""
         self._obey(f"delay {max(0, round((seconds - own_seconds) / 2 * 1e9))}")
 
     def set_loss(self, probability: float, path: int | None = None) -> None:
-        """Of any packet, either way, on all paths or on one (from 0)."""
+        """Lose packets with this probability, both ways, on one path (from 0); None: on all paths."""
         self._obey(f"loss {probability}" if path is None else f"path {path + 1} loss {probability}")
 
     def report(self) -> dict[str, Any]:
-        """Counts since the last report: of each queue by importance, and bytes of each path."""
+        """Counters since the last report: packets of each queue by importance, and bytes of each path."""
         return self._obey("report")
 
     def round_trip_seconds(self) -> float:
-        """Median of what ping measures between the first and the last host; raises MachineError."""
+        """Median round trip that ping measures between the first and the last host; raises MachineError."""
         target = self.addresses(len(self.hosts) - 1)[0]
         command = self.hosts[0].command(["ping", "-n", "-c", "21", "-i", "0.02", target])
         done = subprocess.run(command, check=False, capture_output=True, text=True)
@@ -177,7 +178,7 @@ class Star:
 
 
 class LeafSpine(Star):
-    """Hosts that hang on leaves, some in turn on each, by one port; and spines between the leaves."""
+    """A leaf-spine network: each host has one port at a leaf, and every leaf one port to each spine."""
 
     def __init__(
         self, hosts: Sequence[NamespaceHandle], spines: int, switch: Program, *, leaves: int, in_turn: int
@@ -188,21 +189,21 @@ class LeafSpine(Star):
         self._in_turn = in_turn
 
     def routed_address(self, host: int) -> str:
-        """Of host 0, 1, …: packets take the spine that their addresses and ports hash to (ECMP)."""
+        """Address of the host with this number (from 0); packets to it are spread by hash (ECMP)."""
         return f"10.{self.paths + 1}.0.{host + 1}"
 
     def leaf_of(self, host: int) -> int:
-        """Of host 0, 1, …"""
+        """Number of the leaf of host 0, 1, …"""
         return host // self._in_turn % self._leaves
 
     def set_uplinks(self, bits_per_second: int) -> None:
-        """Of each port between a leaf and a spine, either way."""
+        """Set the rate of each port between a leaf and a spine, in both directions."""
         self._obey(f"leaves {self._leaves} {self.paths} {bits_per_second} {self._in_turn}")
 
 
 @contextmanager
 def running_star(hosts: int, paths: int = 1) -> Iterator[Star]:
-    """Hosts and switch, made here and removed at the end; raises MachineError."""
+    """Make a star network and remove it when the block ends; raises MachineError."""
     with running_switch(hosts) as (names, switch):
         star = Star(names, paths, switch)
         set_up(star)
@@ -219,15 +220,15 @@ def running_leaf_spine(
     leaves: int = 2,
     in_turn: int = 1,
 ) -> Iterator[LeafSpine]:
-    """Likewise, in two tiers; raises MachineError.
+    """Make a leaf-spine network and remove it when the block ends; raises MachineError.
 
     Args:
-        hosts: on leaf after leaf.
-        spines: each has one port to each leaf.
-        rate_bps: of a host's line.
-        oversubscription: the lines of a leaf's hosts over its uplinks, all together.
-        leaves: at most 8.
-        in_turn: so many hosts hang on a leaf before the next one has its turn.
+        hosts: how many hosts there are, attached leaf by leaf.
+        spines: how many spines there are, each with one port to each leaf.
+        rate_bps: rate of a host's line.
+        oversubscription: ratio of the rates of all hosts of a leaf to the rates of its uplinks.
+        leaves: how many leaves there are, at most 8.
+        in_turn: how many hosts are attached to a leaf before the next leaf has its turn.
     """
     with running_switch(hosts) as (names, switch):
         network = LeafSpine(names, spines, switch, leaves=leaves, in_turn=in_turn)
@@ -240,12 +241,12 @@ def running_leaf_spine(
 def running_switch(
     hosts: int, prefix: str = "", names: Sequence[str] = ()
 ) -> Iterator[tuple[list[NamespaceHandle], Program]]:
-    """Namespaces of hosts, and star.c with a line to each; both end with the block. Raises MachineError.
+    """Make hosts' namespaces and star.c with a line to each, until the block ends. Raises MachineError.
 
     Args:
-        hosts: how many.
-        prefix: of namespaces' names; empty: one of this process.
-        names: of the hosts, behind the prefix; none: `h1`, `h2`, …
+        hosts: how many hosts there are.
+        prefix: prefix of the namespaces' names; empty: one that is unique to this process.
+        names: names of the hosts, behind the prefix; empty: `h1`, `h2`, …
     """
     need("ip", "tc", "ping", "gcc")
     own = prefix or f"mltswitch-star-{os.getpid()}-{next(_networks)}"
@@ -267,7 +268,7 @@ def running_switch(
 
 
 def set_up(star: Star) -> None:
-    """Interfaces, addresses and routes of all hosts; raises MachineError."""
+    """Set up interfaces, addresses and routes of all hosts of a star; raises MachineError."""
     for number, name in enumerate(star.hosts):
         routed = star.routed_address(number)
         lines = [

@@ -1,4 +1,4 @@
-"""What one lab is made of, written before it is made, and the lock that keeps labs apart."""
+"""The record of a lab, written before the lab is made, and the locks that keep labs apart."""
 
 import contextlib
 import fcntl
@@ -28,11 +28,11 @@ from mltswitch.outputs import write_atomically
 from mltswitch.plan import Fabric
 
 MACHINE_LOCK: Final = Path("/run/mltswitch-lab.lock")
-"""Root's labs share the machine's namespaces, so they share this lock; it names the one that has them."""
+"""Lock file of root's labs, which share the machine's namespaces; it names the lab that has them."""
 
 
 def boot_identity() -> str:
-    """Identity of this kernel's boot; user-mode-linux has its own."""
+    """Identity of this kernel's current boot; user-mode-linux has its own."""
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -43,9 +43,9 @@ class LabState(BaseModel):
 
     schema_version: Literal["mltswitch/lab/v2"] = "mltswitch/lab/v2"
     instance: str = Field(default_factory=lambda: secrets.token_hex(6))
-    """Random; names the user-mode-linux instance on its command line."""
+    """Random identifier that names the user-mode-linux instance on its command line."""
     boot: str = Field(default_factory=boot_identity)
-    """Which boot of which kernel: processes and namespaces of another one are gone or elsewhere."""
+    """Identity of the kernel boot in which the lab was made: another boot does not have its processes."""
     mode: LabMode
     ready: bool = False
     fabric: Fabric
@@ -56,12 +56,12 @@ class LabState(BaseModel):
 
     @cached_property
     def layout(self) -> Layout:
-        """What the lab is made of."""
+        """The layout from which the lab was built."""
         return Layout(self.fabric, self.devices, self.mode is not LabMode.EMULATORS_ONLY)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """The namespaces of this kernel that the lab has."""
+        """Names of the lab's namespaces in this kernel."""
         return () if self.mode is LabMode.ROOTLESS else self.layout.namespaces
 
     def report(self, paths: LabPaths, answering: Container[str] = ()) -> LabStatus:
@@ -99,7 +99,7 @@ class LabState(BaseModel):
 
 
 def read_state(paths: LabPaths) -> LabState | None:
-    """The recorded lab, or none; raises MachineError when the record cannot be understood."""
+    """The lab's recorded state, None if there is none; raises MachineError for an unreadable record."""
     try:
         return LabState.model_validate_json(paths.state.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -113,17 +113,17 @@ def read_state(paths: LabPaths) -> LabState | None:
 
 
 def write_state(paths: LabPaths, state: LabState) -> None:
-    """Replace the record as a whole."""
+    """Replace the lab's record atomically."""
     write_atomically(paths.state, state.model_dump_json(indent=2, by_alias=True) + "\n")
 
 
 def claim(paths: LabPaths) -> None:
-    """Take the machine's namespaces for this lab, for as long as its state.json exists; within the lock."""
+    """Reserve the machine's namespaces for this lab while its state.json exists; call with the lock held."""
     MACHINE_LOCK.write_text(f"{paths.root}\n", encoding="utf-8")
 
 
 def claimed_by_another(paths: LabPaths) -> Path | None:
-    """State directory of the lab that has the machine's namespaces, unless it is this one."""
+    """State directory of the other lab that has the machine's namespaces; None if there is none."""
     try:
         name = MACHINE_LOCK.read_text(encoding="utf-8").strip()
     except OSError:  # never taken, or root's while we are not
@@ -134,7 +134,7 @@ def claimed_by_another(paths: LabPaths) -> Path | None:
 
 @contextlib.contextmanager
 def locked(paths: LabPaths) -> Iterator[None]:
-    """No other `up` or `down` meanwhile; raises MachineError when one is at work."""
+    """Hold the lock that excludes any other `up` or `down`; raises MachineError when it is taken."""
     if os.geteuid() == 0:
         file, flags = MACHINE_LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     else:

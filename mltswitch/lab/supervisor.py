@@ -37,7 +37,7 @@ def emulator_command(paths: LabPaths, switch: Switch, place: DeviceAddress) -> l
 
 
 def port_count(switch: Switch) -> int:
-    """How many ports the emulated box has: as many as is usual, or what the fabric's port names need."""
+    """How many ports an emulated switch has: the usual number, or what the fabric's port names need."""
     kind = KINDS[switch.platform]
     highest = max((trailing_number(port.name) or 0 for port in switch.ports), default=0)
     needed = highest // kind.lanes_per_port + 1 if kind.lanes_per_port > 1 else highest
@@ -45,7 +45,7 @@ def port_count(switch: Switch) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the lab of one state directory; returns an exit code."""
+    """Serve the lab of the state directory in `arguments` until told to end; returns an exit code."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     paths = LabPaths(Path(arguments[0]))
     try:

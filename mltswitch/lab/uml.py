@@ -1,4 +1,4 @@
-"""One user-mode-linux instance: its init script, its command line, its start and its end."""
+"""One user-mode-linux instance: its init script and command line, and how it is started and ended."""
 
 import os
 import shlex
@@ -71,17 +71,17 @@ _FOREVER: Final = "while :; do sleep 3600; done\n"
 
 
 def binary() -> str | None:
-    """Path of `linux.uml`."""
+    """Path of the program `linux.uml`; None if it is not installed."""
     return shutil.which("linux.uml")
 
 
 def is_this_kernel() -> bool:
-    """Whether we run inside user-mode-linux."""
+    """Whether this process runs inside user-mode-linux."""
     return "User Mode Linux" in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
 
 
 def switches_init(script: str) -> str:
-    """Init of an instance that holds the switches."""
+    """Init script of a user-mode-linux instance that holds the switches."""
     return (
         f"{HEADER}{_MOUNTS}{_load_modules()}"
         f"if sh -eu <<'SCRIPT'\n{script}\nSCRIPT\nthen echo '{READY_LINE}'; else echo '{FAILED_LINE}'; fi\n"
@@ -90,7 +90,7 @@ def switches_init(script: str) -> str:
 
 
 def rootless_init(paths: LabPaths, directory: Path) -> str:
-    """Init of an instance that holds the whole lab: mounts, then our own server of commands.
+    """Init script of a user-mode-linux instance that holds the whole lab: mounts, then the command server.
 
     The state directory's `inside` takes the directory's own place, so that every path means the same on
     both sides; /tmp and the working directory are the user's, all else is read-only. Raises UserInputError
@@ -122,7 +122,7 @@ def start(
     memory_mebibytes: int = MEMORY_MEBIBYTES,
     namespace: str = "",
 ) -> None:
-    """Boot an instance whose `vec` devices (kernel arguments) open taps of the namespace.
+    """Boot a user-mode-linux instance whose `vec` devices (kernel arguments) open taps of the namespace.
 
     Returns when its init has said that it is ready; raises MachineError.
     """
@@ -131,7 +131,7 @@ def start(
     init_file.chmod(0o700)
     program = binary()
     if program is None:
-        raise MachineError("linux.uml is not installed", hint="install the Debian package user-mode-linux")
+        raise MachineError("linux.uml is not installed", hint="`apt-get install user-mode-linux`")
     command = [program, *_arguments(paths, init_file, instance, memory_mebibytes, vectors)]
     environment = _environment(paths, memory_mebibytes)
     console = paths.logs / "user-mode-linux.log"
@@ -143,7 +143,7 @@ def start(
 
 
 def stop(paths: LabPaths, instance: str | None) -> None:
-    """End the instance: its kernel, then its helper processes, which survive it and carry its name."""
+    """End a user-mode-linux instance: its kernel, then its surviving helpers, which carry its name."""
     end_recorded(paths.processes / RECORD)
     if instance is not None:
         kill_and_wait(processes_with_argument(_instance_argument(instance)))

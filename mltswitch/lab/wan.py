@@ -1,4 +1,4 @@
-"""Sites in namespaces of their own, and the links of a WAN between them: star.c with cables.
+"""A WAN on one machine: sites as network namespaces, joined by star.c, which emulates the links between them.
 
 A site has one address, 10.1.0.N, for all links: between neighbours packets take the link between them, else
 the way with the fewest links, the fastest of these at first. Each direction of a link has a rate, a queue, a
@@ -25,22 +25,22 @@ from mltswitch.units import NANOSECONDS
 
 CONTROL_DSCP, GRADIENT_DSCP = 40, 10
 NO_LIMIT_BYTES: Final = 1 << 40
-"""The limit of a class, which is none: a link's own queue is the limit."""
+"""Limit of a class's queue, too high to be reached: a link's own queue is the limit."""
 
 
 class Carried(NamedTuple):
-    """What became of packets at a link."""
+    """Counters of one link: packets carried, and packets dropped or lost."""
 
     size_bytes: int
-    """With Ethernet's header."""
+    """Bytes carried, with Ethernet headers."""
     dropped: int
-    """For which its queue had no room."""
+    """Packets dropped because the link's queue was full."""
     lost: int
-    """By the link's random loss."""
+    """Packets lost by the link's random loss."""
 
 
 class WanNetwork(Star):
-    """The sites, and what is between them; it takes the place of a star in a bench."""
+    """The sites of a WAN and the links between them, usable in place of a `Star` in a measurement."""
 
     def __init__(self, hosts: Sequence[NamespaceHandle], switch: Program, wan: Wan) -> None:
         super().__init__(hosts, 1, switch)
@@ -58,7 +58,7 @@ class WanNetwork(Star):
             self._obey(f"hop {self._places[at]} {self._places[to]} {self._places[onward]}")
 
     def draw(self, number: int) -> None:
-        """The rates of a draw, of links whose rates are drawn, until the next one."""
+        """Set the rates of the draw with this number on all links whose rates are drawn."""
         drawn = {(link.source, link.target) for link in self.wan.links if link.rate_bps is None}
         rates_bps = {(link.source, link.target): link.rate_bps for link in self.wan.overlay(number).links}
         with self._changing:
@@ -72,12 +72,12 @@ class WanNetwork(Star):
             self.draws = number
 
     def check(self) -> None:
-        """Raises MachineError where what carries the packets has ended."""
+        """Raises MachineError if the program that carries the packets has ended."""
         if not self._switch.is_running:
             raise MachineError("what carried its packets has ended", where="WAN lab")
 
     def take(self, overlay: Overlay) -> None:
-        """These rates, delays and losses of the same links; what is in a queue stays there."""
+        """Set the links' rates, delays and losses to this overlay's; queued packets stay queued."""
         for link in overlay.links:
             ends = link.source, link.target
             self._obey(
@@ -87,7 +87,7 @@ class WanNetwork(Star):
         self.overlay = overlay
 
     def change(self, source: str, target: str, **update: float) -> None:
-        """One link's `rate_bps`, `delay_seconds` or `loss`; raises UserInputError where there is none."""
+        """Set `rate_bps`, `delay_seconds` or `loss` of one link; raises UserInputError if there is none."""
         where = f"link {source} to {target}"
         with self._changing:
             links = [*self.overlay.links]
@@ -103,7 +103,7 @@ class WanNetwork(Star):
         raise UserInputError("there is none", where=where)
 
     def carried(self) -> Mapping[tuple[str, str], Carried]:
-        """What became of the packets at each link since this was asked last."""
+        """Counters of each link, by source and target, since the last call."""
         names = self.wan.nodes
         return {
             (names[source - 1], names[target - 1]): Carried(*counts)
@@ -129,7 +129,7 @@ class WanNetwork(Star):
 
 
 def agent_fields(address: str, port: int, line_bps: int) -> dict[str, Any]:
-    """The configuration of an agent on a site, as plain data; links serve its classes alike."""
+    """Configuration of a host agent on a site, as plain data; all its classes are equal, as on the links."""
     return {
         "listen": f"{address}:{port}",
         "addresses": [address],
@@ -141,11 +141,11 @@ def agent_fields(address: str, port: int, line_bps: int) -> dict[str, Any]:
 
 @contextmanager
 def running_wan(wan: Wan, prefix: str = "", *, is_changing: bool = False) -> Iterator[WanNetwork]:
-    """Sites and links, made here and removed at the end; raises MachineError.
+    """Make a WAN's sites and links, and remove them when the block ends; raises MachineError.
 
     Args:
-        wan: what they are.
-        prefix: of the names of namespaces, which end as sites are called; empty: one of this process.
+        wan: the WAN document with the sites and links.
+        prefix: prefix of the namespaces' names, which end in the sites'; empty: unique to this process.
         is_changing: whether rates are drawn anew as the document says.
     """
     with running_switch(len(wan.nodes), prefix, wan.nodes) as (names, switch):

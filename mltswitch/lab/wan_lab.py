@@ -1,4 +1,4 @@
-"""The WAN lab that stays: a process that has the sites, draws rates anew and answers on a socket.
+"""The persistent WAN lab: a process that holds the sites, draws rates anew and answers on a socket.
 
 There is one on a machine, below /run/mltswitch-wan, and its namespaces are `mltswitch-wan-SITE`.
 """
@@ -38,32 +38,32 @@ TURN_SECONDS: Final = 0.5
 MASTER_PORT: Final = 29_500
 AGENT_PORT: Final = 20_800
 OVERLAY: Final = "overlay.json"
-"""The network as it was first."""
+"""Name of the file with the network as it was when the lab was started."""
 TRACES: Final = "traces"
-"""Folder in which agents of a job tell what they know of links."""
+"""Name of the folder in which a job's agents write traces of what they know of links."""
 MOST_REQUEST_BYTES: Final = 1 << 16
 CHUNK_BYTES: Final = 1 << 16
 SIGNALLED: Final = 128
 GRACE_SECONDS: Final = 5.0
 MARK: Final = "MLTSWITCH_WAN_RUN"
-"""A variable by which what a run has started is known, whatever sessions it makes."""
+"""Environment variable by which all processes of a run are found, whatever sessions they start."""
 
 
 class WanLab:
-    """The lab of this machine, from outside; every method raises MltswitchError."""
+    """Control of this machine's WAN lab by other processes; every method raises MltswitchError."""
 
     def __init__(self, folder: Path = FOLDER, prefix: str = PREFIX) -> None:
         self._folder, self._prefix = folder, prefix
 
     @property
     def is_up(self) -> bool:
-        """Whether its process runs; raises MachineError for who is not root."""
+        """Whether the lab's process runs; raises MachineError for a user who is not root."""
         need_root()
         identity = read_record(self._folder / "process")
         return identity is not None and identity.alive
 
     def up(self, wan: Wan, *, is_changing: bool) -> None:
-        """Build it; returns when its sites are there."""
+        """Build the lab and return when its sites exist."""
         need("ip", "tc", "ping", "gcc")
         if self.is_up:
             raise MachineError("is up", where="WAN lab", hint="`mltswitch lab wan down` first")
@@ -91,7 +91,7 @@ class WanLab:
             time.sleep(0.05)
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
-        """What the lab's process answers to `status` or `change`; raises what it says went wrong."""
+        """Send `status` or `change` to the lab's process and return its answer, or raise its error."""
         if not self.is_up:
             raise MachineError("is not up", where="WAN lab", hint="`mltswitch lab wan up netstorm9`")
         try:
@@ -109,7 +109,7 @@ class WanLab:
         return answer
 
     def status(self) -> dict[str, Any]:
-        """What links are now, and what the job that told last has measured of them; raises as `ask`."""
+        """The links' state now, and what the job with the latest report measured; raises as `ask` does."""
         found, known = self.ask("status"), LinkWatch([self._folder / TRACES]).read()
         links = [] if known is None else known["links"]
         measured = {(link["source"], link["target"]): link for link in links}
@@ -122,7 +122,7 @@ class WanLab:
         return found
 
     def down(self) -> None:
-        """Remove all that `up` has made, also after a crash, with what runs on its sites."""
+        """Remove all that `up` has made, with the processes on its sites, also after a crash."""
         need_root()
         identity = read_record(self._folder / "process")
         if identity is not None:
@@ -144,10 +144,10 @@ class WanLab:
         return [pid for place in self._namespaces if place.name != own for pid in process_ids(place.name)]
 
     def run(self, command: Sequence[str], out: IO[str]) -> int:
-        """A command on every site, a rank of one job each; its lines behind the site's name.
+        """Run a command on every site, each as a rank of one job; a site's output lines begin with its name.
 
-        Returns the first exit status that is not 0, as a shell has it. When this ends, all that it has
-        started ends, too: by an interrupt, SIGTERM, or because nobody reads any more.
+        Returns the first exit status that is not 0, as a shell has it. All started processes end with this
+        call, also after an interrupt, SIGTERM, or when the output is no longer read.
         """
         sites = self.ask("status")["sites"]
         names: dict[IO[str], str] = {}
@@ -296,7 +296,7 @@ class _Server:
 
 
 def main(folder: Path, prefix: str) -> int:
-    """Have the lab of a folder until a signal comes; returns an exit status."""
+    """Run the lab of this folder until a signal comes; returns an exit status."""
     is_over = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: is_over.set())

@@ -20,12 +20,12 @@ def needed() -> bool:
 
 
 def compiler() -> str | None:
-    """A C compiler that is installed."""
+    """Path of an installed C compiler; None if there is none."""
     return next((path for name in ("cc", "gcc", "clang", "tcc") if (path := shutil.which(name))), None)
 
 
 def build(folder: Path) -> Path:
-    """Compile the shim into the folder and return it; raises MachineError."""
+    """Compile the `ptrace` shim into the folder and return its path; raises MachineError."""
     command = compiler()
     if command is None:
         raise MachineError("a C compiler is missing", hint="install gcc")

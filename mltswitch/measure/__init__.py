@@ -1,4 +1,4 @@
-"""Measures what a network does to tagged packets; needs hosts to send from, no knowledge of the switches."""
+"""Measures what a network does to tagged packets; it needs hosts to send from, and no switch access."""
 
 from mltswitch.measure.hosts import TestHost, open_hosts
 from mltswitch.measure.judge import Verdict, judge

@@ -1,4 +1,4 @@
-"""What runs on a host of a measurement: sends or receives tagged datagrams, one task after the other.
+"""The program on a host of a measurement: it sends or receives tagged datagrams, one task after the other.
 
 This file is the whole program. It goes to the host over the standard input of `python3`, so it needs Python
 3.7 or later and Linux there, no package and no file. Requests and answers are JSON, one a line; arrays are
@@ -23,17 +23,18 @@ from array import array
 from typing import Any
 
 HEADER = struct.Struct("!4sIBxI")
-"""Magic, run, sender, (padding), sequence."""
+"""Form of a datagram's payload: magic, run, sender, (padding), sequence."""
 MAGIC = b"MLTa"
 RECORD = struct.Struct("<BBIq")
-"""Received: sender, DSCP/ECN byte as it arrived, sequence, kernel's time of arrival (ns since the epoch)."""
+"""Form of a received datagram's record: sender, DSCP/ECN byte as it arrived, sequence, kernel's time of
+arrival (ns since the epoch)."""
 MAXIMUM_PACKETS = 10_000_000
-"""Of one task; more is refused, whatever asks for it."""
+"""The most packets of one task; a task with more is refused."""
 MAXIMUM_SECONDS = 180.0
 SPIN_SECONDS = 100e-6
-"""Below this a sleep is less exact than not sleeping."""
+"""Seconds below which a sleep is less exact than busy waiting."""
 SILENCE_SECONDS = 0.3
-"""A run is over when nothing has come for this long after its planned end."""
+"""A run is over when nothing has arrived for so many seconds after its planned end."""
 MAXIMUM_DATAGRAM_BYTES = 9216
 RECEIVE_BUFFER_BYTES = 16 * 2**20
 SO_RCVBUFFORCE, SO_TIMESTAMPNS, SO_RXQ_OVFL = 33, 35, 40
@@ -42,9 +43,9 @@ TIMESPEC = struct.Struct("@ll")
 
 
 def send(task: dict[str, Any]) -> dict[str, Any]:
-    """Send everything on schedule; what was sent when, refused by this host's own kernel, and how late.
+    """Send all packets on schedule; returns when each was sent, how many the kernel refused, and the delay.
 
-    The task has the arrays "due_seconds" (f8), "tos" and "path" (u1), with one entry per packet in order of
+    `task` has the arrays "due_seconds" (f8), "tos" and "path" (u1), with one entry per packet in order of
     time; a path is an index into "destinations".
     """
     due_seconds = from_little_endian(array("d", base64.b64decode(task["due_seconds"])))
@@ -84,7 +85,7 @@ def send(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_little_endian(numbers: array[Any]) -> array[Any]:
-    """The same numbers in this machine's byte order, or back."""
+    """The numbers converted from little-endian to this machine's byte order, or back."""
     if sys.byteorder != "little":
         numbers.byteswap()
     return numbers
@@ -119,7 +120,7 @@ def receive(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def open_channel(port: int) -> socket.socket:
-    """A bound socket that tells each datagram's DSCP/ECN byte and the kernel's time of arrival."""
+    """A bound UDP socket that tells each datagram's DSCP/ECN byte and the kernel's time of arrival."""
     channel = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         channel.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER_BYTES)
@@ -133,7 +134,7 @@ def open_channel(port: int) -> socket.socket:
 
 
 def read_ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, int, int]:
-    """(DSCP/ECN byte, kernel's time of arrival, drops at this socket so far)."""
+    """(DSCP/ECN byte, kernel's time of arrival, drops at this socket so far) in ancillary data."""
     tos, arrived_ns, overflow = 0, time.time_ns(), 0
     for level, kind, data in messages:
         if level == socket.IPPROTO_IP and kind == socket.IP_TOS:
@@ -147,13 +148,13 @@ def read_ancillary(messages: list[tuple[int, int, bytes]]) -> tuple[int, int, in
 
 
 def say(line: str) -> None:
-    """One line to whoever started us."""
+    """Print one line for the process that started this program."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def await_go() -> None:
-    """Wait for the line that starts a task; whoever went away meanwhile ends us."""
+    """Wait for the line that starts a task; end the program if standard input has closed."""
     if sys.stdin.readline() != "go\n":
         raise SystemExit(0)
 

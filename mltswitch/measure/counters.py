@@ -1,4 +1,4 @@
-"""What the queues of a device have counted: the one place that asks for it."""
+"""Asks devices for the counters of their queues; no other module does."""
 
 from collections.abc import Callable, Sequence
 
@@ -20,7 +20,7 @@ def read_counters(session: Session, job: Job) -> QueueCounters:
 
 
 def ask_counters(target: Target, ask: Callable[[str], str], places: Sequence[QueuePlace]) -> QueueCounters:
-    """What a device of this kind answers for some queues; raises DeviceError."""
+    """The counters of these queues, read by `ask`; raises DeviceError."""
     if target.counters is None:
         raise DeviceError(target.no_counters or silence(target))
     queries = target.counters.queries(dict.fromkeys(port for port, _ in places))
@@ -28,10 +28,10 @@ def ask_counters(target: Target, ask: Callable[[str], str], places: Sequence[Que
 
 
 def tells_traffic(target: Target) -> bool:
-    """Whether it tells how many packets came to each queue."""
+    """Whether devices of this target tell how many packets came to each queue."""
     return target.counters is not None and target.counters.tells_traffic
 
 
 def silence(target: Target) -> str:
-    """What is said of a platform whose counters we do not read."""
+    """The sentence that says why this target's counters are not read."""
     return f"platform {target.platform} does not tell counters of its queues in a form that we know"

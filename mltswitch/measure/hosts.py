@@ -1,6 +1,6 @@
-"""The hosts of a measurement: one program on each, fed over the standard input of what reaches it.
+"""The hosts of a measurement: one program on each, fed over standard input, by `ssh` for instance.
 
-The program travels with the first task, so a host needs python3 and nothing of ours.
+The program is sent with the first task, so a host needs python3 and nothing else.
 """
 
 import base64
@@ -28,32 +28,32 @@ from mltswitch.wire.internet import IPV4_HEADER_BYTES, UDP_HEADER_BYTES
 
 HEADER_BYTES: Final = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES + UDP_HEADER_BYTES
 BOOTSTRAP: Final = "import sys; exec(sys.stdin.read(int(sys.stdin.readline())))"
-"""Reads the program's length and the program, and runs it; the rest of standard input is the program's."""
+"""Python code that reads the program's length and the program from standard input, and runs it."""
 TEST_PORT: Final = 47002
-"""UDP destination port where no other is asked for."""
+"""The UDP destination port unless another is chosen."""
 PATIENCE_SECONDS: Final = 60.0
-"""Beyond the planned end of a task; then the host's program is ended."""
+"""Seconds beyond the planned end of a task after which the host's program is ended."""
 LARGEST_LATE_SECONDS: Final = 0.25
 LARGEST_REFUSED_SHARE: Final = 0.001
-"""Beyond these the offered load was not the one that was asked for."""
+"""Largest share of packets that a sender's kernel may refuse: beyond it the load was not the planned one."""
 RECORD: Final = np.dtype([("sender", "u1"), ("tos", "u1"), ("sequence", "<u4"), ("arrived_ns", "<i8")])
-"""One received datagram, as the program packs it; `tos` is the DSCP/ECN byte as it arrived."""
+"""Form of one received datagram's record; `tos` is the DSCP/ECN byte as it arrived."""
 
 
 class DisturbedRunError(MachineError):
-    """A host did not send or receive as it was asked to in this run; in another it may."""
+    """A host did not send or receive as planned in this run; another run may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestHost:
-    """A host with python3."""
+    """A host of a measurement, with python3."""
 
     __test__ = False  # pytest takes every Test… for its own
     name: str
     prefix: tuple[str, ...]
-    """What runs a command there: `ip netns exec …`, `ssh …`; empty for this machine."""
+    """Words before a command that runs it there: `ip netns exec …`, `ssh …`; empty for this machine."""
     destinations: tuple[IPv4Address, ...] = ()
-    """Where a sender sends to, one address per path, taken in turn."""
+    """Addresses to which a sender sends, one per path, used in turn."""
     quoted: bool = False
     """Whether a shell on the way takes the command apart again, as ssh's does."""
 
@@ -65,18 +65,18 @@ class TestHost:
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """One run as its hosts saw it."""
+    """One run as its hosts saw it: what was sent and received, and when."""
 
     run: Run
     sent_ns: tuple[npt.NDArray[np.int64], ...]
-    """When each packet of each sender left, by the sender's clock."""
+    """When each packet of each sender left, in nanoseconds of the sender's clock."""
     late_seconds: float
-    """How far the slowest sender fell behind its schedule."""
+    """How many seconds the slowest sender fell behind its schedule."""
     records: npt.NDArray[np.void]
 
 
 class Hosts:
-    """Programs that run on a receiver and some senders."""
+    """The running programs on a receiver and some senders."""
 
     def __init__(
         self, plan: Plan, programs: Sequence["_Program"], packet_bytes: int, port: int, hint: str
@@ -169,7 +169,9 @@ class _Program:
                 text=True,
             )
         except OSError as error:
-            raise MachineError(f"cannot be reached: {error.strerror}", where=host.name) from None
+            has_no_ssh = isinstance(error, FileNotFoundError) and host.command()[0] == "ssh"
+            hint = "`apt-get install openssh-client`" if has_no_ssh else ""
+            raise MachineError(f"cannot be reached: {error.strerror}", where=host.name, hint=hint) from None
         source = Path(agent.__file__).read_text(encoding="ascii")
         self.say(f"{len(source)}\n{source}", end="")
 
@@ -239,7 +241,7 @@ def open_hosts(
 ) -> Iterator[Hosts]:
     """Start the program on every host, and end it afterwards; raises MachineError.
 
-    The receiver listens at `port` of all its addresses: one receiver a machine and port.
+    The receiver listens at `port` of all its addresses, so a machine can have one receiver per port.
 
     Args:
         plan: decides the code points of the classes.

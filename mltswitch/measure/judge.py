@@ -1,4 +1,4 @@
-"""What a probe's figures prove, or do not: one verdict per promise of the plan."""
+"""Verdicts on a probe's figures: for each promise of the plan, what they prove or do not."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,18 +11,18 @@ from mltswitch.units import BITS_PER_BYTE, format_seconds
 
 RESOLUTION_PACKETS = 2
 RESOLUTION_SHARE = 0.05
-"""How exactly a threshold shows: two packets (switches average, shapers send in bursts) and a part of it."""
+"""Relative uncertainty of a threshold, besides two packets (switches average, shapers send in bursts)."""
 EXCEPTIONS = 0.03
 """Share of packets that may stand on the wrong side of a threshold: a busy machine delays some."""
 CHANCE_DEVIATIONS = 3.0
-"""Standard deviations by which two losses may differ by chance."""
+"""Standard deviations by which two loss ratios may differ by chance."""
 STALL_LOSS = 0.01
-"""Loss that a moment's stall of the measuring machine explains, in any class."""
+"""Loss ratio that a moment's stall of the measuring machine explains, in any class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One promise, whether it held (None: the figures cannot tell), and the figures."""
+    """One promise of the plan, whether it held (None: the figures cannot tell), and the figures."""
 
     promise: str
     holds: bool | None
@@ -30,7 +30,7 @@ class Verdict:
 
 
 def judge(plan: Plan, result: ProbeResult) -> tuple[Verdict, ...]:
-    """All verdicts; a probe passes when none is broken."""
+    """The verdicts on all promises of the plan; a probe passes when no promise is broken."""
     kinds = {entry.name: entry.kind for entry in plan.classes}
     packet_seconds = result.packet_bytes * BITS_PER_BYTE / result.rate_bps
     selective = {ramp.traffic_class for ramp in result.ramps if ramp.limit_bytes > ramp.ecn_threshold_bytes}

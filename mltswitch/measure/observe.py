@@ -1,4 +1,4 @@
-"""What one run says of the queue: where each packet met it, and how long it was there.
+"""Computes from one run the queue that each packet found, and how long the packet waited.
 
 The hosts' clocks differ. Lone packets before and after a run give each sender's delay through the empty port,
 in the receiver's clock; a line through both takes up what the clocks drift meanwhile. A packet's delay beyond
@@ -19,12 +19,12 @@ from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire import Ecn
 
 FEWEST_IDLE_PACKETS: Final = 10
-"""Of one sender: below this its empty path is not known."""
+"""The fewest lone packets of a sender from which the delay of its empty path is known."""
 NOISE_PERCENTILE: Final = 90.0
 RATE_BLOCKS: Final = 10
 FEWEST_BLOCK_PACKETS: Final = 5
 ARRAYS: Final = ("phase", "class_index", "is_ect", "is_received", "is_marked", "time_seconds", "wait_seconds")
-"""Fields of a trace that have an entry for each packet."""
+"""Names of a trace's fields that have one entry per packet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Trace:
     is_ect: Bools
     is_received: Bools
     is_marked: Bools
-    """Came with CE."""
+    """Whether each packet arrived with CE."""
     time_seconds: Floats
-    """Arrival at the port plus the empty path, by the receiver's clock."""
+    """Seconds, by the receiver's clock, of each packet's arrival at the port plus the empty path's delay."""
     wait_seconds: Floats
-    """Time in the queue; of a lost packet what its neighbours in the same class waited."""
+    """Seconds that each packet waited in the queue; for a lost one, those of its neighbours in its class."""
     noise_seconds: float
-    """Spread of the empty path's delay: what a wait may be wrong by."""
+    """Spread in seconds of the empty path's delay: by so much a wait may be wrong."""
     late_seconds: float
 
     def __len__(self) -> int:
@@ -50,15 +50,15 @@ class Trace:
 
     @property
     def left_seconds(self) -> Floats:
-        """When each packet left the queue."""
+        """When each packet left the queue, in seconds of the receiver's clock."""
         return self.time_seconds + self.wait_seconds
 
     def where(self, chosen: Bools | npt.NDArray[np.int64] | slice) -> "Trace":
-        """The packets that a mask chooses, or places in their order."""
+        """The trace of some packets only, chosen by a mask, by indices or by a slice."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in ARRAYS})
 
     def of(self, phase: str) -> "Trace":
-        """The packets of one phase."""
+        """The trace of the packets of one phase."""
         return self.where(self.phase == phase)
 
     def rate_bps(self, packet_bytes: int) -> float | None:
@@ -76,7 +76,7 @@ class Trace:
 
 
 def observe(exchanged: Exchanged, empty_seconds: float | None = None) -> Trace:
-    """The run as the queue saw it.
+    """The trace of a run at the port.
 
     Args:
         empty_seconds: the delay of the empty path, where it is known and all hosts share one clock; None: the
@@ -164,7 +164,7 @@ def _with_waits_of_the_lost(trace: Trace) -> Floats:
 
 
 def best_split(found: Floats, marked: Bools) -> float:
-    """The length that separates unmarked from marked packets with the fewest exceptions."""
+    """The queue length that separates unmarked from marked packets with the fewest exceptions."""
     order = np.argsort(found, kind="stable")
     marks_below = np.concatenate([[0], np.cumsum(marked[order])])
     unmarked_above = np.sum(~marked) - np.concatenate([[0], np.cumsum(~marked[order])])

@@ -1,4 +1,4 @@
-"""What a probe sends at a load, as schedules of its senders and as the problem that a loss model takes.
+"""The packets that a probe sends at a load, as its senders' schedules and as a loss model's input.
 
 Both come from the same flows: a prediction is for what was sent, not for what the plan expects.
 """
@@ -12,7 +12,7 @@ from mltswitch.planning.predict import PortProblem, port_problem
 from mltswitch.queueing import Batch, Importance, Poisson, QueuePrediction, QueueTraffic, predict
 
 CONTROL_PACKETS_PER_SECOND = 50.0
-"""Control traffic of a probe, whatever the plan's load: enough packets to see a loss of 1 %."""
+"""Control packets a second in a probe, whatever the plan's load: enough to see a loss of 1 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +24,26 @@ class Bottleneck:
     receiver: TestHost
     senders: tuple[TestHost, ...]
     near_sender: TestHost
-    """The one of the senders whose packets cross no other queue than the port's."""
+    """The sender whose packets cross no other queue than the port's."""
     has_line_behind: bool = False
-    """Whether packets that left the queues wait once more, in one line for all classes, before the link.
+    """Whether packets that left the queues wait again, in one line for all classes, before the link.
 
-    BMv2's do, in its transmit buffer of 128 packets: bursts that it takes lose nothing, and under overload
-    every delay is longer by the whole of it.
+    On BMv2 they do, in its transmit buffer of 128 packets: bursts that it takes lose nothing, and under
+    overload every delay is longer by the whole of it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Load of the gradients and size of their bursts."""
+    """The load of the gradient classes and the size of their bursts in a probe."""
 
     load: float
-    """Gradient bits over the port's rate."""
+    """Offered gradient traffic as a multiple of the port's rate."""
     burst_packets: int
 
 
 def offered_flows(plan: Plan, profile: PortProfile, offer: Offer) -> tuple[Flow, ...]:
-    """What all senders together send to the port; classes without traffic have no flow."""
+    """The traffic that all senders together send to the port; classes without traffic have no flow."""
     line = 1 / profile.packet_seconds
     flows = []
     for position, entry in enumerate(plan.classes):
@@ -59,7 +59,7 @@ def offered_flows(plan: Plan, profile: PortProfile, offer: Offer) -> tuple[Flow,
 
 
 def offered_run(plan: Plan, bottleneck: Bottleneck, offer: Offer, seconds: float, seed: int) -> Run:
-    """The flows in equal parts; Poisson bursts of several senders are Poisson bursts again."""
+    """The senders' schedules, with the flows in equal parts; together their Poisson bursts stay Poisson."""
     count = len(bottleneck.senders)
     flows = [
         replace(flow, packets_per_second=flow.packets_per_second / count)
@@ -69,7 +69,7 @@ def offered_run(plan: Plan, bottleneck: Bottleneck, offer: Offer, seconds: float
 
 
 def offered_problem(plan: Plan, profile: PortProfile, offer: Offer) -> PortProblem:
-    """The port under these flows; bursts come at once, as they do from links much faster than the port."""
+    """The loss model's input for these flows; bursts arrive at once, as from far faster links."""
     port, _, thresholds = port_problem(plan, profile)
     line = 1 / profile.packet_seconds
     traffic = [QueueTraffic(0.0) for _ in plan.classes]

@@ -1,7 +1,7 @@
 """Overload one switch port with tagged packets and compare what arrives with what the plan predicts.
 
-All hosts of a probe share one clock. Packets of a burst, and of a busy period, share their fate: that bounds
-how exact a measured loss is.
+All hosts of a probe share one clock. Packets of a burst, and of a busy period, are lost together, which
+limits how exact a measured loss is.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,20 +27,20 @@ from mltswitch.units import BITS_PER_BYTE
 IDLE_GAP_SECONDS: Final = 0.02
 IDLE_PACKETS: Final = 50
 BUSY_OVERLOAD: Final = 2.0
-"""Offered over port rate, by important packets of the last gradient class."""
+"""Important packets of the last gradient class that overload the port, as a multiple of its rate."""
 BUSY_CONTROL_PACKETS_PER_SECOND: Final = 50.0
 BUSY_SECONDS: Final = 2.0
 LONGEST_LINE_PACKETS: Final = 512
-"""More than the line behind the queues of a switch that we know: the first half of a run must fill it."""
+"""Packets that more than fill the line behind the queues of any known switch, in the first half of a run."""
 LONGEST_SECONDS: Final = 60.0
-"""Of a phase that fills a queue: deep ones at a low rate take so long to settle."""
+"""The longest phase in seconds that fills a queue: deep ones at a low rate take so long to settle."""
 LONGEST_WARM_UP_SECONDS: Final = 10.0
 WARM_UP_SLACK: Final = 1.25
-"""A line behind the queues takes so much longer to fill than by the means of all that comes and leaves."""
+"""Factor by which a line behind the queues fills more slowly than mean arrivals and departures say."""
 MARK_TOLERANCE_PACKETS: Final = 3
-"""A packet marked, or not, this far on the wrong side of the threshold counts as an exception."""
+"""Packets on the wrong side of the threshold up to which a mark, or its absence, is no exception."""
 FEWEST_PACKETS: Final = 20
-"""Below this a median says nothing."""
+"""The fewest packets whose median says anything."""
 Progress = Callable[[str], None]
 
 
@@ -52,15 +52,15 @@ class RampResult:
     ecn_threshold_bytes: int
     limit_bytes: int
     drop_seen_bytes: int | None
-    """Queue at which Not-ECT are dropped: in front of those that survive while the drops hold it. S."""
+    """S in bytes as drops show it: the queue in front of Not-ECT packets that survive while drops hold it."""
     mark_seen_bytes: int | None
-    """Queue above which ECT packets come marked. S."""
+    """S in bytes as marks show it: the queue length above which ECT packets arrive marked."""
     wrong_marks: float | None
     """Share of ECT packets that came unmarked through a longer queue, or marked through a shorter one."""
     full_seen_bytes: int | None
-    """Queue in front of ECT packets when they alone overload the port. L."""
+    """L in bytes: the queue in front of ECT packets when they alone overload the port."""
     survivors_when_full: float
-    """Share of Not-ECT packets that came through then; 0 where S is well below L."""
+    """Share of Not-ECT packets that arrived while ECT overloaded the port; 0 where S is well below L."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,16 @@ class ClassLoss:
     ce_marked: int
     lost: int
     loss: float | None
-    """Measured; None when nothing was sent."""
+    """Measured loss ratio; None when nothing was sent."""
     loss_half_width: float | None
-    """Of its 95 % interval, by batch means over time."""
+    """Half width of the measured loss's 95 % interval, by batch means over time; None: nothing was sent."""
     predicted_loss: float
     delay_p50_seconds: float | None
     delay_p99_seconds: float | None
     wait_p50_seconds: float | None
     """Measured delay, of both importances, above that of the idle path and of the line behind the queues."""
     predicted_wait_p50_seconds: float | None
-    """The same, to the start of transmission; None: the model predicts no delay."""
+    """Predicted median wait to the start of transmission; None: the model predicts no delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +91,24 @@ class LoadResult:
     """One run at one load of the port."""
 
     load: float
-    """Gradient bits offered over the port's rate."""
+    """Offered gradient traffic as a multiple of the port's rate."""
     burst_packets: int
     """Gradient packets that leave a sender back to back."""
     model: str
-    """The loss model of the predictions."""
+    """Name of the loss model that made the predictions."""
     duration_seconds: float
     late_seconds: float
-    """How far the slowest sender fell behind its schedule."""
+    """How many seconds the slowest sender fell behind its schedule."""
     classes: tuple[ClassLoss, ...]
     warm_up_seconds: float = 0.0
-    """Before that time, in which the line behind the queues filled; not counted."""
+    """Seconds at the start of the run, in which the line behind the queues filled, that are not counted."""
     behind_seconds: float = 0.0
-    """How long packets waited in that line, by those of the control class; taken off the waits."""
+    """How many seconds packets waited in that line, as the control class shows; subtracted from the waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Everything measured; each load's predictions are the model's for what was sent at that load."""
+    """All results of a probe; each load's predictions are the model's for what was sent at that load."""
 
     port: str
     model: str
@@ -118,7 +118,7 @@ class ProbeResult:
     loads: tuple[LoadResult, ...]
     ramps: tuple[RampResult, ...]
     behind_seconds: float = 0.0
-    """How long packets wait behind the queues while the port sends all the time."""
+    """How many seconds packets wait behind the queues while the port sends without pause."""
 
 
 def probe(
@@ -170,9 +170,10 @@ class Probe:
     """The hosts around a port, and how long packets take through it when nothing waits in its queues."""
 
     idle_seconds: float
-    """One way through the idle port: the median of lone packets of the first gradient class."""
+    """Seconds one way through the idle port: the median of lone packets of the first gradient class."""
     behind_seconds: float
-    """How much longer while the port sends all the time, in the line behind the queues; 0 without one."""
+    """How many seconds longer a packet takes while the port sends without pause, in the line behind the
+    queues; 0: there is no such line."""
 
     def __init__(self, plan: Plan, bottleneck: Bottleneck, hosts: Hosts, seed: int) -> None:
         self._plan = plan
@@ -215,7 +216,7 @@ class Probe:
         return max(0.0, float(np.median(delays)) - self.idle_seconds) if len(delays) else 0.0
 
     def thresholds(self, position: int) -> RampResult:
-        """The thresholds of the plan's class at `position` as they show from outside.
+        """Measure, from outside, the thresholds of the plan's class at `position`.
 
         The class alone overloads the port. The queue in front of a packet that came through is its delay
         above the empty path's, times the port rate; medians over the settled half of a phase, since single
@@ -244,7 +245,7 @@ class Probe:
         )
 
     def load(self, offer: Offer, *, model: str, seconds: float, seed: int) -> LoadResult:
-        """One run at one load, beside the model's prediction for what is sent; raises MachineError."""
+        """Run one load, and return it beside the model's prediction for what is sent; raises MachineError."""
         plan, bottleneck = self._plan, self._bottleneck
         predicted = predict_offer(plan, bottleneck.profile, offer, model)
         warm_up = self._warm_up_seconds(offer.load)
@@ -339,7 +340,7 @@ def _percentile(packets: Trace, percent: float) -> float | None:
 
 
 BLOCKS: Final = 20
-"""Parts of a run; each must last long against a busy period for their losses to be independent."""
+"""Number of blocks of a run; each must be long against a busy period for their losses to be independent."""
 STUDENT_95: Final = 2.093
 """Student's t for 95 % and one degree of freedom less than there are blocks."""
 NONE_LOST: Final = 3.0

@@ -1,4 +1,4 @@
-"""Does each class land in its queue? Marked packets through the fabric, and the counters of its switches."""
+"""Checks that each class lands in its queue, by marked packets through the fabric and switches' counters."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ from mltswitch.plan.trust import background_dscp, forbidden_dscps
 from mltswitch.targets import hardware_capabilities
 
 PACKETS: Final = 100
-"""Of each class, on each path."""
+"""Packets sent of each class on each path."""
 NOISE_PACKETS: Final = 10
-"""Of others, such as ARP and neighbour discovery, that a queue may send meanwhile."""
+"""Packets of others, such as ARP and neighbour discovery, that a queue may send meanwhile."""
 GAP_SECONDS: Final = 0.005
 PACKET_BYTES: Final = 64 + HEADER_BYTES
-"""Together 0.2 Mbit/s on the wire: less than any rate cap, so that nothing waits and nothing is dropped."""
+"""Bytes of each packet on the wire: with the gaps 0.2 Mbit/s in all, below any cap, so that none waits."""
 TRIES: Final = 3
 _ALONE: Final = Fleet()
 Risen = Mapping[tuple[str, str, int], int]
-"""Switch, port and hardware queue → packets that came to the queue."""
+"""(switch, port, hardware queue) → packets that came to the queue during the check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def check_queues(
     limit: str | None = None,
     fleet: Fleet = _ALONE,
 ) -> tuple[dict[str, tuple[DeviceDifference, ...]], tuple[str, ...]]:
-    """(device → queues that counted other packets than the plan says, what was not checked, a line each).
+    """(device → queues whose counters differ from the plan, what was not checked, a line each).
 
     Each leaf's first host sends `PACKETS` datagrams of each class, ECT(0), on each path to the next leaf's.
     On each port of the way the class's queue must have taken as many, and the others none. Raises

@@ -1,4 +1,4 @@
-"""What the hosts send in each run that tests a port: bounded, even, and known before it leaves.
+"""The packets that hosts send in each run that tests a port: bounded, even, and known in advance.
 
 Loads are in parts of the port's rate. Two hosts with links as fast as the port offer at most twice its rate:
 all flows of a moment together are below 1.9, and each host's part stays below its own link's rate.
@@ -17,65 +17,67 @@ IDLE_PACKETS: Final = 25
 """Lone packets before and after a run: their delay is that of the empty path."""
 IDLE_GAP_SECONDS: Final = 0.008
 PAUSE_SECONDS: Final = 0.15
-"""Between two phases, beyond what the longest queue needs to empty."""
+"""Pause in seconds between two phases, beyond what the longest queue needs to empty."""
 BURSTS: Final = 5
 HOLD_LOAD: Final = 1.6
-"""Half ECT, half Not-ECT: ECT alone leave the port room, so drops of Not-ECT hold the queue at S."""
+"""Load, half ECT and half Not-ECT: ECT alone leaves room, so drops of Not-ECT hold the queue at S."""
 FILL_LOAD: Final = 1.3
-"""ECT alone: the queue grows to L, and stays."""
+"""Load of ECT alone, which makes the queue grow to L and stay there."""
 FILL_PERIOD: Final = 10
-"""While it does, one Not-ECT packet is sent with so many ECT ones."""
+"""How many ECT packets are sent for each Not-ECT one while the queue fills."""
 UPPER_LOAD: Final = 1.5
 LOWER_LOAD: Final = 0.3
-"""Two classes that compete: the upper one alone fills the port."""
+"""Load of the lower of two competing classes; the upper one alone fills the port."""
 GRADIENT_LOAD: Final = 1.6
-"""Of all gradient classes together, while control is sent."""
+"""Load of all gradient classes together, while control is sent."""
 CONTROL_GAP_SECONDS: Final = 0.01
 CONTROL_PACKETS: Final = 30
 GREED: Final = 2.0
-"""Times its cap that control offers, and times its share that background does; but no more than
-`GREATEST_EXCESS` of the port above either."""
+"""How many times its cap control offers, and how many times its share background does.
+
+Neither offers more than `GREATEST_EXCESS` of the port above it.
+"""
 GREATEST_EXCESS: Final = 0.4
 HOST_CONTROL_LOAD: Final = 0.05
 HOST_CONTROL_PACKETS: Final = 60
 FULLEST_LINK: Final = 0.95
-"""Part of a link that a sender may use where the port's other half comes from elsewhere."""
+"""Share of a link that a sender may use where the port's other half comes from elsewhere."""
 GRANTED_PACKETS: Final = 100
-"""Of a class at its cap or its share: fewer say little about a rate."""
+"""The fewest packets of a class at its cap or share: fewer say little about a rate."""
 SETTLING_RUNS: Final = 4
-"""A phase lasts at least this many times what the queue needs to grow to its length."""
+"""How many times as long as its queue needs to grow to its length a phase lasts at least."""
 FEWEST_PACKETS: Final = 1500
 SHORTEST_SECONDS: Final = 0.5
-"""Of a phase: hosts begin at the same moment only as nearly as they hear of it."""
+"""The shortest phase in seconds: hosts start at the same moment only as exactly as they are told."""
 LONGEST_SECONDS: Final = 12.0
 
 
 ECT: Final = (True,)
 NOT_ECT: Final = (False,)
 ALTERNATING: Final = (*ECT, *NOT_ECT)
-"""Which packets of a stream are ECN-capable, in turn."""
+"""Pattern of ECT and Not-ECT by which packets of a stream alternate."""
 
 
 @dataclass(frozen=True, slots=True)
 class TestedPort:
-    """The port under test, and from where it is loaded."""
+    """The port under test, and the senders that load it."""
 
     __test__ = False  # pytest takes every Test… for its own
     rate_bps: int
     packet_bytes: int
     senders: int
     burst_senders: tuple[int, ...]
-    """Senders from which no other queue lies before the port's."""
+    """Indices of the senders from which no other queue lies before the port's."""
     marks_at: Literal["enqueue", "dequeue"] = "enqueue"
     averaging_packets: int = 0
 
     @property
     def packet_seconds(self) -> float:
-        """Transmission time of one packet."""
+        """Seconds to transmit one packet."""
         return self.seconds(self.packet_bytes)
 
     def seconds(self, size_bytes: float) -> float:
-        """What the port needs to send so many bytes, such as those of a queue."""
+        """Seconds that the port needs to send so many bytes, such as those of a queue."""
         return size_bytes * BITS_PER_BYTE / self.rate_bps
 
 
@@ -147,7 +149,8 @@ def threshold_run(
     standing_bytes: int,
     longest_seconds: float = LONGEST_SECONDS,
 ) -> Run:
-    """Bursts that stay below S, a queue that drops hold at S, and one that grows to `standing_bytes`.
+    """A run with bursts that stay below S, a queue that drops hold at S, and one that grows to
+    `standing_bytes`.
 
     Neither of the two phases lasts more than `longest_seconds`, in which deep queues do not fill.
     """
@@ -172,7 +175,7 @@ def threshold_run(
 
 
 def order_run(port: TestedPort, upper: int, lower: int, standing_bytes: tuple[int, int]) -> Run:
-    """Two classes at once, ECT alone; the upper one fills the port."""
+    """A run of two classes at once, ECT alone; the upper one fills the port."""
     line = _Timeline(port, upper)
     seconds = _phase_seconds(port, UPPER_LOAD, max(standing_bytes), UPPER_LOAD - 1)
     line.stream("upper", (upper,), UPPER_LOAD, ECT, seconds)
@@ -188,7 +191,7 @@ def control_run(
     standing_bytes: int,
     maximum_bps: int | None = None,
 ) -> Run:
-    """All gradient classes overload the port together, and control sends a little, half of what it may."""
+    """A run in which all gradient classes overload the port, and control sends half of what it may."""
     line = _Timeline(port, gradients[0])
     gap = max(CONTROL_GAP_SECONDS, 20 * port.packet_seconds)
     if maximum_bps is not None:
@@ -204,7 +207,7 @@ def control_run(
 def cap_run(
     port: TestedPort, control: int, gradients: Sequence[int], maximum_bps: int, limit_bytes: int | None
 ) -> Run:
-    """Control offers more than its cap, from hosts behind the device, beside gradients that fill the rest."""
+    """A run in which control, from hosts behind the device, exceeds its cap while gradients fill the rest."""
     line = _Timeline(port, gradients[0])
     cap = maximum_bps / port.rate_bps
     load = greedy_load(cap)
@@ -231,10 +234,11 @@ def background_run(
     gradients: Sequence[int],
     standing_bytes: int,
 ) -> Run:
-    """Gradients overload the port, and background wants more than its share; then hosts send network control.
+    """A run in which gradients overload the port, and background exceeds its share; then hosts send control.
 
-    One after the other: in background's queue network control takes its part of the share, and which packet
-    finds room in a full queue is a matter of who sends just after one has left.
+    Background and hosts' control come one after the other: in background's queue network control takes its
+    part of the share, and which packet finds room in a full queue is a matter of who sends just after one has
+    left.
     """
     line = _Timeline(port, gradients[0])
     share = (share_bps or 0) / port.rate_bps
@@ -258,7 +262,7 @@ def background_run(
 
 
 def greedy_load(granted: float) -> float:
-    """What a class offers that may have, or is to get, so much of the port."""
+    """The load that a class offers which may have, or is to get, the share `granted` of the port."""
     return min(GREED * granted, granted + GREATEST_EXCESS)
 
 

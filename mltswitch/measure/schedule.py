@@ -1,4 +1,4 @@
-"""When which packet is sent: arrival processes as arrays, reproducible from a seed."""
+"""The times at which packets are sent: arrival processes as arrays, reproducible from a seed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -19,24 +19,24 @@ class Schedule:
 
     time_seconds: Floats
     class_index: npt.NDArray[np.uint8]
-    """Places in the plan's classes, which decide the code points."""
+    """Index of each packet's class in the plan, which decides its code point."""
     is_important: Bools
-    """Which packets leave as ECT(0); the others are Not-ECT."""
+    """Whether each packet leaves as ECT(0); the others are Not-ECT."""
     turn: npt.NDArray[np.int64]
-    """Packets of a class with the same number take one path; the numbers take the paths in turn."""
+    """Number that decides each packet's path: packets of a class with equal numbers share one, in turn."""
     phase: npt.NDArray[np.str_]
-    """The part of a run that each packet belongs to; empty where a run has no parts."""
+    """Name of the phase of a run to which each packet belongs; empty where a run has no phases."""
 
     def __len__(self) -> int:
         return len(self.time_seconds)
 
 
 Run = tuple[Schedule, ...]
-"""What each sender sends."""
+"""The schedule of each sender in a run."""
 
 
 def run_seconds(run: Run) -> float:
-    """When the last packet of a run is due."""
+    """When the last packet of a run is due, in seconds from its start."""
     return max(float(schedule.time_seconds[-1]) for schedule in run if len(schedule))
 
 
@@ -47,14 +47,14 @@ class Flow:
     class_index: int
     packets_per_second: float
     burst_packets: int
-    """Packets of one burst leave back to back."""
+    """How many packets of a burst leave back to back."""
     unimportant_share: float
     importance: Importance = "packet"
-    """Whether it is drawn for each packet, or for each burst."""
+    """Whether importance is drawn for each packet, or for each burst."""
 
 
 def poisson_bursts(flows: Sequence[Flow], duration_seconds: float, seed: int) -> Schedule:
-    """Bursts at exponential intervals, each of one class; a burst takes one path."""
+    """The schedule of bursts at exponential intervals, each of one class; a burst takes one path."""
     generator = np.random.default_rng(seed)
     parts = []
     for flow in flows:
@@ -75,7 +75,7 @@ def packets_at(
     turn_packets: int = 1,
     phase: str = "",
 ) -> Schedule:
-    """Packets of one class at these times, the first `turn_packets` on one path, the next on another.
+    """The schedule of one class's packets at these times; every `turn_packets` of them take the next path.
 
     Args:
         is_important: one entry per packet, or a shorter pattern that the packets take in turn.
@@ -91,7 +91,7 @@ def packets_at(
 
 
 def merged(schedules: Sequence[Schedule]) -> Schedule:
-    """All packets in order of time; those of one moment in the order of the schedules."""
+    """One schedule of all packets in order of time; those of one moment are in the order of the schedules."""
     time = np.concatenate([schedule.time_seconds for schedule in schedules])
     order = np.argsort(time, kind="stable")
     columns = ([getattr(schedule, field.name) for schedule in schedules] for field in fields(Schedule))

@@ -1,1 +1,1 @@
-"""Networks as graphs, the trees that tensors take through them, and how long that takes."""
+"""Networks as graphs, the trees along which a job exchanges tensors, and simulations of their time."""

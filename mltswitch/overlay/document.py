@@ -1,4 +1,4 @@
-"""The overlay document: the hosts of a job, what lies between them, and each direction of each link."""
+"""The overlay document: a job's hosts, the switches between them, and each direction of each link."""
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
@@ -21,26 +21,26 @@ RateBps = Annotated[int, Field(gt=0), BeforeValidator(parse_bps, json_schema_inp
 
 
 class OverlayNode(SparseDocument):
-    """A host with a rank, a parameter server or both; else a switch."""
+    """A node of the network: a host with a rank, a parameter server or both; otherwise a switch."""
 
     name: Name
     rank: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """Number of the job's rank that runs here."""
+    """Number of the job's rank that runs on this node; None if there is none."""
     server: Annotated[int, Field(ge=0, strict=True)] | None = None
-    """Number of the parameter server that runs here; a host may have a rank, too."""
+    """Number of the parameter server on this node, beside a rank or alone; None if there is none."""
     rack: Name | None = None
-    """Hosts of one rack reach each other without the links that racks share."""
+    """The node's rack, None if unknown; hosts of one rack reach each other without shared links."""
 
 
 class OverlayLink(SparseDocument):
-    """One direction of a cable, or of what hosts see of a network between them."""
+    """One direction of a cable, or of the connection that hosts see across a network between them."""
 
     source: Name
     target: Name
     rate_bps: RateBps = Field(alias="rate")
     delay_seconds: float = Field(default=0.0, ge=0, le=60, allow_inf_nan=False)
     loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
-    """Share of packets."""
+    """Share of packets that the link loses, from 0 to below 1."""
 
 
 class Overlay(BaseModel):
@@ -101,24 +101,24 @@ class Overlay(BaseModel):
 
     @cached_property
     def ranks(self) -> tuple[OverlayNode, ...]:
-        """Hosts with a rank, in their order."""
+        """The hosts that have a rank, in the order of the ranks."""
         hosts = [node for node in self.nodes if node.rank is not None]
         return tuple(sorted(hosts, key=lambda node: node.rank or 0))
 
     @cached_property
     def servers(self) -> tuple[OverlayNode, ...]:
-        """Hosts with a parameter server, in their order."""
+        """The hosts that have a parameter server, in the order of the servers' numbers."""
         hosts = [node for node in self.nodes if node.server is not None]
         return tuple(sorted(hosts, key=lambda node: node.server or 0))
 
     @cached_property
     def members(self) -> tuple[OverlayNode, ...]:
-        """The host of each node of a job: its ranks, and behind them its servers."""
+        """The hosts of the job's ranks, then of its servers: a node's number in the job is its place here."""
         return (*self.ranks, *self.servers)
 
     @cached_property
     def roots(self) -> range:
-        """Nodes that sum the model, each its share: the servers, or all ranks."""
+        """Numbers of the nodes that each sum a share of the model: the servers, or all ranks if none."""
         ranks = len(self.ranks)
         return range(ranks, ranks + len(self.servers)) if self.servers else range(ranks)
 
@@ -129,17 +129,17 @@ class Overlay(BaseModel):
 
     @cached_property
     def graph(self) -> Graph:
-        """The network as arrays."""
+        """The network as arrays for the simulation."""
         links = (Link(link.source, link.target, link.rate_bps, link.delay_seconds) for link in self.links)
         return Graph(tuple(node.name for node in self.nodes), tuple(links))
 
     def sha256(self) -> str:
-        """The hash of the content, however a file is formatted."""
+        """SHA-256 of the document's content, independent of the formatting of its file."""
         return sha256(self)
 
 
 def overlay_of_graph(graph: Graph, racks: Mapping[str, str]) -> Overlay:
-    """A document of a graph; those of its nodes that are in racks are hosts, with ranks in their order."""
+    """The overlay document of a graph; the nodes named in `racks` are hosts, ranked in that order."""
     ranks = {name: rank for rank, name in enumerate(racks)}
     nodes = tuple(OverlayNode(name=name, rank=ranks.get(name), rack=racks.get(name)) for name in graph.names)
     links = tuple(
@@ -150,13 +150,13 @@ def overlay_of_graph(graph: Graph, racks: Mapping[str, str]) -> Overlay:
 
 
 def seated(overlay: Overlay, ranks: int | None, servers: int, seed: int | None = None) -> Overlay:
-    """Another job on the same hosts: so many of those with ranks have one, and servers are beside them.
+    """A job of another size on the same hosts, at most one rank and one parameter server on each.
 
     Args:
-        overlay: in which the hosts that there are have ranks.
-        ranks: of the job; None: as many as before.
-        servers: first on hosts without a rank, then on those with one.
-        seed: of hosts by chance; None: in the order of their ranks.
+        overlay: the network, whose hosts are the nodes that have ranks.
+        ranks: how many ranks the new job has; None: as many as before.
+        servers: how many servers the new job has, first on hosts without a rank, then on those with one.
+        seed: seed for a random choice of hosts; None: hosts in the order of their former ranks.
 
     Raises UserInputError for more ranks, or servers, than hosts.
     """

@@ -1,8 +1,8 @@
-"""Flows of a network in compiled loops: max-min fair rates by class, and flows that follow others.
+"""The flow simulation's compiled loops: max-min fair rates by class, and flows that wait for others.
 
-All compiled code of this room stands in this one file: numba's cache on disk notices a change only in the
-file of the function that is called. Arrays of lists are two: where each list begins, with one more place for
-the end, and all of them in a row.
+All compiled code of this package stands in this one file: numba's cache on disk notices a change only in the
+file of the function that is called. An array of lists is stored as two arrays: the index at which each list
+begins (`firsts`, with one more entry for the end of the last), and the elements of all lists in a row.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ WAITING: Final = 0
 ACTIVE: Final = 1
 DONE: Final = 2
 NEVER: Final = np.inf
-"""Also the rate of what needs no time."""
+"""Infinity, as the time of an event that never comes and as the rate of a flow that needs no time."""
 
 
 def _compiled(function: Function) -> Function:
@@ -36,15 +36,15 @@ def _compiled(function: Function) -> Function:
 def fill(
     firsts: Numbers, links: Numbers, flows: Numbers, classes: Numbers, left_bps: Floats, rates_bps: Floats
 ) -> None:
-    """Max-min fair rates: a class gets what those before it leave, and the fullest link is shared first.
+    """Compute max-min fair rates; a class shares what lower classes leave, starting with the fullest link.
 
     Args:
-        firsts: of each flow's links.
-        links: that flows pass.
-        flows: that are there, in the order of their classes.
-        classes: of every flow; a lower one goes first.
-        left_bps: of each link; what nobody has is left in it.
-        rates_bps: of every flow, written.
+        firsts: where the list of each flow's links begins in `links`.
+        links: the links that each flow passes, flow after flow.
+        flows: numbers of the active flows, in the order of their classes.
+        classes: the class of every flow; a lower one is served first.
+        left_bps: capacity of each link; reduced to what remains unused.
+        rates_bps: receives the rate of every active flow.
     """
     at = 0
     while at < len(flows):
@@ -122,25 +122,25 @@ def run(
     ends_seconds: Floats,
     link_bits: Floats,
 ) -> int:
-    """Until all flows have ended; returns how many have not, because a link stands still.
+    """Run the simulation until all flows have ended; returns how many cannot, because a link has no rate.
 
     Args:
-        firsts: see `fill`, as `links` and `classes`.
-        links: see there.
-        bits: of each flow.
-        classes: see `fill`.
-        starts_seconds: before which a flow does not begin.
-        waits: flows that must have ended before each; counted down.
-        delays_seconds: of each flow, from when its last bit leaves until it is there.
-        follower_firsts: of each flow's followers.
-        followers: flows that wait for it.
-        capacities_bps: of links at first; changed.
-        change_seconds: when a link changes, in order.
-        change_links: which.
-        change_bps: to what.
+        firsts: where the list of each flow's links begins in `links`.
+        links: the links that each flow passes, flow after flow.
+        bits: size of each flow.
+        classes: the class of every flow; a lower one is served first.
+        starts_seconds: the earliest start of each flow.
+        waits: how many flows must end before each flow begins; counted down.
+        delays_seconds: time of each flow from when its last bit leaves until it arrives.
+        follower_firsts: where the list of each flow's followers begins in `followers`.
+        followers: the flows that wait for each flow, flow after flow.
+        capacities_bps: capacity of each link at the start; updated by changes.
+        change_seconds: times at which a link's capacity changes, in ascending order.
+        change_links: the link of each change.
+        change_bps: the new capacity of each change.
         tolerance: flows that end within this share of the time so far end together.
-        ends_seconds: of each flow, written.
-        link_bits: what each link has carried, added to.
+        ends_seconds: receives the end of each flow.
+        link_bits: increased by what each link has carried.
     """
     count = len(bits)
     remaining = bits.copy()
@@ -187,13 +187,13 @@ def run(
 
 @_compiled
 def hops(firsts: Numbers, links: Numbers, sources: Numbers, target: int) -> Numbers:
-    """Links from each node to one node on a shortest way; -1: there is none.
+    """Number of links on a shortest way from each node to one target node; -1 where there is no way.
 
     Args:
-        firsts: of the links into each node.
-        links: all of them, by the node into which they go.
-        sources: of each link, the node that it comes from.
-        target: the node.
+        firsts: where the list of the links into each node begins in `links`.
+        links: all links, grouped by the node into which they go.
+        sources: the node that each link comes from.
+        target: the target node.
     """
     found = np.full(len(firsts) - 1, -1)
     found[target] = 0
@@ -223,17 +223,17 @@ def walk(
     way_firsts: Numbers,
     ways: Numbers,
 ) -> int:
-    """One of the shortest ways of each pair, chosen hop by hop (ECMP); how many links they have in all.
+    """Choose a shortest way for each pair of nodes, hop by hop (ECMP); returns the total number of links.
 
     Args:
-        firsts: of the links out of each node.
-        links: all of them, by the node that they come from.
-        ends: of each link, the node into which it goes.
-        distances: from each node to each target, by `hops`; a row for each target.
-        pairs: a row for each: where it begins, and the row of its target in `distances`.
-        choices: a number for each that decides; the same, the same way.
-        way_firsts: of each pair's links, written.
-        ways: links, written.
+        firsts: where the list of the links out of each node begins in `links`.
+        links: all links, grouped by the node that they come from.
+        ends: the node into which each link goes.
+        distances: result of `hops` for each target, one row for each.
+        pairs: one row for each pair: the source node, and the row of the target in `distances`.
+        choices: a number for each pair that determines the choice among equal ways, as ECMP's hash does.
+        way_firsts: receives the index in `ways` at which the way of each pair begins.
+        ways: receives the links of all ways.
     """
     at = 0
     for pair in range(len(pairs)):

@@ -1,4 +1,4 @@
-"""One exchange over trees as flows: sums go up, and results come down when the root has all."""
+"""Simulates one exchange of gradients over trees: sums flow up, and results down once sums are complete."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
@@ -13,14 +13,14 @@ Node = TypeVar("Node", bound=Hashable)
 
 
 class Exchange(NamedTuple):
-    """What a job exchanges at once."""
+    """What a job's ranks exchange in one step."""
 
     size_bits: float
-    """The size of all gradients of a rank."""
+    """Size of all gradients of one rank, in bits."""
     pieces: int = 4
-    """Into which what a root sums is cut; as in training, at least."""
+    """The number of pieces into which each root's share of the model is cut, at least, as in training."""
     seed: int = 0
-    """The seed of the choice among equal ways."""
+    """Seed of the choice among equally short ways."""
 
 
 MOST_FLOWS: Final = 2_000_000
@@ -38,20 +38,20 @@ def add_tree(
     traffic_class: int = 0,
     has_delays: bool = False,
 ) -> list[int]:
-    """Sums up and results down one tree.
+    """Add the flows of one tree, sums up and results down, and return the flows that complete the exchange.
 
     Args:
-        flows: to which the tree's are added.
-        parents: of all nodes but the root.
-        root: where sums are complete.
-        place: the number of the host on which a node is.
-        bits: of each node's gradients.
-        down_parents: from whom nodes get results; None: from their parents.
-        pieces: that follow each other on every way; a node sends a piece on when all of it has come.
-        traffic_class: of all its flows.
-        has_delays: whether links have any.
+        flows: the simulation's flows, to which the tree's are added.
+        parents: the parent of each node but the root.
+        root: the node where sums are complete.
+        place: returns the number of the host on which a node runs.
+        bits: size of each node's gradients.
+        down_parents: the node from which each node gets results; None: from its parent.
+        pieces: how many pieces follow each other on every way; a node sends a piece on when it has all of it.
+        traffic_class: the class of all added flows.
+        has_delays: whether links have delays.
 
-    Returns the flows that end it: the last piece's results.
+    The returned flows are those of the last piece's results.
     """
     children, order = _ordered(parents, root)
     down_parents = parents if down_parents is None else down_parents
@@ -90,12 +90,12 @@ def _ordered(parents: Mapping[Node, Node], root: Node) -> tuple[Mapping[Node, li
 
 
 def simulate_trees(overlay: Overlay, trees: Mapping[int, Tree], exchange: Exchange) -> Times:
-    """One exchange of a job over trees with equal shares, all at once; computing is left out.
+    """Simulate one exchange over several trees at once, each with the same share; computing time is left out.
 
     Args:
         overlay: the network.
-        trees: by their roots; results take the same ways.
-        exchange: of the job.
+        trees: the tree of each root; results take the same ways back.
+        exchange: what the job exchanges.
 
     Raises UserInputError for more flows than MOST_FLOWS, MachineError without numba.
     """
@@ -122,10 +122,10 @@ def _simulate_ways(
 
 
 def simulate_ring(overlay: Overlay, exchange: Exchange) -> Times:
-    """One exchange by the topology `ring`, whose ranks send to the next: two models less two nth of one.
+    """Simulate one exchange of n ranks by the topology `ring`: each sends 2 - 2/n models to the next rank.
 
-    Its many small pieces follow each other without a pause, so that each way is one flow; what the first
-    piece needs to come around is left out.
+    The many small pieces follow each other without a pause, so that each way is one flow; the time that the
+    first piece needs to come around is left out.
     """
     graph, ranks = overlay.graph, len(overlay.ranks)
     places = [graph.number[node.name] for node in overlay.ranks]
@@ -136,9 +136,9 @@ def simulate_ring(overlay: Overlay, exchange: Exchange) -> Times:
 
 
 def simulate_routes(overlay: Overlay, routes: Routes, exchange: Exchange) -> Times:
-    """The same of a document, with its shares and ways down.
+    """Simulate one exchange over the trees of a routes document, with their shares and ways of results.
 
-    Raises UserInputError, also where it is of another number of ranks or servers.
+    Raises UserInputError, also where the document is for another number of ranks or servers.
     """
     found, told = (len(overlay.ranks), len(overlay.servers)), (routes.ranks, routes.servers)
     if found != told:

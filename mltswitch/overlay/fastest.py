@@ -1,4 +1,4 @@
-"""Ways between hosts over the fastest links: what policies for slow, unequal networks grow trees of.
+"""Ways between hosts over the fastest links, of which policies for slow, unequal networks build trees.
 
 The weight of a link is the seconds that a bit needs on it. Hosts forward; switches between them are passed.
 """
@@ -16,7 +16,7 @@ WEIGHT: Final = "seconds_a_bit"
 
 
 def networkx() -> Any:
-    """The package; raises MachineError where it is missing."""
+    """The imported package networkx; raises MachineError where it is missing."""
     try:
         import networkx as found
     except ImportError as error:
@@ -26,7 +26,7 @@ def networkx() -> Any:
 
 
 def directed(overlay: Overlay) -> Any:
-    """The network as a networkx.DiGraph of names, its links weighted."""
+    """The network as a networkx.DiGraph of node names, links weighted by the seconds that a bit needs."""
     graph = networkx().DiGraph()
     graph.add_nodes_from(node.name for node in overlay.nodes)
     for link in overlay.links:
@@ -35,12 +35,12 @@ def directed(overlay: Overlay) -> Any:
 
 
 def tree_of_ways(overlay: Overlay, root: int, ways: Mapping[str, list[str]]) -> Tree:
-    """Parents of all ranks but the root: the next host with a rank on the way.
+    """A tree of the ranks towards a root: each rank's parent is the next host with a rank on its way.
 
     Args:
         overlay: the network.
-        root: number of a node of the job.
-        ways: from the root's host to each other one.
+        root: the root's number among the job's nodes.
+        ways: the names of the hosts on the way from the root's host to each other host.
     """
     names = {node.name: number for number, node in enumerate(overlay.ranks)}
     names[overlay.members[root].name] = root
@@ -53,7 +53,7 @@ def tree_of_ways(overlay: Overlay, root: int, ways: Mapping[str, list[str]]) -> 
 
 
 def fastest_trees(overlay: Overlay, graph: Any, root: int) -> tuple[Tree, Tree, float]:
-    """Dijkstra's trees towards a root and from it, and the seconds that a bit needs up and down at most.
+    """Dijkstra's trees towards a root and from it, and the sum of their delays, in seconds for each bit.
 
     The delay of a tree is that of its farthest leaf (NetStorm, theorem 1).
     """
@@ -68,12 +68,12 @@ def fastest_trees(overlay: Overlay, graph: Any, root: int) -> tuple[Tree, Tree, 
 def disjoint_paths(
     rates_bps: Mapping[tuple[int, int], float], source: int, target: int
 ) -> list[tuple[int, ...]]:
-    """Paths over other nodes, no two of which have an inner node in common, the fastest first.
+    """Paths between two nodes that share no node but their ends, the fastest first, without the direct link.
 
     Args:
-        rates_bps: of links, by the nodes at their ends.
-        source: where paths begin.
-        target: where they end.
+        rates_bps: the rate of each link, by the nodes at its ends.
+        source: the node where paths begin.
+        target: the node where paths end.
     """
     outward: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
     for (one, other), bps in rates_bps.items():

@@ -1,4 +1,4 @@
-"""A network as arrays: nodes and directed links by number, and ways between nodes."""
+"""A network as arrays: nodes and directed links by number, and shortest ways between nodes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Link(NamedTuple):
 
 
 class Side(NamedTuple):
-    """The links of each node on one side of it: where those of a node begin, and all of them in a row."""
+    """Each node's links in one direction: where those of each node begin, and all of them in a row."""
 
     firsts: Any
     links: Any
@@ -28,7 +28,7 @@ class Side(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes, and links whose ends are among them."""
+    """A network as a directed graph: named nodes, and links between them."""
 
     names: tuple[str, ...]
     links: tuple[Link, ...]
@@ -74,15 +74,15 @@ class Graph:
         return Side(np.concatenate(([0], np.cumsum(counts))), order)
 
     def ways(self, sources: Any, targets: Any, seed: int = 0) -> tuple[Any, Any]:
-        """A shortest way for each pair of nodes, one of the equal ones by chance, as ECMP has it.
+        """Choose a shortest way for each pair of nodes, at random among equal ones, as ECMP does.
 
         Args:
-            sources: numbers of nodes, an array.
-            targets: as many; every one can be reached.
-            seed: of the chances.
+            sources: array of the first nodes' numbers.
+            targets: array of the second nodes' numbers, of equal length; every target must be reachable.
+            seed: seed of the random choice.
 
         Returns:
-            Where the links of each pair begin and where those of the last end, and all of them in a row.
+            Where each pair's links begin, with one more entry for the end, and all pairs' links in a row.
         """
         engine = compiled_engine()
         ends, rows = np.unique(targets, return_inverse=True)
@@ -97,7 +97,7 @@ class Graph:
 
 
 def fat_tree(ports: int, rate_bps: float, oversubscription: float = 1.0) -> Graph:
-    """Three tiers of switches with so many ports (Al-Fares et al., SIGCOMM 2008): ports³ / 4 hosts.
+    """A fat tree: three tiers of switches with `ports` ports each, ports³ / 4 hosts (Al-Fares, SIGCOMM 2008).
 
     Hosts are `h0`, `h1`, …, half of the ports on each leaf; the links between leaves and the switches above
     are slower by the oversubscription, both ways.
@@ -122,7 +122,7 @@ def fat_tree(ports: int, rate_bps: float, oversubscription: float = 1.0) -> Grap
 
 
 def compiled_engine() -> Any:
-    """`mltswitch.overlay.engine`; raises MachineError where numba is missing."""
+    """The compiled module `mltswitch.overlay.engine`; raises MachineError where numba is missing."""
     try:
         from mltswitch.overlay import engine
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""The routes document: the trees by which the sums of one job go up, and its results down."""
+"""The routes document: the trees along which one job's sums go up and its results come down."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,9 +13,9 @@ from mltswitch.overlay.trees import children_of, depths
 ROUTES_SCHEMA: Final = "mltswitch/routes/v1"
 MOST_DIGITS: Final = 9
 NOBODY: Final = "-"
-"""In the place of a parent: a root that is a rank has none."""
+"""Written in place of a parent for the root itself, if the root is a rank."""
 Tree = Mapping[int, int]
-"""Parent of each rank but the root, by the numbers of a job's nodes: ranks, and behind them servers."""
+"""The parent of each rank but the root, by node number: ranks are numbered first, then servers."""
 
 
 def _read_parents(value: Any) -> Any:
@@ -42,25 +42,25 @@ Parents = Annotated[
 
 
 class RoutesTree(SparseDocument):
-    """One root and the way of each rank's gradients to it; results take the same way back."""
+    """One tree: its root and the way of each rank's gradients to it, which results take back by default."""
 
     root: int = Field(ge=0)
     """The node that completes the sums."""
     share: float = Field(gt=0, le=1)
     """The part of the model's elements that is summed along this tree."""
     parents: Parents
-    """The parent of each rank in order, as one line: `1 - 1` where rank 1 is the root of three."""
+    """The parent of each rank in order, as one line: `1 - 1` for three ranks of which rank 1 is the root."""
     down: Parents | None = None
-    """From whom each rank gets results, likewise; none: from its parent."""
+    """The node from which each rank gets results, written as `parents` is; None: from its parent."""
 
     @cached_property
     def tree(self) -> Tree:
-        """The parents as a mapping."""
+        """The way of gradients as a mapping from each rank to its parent."""
         return {rank: parent for rank, parent in enumerate(self.parents) if parent is not None}
 
     @cached_property
     def down_tree(self) -> Tree:
-        """The way of results as a mapping."""
+        """The way of results as a mapping from each rank to the node from which it gets them."""
         down = self.parents if self.down is None else self.down
         return {rank: parent for rank, parent in enumerate(down) if parent is not None}
 
@@ -75,7 +75,7 @@ class Routes(BaseModel):
     """Name of the policy that has made the trees."""
     settings: dict[str, Any] = Field(default_factory=dict)
     overlay: str
-    """`Overlay.sha256()` of the network that they are for."""
+    """`Overlay.sha256()` of the network for which the trees were made."""
     ranks: int = Field(ge=1)
     servers: int = Field(default=0, ge=0)
     trees: tuple[RoutesTree, ...] = Field(min_length=1)
@@ -113,7 +113,7 @@ class Routes(BaseModel):
 
     @cached_property
     def topology_settings(self) -> dict[str, Any]:
-        """Plain settings of the topology `tree`, for all nodes of a job that takes these routes."""
+        """Settings of the training topology `tree`, as plain data, for a job that takes these routes."""
         rows = [
             [each.root, each.share, _written_parents(each.parents)]
             + ([] if each.down is None else [_written_parents(each.down)])
@@ -123,22 +123,22 @@ class Routes(BaseModel):
 
     @property
     def depth(self) -> int:
-        """Hops from the lowest rank of all trees to its root."""
+        """The largest number of hops from a rank to its root in any tree."""
         trees = [tree for each in self.trees for tree in (each.tree, each.down_tree)]
         return max((depth for tree in trees for depth in depths(tree).values()), default=0)
 
     @property
     def in_degree(self) -> int:
-        """The most children that a node of a tree has."""
+        """The largest number of children that a node has in any tree."""
         trees = [tree for each in self.trees for tree in (each.tree, each.down_tree)]
         return max((len(found) for tree in trees for found in children_of(tree).values()), default=0)
 
     def sha256(self) -> str:
-        """The hash of the content, however a file is formatted."""
+        """SHA-256 of the document's content, independent of the formatting of its file."""
         return sha256(self)
 
 
 def row(root: int, share: float, up: Tree, down: Tree, ranks: int) -> RoutesTree:
-    """A tree of a routes document, which says the way of results only where it is another one."""
+    """One tree for a routes document, which stores the way of results only where it is another one."""
     parents, down_parents = (tuple(tree.get(rank) for rank in range(ranks)) for tree in (up, down))
     return RoutesTree(root=root, share=share, parents=parents, down=None if up == down else down_parents)

@@ -1,4 +1,4 @@
-"""How long flows take that share a network max-min fairly, and that wait for each other.
+"""Simulates how long flows take that share a network max-min fairly and wait for each other.
 
     flows = Flows()
     push = flows.add(source, target, bits)
@@ -7,7 +7,7 @@
 
 A flow takes one shortest way (ECMP). Within a class flows are max-min fair, as TCP's are on long flows; a
 lower class goes first, everywhere. A flow ends when its last bit has passed all links and their delays.
-Nothing is said of queues, losses or how a flow finds its rate.
+Queues, losses and the way a flow finds its rate are not modelled.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,11 +20,11 @@ from mltswitch.errors import UserInputError
 from mltswitch.overlay.graph import Graph, compiled_engine
 
 TOLERANCE: Final = 2e-3
-"""Flows that end within this share of the time so far end together: what keeps 300,000 flows quick."""
+"""Flows that end within this share of the time so far end together, so that 300,000 flows stay quick."""
 
 
 class Change(NamedTuple):
-    """A link gets another rate; 0: it is down."""
+    """The change of a link's rate at a time of the simulation; rate 0 takes the link down."""
 
     seconds: float
     link: int
@@ -33,7 +33,7 @@ class Change(NamedTuple):
 
 @dataclass(slots=True)
 class Flows:
-    """What is to be carried: nodes and flows by number."""
+    """The flows of a simulation; each has a number, and runs between two nodes given by number."""
 
     sources: list[int] = field(default_factory=list)
     targets: list[int] = field(default_factory=list)
@@ -41,15 +41,15 @@ class Flows:
     classes: list[int] = field(default_factory=list)
     starts_seconds: list[float] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
-    """For how many flows each one waits."""
+    """For each flow, how many flows must end before it begins."""
     befores: list[int] = field(default_factory=list)
     afters: list[int] = field(default_factory=list)
-    """Pairs: a flow, and one that begins when it has ended."""
+    """The flows that begin when the flow at the same index of `befores` has ended."""
     arrives: list[bool] = field(default_factory=list)
-    """Whether a flow ends when its last bit has arrived, or when it has left."""
+    """For each flow, whether it ends when its last bit has arrived rather than when it has left."""
 
     def join(self, node: int, after: Iterable[int]) -> int:
-        """A flow of nothing that ends with the last of some: followers then wait for one, not for all."""
+        """Add an empty flow that ends with the last of `after`, for others to await; returns its number."""
         return self.add(node, node, 0.0, after=after)
 
     def add(
@@ -63,7 +63,7 @@ class Flows:
         traffic_class: int = 0,
         arrives: bool = True,
     ) -> int:
-        """One more flow; returns its number."""
+        """Add a flow, which waits for the flows in `after`, and return its number."""
         number = len(self.sources)
         self.sources.append(source)
         self.targets.append(target)
@@ -80,16 +80,16 @@ class Flows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Times:
-    """When flows have ended, and what they have brought over each link."""
+    """Result of a simulation: when flows ended, and what each link carried."""
 
     ends_seconds: Any
-    """When each flow has ended, counted from the beginning of all."""
+    """Array of the end of each flow, in seconds from the start of the simulation."""
     link_bits: Any
-    """What each link of the graph has carried."""
+    """Array of the bits that each link of the graph has carried."""
 
     @property
     def seconds(self) -> float:
-        """Until the last flow has ended."""
+        """The time until the last flow has ended."""
         return float(self.ends_seconds.max(initial=0.0))
 
 
@@ -101,14 +101,14 @@ def simulate(
     seed: int = 0,
     tolerance: float = TOLERANCE,
 ) -> Times:
-    """Until all flows have ended.
+    """Simulate until all flows have ended.
 
     Args:
         graph: the network.
-        flows: none that wait for each other in a circle.
-        changes: of links, in any order.
-        seed: of the ways that flows take.
-        tolerance: see `TOLERANCE`; 0: exact.
+        flows: the flows, none of which may wait for each other in a circle.
+        changes: changes of links' rates, in any order.
+        seed: seed of the choice among equally short ways.
+        tolerance: flows that end within this share of the time so far end together; 0: exact.
 
     Raises:
         UserInputError: flows never end, for they wait for each other, or for a link that stays down.

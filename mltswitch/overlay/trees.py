@@ -1,4 +1,4 @@
-"""Trees over the ranks of a job, by which sums go up and results go down."""
+"""Trees over the ranks of a job, along which sums go up and results come down."""
 
 import heapq
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
@@ -9,18 +9,19 @@ from mltswitch.errors import UserInputError
 
 Node = TypeVar("Node", bound=Hashable)
 RACK: Final = "rack"
-"""In place of an in-degree: one aggregator a rack, which all others of the rack and it alone send to."""
+"""Given in place of an in-degree: one aggregator a rack, which alone sends out of the rack."""
 
 
 def grown(root: Node, groups: Iterable[Sequence[Node]], in_degree: int) -> dict[Node, Node]:
-    """Parents in a tree as low as its in-degree lets it be, which enters each group once.
+    """The parents in a tree as low as `in_degree` allows, which enters each group of near nodes once.
 
     Args:
-        root: that has no parent, and is in no group.
-        groups: of nodes near each other, in the order in which they are placed; a node a group: all alike.
+        root: the node without a parent; it is in no group.
+        groups: nodes near each other, in the order in which they are placed; where no nodes are nearer to
+            each other than to the rest, each is a group by itself.
         in_degree: the most children that a node has, at least 1.
 
-    Raises UserInputError.
+    Raises UserInputError for an in-degree below 1.
     """
     if in_degree < 1:
         raise UserInputError(f"{in_degree}", where="in_degree", expected="1 or more, rack or auto")
@@ -56,7 +57,7 @@ def star(root: int, ranks: int) -> dict[int, int]:
 
 
 def by_rack(root: Node, groups: Iterable[Sequence[Node]]) -> dict[Node, Node]:
-    """Parents where the first of each rack adds up the others, and sends to the root."""
+    """The parents in a tree where the first node of each rack sums for its rack and sends to the root."""
     parents: dict[Node, Node] = {}
     for head, *others in groups:
         parents[head] = root
@@ -67,16 +68,16 @@ def by_rack(root: Node, groups: Iterable[Sequence[Node]]) -> dict[Node, Node]:
 def tree(
     root: Node, order: Sequence[Node], racks: Mapping[Node, Hashable], in_degree: int | str
 ) -> dict[Node, Node]:
-    """Parents of all nodes but the root.
+    """The parent of each node but the root, in a tree of this in-degree.
 
     Args:
-        root: one of the nodes, or another one.
-        order: of the nodes; those before are nearer to the root, and aggregators of their racks.
-        racks: of each node, where trees enter each rack once; empty: there are none. The root's own rack
-            comes first, and sends to it.
-        in_degree: the most children that a node has, or `RACK`.
+        root: the root, one of the nodes or another one.
+        order: the nodes; earlier ones are nearer to the root, and aggregators of their racks.
+        racks: the rack of each node, where trees enter each rack once; empty: racks are ignored. The root's
+            own rack is placed first and sends to the root.
+        in_degree: the most children of a node, or `RACK`.
 
-    Raises UserInputError for an in-degree that is none, or `RACK` without racks.
+    Raises UserInputError for an invalid in-degree, or `RACK` without racks.
     """
     nodes = [node for node in order if node != root]
     groups: dict[Hashable, list[Node]] = {}
@@ -117,12 +118,12 @@ def children_of(parents: Mapping[Node, Node]) -> dict[Node, list[Node]]:
 
 
 def without(root: Node, parents: Mapping[Node, Node], gone: Container[Node]) -> dict[Node, Node]:
-    """Parents of those that are left: children of one that is gone go to its nearest ancestor that is left.
+    """The parents after some nodes are removed: orphans go to their nearest remaining ancestor.
 
     Args:
-        root: of the tree; it is left.
-        parents: of all others.
-        gone: nodes that are not there any more.
+        root: the root of the tree, which remains.
+        parents: the parent of each other node.
+        gone: the removed nodes.
     """
     found: dict[Node, Node] = {}
     for node in parents:
@@ -135,5 +136,5 @@ def without(root: Node, parents: Mapping[Node, Node], gone: Container[Node]) -> 
 
 
 def rooted_at(root: Node, old: Node, parents: Mapping[Node, Node]) -> dict[Node, Node]:
-    """The same tree where one of its nodes takes the place of the root `old`, which leaves it."""
+    """The same tree with its node `root` moved to the place of the former root `old`, which is removed."""
     return {node: root if parent == old else parent for node, parent in parents.items() if node != root}

@@ -1,4 +1,4 @@
-"""The WAN document: sites, the links between them, and how the rates of these change.
+"""The WAN document: sites, the links between them, and how the links' rates change.
 
 `netstorm9` is the network of NetStorm's authors (section 6: 13 cables between nine sites, whole Mbit/s in
 20 to 155 that are drawn anew every three minutes); `mesh5` to `mesh16` have links between all sites.
@@ -21,13 +21,13 @@ from mltswitch.units import parse_bytes
 WAN_SCHEMA: Final = "mltswitch/wan/v1"
 MOST_SITES: Final = 32
 SHIPPED: Final = re.compile(r"(netstorm9|mesh(\d{1,2}))(?::(\d{1,9}))?")
-"""Networks by a word, and the number of the draw of their rates."""
+"""Pattern of a shipped network's name, with an optional number of the draw of its rates: `netstorm9:7`."""
 CABLES: Final = "1-2 1-3 2-3 2-5 3-4 4-5 4-6 5-7 6-7 6-8 6-9 7-8 8-9"
 LEAST_MESH, MOST_MESH = 5, 16
 QUEUE_BYTES: Final = 4_000_000
-"""The usual queue of a link: three times what is on its way at 155 Mbit/s in a round trip of 60 ms."""
+"""Default queue of a link in bytes: three times what is in flight at 155 Mbit/s and a round trip of 60 ms."""
 LEAST_QUEUE_BYTES: Final = 30_000
-"""However much a network is scaled down; its packets are not."""
+"""Smallest queue of a scaled-down link in bytes: packets are not scaled down with the network."""
 LEAST_BPS: Final = 1_000
 LEAST_EVERY_SECONDS: Final = 0.1
 
@@ -40,7 +40,7 @@ class WanLink(SparseDocument):
     source: Name
     target: Name
     rate_bps: RateBps | None = Field(default=None, alias="rate")
-    """The rate of the link; None: it is drawn, and drawn anew."""
+    """The rate of the link; None: it is drawn at random, and drawn anew with each change."""
     delay_seconds: float = Field(default=0.0, ge=0, le=60, allow_inf_nan=False)
     loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
     """Share of packets that are lost on the link at random."""
@@ -48,7 +48,7 @@ class WanLink(SparseDocument):
     """What waits in front of the link, at most; more is dropped."""
 
     def scaled(self, scale: float) -> Self:
-        """The same link in a network that is slower by so much."""
+        """The same link in a network that is slower by this factor."""
         return self.model_copy(
             update={
                 "rate_bps": None if self.rate_bps is None else _slower(self.rate_bps, scale),
@@ -59,17 +59,17 @@ class WanLink(SparseDocument):
 
 
 class WanChanges(SparseDocument):
-    """How rates are drawn: uniformly, each direction by itself."""
+    """How links' rates are drawn: uniformly at random, each direction by itself."""
 
     least_bps: RateBps = Field(alias="least")
     most_bps: RateBps = Field(alias="most")
     step_bps: RateBps = Field(default=1_000_000, alias="step")
-    """Rates are `least` and so many steps."""
+    """The step between possible rates: a rate is `least` and a whole number of steps."""
     every_seconds: float = Field(default=180.0, ge=LEAST_EVERY_SECONDS, le=1e6, allow_inf_nan=False)
     seed: Annotated[int, Field(ge=0, strict=True)] = 0
-    """The seed of the first draw; each draw has the next one."""
+    """Seed of the first draw; each further draw uses the next number."""
     scale: float = Field(default=1.0, ge=1, le=1e6, allow_inf_nan=False)
-    """By which what is drawn is divided."""
+    """The divisor of every drawn rate."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -78,7 +78,7 @@ class WanChanges(SparseDocument):
         return self
 
     def scaled(self, scale: float) -> Self:
-        """The same changes in a network that is slower by so much, with as many draws in an exchange."""
+        """The same changes in a network slower by this factor, with as many draws during an exchange."""
         _slower(self.least_bps, self.scale * scale)  # raises where nothing is left
         every_seconds = max(LEAST_EVERY_SECONDS, self.every_seconds / scale)
         update = {"scale": self.scale * scale, "every_seconds": every_seconds}
@@ -97,7 +97,7 @@ class Wan(BaseModel):
 
     schema_version: Literal["mltswitch/wan/v1"] = Field(default=WAN_SCHEMA, alias="schema")
     nodes: tuple[Name, ...] = Field(min_length=2, max_length=MOST_SITES)
-    """Sites, with ranks in this order."""
+    """Names of the sites; each has the rank of its index."""
     links: tuple[WanLink, ...] = Field(min_length=1)
     changes: WanChanges | None = None
 
@@ -113,7 +113,7 @@ class Wan(BaseModel):
         return self
 
     def most_bps(self, source: str | None = None) -> int:
-        """The fastest rate that a link from a site, or any, ever has."""
+        """The highest rate that any link of a site ever has; None: of any site."""
         drawn_bps = 0 if self.changes is None else round(self.changes.most_bps / self.changes.scale)
         rates_bps = [
             drawn_bps if link.rate_bps is None else link.rate_bps
@@ -123,7 +123,7 @@ class Wan(BaseModel):
         return max(rates_bps, default=0)
 
     def overlay(self, draw: int = 0) -> Overlay:
-        """The network after so many changes."""
+        """The network with the rates of this draw, counted from 0."""
         seed = 0 if self.changes is None else self.changes.seed
         rates_bps = _rates(self.links, self.changes, np.random.default_rng(seed + draw))
         links = [
@@ -140,9 +140,9 @@ class Wan(BaseModel):
         return Overlay(nodes=tuple(nodes), links=tuple(links))
 
     def scaled(self, scale: float) -> "Wan":
-        """The same network, slower: rates and delays are over `scale`, queues over its square.
+        """The same network, slower: rates and delays are divided by `scale`, queues by its square.
 
-        A model that is smaller by the square takes as much less time then, with the same share of delays.
+        A model smaller by the square then takes 1/`scale` of the time, of which delays are the same share.
         Raises UserInputError for a scale below 1, or one that leaves links without a rate.
         """
         if not 1 <= scale <= 1e6:  # also NaN
@@ -154,7 +154,7 @@ class Wan(BaseModel):
 
 
 def known_wan(network: str) -> Wan:
-    """A document, or a shipped network by its word: `netstorm9`, `netstorm9:7`, `mesh5`.
+    """Read a WAN document, or make a shipped network from its name: `netstorm9`, `netstorm9:7`, `mesh5`.
 
     Raises UserInputError.
     """

@@ -1,4 +1,4 @@
-"""From P4 sources to the files that the package carries: p4c's output, the same bytes on every machine."""
+"""Compiles P4 sources to the files that the package carries, with p4c; the same bytes on every machine."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from mltswitch.p4.program import (
 )
 
 COMPILE_SECONDS: Final = 300.0
-"""It takes some; a machine under load may need longer, a compiler that hangs must not hang us."""
+"""Time limit in seconds for the compiler, so that one that hangs is ended."""
 _COMPILERS: Final = (("p4c-bm2-ss", ()), ("p4c", ("--target", "bmv2", "--arch", "v1model")))
 """The back end for BMv2 alone, or the driver that calls it; with the options that only it takes."""
 _VERSION: Final = re.compile(r"^(?:p4c )?Version:?\s+(\S+)|^p4c\s+(\d\S*)", re.MULTILINE | re.IGNORECASE)
@@ -32,7 +32,7 @@ _MAXIMUM_COMPLAINT_CHARACTERS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A p4c on this machine."""
+    """A p4c compiler on this machine."""
 
     path: Path
     version: str
@@ -47,7 +47,7 @@ def find_compiler() -> Compiler:
             return Compiler(Path(found), _version(found), options)
     raise MachineError(
         "the P4 compiler p4c is not installed (neither p4c-bm2-ss nor p4c on PATH)",
-        hint="get it as docs/p4.md says; it is needed only after a change of the P4 sources",
+        hint="`apt-get install p4lang-p4c`, from where docs/p4.md says; only to change the P4 program",
     )
 
 

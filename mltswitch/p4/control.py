@@ -1,4 +1,4 @@
-"""How a session with a BMv2 switch begins; only `open_switch` imports the optional packages of P4Runtime."""
+"""Opens a session with a BMv2 switch; only `open_switch` imports the optional packages of P4Runtime."""
 
 import re
 from collections.abc import Iterator
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from mltswitch.p4.switch import Switch
 
 TIMEOUT_SECONDS: Final = 10.0
-"""For one answer of the switch; the largest takes some tenths of a second."""
+"""Time limit in seconds for one answer of the switch; the largest takes some tenths of a second."""
 MAXIMUM_PATH_BYTES: Final = 107
-"""Of a Unix socket (unix(7))."""
+"""The longest path of a Unix socket in bytes (unix(7))."""
 _ADDRESS: Final = re.compile(
     r"unix:(?P<path>/[^\0\s]+)|(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?\]):(?P<port>[0-9]{1,5})"
 )
@@ -28,10 +28,11 @@ def open_switch(
     primary: bool = True,
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> Iterator["Switch"]:
-    """A switch at `host:port` or `unix:/path`: as the controller that may write, or else as a reader.
+    """A session with a switch at `host:port` or `unix:/path`, as the primary controller, which may write, or
+    as a reader.
 
     Raises:
-        UserInputError: the address is none.
+        UserInputError: the address is invalid.
         MachineError: p4runtime-shell is not installed.
         DeviceError: it cannot be reached, or another controller with at least this election id is primary.
     """

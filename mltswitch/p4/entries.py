@@ -28,11 +28,11 @@ VERBS: Final = {
 METER_VERB: Final = "meter_set_rates"
 MAC_BITS: Final = 48
 IP_ADDRESSES: Final = {32: ipaddress.IPv4Address, 128: ipaddress.IPv6Address}
-"""How a prefix of so many bits is written."""
+"""Width of a key's field in bits → the type of IP address by which its value is written."""
 MAXIMUM_BURST_BYTES: Final = 2**32 - 1
-"""P4Runtime's server of BMv2 refuses more."""
+"""The largest burst of a meter in bytes: BMv2's P4Runtime server refuses more."""
 MAXIMUM_RATE_BYTES_PER_SECOND: Final = 2**40
-"""8.8 Tbit/s. Far above, BMv2's conversion is no longer exact to the byte."""
+"""The highest rate of a meter, 8.8 Tbit/s; far above, BMv2's conversion is no longer exact to the byte."""
 _ARROW: Final = "=>"
 _EXACT: Final = p4info_pb2.MatchField.EXACT
 _KINDS: Final = {_EXACT, p4info_pb2.MatchField.LPM}
@@ -42,28 +42,28 @@ _MAC: Final = re.compile(r"[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}")
 _RATE: Final = re.compile(r"(?P<rate>[0-9]{1,13}(\.[0-9]{1,6})?):(?P<burst>[0-9]{1,10})")
 
 Named = Mapping[str, Any]
-"""Messages of P4Info by their aliases, the shortest names that are unique."""
+"""Alias (the shortest unique name) → the P4Info message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What a program lets its controller set and read."""
+    """What a P4 program lets its controller set and read."""
 
     tables: Named
-    """Those whose keys are compared exactly or by their longest prefix."""
+    """Tables whose keys are compared exactly or by their longest prefix, by alias."""
     meters: Named
     counters: Named
     actions: Mapping[int, Any]
-    """By the number that tables and entries refer to them with."""
+    """Number by which tables and entries refer to an action → the action."""
 
     def actions_of(self, table: Any) -> Named:
-        """The actions that entries of a table may have, without those that are its default only."""
+        """The actions that entries of a table may have, by alias; default-only ones are left out."""
         allowed = (each for each in table.action_refs if each.scope != p4info_pb2.ActionRef.DEFAULT_ONLY)
         return _by_name(self.actions[each.id] for each in allowed)
 
 
 def schema_of(p4info: Any) -> Schema:
-    """The schema of a program from its P4Info."""
+    """The schema of a P4 program, from its P4Info."""
     return Schema(
         _by_name(
             each for each in p4info.tables if {field.match_type for field in each.match_fields} <= _KINDS
@@ -89,7 +89,7 @@ def parse_line(line: str, schema: Schema, *, where: str = "") -> Any:
 
 
 def line_of(entity: Any, schema: Schema) -> str:
-    """The line that makes an entry or sets a meter; raises DeviceError for what no line can say."""
+    """The line that adds an entry or sets a meter; raises DeviceError for what no line can express."""
     if entity.HasField("meter_entry"):
         cell, config = entity.meter_entry, entity.meter_entry.config
         rates = ((config.cir, config.cburst), (config.pir, config.pburst))
@@ -134,9 +134,9 @@ def key_of(entry: Any, table: Any) -> tuple[tuple[int, int], ...]:
 
 
 def action_of(entry: Any, schema: Schema) -> tuple[Any, tuple[int, ...]]:
-    """The action of an entry and its parameters, of one member after the other.
+    """The action of an entry and its parameters, those of one member of a group after the other's.
 
-    Raises DeviceError for what no line can say.
+    Raises DeviceError for what no line can express.
     """
     table = table_of(entry, schema)
     returned = f"returned an entry of {table.preamble.alias}"
@@ -162,12 +162,12 @@ def action_of(entry: Any, schema: Schema) -> tuple[Any, tuple[int, ...]]:
 
 
 def bytes_of(value: int) -> bytes:
-    """The shortest string of bytes (P4Runtime, 8.4), which every server accepts."""
+    """The shortest big-endian byte string of a number (P4Runtime, 8.4), which every server accepts."""
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
 
 
 def int_of(value: bytes) -> int:
-    """The number that a string of bytes says."""
+    """The number in a big-endian byte string."""
     return int.from_bytes(value, "big")
 
 

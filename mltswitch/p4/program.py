@@ -1,4 +1,4 @@
-"""The compiled program that the package carries, and whether its sources still say the same."""
+"""The compiled P4 program that the package carries, and whether its sources are still the same."""
 
 import hashlib
 import json
@@ -12,38 +12,39 @@ from typing import Final
 from mltswitch.errors import MachineError
 
 FOLDER: Final = Path(__file__).parent
-"""Sources and compiled files lie side by side."""
+"""Folder in which P4 sources and compiled files lie side by side."""
 MAIN_SOURCE: Final = "mlt.p4"
-"""Includes all the others."""
+"""Name of the main P4 source, which includes all the others."""
 DEVICE_CONFIG_FILE: Final = "mlt.json"
 P4INFO_FILE: Final = "mlt.p4info.txtpb"
 QUEUES_PER_PORT: Final = 8
-"""BMv2's `--priority-queues`; the place of a queue in every array is port x 8 + queue."""
+"""Queues of a port (BMv2's `--priority-queues`); a queue's index in arrays is port x 8 + queue."""
 PORTS: Final = 511
-"""Ports are 0 to 510; BMv2 drops what is sent to 511."""
+"""How many port numbers there are, 0 to 510; BMv2 drops what is sent to 511."""
 CPU_PORT: Final = 255
-"""The controller's (`--cpu-port`)."""
+"""Port number of the controller (`--cpu-port`)."""
 
 BUILD_KEY: Final = "mltswitch"
-"""Under `__meta__` of the JSON, where BMv2 reads nothing but `version`."""
+"""Key under `__meta__` of the JSON for our build information; BMv2 reads only `version` there."""
 _COOKIE_BYTES: Final = 8
 _REFUSAL: Final = re.compile(r"const bit<7> REFUSED_(\w+) = (\d+);")
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One compiled P4 program, as a switch takes it."""
+    """One compiled P4 program, in the form that a switch takes."""
 
     p4info_text: str
     """P4Info in protobuf's text format: what a controller may set and read."""
     device_config: bytes
-    """BMv2's JSON."""
+    """The compiled program as BMv2's JSON."""
     source_sha256: str
-    """Of the P4 sources that it was compiled from, in hexadecimal."""
+    """SHA-256, in hexadecimal, of the P4 sources from which it was compiled."""
 
     @property
     def cookie(self) -> int:
-        """What a switch remembers of it (P4Runtime, ForwardingPipelineConfig.Cookie): 64 bits of the hash."""
+        """The number by which a switch remembers the program: 64 bits of the hash (P4Runtime,
+        ForwardingPipelineConfig.Cookie)."""
         return int.from_bytes(bytes.fromhex(self.source_sha256)[:_COOKIE_BYTES], "big")
 
 
@@ -53,22 +54,22 @@ class TableSummary:
 
     name: str
     key: tuple[str, ...]
-    """`field (kind of match)`."""
+    """Fields of the table's key, each as `field (kind of match)`."""
     actions: tuple[str, ...]
     size: int
-    """Entries at most."""
+    """The most entries that the table can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramSummary:
-    """What a compiled program is made of."""
+    """The tables, counters and other parts of a compiled program."""
 
     source_sha256: str
     compiler: str
     """Name and version of the p4c that built it."""
     tables: tuple[TableSummary, ...]
     counters: Mapping[str, int]
-    """Name → cells."""
+    """Name of a counter → its number of cells."""
     meters: Mapping[str, int]
     registers: Mapping[str, int]
 
@@ -95,14 +96,14 @@ def shipped_program() -> Program:
 
 
 def read_program(folder: Path) -> Program:
-    """What `mltswitch p4 build` wrote into a folder; raises MachineError where it is missing or damaged."""
+    """The program that `mltswitch p4 build` wrote into a folder; raises MachineError where none is whole."""
     path = folder / DEVICE_CONFIG_FILE
     text = _read(path)
     return Program(_read(folder / P4INFO_FILE), text.encode(), _source_hash(text, path))
 
 
 def summary(program: Program) -> ProgramSummary:
-    """What a program holds, read from its JSON, by the short names that operators write."""
+    """The parts of a compiled program, read from its JSON, by the short names that operators write."""
     data = json.loads(program.device_config)
     tables = [table for pipeline in data["pipelines"] for table in pipeline["tables"]]
     return ProgramSummary(
@@ -126,7 +127,7 @@ def summary(program: Program) -> ProgramSummary:
 
 
 def refusal_reasons(folder: Path = FOLDER) -> Mapping[int, str]:
-    """Index of the counter `refused` → its name in refusals.p4, in lower case: `no_route`."""
+    """Index of the counter `refused` → the reason's name in refusals.p4, in lower case: `no_route`."""
     text = (folder / "refusals.p4").read_text(encoding="utf-8")
     return {int(index): name.lower() for name, index in _REFUSAL.findall(text)}
 

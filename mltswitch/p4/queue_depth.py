@@ -1,4 +1,4 @@
-"""BMv2's own queues, for which P4Runtime has no words: how many there are, how deep and how fast.
+"""BMv2's own queues, which P4Runtime cannot configure: how many there are, how deep and how fast.
 
 BMv2 is told in Apache Thrift, by `set_all_egress_queue_depths` and its kin of the service `simple_switch`
 (targets/simple_switch/thrift/simple_switch.thrift). No program need run for that. No call reads a depth or a
@@ -19,7 +19,7 @@ from mltswitch.netns import inside
 SECONDS: Final = 20.0
 UNIX: Final = "unix:"
 QUEUES: Final = 8
-"""The most that our program uses."""
+"""The most queues of a port that mltswitch's program uses."""
 _CALL, _REPLY, _REFUSAL = 0x80010001, 0x80010002, 0x80010003
 _INTEGER, _LONG = ">BHi", ">BHq"
 _TYPES: Final = {_INTEGER: 8, _LONG: 10}
@@ -32,13 +32,14 @@ _HINT: Final = "it needs a BMv2 with thrift (`./configure --with-thrift`), and m
 
 
 def set_queue_depth(address: str, port: int, packets: int) -> None:
-    """Set it for all queues of all ports, those to come as well, until the switch ends; no rate bounds them.
+    """Set the depth of all queues of all ports, later ones too, until the switch ends, and remove their
+    rates.
 
     Args:
         address: the host of the thrift port, or `unix:/path` of the switch's P4Runtime server. The port is
             then looked for in the network namespace of whoever listens there.
         port: `--thrift-port`.
-        packets: what each queue holds.
+        packets: how many packets each queue holds.
 
     Raises:
         DeviceError: nothing answers there, or not as BMv2 does.
@@ -55,7 +56,7 @@ def priority_queues(address: str, port: int) -> int:
     """How many queues each port has by `--priority-queues`, 1 where it is not given, counted to `QUEUES`.
 
     Raises:
-        DeviceError: as above.
+        DeviceError: nothing answers there, or not as BMv2 does.
     """
     for queue in reversed(range(QUEUES)):
         with _connected(address, port) as connection:
@@ -68,7 +69,7 @@ def priority_queues(address: str, port: int) -> int:
 def port_mtus(address: str, port: int) -> dict[int, int]:
     """BMv2's port → MTU of its interface, beyond which the kernel drops what the switch has counted as sent.
 
-    Only of a switch on this machine, by the socket of its P4Runtime server; of others nobody tells it. Raises
+    Known only of a switch on this machine, by the socket of its P4Runtime server. Raises
     DeviceError.
     """
     if not address.startswith(UNIX):

@@ -36,13 +36,13 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.use_local_subchannel_pool", 1),  # a switch that was dead a moment ago is tried again at once
 )
 BATCH_LINES: Final = 50
-"""Of one WriteRequest. More make it no faster (1,000 entries in 0.4 s), and a refusal harder to undo."""
+"""Lines in one WriteRequest: more are no faster (1,000 entries in 0.4 s), and a refusal is harder to undo."""
 MAXIMUM_PACKETS_IN: Final = 1000
-"""More than so many unread ones push out the oldest."""
+"""How many unread packets-in are kept; beyond that the oldest is dropped."""
 END_SECONDS: Final = 5.0
-"""How long a switch may take to confirm that we have left; then we leave without."""
+"""Seconds to wait for a switch to confirm the end of a session; then it is ended without."""
 QUEUE_TABLE: Final = "queues"
-"""Whose entries are the queues that packets can join."""
+"""The table whose entries are the queues that packets can join."""
 REFUSAL_COUNTER: Final = "refused"
 DECISION_COUNTER: Final = "decisions"
 _DETAILS_KEY: Final = "grpc-status-details-bin"
@@ -68,7 +68,7 @@ class QueueCounters:
 
     @property
     def arrived(self) -> Count:
-        """All of them."""
+        """All packets and bytes that arrived at the queue: forwarded ones and dropped ones."""
         cells = [getattr(self, field.name) for field in fields(self)]
         return Count(sum(cell.packets for cell in cells), sum(cell.bytes for cell in cells))
 
@@ -78,12 +78,12 @@ DECISIONS: Final = len(fields(QueueCounters))
 
 @dataclass(frozen=True, slots=True)
 class PacketIn:
-    """A packet that the switch gave to its controller."""
+    """A packet that the switch sent to its controller."""
 
     frame: bytes
     ingress_port: int
     reason: int
-    """A number of refusals.p4."""
+    """Why the switch sent it: a number of refusals.p4."""
 
 
 def pipeline_config(program: Program) -> Any:
@@ -110,13 +110,13 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         super().__init__(device_id, address, divmod(election_id, 2**64))
 
     def set_up_stream(self) -> None:
-        """Called as the last step of making the client: our own channel, and no arbitration yet."""
+        """Open the session's own channel, without arbitration yet; the base class calls it last."""
         self.channel.close()
         self.channel = grpc.insecure_channel(self._address, options=CHANNEL_OPTIONS)
         self.stub = p4runtime_pb2_grpc.P4RuntimeStub(self.channel)
 
     def become_primary(self) -> None:
-        """Ask to be the one controller that may write; raises DeviceError where another one is."""
+        """Become the primary controller, which alone may write; raises DeviceError where another one is."""
         request = p4runtime_pb2.StreamMessageRequest()
         request.arbitration.device_id = self.device_id
         self._identify(request.arbitration)
@@ -139,7 +139,7 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
             raise self._other_primary(_election_id(answer.election_id))
 
     def tear_down(self) -> None:
-        """Leave, and wait until the switch knows: the same election id can be used again at once."""
+        """End the session, and wait until the switch knows, so that the election id is free again at once."""
         if self._receiver is not None:
             self._outgoing.put(None)
             self._receiver.join(min(END_SECONDS, self._timeout_seconds))
@@ -148,7 +148,7 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         self.channel.close()
 
     def cookie(self) -> int | None:
-        """Of the program that the switch runs; None where it runs none, or one loaded without a cookie."""
+        """Cookie of the program that the switch runs; None where there is no program or no cookie."""
         config = self._pipeline(p4runtime_pb2.GetForwardingPipelineConfigRequest.COOKIE_ONLY)
         return int(config.cookie.cookie) if config is not None and config.HasField("cookie") else None
 
@@ -170,7 +170,7 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         self._known_schema = schema_of(request.config.p4info)
 
     def write(self, lines: Sequence[str]) -> None:
-        """Carry out lines in order.
+        """Carry out lines in order, each of which adds, changes or removes an entry or sets a meter.
 
         The switch applies a batch entry by entry and goes on behind one that it refuses; the error says
         how many took effect.
@@ -190,12 +190,12 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
                 raise self._refused(lines, first, _update_reasons(error, len(batch)), error) from None
 
     def entries(self) -> tuple[str, ...]:
-        """Every entry of every table as its `table_add` line, by table and key."""
+        """Every entry of every table as its `table_add` line, sorted by table and key."""
         with self._named():
             return tuple(line_of(entity, self._schema()) for *_, entity in self._entries())
 
     def meters(self) -> tuple[str, ...]:
-        """Every meter cell that has rates as its `meter_set_rates` line, by meter and index."""
+        """Every meter cell that has rates as its `meter_set_rates` line, sorted by meter and index."""
         schema, cells = self._schema(), p4runtime_pb2.MeterEntry
         wanted = (Entity(meter_entry=cells(meter_id=each.preamble.id)) for each in schema.meters.values())
         found = [entity for entity in self._read(wanted) if entity.meter_entry.HasField("config")]
@@ -241,7 +241,7 @@ class Switch(P4RuntimeClient):  # type: ignore[misc]  # it has no types
         self._outgoing.put(request)
 
     def packets_in(self) -> tuple[PacketIn, ...]:
-        """What the switch could not forward since the last call; only its primary gets it, to answer it."""
+        """Packets that the switch could not forward since the last call; only the primary gets them."""
         return tuple(self._packets.popleft() for _ in range(len(self._packets)))
 
     def _schema(self) -> Schema:

@@ -18,11 +18,11 @@ from mltswitch.plan.topology_document import (
 )
 
 MAXIMUM_LINKS: Final = 2**18
-"""Cables that are expanded: 2048 leaves with 64 spines and 64 hosts each."""
+"""The most cables that a topology may have: 2048 leaves with 64 spines and 64 hosts each."""
 FIELDS: Final = {SwitchRole.LEAF: "leaves", SwitchRole.SPINE: "spines", SwitchRole.CORE: "cores"}
-"""Of a generated fabric, by what its switches are."""
+"""The field of a generated fabric that describes the switches of each role."""
 TIERS: Final = ("host", SwitchRole.LEAF, SwitchRole.SPINE, SwitchRole.CORE)
-"""From below; a cable joins two neighbours."""
+"""The tiers of a fabric from the hosts up; a cable joins two neighbouring tiers."""
 
 
 class End(NamedTuple):
@@ -31,9 +31,9 @@ class End(NamedTuple):
     node: str
     port: str
     breakout: int = 1
-    """How the port of the box is broken out."""
+    """Ports into which the device's port is broken out; 1: it is whole."""
     lag: str = ""
-    """Link aggregation group; "": none."""
+    """The link aggregation group that the port belongs to; "": none."""
 
     def __str__(self) -> str:
         return f"{self.node}:{self.port}"
@@ -45,31 +45,33 @@ class End(NamedTuple):
 
 
 class Link(NamedTuple):
-    """One cable."""
+    """One cable between two ports."""
 
     a: End
     b: End
     rate_bps: int | None = None
-    """None: as `ports` says for the ports' role."""
+    """The rate of the link in bit/s; None: what `ports` says for the ports' role."""
 
     @property
     def place(self) -> str:
-        """What an error names."""
+        """The cable as error messages name it."""
         return f"topology.links: {self.a} - {self.b}"
 
 
 class Cabling(NamedTuple):
-    """What a topology document cables, in its order."""
+    """The nodes and cables of a topology document, in the document's order."""
 
     nodes: list[SwitchEntry]
     hosts: list[str]
     links: list[Link]
     entries: dict[str, HostEntry]
-    """Listed hosts by name, of generated ones those whose addresses are given."""
+    """The entries of listed hosts by name, and of those generated hosts whose addresses the document
+    gives."""
 
 
 def collect(document: TopologyDocument) -> Cabling:
-    """First what is generated, then what is listed.
+    """The nodes and cables of a topology document: first those that are generated, then those that are
+    listed.
 
     Raises:
         UserInputError: more than MAXIMUM_LINKS cables, told before one of them is made; or a generated switch
@@ -224,7 +226,8 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
-    """The cables, the lower end first; raises UserInputError for one that joins no neighbouring tiers."""
+    """The cables, each with its lower end first; raises UserInputError for one between tiers that are not
+    neighbours."""
     upward: list[Link] = []
     used: set[tuple[str, str]] = set()
     groups: dict[tuple[str, str], tuple[str, str]] = {}
@@ -265,7 +268,7 @@ def upward_links(links: list[Link], tiers: dict[str, str]) -> list[Link]:
 
 
 def find_pods(nodes: list[SwitchEntry], links: list[Link]) -> dict[str, int]:
-    """Leaf or spine → its pod; a pod is what stays joined without the cores."""
+    """The pod number of each leaf and spine by name; switches joined without the cores are one pod."""
     role_of = {node.name: node.role for node in nodes}
     below = [node.name for node in nodes if node.role is not SwitchRole.CORE]
     if len(below) == len(nodes):

@@ -1,4 +1,5 @@
-"""The classes of a fabric file: whose traffic it is, by which DSCP, in which order it is served."""
+"""The traffic classes of a fabric file: their DSCPs, loads and limits, and the order in which ports serve
+them."""
 
 import re
 from collections.abc import Iterable
@@ -139,7 +140,7 @@ class Classes(SparseDocument):
 
     @property
     def lossless(self) -> tuple[OtherClass, ...]:
-        """The classes whose queues are the operator's."""
+        """The lossless classes, whose queues the operator configures."""
         return tuple(entry for entry in self.others if entry.lossless)
 
     @model_validator(mode="after")

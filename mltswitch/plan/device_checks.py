@@ -1,4 +1,4 @@
-"""Whether a device can do what a fabric asks of it: said when a plan is made, and when it is rendered.
+"""Checks that a device can do what a fabric asks of it, made when a plan is made and when it is rendered.
 
 Some switches know ports by numbers, a fabric by names: the number is then what the name ends with.
 """
@@ -17,15 +17,16 @@ _DIGITS: Final = re.compile(r"[0-9]+\Z")
 
 
 def trailing_number(name: str) -> int | None:
-    """3 of `eth3`, `s1-eth3` or `3`; None: the name ends with no digit."""
+    """The number at the end of a port's name, such as 3 of `eth3` or `s1-eth3`; None: it ends with no
+    digit."""
     digits = _DIGITS.search(name)
     return None if digits is None else int(digits[0])
 
 
 def check_ports(switch: Switch, device: Capabilities) -> None:
-    """Raise UnsupportedPlanError for a port that the box has not, or that cannot have its rate.
+    """Raise UnsupportedPlanError for a port that the device lacks, or that cannot have its rate.
 
-    A machine's ports have any name and rate, and of a box without a source nothing is known.
+    A machine's ports have any name and rate, and a device whose ports no document describes is not checked.
     """
     groups, numbering = device.ports, device.port_numbering
     if not groups:

@@ -29,11 +29,12 @@ PLAN_SCHEMA: Literal["mltswitch/plan/v2"] = "mltswitch/plan/v2"
 Ratio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=4000)]
-"""What people read; no renderer does."""
+"""Text for people, which no renderer reads."""
 
 
 LATER_FIELDS: Final = {"delay_bound_seconds", "crowded_bytes", "all_ports_busy"}
-"""Older plans lack them: they are written only where they say something, so that a plan's hash stays."""
+"""Fields that older plans lack: they are written only where they are set, so that a plan's hash stays the
+same."""
 
 
 class _Grown(StrictDocument):
@@ -44,7 +45,7 @@ class _Grown(StrictDocument):
 
 
 class ClassKind(StrEnum):
-    """What a traffic class carries; the order is the order of service."""
+    """What a traffic class carries; the kinds are in order of service."""
 
     NETWORK_CONTROL = "network-control"
     CONTROL = "control"
@@ -52,9 +53,10 @@ class ClassKind(StrEnum):
     GRADIENT = "gradient"
     BELOW_GRADIENTS = "below-gradients"
     WEIGHTED = "weighted"
-    """Guaranteed a share of the port, as background is."""
+    """A class that is guaranteed a share of the port, as background is."""
     LOSSLESS = "lossless"
-    """Its queue is the operator's: switches go on leading its code points there, and no more."""
+    """A lossless class, whose queue the operator configures: switches only map its code points to that
+    queue."""
     BACKGROUND = "background"
 
     @property
@@ -80,22 +82,24 @@ class LayerRange(StrictDocument):
 
 
 class TrafficClass(StrictDocument):
-    """What a packet's DSCP means; which hardware queue it gets is the target's business."""
+    """What a packet's DSCP means; each switch platform maps the class to a hardware queue."""
 
     name: Name
     kind: ClassKind
     dscp: tuple[DscpValue, ...] = Field(min_length=1)
     layers: LayerRange | None = None
-    """Gradient classes only."""
+    """The layers whose gradients the class carries; None: it is no gradient class."""
     load: float = Field(ge=0, allow_inf_nan=False)
-    """Offered bits over the port's rate; a port's own load scales that of the gradient classes."""
+    """Offered bits over the port's rate; each port scales this for gradient classes by its own load."""
     rate_cap_share: Ratio | None = None
-    """Gradients: senders keep all of them together below this share of the port, so that background lives.
-    Control: switches hold the class to this share of a port."""
+    """For gradients: the share of the port below which senders keep all gradient classes together, to leave
+    room for background. For the control class: the share of a port to which switches limit it."""
     guaranteed_share: Ratio | None = None
-    """Weighted classes and background: the share of a port that it gets however much waits in those above."""
+    """For weighted classes and background: the share of the port that it gets however much waits in classes
+    above it."""
     loss_bound_unimportant: Ratio | None = None
-    """End-to-end loss up to which training takes no extra round; None: not known, or no gradients."""
+    """End-to-end loss of unimportant packets up to which training takes no extra round; None: unknown, or no
+    gradients."""
     loss_bound_important: Ratio | None = None
 
     @model_validator(mode="after")
@@ -110,7 +114,7 @@ class TrafficClass(StrictDocument):
 
 
 class Prediction(StrictDocument):
-    """What a model expects of one queue of one port; None where it says nothing.
+    """What a loss model predicts for one queue of one port; a figure that it does not predict is None.
 
     Delays run from a packet's arrival to the start of its transmission.
     """
@@ -122,11 +126,11 @@ class Prediction(StrictDocument):
     p99_delay_seconds: Amount | None = None
     p999_delay_seconds: Amount | None = None
     mean_queue_bytes: Amount | None = None
-    """Waiting bytes, over time."""
+    """The mean number of waiting bytes over time; None: not predicted."""
     mark_share: Ratio | None = None
-    """Share of the important packets that were let in that carry a CE mark."""
+    """Share of the admitted important packets that carry a CE mark; None: not predicted."""
     loss_unimportant_error: Amount | None = None
-    """Half width of the 95 % confidence interval; simulated figures only."""
+    """Half width of the 95 % confidence interval of the unimportant packets' loss; None: not simulated."""
     loss_important_error: Amount | None = None
 
 
@@ -135,9 +139,9 @@ class QueueSettings(_Grown):
 
     traffic_class: Name
     ecn_threshold_bytes: int | None = Field(default=None, gt=0)
-    """S: above it capable packets are marked and others dropped; None: neither."""
+    """S: above this many waiting bytes ECN-capable packets are marked and others dropped; None: neither."""
     limit: Limit = Field(discriminator="kind")
-    """L: above it everything is dropped."""
+    """L: above this length the queue drops everything."""
     delay_bound_seconds: Amount | None = None
     """Gradient classes: S is at most what the port sends in this time, unless the notes say why not."""
     prediction: Prediction | None = None
@@ -158,25 +162,27 @@ class PortProfile(_Grown):
     role: PortRole
     rate_bps: int = Field(gt=0)
     shaped: bool
-    """The switch itself must shape the port to its rate (virtual Linux ports)."""
+    """Whether the switch itself must shape the port to its rate (virtual Linux ports)."""
     packet_bytes: int = Field(ge=64)
-    """A full-size packet as a queue counts it."""
+    """The size of a full-size packet as a queue counts it."""
     buffer_bytes: int = Field(gt=0)
-    """What the queues may hold together where limits are in bytes, else what one congested queue may."""
+    """What the port's queues may hold together where limits are in bytes, else what one congested queue may
+    hold."""
     pool_bytes: int | None = Field(default=None, gt=0)
     """Shared packet memory, whose free part an alpha multiplies; None: not shared, or not known."""
     congested_queues: int = Field(default=1, ge=1)
-    """Queues of the switch that are taken for congested at once, each with the same alpha."""
+    """The number of the switch's queues, all with the same alpha, that are assumed to be congested at
+    once."""
     crowded_bytes: int | None = Field(default=None, gt=0)
-    """What a queue gets of the shared memory while every port that the fabric uses is congested; None: ports
-    share none, or nobody says how much."""
+    """What one queue gets of the shared memory while every port that the fabric uses is congested; None:
+    ports share no memory, or its size is unknown."""
     load: float = Field(gt=0, allow_inf_nan=False)
     source_rate_ratio: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     """Rate of a sender's link over that of the port: how fast a burst arrives."""
     queues: tuple[QueueSettings, ...] = Field(min_length=1)
     extra_rounds: Amount | None = None
-    """Objective of this port's thresholds: extra training rounds expected over the plan's scenarios, loss
-    counted over `hops` equal ports."""
+    """The value that this port's thresholds minimise: extra training rounds expected over the plan's
+    scenarios, with losses counted over `hops` equal ports."""
 
     @model_validator(mode="after")
     def _fits_the_port(self) -> Self:
@@ -189,8 +195,8 @@ class PortProfile(_Grown):
         """Waiting bytes at which a queue with this limit drops everything, while others are congested too.
 
         Args:
-            limit: of the queue.
-            is_crowded: while all ports of the switch are.
+            limit: the queue's limit.
+            is_crowded: whether all ports of the switch are congested.
 
         Raises:
             UserInputError: an alpha multiplies a pool whose size the plan does not know.
@@ -210,17 +216,17 @@ class PortProfile(_Grown):
 
     @property
     def packet_seconds(self) -> float:
-        """Transmission time of one packet: what the models count time in."""
+        """Transmission time of one full-size packet, the unit of time in the loss models."""
         return self.packet_bytes * BITS_PER_BYTE / self.rate_bps
 
     @property
     def key(self) -> tuple[str, str, PortRole, int]:
-        """What finds the profile of a port."""
+        """The platform, hardware, role and rate by which a port finds its profile."""
         return self.platform, self.hardware, self.role, self.rate_bps
 
 
 class PathPrediction(StrictDocument):
-    """End-to-end loss of one class over the worst path: 1 - Π(1 - r)."""
+    """End-to-end loss of one class over the worst path: 1 - Π(1 - r), with r the loss of each port."""
 
     traffic_class: Name
     loss_unimportant: Ratio
@@ -229,21 +235,21 @@ class PathPrediction(StrictDocument):
 
 
 class ScenarioPrediction(_Grown):
-    """A situation that the thresholds were chosen for, and what it costs from end to end."""
+    """A traffic situation that the thresholds were chosen for, and its predicted end-to-end cost."""
 
     name: Text
     load_factor: float = Field(gt=0, allow_inf_nan=False)
-    """Times the planned load."""
+    """The scenario's load as a multiple of the planned load."""
     senders: int = Field(default=1, ge=1)
-    """Senders whose bursts meet at a port."""
+    """How many senders' bursts meet at a port at once."""
     burst_packets: int | None = Field(default=None, ge=1)
-    """Burst of every gradient class; None: each class's own."""
+    """Burst size of every gradient class in packets; None: each class has its own burst size."""
     all_ports_busy: bool = False
-    """Every port of a switch is congested, so that a queue gets the least of the shared memory."""
+    """Whether every port of a switch is congested, so that a queue gets the least of the shared memory."""
     weight: Ratio
-    """Its share of the objective."""
+    """The scenario's share of the objective."""
     extra_rounds: Amount | None = None
-    """Training rounds beyond lossless training, over the worst path; None: not yet predicted."""
+    """Training rounds beyond those of lossless training, over the worst path; None: not yet predicted."""
 
 
 PLANNED_LOAD: Final = ScenarioPrediction(name="planned load", load_factor=1.0, weight=1.0)
@@ -259,7 +265,7 @@ class Paths(StrictDocument):
 
 
 class Provenance(StrictDocument):
-    """Where the plan comes from; same input, same bytes."""
+    """Where the plan comes from: its inputs and their hashes; the same inputs give the same bytes."""
 
     tool_version: Text
     queueing_model: Name
@@ -267,11 +273,12 @@ class Provenance(StrictDocument):
     profile_sha256: Text
     fabric_sha256: Text
     sensitivity: Text
-    """Whether the loss tolerance was measured or is a default."""
+    """A sentence that says whether the model's loss tolerance was measured or is a default."""
     is_edited: bool = False
-    """Thresholds were changed by hand after they had been chosen, and predicted anew."""
+    """Whether thresholds were changed by hand after the planner chose them; their predictions were then made
+    anew."""
     content_sha256: str = Field(default="", pattern=r"^([0-9a-f]{64})?$")
-    """Of all that the plan says but this; empty until the plan is complete."""
+    """SHA-256 of everything in the plan but this field; empty until the plan is complete."""
 
 
 class Plan(StrictDocument):
@@ -281,14 +288,14 @@ class Plan(StrictDocument):
     provenance: Provenance
     unimportant_share: Ratio
     classes: tuple[TrafficClass, ...] = Field(min_length=1)
-    """In order of service."""
+    """All traffic classes in order of service."""
     port_profiles: tuple[PortProfile, ...] = Field(min_length=1)
     scenarios: tuple[ScenarioPrediction, ...] = Field(default=(PLANNED_LOAD,), min_length=1)
-    """What the thresholds were chosen for, the planned load first."""
+    """The situations that the thresholds were chosen for, the planned load first."""
     end_to_end: tuple[PathPrediction, ...]
-    """At the planned load."""
+    """Predicted end-to-end loss of each gradient class at the planned load."""
     hops: int = Field(ge=1)
-    """Queues on the longest path."""
+    """The number of queues on the longest path."""
     paths: Paths
     fabric: Fabric
     notes: tuple[Text, ...] = ()
@@ -336,12 +343,12 @@ class Plan(StrictDocument):
 
     @cached_property
     def topology(self) -> Topology:
-        """The fabric expanded."""
+        """The plan's fabric expanded into switches, ports, hosts and routes."""
         return Topology(self.fabric)
 
     @cached_property
     def class_by_name(self) -> dict[str, TrafficClass]:
-        """Classes by name."""
+        """The plan's traffic classes by name."""
         return {traffic_class.name: traffic_class for traffic_class in self.classes}
 
     @property

@@ -8,9 +8,9 @@ from mltswitch.plan.addresses import block_at
 from mltswitch.plan.topology_document import PortRole, SwitchRole
 
 ADDRESSES_OF_A_LINK: Final = 4
-"""A /30: the leaf has the first address, the spine or the host the second."""
+"""The number of addresses of a link, a /30: the leaf has the first one, the spine or the host the second."""
 NO_ADDRESS: Final = IPv4Address(0)
-"""Of a port or a host whose address the fabric file does not say: `qos_only`."""
+"""Placeholder address of a port or a host for which the fabric file gives none (`qos_only`)."""
 
 
 class Port(NamedTuple):
@@ -26,7 +26,7 @@ class Port(NamedTuple):
     trusted: bool
     rate_bps: int
     number: int
-    """Of the link between two switches, from 0; of a port to a host, the host's index."""
+    """The index of the link between two switches, from 0; for a port to a host, the host's index."""
     breakout: int = 1
     """Ports into which the box's port is broken out, as far as the fabric file says."""
     lag: str = ""
@@ -48,7 +48,7 @@ class Switch:
     platform: str
     hardware: str | None
     index: int
-    """0-based place within its tier."""
+    """The switch's 0-based position within its tier."""
     ports: tuple[Port, ...]
 
     def port(self, name: str) -> Port:
@@ -60,15 +60,16 @@ class Switch:
 
     @property
     def links(self) -> tuple[Port, ...]:
-        """Ports that have addresses of their own: of each link aggregation group the first."""
+        """The ports that have addresses of their own: one for each link, and the first of each link
+        aggregation group."""
         return tuple({port.interface: port for port in reversed(self.ports)}.values())[::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One port of a host: its index decides all its addresses, unless the fabric file gives its own one.
+    """One port of a host; its addresses follow from its index, unless the fabric file gives an address.
 
-    A host with several ports is several of these, each with a name of its own such as host1.eth0.
+    A host with several ports has a Host for each, each with a name of its own such as host1.eth0.
     """
 
     name: str
@@ -79,16 +80,16 @@ class Host:
     address: IPv4Address
     gateway: IPv4Address
     alias_prefixes: tuple[tuple[str, IPv4Network], ...]
-    """(path, its alias prefix), the same for all hosts of a pod."""
+    """Each path's name and its alias prefix, the same for all hosts of a pod."""
     machine: str = ""
-    """The host that the port belongs to."""
+    """The name of the host that the port belongs to."""
     is_explicit: bool = False
-    """Whether the fabric file gives the address, and not the rule."""
+    """Whether the fabric file gives the address, so that it does not follow from the host's index."""
     vlan: int | None = None
 
     @property
     def aliases(self) -> tuple[tuple[str, IPv4Address], ...]:
-        """(path, address): what is sent to the address takes that path."""
+        """Each path's name and the host's alias address for it: packets to that address take that path."""
         return tuple((path, prefix.network_address + self.index) for path, prefix in self.alias_prefixes)
 
 
@@ -98,24 +99,25 @@ class Route(NamedTuple):
     prefix: IPv4Network
     next_hop: IPv4Address
     port: str
-    """The port, or the link aggregation group."""
+    """The port that the route leads through, or its link aggregation group."""
 
     @property
     def discards(self) -> bool:
-        """Whether packets end here, since nobody has an address of the prefix that no longer one takes."""
+        """Whether the route drops packets: they are for addresses that no more specific route covers."""
         return not self.port and self.next_hop == NO_ADDRESS
 
 
 def discard_route(first: int, size: int) -> Route:
-    """Where packets for so many addresses end, a power of two of them, that no longer prefix takes."""
+    """A route that drops packets to a block of `size` addresses (a power of two) that no longer prefix
+    covers."""
     return Route(block_at(first, size), NO_ADDRESS, "")
 
 
 class PathName(NamedTuple):
-    """One of the paths between hosts."""
+    """The name of one of the paths between hosts."""
 
     name: str
     top: str
-    """The spine, or between pods the core."""
+    """The switch at the top of the path: a spine, or between pods a core."""
     link: int
-    """Which of parallel links it takes, from 0; where there are fewer, they are counted around."""
+    """Index of the parallel link that the path takes, from 0, modulo the number of parallel links."""

@@ -22,10 +22,11 @@ from mltswitch.plan.topology_document import (
 from mltswitch.units import parse_bytes
 
 LAST_DELAY_SECONDS: Final = 0.5e-3
-"""Default bound of the delay of the last gradient class; those before it have equal steps less."""
+"""Default delay bound of the last gradient class in seconds; the bounds of those before it decrease in equal
+steps."""
 SLOW_BPS: Final = 1_000_000_000
-"""Slower ports have the packets, not the time, that this rate sends within a default bound: one packet takes
-1.2 ms at 10 Mbit/s."""
+"""Rate in bit/s below which a default delay bound stands for the packets that this rate sends within it, not
+for the time: one packet takes 1.2 ms at 10 Mbit/s."""
 
 SizeBytes = Annotated[int, BeforeValidator(parse_bytes), Field(gt=0)]
 
@@ -76,7 +77,7 @@ class Memory(StrictDocument):
 
     @property
     def pool_bytes(self) -> int:
-        """What lossy queues share."""
+        """Packet memory that lossy queues share: the total less what is reserved and the headroom."""
         return self.total_bytes - self.reserved_bytes - self.headroom_bytes
 
     @model_validator(mode="after")
@@ -154,7 +155,8 @@ class Traffic(StrictDocument):
         return self
 
     def importance_of(self, burst_packets: int) -> Literal["packet", "burst"]:
-        """What shares one importance in a class of bursts of this (mean) size."""
+        """Whether importance is decided per packet or per burst in a class with bursts of this (mean)
+        size."""
         if self.importance is not None:
             return self.importance
         return "burst" if burst_packets > 1 and self.arrivals != "geometric" else "packet"
@@ -217,12 +219,12 @@ class Fabric(StrictDocument):
         return self
 
     def gradient_bursts(self, count: int) -> tuple[int, ...]:
-        """Packets that share one tag, for each of the first `count` gradient classes."""
+        """Burst size, in packets that share one tag, of each of the first `count` gradient classes."""
         each = self.classes.gradients.burst_packets
         return (self.traffic.burst_packets,) * count if each is None else each[:count]
 
     def delay_bounds_seconds(self, count: int, rate_bps: int) -> tuple[float, ...]:
-        """Bound of the delay of each of `count` gradient classes on a port of this rate, front first."""
+        """Delay bounds of `count` gradient classes on a port of this rate, front layers first."""
         bounds = self.classes.gradients.delay_bound_seconds
         if bounds is None:
             last = LAST_DELAY_SECONDS * max(1.0, SLOW_BPS / rate_bps)
@@ -231,7 +233,8 @@ class Fabric(StrictDocument):
 
 
 CapabilityLookup = Callable[[str, str | None], Capabilities]
-"""(platform, hardware or None for its default) → capabilities; raises UserInputError for unknown ones."""
+"""Gives the capabilities of (platform, hardware, or None for its default); raises UserInputError for unknown
+ones."""
 
 
 def resolve_fabric(fabric: Fabric, capabilities: CapabilityLookup) -> Fabric:

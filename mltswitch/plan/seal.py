@@ -1,4 +1,4 @@
-"""A plan is what a planner made: its hashes tell whether anybody changed it since."""
+"""Seals a plan with hashes that tell whether anybody changed it after the planner made it."""
 
 import hashlib
 import json
@@ -11,21 +11,21 @@ from mltswitch.plan.document import Plan
 
 
 def sealed(plan: Plan) -> Plan:
-    """The plan with the hashes of its fabric and of all that it says."""
+    """The plan with the hashes of its fabric and of its whole content filled in."""
     provenance = plan.provenance.model_copy(update={"fabric_sha256": sha256(plan.fabric)})
     current = plan.model_copy(update={"provenance": provenance})
     return _with_hash(current, _content_sha256(current))
 
 
 def load_plan(path: Path, *, accepts_edits: bool = False) -> Plan:
-    """A plan from a file, as it was made.
+    """A plan from a file, checked by its hashes to be as the planner made it.
 
     Args:
-        path: of the file.
-        accepts_edits: take one that was changed by hand, too; its predictions are then those of before.
+        path: the plan's file.
+        accepts_edits: accept a plan that was changed by hand, too; its predictions are those from before.
 
     Raises:
-        UserInputError: no plan, or one that was changed by hand.
+        UserInputError: the file is no plan, or one that was changed by hand.
     """
     plan = load_document(path, Plan)
     if accepts_edits:

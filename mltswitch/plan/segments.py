@@ -15,7 +15,7 @@ from mltswitch.plan.topology_document import Addressing, PortRole, SwitchRole
 LOCATOR_BITS: Final = 48
 LINK_BITS: Final = 64
 FIRST_PATH_ADDRESS: Final = 0x101
-"""A host's address for each spine, behind that of its link."""
+"""Offset in a host's /64 block of its first per-path address; one for each spine follows that of its link."""
 _FIRST_SPINE: Final = 0x0001
 _FIRST_LEAF: Final = 0x2001
 _LINKS: Final = 0x3000
@@ -32,29 +32,29 @@ class SegmentRoute:
 
 @dataclass(frozen=True, slots=True)
 class Segments:
-    """The rules, for one block of addresses."""
+    """The rules that divide one block of addresses into SRv6 locators and addresses of hosts and paths."""
 
     block: IPv6Network
     addressing: Addressing
 
     def locator(self, spine_index: int) -> IPv6Network:
-        """Of a spine by its place among the spines; its segment is the prefix itself."""
+        """The SRv6 locator of the spine with this index; the prefix itself is its segment."""
         return self._part(_FIRST_SPINE + spine_index)
 
     def hosts(self, leaf_index: int) -> IPv6Network:
-        """All hosts of a leaf by its place among the leaves."""
+        """The prefix of all hosts of the leaf with this index."""
         return self._part(_FIRST_LEAF + leaf_index)
 
     def host_address(self, host: Host) -> IPv6Address:
-        """Address of a host: the second of its link."""
+        """The IPv6 address of a host: the second address of its link."""
         return self._host_link(host.index).network_address + 2
 
     def path_address(self, host: Host, spine_index: int) -> IPv6Address:
-        """Of a host, for what reaches it by way of this spine."""
+        """The IPv6 address of a host by which packets reach it through this spine."""
         return self._host_link(host.index).network_address + FIRST_PATH_ADDRESS + spine_index
 
     def port_addresses(self, port: Port) -> tuple[IPv6Address, IPv6Address]:
-        """(own, peer's) address of a switch port; leaves have the first of a link."""
+        """The addresses of a switch port and of its peer; on a link the leaf has the first."""
         if port.peer_is_host:
             link = self._host_link(port.number)
         else:
@@ -64,11 +64,12 @@ class Segments:
         return link.network_address + own, link.network_address + peer
 
     def own_locator(self, switch: Switch) -> IPv6Network | None:
-        """Locator of a switch; None: it ends no segment."""
+        """The SRv6 locator of a switch; None: the switch ends no segment."""
         return self.locator(switch.index) if switch.role is SwitchRole.SPINE else None
 
     def routes(self, switch: Switch, tier_index: dict[str, int]) -> tuple[SegmentRoute, ...]:
-        """A leaf reaches every spine's segment, a spine the hosts of every leaf."""
+        """The static IPv6 routes of a switch: a leaf reaches every spine's segment, a spine the hosts of
+        every leaf."""
         reach = self.locator if switch.role is SwitchRole.LEAF else self.hosts
         return tuple(
             SegmentRoute(reach(tier_index[port.peer]), self.port_addresses(port)[1], port.interface)

@@ -99,7 +99,8 @@ class Topology:
 
     @cached_property
     def senders(self) -> dict[PortRole, int]:
-        """Role of a port → the most hosts' ports that send through one; to a host, those of other hosts."""
+        """For each port role the most host ports that can send through one such port; for ports to a host,
+        those of other hosts."""
         total = len(self.hosts)
         on_leaf = Counter(host.leaf for host in self.hosts)
         in_pod = Counter(self.pods[host.leaf] for host in self.hosts)
@@ -119,7 +120,8 @@ class Topology:
         return tuple(path for path in self.paths if self.pods.get(path.top) == wanted)
 
     def walk(self, source: Host, destination: Host, path: PathName) -> tuple[tuple[str, Port], ...]:
-        """(switch, port by which it sends) on one path; of a link aggregation group the first port."""
+        """Each switch on a path with the port by which it sends; for a link aggregation group, its first
+        port."""
         last = (destination.leaf, self.switch(destination.leaf).port(destination.leaf_port))
         if source.leaf == destination.leaf:
             return (last,)

@@ -20,7 +20,7 @@ NamePattern = Annotated[
         pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}(\[[0-9]{1,4}(-[0-9]{1,4})?(,[0-9]{1,4}(-[0-9]{1,4})?)*\])?$"
     ),
 ]
-"""`leaf3`, `leaf[1-4]` or `leaf[1-4,7]`."""
+"""The name of a node or several: `leaf3`, `leaf[1-4]` or `leaf[1-4,7]`."""
 PortName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")]
 PortReference = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}:[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}$")
@@ -69,14 +69,14 @@ SegmentBlock = Annotated[IPv6Network, BeforeValidator(_check_block)]
 
 SEGMENT_BLOCK_BITS: Final = 32
 UNICAST: Final = (IPv6Network("fc00::/7"), IPv6Network("2000::/3"))
-"""Unique local (RFC 4193) and global (RFC 4291)."""
+"""The unicast IPv6 prefixes: unique local (RFC 4193) and global (RFC 4291)."""
 UNUSABLE_PREFIXES: Final = {
     IPv4Network("0.0.0.0/8"): "this network",
     IPv4Network("127.0.0.0/8"): "loopback",
     IPv4Network("169.254.0.0/16"): "link-local",
     IPv4Network("224.0.0.0/3"): "multicast and reserved",
 }
-"""What no link and no host can have for an address (RFC 6890)."""
+"""Prefixes that no link and no host may have its address in (RFC 6890)."""
 
 
 class SwitchRole(StrEnum):
@@ -91,7 +91,7 @@ class PortRole(StrEnum):
     """What an egress port serves; ports of one role and rate share their thresholds."""
 
     LEAF_DOWN = "leaf-down"
-    """Leaf to host: where incast meets."""
+    """A leaf's port to a host, where incast meets."""
     LEAF_UP = "leaf-up"
     SPINE_DOWN = "spine-down"
     SPINE_UP = "spine-up"
@@ -139,18 +139,18 @@ class SwitchGroup(SparseDocument):
 
     @property
     def default_model(self) -> SwitchModel | None:
-        """The model of switches that no pattern names."""
+        """The model of the group's switches that no pattern names; None: the group has none."""
         if self.platform is None:
             return None
         return SwitchModel(platform=self.platform, hardware=self.hardware, port_names=self.port_names)
 
     def models_by_name(self) -> dict[str, SwitchModel]:
-        """Switch → model, of those that a pattern names."""
+        """The model of each switch that a pattern names, by the switch's name."""
         return {name: model for pattern, model in self.models.items() for name in names_of(pattern)}
 
 
 MOST_NAMES: Final = 4096
-"""Of one pattern: no fabric has more switches of a tier."""
+"""The most switch names that one pattern may stand for."""
 
 
 def names_of(pattern: str) -> list[str]:
@@ -267,7 +267,7 @@ class HostEntry(HostAddress):
     """Addresses of a host with several ports, by the names of its interfaces."""
 
     def address_of(self, interface: str) -> HostAddress:
-        """What the entry says of one of the host's ports."""
+        """The address that the entry gives for one of the host's ports."""
         return self.interfaces.get(interface, self)
 
 

@@ -1,4 +1,4 @@
-"""Which code points the packets of a port may not carry, and where they keep them all the same."""
+"""Which DSCPs the packets of an untrusted port may not carry, and which ports cannot rewrite them."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -10,7 +10,7 @@ from mltswitch.wire.tos import every_dscp_but
 
 
 def background_dscp(classes: Sequence[TrafficClass]) -> int:
-    """What a packet carries that may not be of another class."""
+    """The DSCP that switches write into packets that may not be of another class."""
     return min(classes[-1].dscp, default=0)
 
 
@@ -25,7 +25,8 @@ def forbidden_dscps(classes: Sequence[TrafficClass], port: Port) -> tuple[int, .
 
 
 def leak(classes: Sequence[TrafficClass], switch: Switch, device: Capabilities) -> str:
-    """A sentence that names the ports by which forbidden code points reach other switches; empty: none."""
+    """A sentence that names the ports by which forbidden code points reach other switches; empty: there is no
+    such port."""
     if device.rewrites_code_points or all(port.peer_is_host for port in switch.ports):
         return ""
     ports = [(port.name, bool(forbidden_dscps(classes, port))) for port in switch.ports]

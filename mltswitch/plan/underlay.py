@@ -1,6 +1,6 @@
-"""The routes that a rack has without us: what a switch needs that has no routing of its own.
+"""The ordinary routes of a rack, needed by switches that run no routing protocol.
 
-Routes with one prefix share its packets.
+Several routes with the same prefix share its packets (ECMP).
 """
 
 from collections.abc import Callable, Iterator
@@ -17,9 +17,9 @@ _UP = {SwitchRole.LEAF: SwitchRole.SPINE, SwitchRole.SPINE: SwitchRole.CORE}
 def underlay(
     addressing: Addressing, topology: Topology, switch: Switch, leads: Callable[[Port], bool] = lambda _: True
 ) -> tuple[Route, ...]:
-    """A switch sends down what is below it, to each leaf, and all else up, over all links.
+    """The routes of one switch: down to each leaf below it, and up over all links for everything else.
 
-    Links of which `leads` says that nothing is forwarded behind them are left out.
+    Links for which `leads` returns False are left out: nothing is forwarded behind them.
     """
     ports = [port for port in switch.links if not port.peer_is_host and leads(port)]
     above = _UP.get(switch.role)
@@ -65,14 +65,15 @@ def _own_block(hosts: IPv4Network, addressing: Addressing, topology: Topology, l
 
 
 def owned_blocks(addressing: Addressing, topology: Topology, switch: Switch) -> tuple[Route, ...]:
-    """The block of a leaf's own hosts: what no link of it has ends there, and does not go up."""
+    """Discard routes for the block of a leaf's own hosts, so that packets to unused addresses in it do not go
+    up."""
     if switch.role is not SwitchRole.LEAF or addressing.hosts is None:
         return ()
     return (discard_route(*_own_block(addressing.hosts, addressing, topology, switch.name)),)
 
 
 def attached_hosts(switch: Switch) -> tuple[Route, ...]:
-    """A leaf's own hosts, one by one: what a router knows from the addresses of its interfaces."""
+    """Routes to a leaf's own hosts, one by one, as a router knows them from its interfaces' addresses."""
     return tuple(
         Route(host_prefix(port.peer_address), port.peer_address, port.name)
         for port in switch.ports

@@ -1,4 +1,4 @@
-"""From a model profile and a fabric to a Plan: traffic, thresholds, predictions and what to doubt in them."""
+"""From a model profile and a fabric to a Plan: traffic classes, thresholds, predictions and warnings."""
 
 from mltswitch.plan.fabric import CapabilityLookup
 from mltswitch.planning.build import build_plan, predict_edited

@@ -1,10 +1,9 @@
-"""From a model profile and a fabric to a Plan: the compiler's middle."""
+"""The planner: turns a model profile and a fabric into a Plan."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from mltswitch import __version__
 from mltswitch.capabilities import Capabilities
 from mltswitch.documents import sha256
 from mltswitch.errors import UserInputError, every
@@ -41,10 +40,11 @@ from mltswitch.profile import ModelProfile, profile_sha256
 from mltswitch.queueing import MODELS, SimulationSettings
 from mltswitch.queueing.models import ANALYTIC
 from mltswitch.units import frame_bytes
+from mltswitch.version import __version__
 
 ALIAS_RULE = "address = alias prefix of the spine + host index"
 BuildProgress = Callable[[str, int, int], None]
-"""(the work under way, its steps done, its steps that are expected)."""
+"""Called with the work under way, its steps done, and its steps that are expected."""
 PLAN_AGAIN: Final = "change the fabric file, and plan again"
 
 
@@ -61,13 +61,13 @@ def build_plan(
     """The plan of one model on one fabric; the same input gives the same plan.
 
     Args:
-        profile: of the model.
+        profile: the model's profile.
         fabric: switches, ports and traffic.
-        capabilities: what the devices can do.
+        capabilities: looks up what the devices can do.
         model: the loss model.
         at_load: choose for this gradient load alone, without room for anything else; None: for all scenarios.
-        is_order_free: a class of higher priority may have a larger S.
-        progress: told after each step of the search, and of what is found out about its result.
+        is_order_free: whether a class of higher priority may have a larger S.
+        progress: called after each step of the search and of the evaluation of its result.
 
     Raises:
         UserInputError: a value of the fabric does not fit, or the loss model is unknown, cannot express the
@@ -176,7 +176,7 @@ def completed(
     *,
     progress: BuildProgress | None = None,
 ) -> Plan:
-    """The plan with what its loss model predicts of its thresholds, notes, warnings, and its own hash."""
+    """The plan with its loss model's predictions for its thresholds, notes, warnings, and the plan's hash."""
     profiles = _with_predictions(plan, simulation, progress)
     reached = [_end_to_end(plan, curves, path_losses(plan, entry, simulation)) for entry in plan.scenarios]
     predicted = plan.model_copy(
@@ -208,10 +208,10 @@ def _leaks(plan: Plan, capabilities: CapabilityLookup) -> Iterator[str]:
 
 
 def predict_edited(plan: Plan, profile: ModelProfile, capabilities: CapabilityLookup) -> Plan:
-    """A plan whose thresholds and limits were changed by hand, with predictions of what they are now.
+    """A plan whose thresholds and limits were changed by hand, with new predictions for them.
 
     Raises:
-        UserInputError: another profile than the one that the plan was made for, more than S and L was
+        UserInputError: the profile is not the one that the plan was made for, more than S and L was
             changed, or the loss model cannot express the traffic.
     """
     check_profile(plan, profile, "--profile")
@@ -223,7 +223,7 @@ def predict_edited(plan: Plan, profile: ModelProfile, capabilities: CapabilityLo
 
 
 def check_profile(plan: Plan, profile: ModelProfile, where: str) -> None:
-    """Raise UserInputError for another profile than the plan's."""
+    """Raise UserInputError if this profile is not the one that the plan was made for."""
     if profile_sha256(profile) != plan.provenance.profile_sha256:
         raise UserInputError(f"{profile.name} is not the profile that the plan was made for", where=where)
 

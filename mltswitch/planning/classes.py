@@ -1,4 +1,4 @@
-"""Traffic classes of a plan: which layers, which DSCP, which part of the load."""
+"""The traffic classes of a plan: the layers, the DSCP and the part of the load of each."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -16,11 +16,11 @@ from mltswitch.plan.fabric import Fabric
 from mltswitch.profile import ModelProfile
 
 EVERY_PLANS_CLASSES: Final = 3
-"""Network control, control and background."""
+"""How many classes every plan has beside gradients: network control, control and background."""
 
 
 def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, str]], layers: int) -> int:
-    """P: the least number of free strict queues over the fabric's devices after the other classes.
+    """The number P of gradient classes: the least number of free strict queues that any device has for them.
 
     Args:
         fabric: may ask for fewer, or for more than a device has, which is refused.
@@ -55,7 +55,7 @@ def gradient_class_count(fabric: Fabric, free_queues: Sequence[tuple[str, int, s
 
 
 def traffic_classes(profile: ModelProfile, fabric: Fabric, count: int) -> tuple[TrafficClass, ...]:
-    """All classes in order of service; layer i of L goes to gradient class i·P // L."""
+    """All traffic classes in order of service; layer i of L goes to gradient class i·P // L of P."""
     given = fabric.classes
     cap = _gradient_rate_cap(given)
     entries = [

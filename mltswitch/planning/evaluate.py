@@ -1,4 +1,5 @@
-"""A plan under any loss model, load, burst and buffer: what `loss` and `sweep` print."""
+"""Predictions for a plan under any loss model, load, burst and buffer, as the commands `loss` and `sweep`
+print them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from mltswitch.sweep import Cell
 
 @dataclass(frozen=True, slots=True)
 class PortPrediction:
-    """What a model says of ports that have rate, thresholds and load in common."""
+    """What a loss model predicts for all ports that have the same rate, thresholds and load."""
 
     profiles: tuple[PortProfile, ...]
     load: float
-    """Of all gradients together."""
+    """Load of all gradient classes together, over the port's rate."""
     burst_packets: tuple[int, ...]
-    """Of each gradient class."""
+    """Burst size of each gradient class."""
     model: str
     classes: Mapping[str, Prediction]
 
@@ -39,7 +40,7 @@ def predict_ports(
 
     Raises:
         UserInputError: the plan has no such port, or the model cannot express the problem.
-        MachineError: `simulate` without its extra.
+        MachineError: the model is `simulate` and its extra is not installed.
     """
     made: list[PortPrediction] = []
     count = len(plan.gradient_classes)
@@ -61,7 +62,7 @@ def predict_ports(
 
 
 def class_rows(plan: Plan, entry: PortPrediction) -> list[dict[str, Any]]:
-    """One flat record for each class: what it offers, its thresholds and what the model says."""
+    """One flat record for each class: its offered load, its thresholds and the model's predictions."""
     scale = entry.load / plan.fabric.traffic.load
     bursts = iter(entry.burst_packets)
     rows = []
@@ -83,10 +84,10 @@ def class_rows(plan: Plan, entry: PortPrediction) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class PlanCells:
-    """A sweep's cells (load, burst, buffer, model) of one plan; picklable."""
+    """Computes a sweep's cells (load, burst, buffer, model) for one plan; picklable."""
 
     plans: Mapping[int | None, Plan]
-    """Buffer → the plan for it; None: the plan as it is."""
+    """The plan for each buffer size in bytes; None: the plan as it is."""
     role: PortRole | None
     simulation: SimulationSettings
 
@@ -121,7 +122,7 @@ class PlanCells:
 
 
 def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, ...]]:
-    """Port profiles in groups that no loss model can tell apart."""
+    """Port profiles grouped so that a loss model predicts the same for all of a group."""
     groups: dict[tuple[object, ...], list[PortProfile]] = {}
     for profile in plan.port_profiles:
         if role is None or profile.role is role:
@@ -143,7 +144,7 @@ def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, .
 
 
 def with_buffer(plan: Plan, buffer_bytes: int) -> Plan:
-    """The plan on ports of another buffer: every S, L and pool in proportion to it, in whole bytes.
+    """The plan on ports with another buffer: every S, L and pool scales with it, in whole bytes.
 
     Nothing is planned anew; predictions of the old buffer are left out.
 
@@ -157,7 +158,7 @@ def with_buffer(plan: Plan, buffer_bytes: int) -> Plan:
 
 
 def scaled_buffer(plan: Plan, factor: float) -> Plan:
-    """`with_buffer` for ports of different buffers, each times `factor`."""
+    """The plan with each port's buffer multiplied by a factor, scaled as by `with_buffer`."""
     profiles = tuple(_rescaled(profile, factor) for profile in plan.port_profiles)
     return plan.model_copy(update={"port_profiles": profiles})
 

@@ -1,4 +1,5 @@
-"""Where a plan's thresholds cannot do what they should, and how far the load may move before they fail."""
+"""Checks where a plan's thresholds cannot do what they should, and how far the load may move before they
+fail."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,28 +15,29 @@ from mltswitch.queueing import SimulationSettings, kind_of
 from mltswitch.units import format_bytes, format_ratio
 
 FARTHEST: Final = 2.0
-"""Times the planned load; nobody asks what lies beyond."""
+"""The largest load that is tried, as a multiple of the planned load."""
 BISECTIONS: Final = 4
 """Halvings of the interval between the planned load and 0 or FARTHEST: to 6 % of the planned load."""
 LARGER_BUFFERS: Final = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
-"""Times the buffer, tried for what a class would need."""
+"""Multiples of the buffer that are tried to find what a class would need."""
 SIMULATION: Final = SimulationSettings(packets=400_000, replications=8)
-"""Short, for a plan whose own model is the simulation."""
+"""Settings of the short simulations for a plan whose own loss model is the simulation."""
 
 FirstBroken = Callable[..., str | None]
-"""(plan, load factor, burst) → what is beyond its tolerance there, if anything."""
+"""From (plan, load factor, burst), a text that says which loss exceeds its tolerance there; None: none
+does."""
 Concern = Callable[[PortProfile, QueueSettings], str]
-"""Why one queue's thresholds are doubtful; empty where they are not."""
+"""Says why one queue's thresholds are doubtful; empty where they are not."""
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """A sentence each."""
+    """What a check of a plan has found, a sentence for each finding."""
 
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     unmet: tuple[str, ...] = ()
-    """Classes beyond their tolerance at the planned load, and what they would need."""
+    """Gradient classes beyond their tolerance at the planned load, and what they would need."""
 
 
 def loss_bound(curve: Curve) -> float | None:
@@ -48,11 +50,11 @@ def loss_bound(curve: Curve) -> float | None:
 
 
 def lint(plan: Plan, progress: Callable[[int, int], None] | None = None) -> Findings:
-    """What to doubt in a plan whose ports have predictions, under its own loss model.
+    """Checks a plan whose ports have predictions, under its own loss model.
 
     Args:
-        plan: with its predictions.
-        progress: told after each load, buffer and burst that was tried, and how many there may be.
+        plan: the plan, with its predictions.
+        progress: called after each load, buffer and burst tried, with their number and the expected total.
     """
     concerns = (_never_reached, _below_a_burst(plan), _unsegmented(plan))
     warnings = tuple(text for concern in concerns for text in _by_queue(plan, concern))

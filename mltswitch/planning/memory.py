@@ -1,4 +1,4 @@
-"""What the packet memory of a switch leaves one port, and what bounds a queue there."""
+"""How much of a switch's packet memory one port gets, and what bounds a queue there."""
 
 from dataclasses import dataclass
 from math import log2
@@ -11,31 +11,34 @@ from mltswitch.plan.fabric import Fabric, Memory
 from mltswitch.plan.topology_document import PortRole
 
 DEFAULT: Final = "default"
-"""Name in the fabric's `memory` that stands for hardware that it does not list."""
+"""Name in the fabric's `memory` that stands for all hardware not listed there."""
 BUSY_PART: Final = 4
-"""One in so many ports that the fabric uses is taken for congested where the fabric does not say."""
+"""One in this many of the ports that the fabric uses is assumed congested, where the fabric does not say."""
 STOCK_ALPHA: Final = 8.0
 """Alpha of a lossy queue in the default profile of most boxes (capabilities/hardware.yaml)."""
 
 
 @dataclass(frozen=True, slots=True)
 class PortMemory:
-    """Memory of one port."""
+    """The packet memory that one port gets."""
 
     buffer_bytes: int
-    """What its queues may hold together where limits are in bytes, else what one congested queue may."""
+    """What the port's queues may hold together where limits are in bytes, else what one congested queue may
+    hold."""
     pool_bytes: int | None
     congested_queues: int
     crowded_bytes: int | None
-    """What a queue gets while all ports that the fabric uses are congested; None: ports share no memory, or
-    nobody says how much."""
+    """What one queue gets while all ports that the fabric uses are congested; None: ports share no memory, or
+    its size is unknown."""
     limit: AlphaLimit | Unlimited | None
-    """Limit of every gradient queue where the device has no bytes; None: limits are in bytes, and chosen."""
+    """Limit of every gradient queue where the device takes no limits in bytes; None: the planner chooses
+    limits in bytes."""
     others: AlphaLimit | Unlimited | None
-    """The same for queues that carry no gradients: never less than the box's own, so that none starves."""
+    """Limit of queues without gradients where the device takes no bytes, at least its own default; None:
+    limits are in bytes."""
 
     def fixed_limit(self, size_bytes: int) -> Limit:
-        """Limit of a queue that is no gradients', for so many bytes where the device has bytes."""
+        """Limit of a queue without gradients: this many bytes where the device takes bytes, else `others`."""
         return BytesLimit(size_bytes) if self.others is None else self.others
 
 
@@ -46,10 +49,10 @@ def port_memory(fabric: Fabric, device: Capabilities, role: PortRole, used_ports
     or the box's default profile has it, is divided among the ports that are congested at once.
 
     Args:
-        fabric: as its file says it.
-        device: the switch.
-        role: of the port.
-        used_ports: of one switch, that the fabric uses at most.
+        fabric: the fabric as its file describes it.
+        device: what the switch can do.
+        role: the port's role.
+        used_ports: the most ports of one switch that the fabric uses.
 
     Raises:
         UserInputError: nobody says how much memory there is, or it adds up to more than the chip has.
@@ -141,7 +144,8 @@ def _pool_bytes(
 
 
 def described_pool_bytes(entry: Memory, known: PacketMemory | None) -> int:
-    """What a queue can share by the fabric's description; of a chip in several parts, one part."""
+    """The memory that a queue can share by the fabric's description; on a chip in several parts, that of one
+    part."""
     return entry.pool_bytes if known is None else entry.pool_bytes // known.parts
 
 

@@ -1,4 +1,4 @@
-"""What a plan's reader should know of its thresholds, in a sentence each."""
+"""What a reader should know about a plan's thresholds, as one sentence each."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from mltswitch.units import format_bytes, format_ratio
 
 
 def plan_notes(plan: Plan) -> Iterator[str]:
-    """What the model ignores, loads above the cap, unused code points."""
+    """Notes on what the loss model ignores, on loads above the rate cap, and on unused code points."""
     yield from _ignored_traffic(plan)
     yield from _loads_above_cap(plan)
     unused = plan.fabric.classes.gradients.dscp[len(plan.gradient_classes) :]
@@ -104,7 +104,7 @@ def _loads_above_cap(plan: Plan) -> Iterator[str]:
 
 
 def port_names(plan: Plan, profiles: Iterable[PortProfile]) -> str:
-    """Ports of one role share their setting on all platforms, so the roles name them."""
+    """A phrase that names the ports of these profiles by their roles, or `all ports`."""
     roles = sorted({profile.role for profile in profiles})
     if len(roles) == len({profile.role for profile in plan.port_profiles}):
         return "all ports"

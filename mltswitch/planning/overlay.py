@@ -1,4 +1,4 @@
-"""A fabric as an overlay: its hosts have the ranks of a job, its leaves are the racks."""
+"""Turns a fabric into an overlay network: its hosts are the ranks of a job, its leaves the racks."""
 
 from collections import Counter
 
@@ -8,10 +8,11 @@ from mltswitch.plan import Topology
 
 
 def overlay_of(topology: Topology) -> Overlay:
-    """Every host has a rank, in the order of their indices; raises UserInputError without hosts.
+    """The overlay of a fabric: every host is a rank, in order of host index; raises UserInputError without
+    hosts.
 
-    Parallel links between two nodes are one of their rates together, and a host with several ports is one
-    node, in the rack of its first port.
+    Parallel links between two nodes become one link with their summed rate, and a host with several ports is
+    one node, in the rack of its first port.
     """
     racks = {host.machine or host.name: host.leaf for host in reversed(topology.hosts)}
     names = dict.fromkeys(host.machine or host.name for host in topology.hosts)

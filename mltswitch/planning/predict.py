@@ -1,4 +1,5 @@
-"""What a loss model says of one port's thresholds; the one place that turns packet times into seconds."""
+"""Predictions of a loss model for one port's thresholds; the one place that turns packet times into
+seconds."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -32,22 +33,24 @@ from mltswitch.queueing import (
 from mltswitch.queueing.models import predict_losses
 
 REMEMBERED_PORTS: Final = 128
-"""Kinds of port whose figures are kept: platforms times roles of a large fabric, planned and rounded."""
+"""How many kinds of port have cached predictions: platforms times roles of a large fabric, as planned and
+rounded."""
 LONGEST_OTHER_PACKETS: Final = 64.0
-"""Of a class without gradients and without a limit: single packets at small loads fill no more."""
+"""The longest queue, in packets, modelled for a class without gradients or limit: at small loads it fills no
+more."""
 SIGNIFICANT_DIGITS = 6
-"""Digits kept of a prediction: few enough that every machine writes the same bytes."""
+"""Significant digits kept of a prediction, so that every machine writes the same bytes."""
 
 PortProblem = tuple[Port, tuple[QueueTraffic, ...], tuple[QueueThresholds, ...]]
-"""What `mltswitch.queueing.predict` takes."""
+"""The arguments of `mltswitch.queueing.predict`: port, traffic and thresholds."""
 
 
 Losses = dict[str, tuple[float, float]]
-"""Gradient class → end-to-end loss of unimportant and of important packets."""
+"""Maps each gradient class to its end-to-end losses of unimportant and of important packets."""
 
 
 def rounded(value: float) -> float:
-    """A figure as it is written into a plan."""
+    """A predicted figure rounded as it is written into a plan."""
     return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
@@ -101,11 +104,11 @@ def port_problem(
     Args:
         plan: classes and traffic.
         profile: thresholds, rate and buffer.
-        load: of all gradients together; by default the profile's.
-        burst_packets: of all gradient classes; by default the fabric's.
-        senders: whose bursts come at once.
-        is_crowded: all ports of the switch are congested.
-        model: that it is for; by default the plan's.
+        load: load of all gradients together; by default the profile's.
+        burst_packets: burst size of all gradient classes; by default the fabric's.
+        senders: how many senders' bursts come at once.
+        is_crowded: whether all ports of the switch are congested.
+        model: the loss model; by default the plan's.
 
     Raises:
         UserInputError: the fabric tags bursts of random size, which this model does not know.
@@ -141,7 +144,7 @@ def predict_port(
     model: str | None = None,
     simulation: SimulationSettings | None = None,
 ) -> dict[str, Prediction]:
-    """Class → prediction, at the profile's load and the plan's own loss model or at others.
+    """Predictions by class name; by default at the profile's load and under the plan's own loss model.
 
     Raises:
         UserInputError: a number is impossible, or the model cannot express the traffic.
@@ -160,12 +163,12 @@ def predict_port(
 def path_losses(
     plan: Plan, scenario: ScenarioPrediction, simulation: SimulationSettings | None = None
 ) -> Losses:
-    """End-to-end losses of the gradient classes in one situation: 1 - Π(1 - r), worst ports of each role.
+    """End-to-end losses of the gradient classes in one scenario: 1 - Π(1 - r) over each role's worst port.
 
     Args:
         plan: thresholds, traffic and loss model.
         scenario: load, burst and senders.
-        simulation: for plans of the loss model `simulate`.
+        simulation: settings for plans whose loss model is `simulate`.
     """
     worst: dict[str, dict[PortRole, tuple[float, float]]] = {}
     for profile in plan.port_profiles:

@@ -1,4 +1,4 @@
-"""A plan whose thresholds are refined by simulation, and what that changed."""
+"""Refines a plan's thresholds by simulation, and notes what that changed."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,7 @@ from mltswitch.queueing.refine import Estimate, Refinement, refine
 from mltswitch.units import format_bytes
 
 PlanProgress = Callable[[str, int, int], None]
-"""(the ports at work, simulations done for them, simulations that are expected)."""
+"""Called with a name of the ports at work, the simulations done for them, and the simulations expected."""
 
 
 def refine_plan(
@@ -30,14 +30,14 @@ def refine_plan(
     each group of ports says what changed. The same plan and settings give the same result.
 
     Args:
-        plan: of any loss model.
-        profile: the one that the plan was made for.
+        plan: a plan made with any loss model.
+        profile: the model profile that the plan was made for.
         capabilities: what the devices can do.
-        settings: of each simulation.
-        progress: told after each simulation.
+        settings: settings of each simulation.
+        progress: called after each simulation.
 
     Raises:
-        UserInputError: another profile, or traffic that the simulator cannot express.
+        UserInputError: the profile is another one, or the simulator cannot express the traffic.
         MachineError: the simulator's extra is missing.
     """
     check_profile(plan, profile, "profile")

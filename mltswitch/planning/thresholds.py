@@ -1,4 +1,5 @@
-"""Thresholds of a plan's ports: the optimisation problem of each, solved once for all ports that share it."""
+"""Chooses the thresholds of a plan's ports by solving one optimisation problem for all ports that share
+it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -41,36 +42,37 @@ from mltswitch.units import format_ratio, format_seconds, frame_bytes, packets_t
 
 Curves = tuple[Curve, Curve]
 Key = tuple[object, ...]
-"""What tells one problem from another."""
+"""Identifies an optimisation problem: ports with equal keys share one solution."""
 
 CALLS_EXPECTED: Final = 44
-"""Calls of a loss model for one problem, about: for a progress bar."""
+"""About how many calls of a loss model one problem takes, for a progress bar."""
 
 USUAL_BYTES: Final = frame_bytes(1500)
 FEWEST_PACKETS: Final = 10
-"""Least default limit: what TCP sends at once at first (RFC 6928)."""
+"""The least default limit in packets: TCP's initial window (RFC 6928)."""
 
 INCAST_SENDERS: Final = 4
-"""Senders whose bursts meet in the default incast, where there are so many hosts."""
+"""How many senders' bursts meet in the default incast scenario, on fabrics with enough hosts."""
 BELOW: Final = ScenarioEntry(load_factor=0.75, weight=0.15)
 ABOVE: Final = ScenarioEntry(load_factor=1.15, weight=0.1)
 INCAST_WEIGHT: Final = 0.15
 BUSY_WEIGHT: Final = 0.15
-"""Of the planned load while all ports of a switch are congested, beside any other scenarios."""
+"""Weight of the scenario with the planned load while all ports of a switch are congested."""
 
 SolveProgress = Callable[[int, int], None]
-"""(calls of the loss model so far, calls that are expected)."""
+"""Called with the calls of the loss model so far and the number that is expected."""
 
 
 def planned_scenarios(
     fabric: Fabric, most_senders: int, *, shares_memory: bool
 ) -> tuple[ScenarioPrediction, ...]:
-    """The planned load first, then the fabric's scenarios, or the default ones; weights sum to 1.
+    """The scenarios to plan for: the planned load first, then the fabric's or the default ones; weights sum
+    to 1.
 
     Args:
-        fabric: its `traffic`.
-        most_senders: hosts that the placement lets send to one port at once.
-        shares_memory: ports of a switch share packet memory: all of them busy is a scenario, too.
+        fabric: the fabric, whose `traffic` may list scenarios.
+        most_senders: the most hosts that can send to one port at once.
+        shares_memory: whether a switch's ports share packet memory; then all ports busy is a scenario, too.
     """
     traffic = fabric.traffic
     most_senders = max(1, most_senders)
@@ -107,10 +109,11 @@ def _scenario_name(entry: ScenarioEntry) -> str:
 
 
 def fixed_limits_packets(classes: Classes, packet_bytes: int) -> dict[str, int]:
-    """Limits of the classes that are no gradients, by name; a lossless class has the operator's.
+    """Limits in packets of the classes without gradients, by name; a lossless class has the operator's and is
+    left out.
 
-    A default is for packets of the usual size. Of jumbo frames it is fewer, or these queues, which hold next
-    to nothing, would take most of a port's buffer from the gradients.
+    A default is for packets of the usual size. For jumbo frames there are fewer, or these queues, which hold
+    next to nothing, would take most of a port's buffer from the gradients.
     """
     entries: dict[str, NetworkControlClass | ControlClass | BackgroundClass | OtherClass] = {
         "network-control": classes.network_control,
@@ -128,7 +131,7 @@ def fixed_limits_packets(classes: Classes, packet_bytes: int) -> dict[str, int]:
 
 
 class ClassCurves:
-    """Extra rounds over the loss of each gradient class, summed over its layers once."""
+    """Extra training rounds as functions of each gradient class's loss, summed over its layers once."""
 
     def __init__(self, profile: ModelProfile, classes: tuple[TrafficClass, ...]) -> None:
         self._curves: dict[str, Curves] = {
@@ -145,7 +148,8 @@ class ClassCurves:
 def provisional_queues(
     classes: tuple[TrafficClass, ...], fabric: Fabric, packet_bytes: int, rate_bps: int, memory: PortMemory
 ) -> tuple[QueueSettings, ...]:
-    """Settings of all classes before thresholds are chosen: gradients have a packet below S and one above."""
+    """Queue settings of all classes before thresholds are chosen: gradient queues hold one packet below S and
+    one above."""
     fixed = fixed_limits_packets(fabric.classes, packet_bytes)
     gradients = [entry.name for entry in classes if entry.kind is ClassKind.GRADIENT]
     seconds = map(rounded, fabric.delay_bounds_seconds(len(gradients), rate_bps))
@@ -171,15 +175,16 @@ def _first_limit(kind: ClassKind, memory: PortMemory, size_bytes: int) -> Limit:
 
 @dataclass(frozen=True, slots=True)
 class PortSolver:
-    """Thresholds of the port profiles of one plan."""
+    """Finds the thresholds of all port profiles of one plan."""
 
     plan: Plan
     curves: ClassCurves
     is_robust: bool
-    """S holds a burst and the class's share of an incast, and L lies a burst above; else a packet each."""
+    """Whether S must hold a burst and the class's share of an incast, and L lie a burst above S; else one
+    packet each."""
 
     def problem(self, profile: PortProfile) -> ThresholdProblem:
-        """What is to be chosen on these ports, and within which bounds.
+        """The optimisation problem of these ports: what is chosen, and within which bounds.
 
         Raises:
             UserInputError: the buffer is too small for the gradient classes.
@@ -235,7 +240,7 @@ class PortSolver:
         )
 
     def key(self, profile: PortProfile) -> Key:
-        """Equal for port profiles that one solution serves."""
+        """A key that is equal for port profiles with the same optimisation problem."""
         return (
             profile.packet_seconds if self.plan.fabric.traffic.jitter_seconds else None,
             profile.packet_bytes,
@@ -253,7 +258,7 @@ class PortSolver:
         return tuple(bound / profile.packet_seconds for bound in bounds)
 
     def objectives(self, profile: PortProfile) -> tuple[QueueObjective, ...]:
-        """What losses of each gradient class cost, and what its thresholds hold at least."""
+        """For each gradient class, what its losses cost and the least that its thresholds must hold."""
         plan = self.plan
         entries = plan.gradient_classes
         bursts = plan.fabric.gradient_bursts(len(entries))
@@ -284,7 +289,8 @@ class PortSolver:
     def solve(
         self, capabilities: CapabilityLookup, progress: SolveProgress | None = None
     ) -> tuple[tuple[PortProfile, ...], tuple[str, ...]]:
-        """The port profiles with their best thresholds, in the devices' steps, and notes on delay bounds.
+        """The port profiles with their best thresholds, in steps that the devices allow, and notes on delay
+        bounds.
 
         Raises:
             UserInputError: a buffer is too small, or no thresholds keep the delay bounds.
@@ -314,7 +320,8 @@ class PortSolver:
     def with_optimum(
         self, profile: PortProfile, optimum: Optimum, capabilities: CapabilityLookup
     ) -> PortProfile:
-        """The profile with these thresholds, in bytes that the device can be set to, and what they cost.
+        """The profile with these optimal thresholds, rounded to bytes that the device can be set to, and
+        their cost.
 
         S is rounded up to the device's step, and down where too few packets would be left above it or it
         would lie above its bound.

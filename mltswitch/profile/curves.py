@@ -12,12 +12,13 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 LEAST_FLOATS: Final = 2**1074
-"""How many of the least positive float make 1; every float is a whole multiple of it."""
+"""How many times the least positive float makes 1; every float is a whole multiple of that least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Extra rounds over the loss ratio, linear between its points and beyond the last with the last slope.
+    """Extra training rounds as a function of the loss ratio: linear between points, and beyond the last with
+    its slope.
 
     The first point is (0, 0); there are at least two, with rising loss ratios and non-decreasing rounds.
     """

@@ -9,15 +9,17 @@ from mltswitch.profile.sensitivity import CurvePoint, LayerRangeCurve, Sensitivi
 FRONT_LAYER_TOLERANCE: Final = 0.05
 BACK_LAYER_TOLERANCE: Final = 0.003
 EDGE_SHARE: Final = 0.2
-"""Front layers are the first 20 % of the layers, back layers the last 20 %."""
+"""Share of the layers that counts as front layers, and as back layers."""
 UNIMPORTANT_TOLERANCE: Final = 0.20
 IMPORTANT_TOLERANCE: Final = 0.004
 UNIMPORTANT_SHARE: Final = 0.5
 
 ASSUMED_MODEL_TOLERANCE: Final = 0.01
-"""For models that the paper did not measure; its table 1 spans 0.7 % to 3.3 %."""
+"""Loss ratio assumed to be tolerated by models that the paper did not measure; its table 1 spans 0.7 % to 3.3
+%."""
 EXTRA_ROUNDS_PER_LOSS: Final = 1.0
-"""Assumed, for the paper measured none: 1 % of loss beyond the tolerance costs 1 % more rounds."""
+"""Slope of extra rounds over loss beyond the tolerance, assumed since the paper measured none: 1 % costs 1
+%."""
 
 
 def layer_tolerance(depth: float) -> float:
@@ -34,15 +36,15 @@ def layer_tolerance(depth: float) -> float:
 def default_sensitivity(
     layer_sizes_bytes: Sequence[int], model_tolerance: float | None = None
 ) -> Sensitivity:
-    """Default curves for a model with these layers, in forward order.
+    """The default loss sensitivity of a model with layers of these sizes, in forward order.
 
-    A gradient tolerates (tolerance of its layer) · (of its importance) / (of the model). Beyond it, each
-    group of gradients costs the assumed slope times its share of the model's bytes, so that the same loss
-    everywhere costs the same whatever number of layers the model is divided into.
+    A gradient tolerates its layer's tolerance times that of its importance over that of the model. Beyond it,
+    each group of gradients costs the assumed slope times its share of the model's bytes, so that the same
+    loss everywhere costs the same whatever number of layers the model is divided into.
 
     Args:
-        layer_sizes_bytes: one entry for each layer.
-        model_tolerance: of the model as a whole (table 1 of the paper); None where the paper has no figure.
+        layer_sizes_bytes: gradient bytes of each layer.
+        model_tolerance: that of the whole model (table 1 of the paper); None where the paper has none.
     """
     total_bytes = sum(layer_sizes_bytes)
     of_the_model = ASSUMED_MODEL_TOLERANCE if model_tolerance is None else model_tolerance

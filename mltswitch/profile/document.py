@@ -1,4 +1,4 @@
-"""The profile document: what a model needs from the network."""
+"""The profile document: a model's layers and its sensitivity to lost gradients."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, Self
@@ -26,9 +26,10 @@ class ModelProfile(BaseModel):
     source: Text = ""
     """Paper or code that defines the architecture."""
     parameter_convention: Text = ""
-    """What the number of parameters counts, where publications differ."""
+    """What `total_parameters` counts, where publications differ."""
     layers: tuple[Layer, ...] = Field(min_length=1, max_length=MAXIMUM_LAYERS)
-    """In forward order; parameters used in several places stand once, at the first."""
+    """The model's layers in forward order; parameters used in several places are listed once, at the
+    first."""
     sensitivity: Sensitivity
 
     @model_validator(mode="after")
@@ -42,7 +43,7 @@ class ModelProfile(BaseModel):
 
     @property
     def total_parameters(self) -> int:
-        """Parameters of all layers."""
+        """Number of parameters of all layers."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
@@ -65,9 +66,10 @@ def profile_sha256(profile: ModelProfile) -> str:
 
 
 def queue_curves(profile: ModelProfile, first_layer: int, last_layer: int) -> tuple[Curve, Curve]:
-    """(unimportant, important): extra rounds when these layers' gradients are all lost with one ratio.
+    """(unimportant, important) curves of extra rounds when all these layers' gradients have the same loss
+    ratio.
 
-    The sum over the layers, each of which answers for its share of the bytes of its curve's range.
+    They are sums over the layers, each weighted by its share of the bytes of its curve's range.
     Raises ValueError where the layers, 0-based with both ends included, are none of the profile's.
     """
     if not 0 <= first_layer <= last_layer < len(profile.layers):

@@ -1,4 +1,4 @@
-"""A profile from any `torch.nn.Module`; the one place of this room that needs torch."""
+"""Makes a profile from any `torch.nn.Module`; the one module of this package that needs torch."""
 
 import contextlib
 import importlib
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ROOT_LAYER: Final = "(root)"
 """Name of the layer whose parameters the outermost module owns itself."""
 LONGEST_PROBLEM: Final = 300
-"""Characters of an error in the user's code that are shown."""
+"""How many characters of an error in the user's code are shown."""
 _FACTORY: Final = re.compile(r"(?P<module>[^\W\d]\w*(\.[^\W\d]\w*)*):[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -84,16 +84,16 @@ def made_by(factory: str) -> Any:
 def profile_of_module(
     factory: str, model: "Module", forward: Callable[[], object] | None = None
 ) -> ModelProfile:
-    """The profile of a module.
+    """The profile of a torch module.
 
     Args:
-        factory: What made it, for its name and for errors.
+        factory: What made the module, for the profile's name and for errors.
         model: The module.
         forward: Runs the module forward once, which gives the order of the layers; its buffers and random
             numbers are afterwards as before. None: their order is that of registration.
 
     Raises:
-        UserInputError: it has no trainable parameters, or not all that it trains can be listed, or the
+        UserInputError: no parameter is trainable, or not all that the module trains can be listed, or the
             forward pass raises.
     """
     return _profile(factory, model, owners_of(factory, model, forward), has_example=forward is not None)
@@ -147,7 +147,8 @@ def import_torch() -> Any:
 
 @contextlib.contextmanager
 def user_code(factory: str) -> Iterator[None]:
-    """The current folder importable, what is printed kept out of our output, any failure one clear line."""
+    """Run a user's code with the current folder importable, its prints kept out of our output, and failures
+    as UserInputError."""
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
@@ -169,12 +170,12 @@ def user_code(factory: str) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Owner:
-    """A module with trainable parameters that no module before it owns."""
+    """A module with trainable parameters of which it is the first owner."""
 
     name: str
     parameters: "dict[str, Parameter]"
     modules: "list[Module]" = field(default_factory=list)
-    """All modules that use one of these parameters."""
+    """All modules that use one of the owner's parameters."""
 
 
 def _owners(model: "Module") -> list[Owner]:
@@ -207,7 +208,8 @@ def _shown(name: str, taken: set[str]) -> str:
 
 
 def call_with(model: "Module", example: Any) -> None:
-    """One forward pass with a tuple of arguments, a dict of named ones, or a single argument."""
+    """Run one forward pass with an example: a tuple of arguments, a dict of named ones, or a single
+    argument."""
     if isinstance(example, dict):
         model(**example)
     else:

@@ -24,16 +24,16 @@ class Tensor(BaseModel):
     """Full name as in PyTorch's `named_parameters`: `layer1.0.conv1.weight`."""
     shape: tuple[Dimension, ...] = Field(max_length=16)
     element_bytes: int = Field(default=FLOAT32_BYTES, ge=1, le=16)
-    """Of one gradient element: 4 for float32, 2 for bfloat16."""
+    """Size of one gradient element: 4 for float32, 2 for bfloat16."""
 
     @property
     def elements(self) -> int:
-        """Number of parameters; 1 for a scalar."""
+        """Number of the tensor's parameters; 1 for a scalar."""
         return prod(self.shape)
 
     @property
     def size_bytes(self) -> int:
-        """What one gradient of the tensor occupies."""
+        """Size of the tensor's gradient."""
         return self.elements * self.element_bytes
 
 
@@ -47,10 +47,10 @@ class Layer(BaseModel):
 
     @property
     def parameters(self) -> int:
-        """Number of parameters of all tensors."""
+        """Number of parameters of all tensors of the layer."""
         return sum(tensor.elements for tensor in self.tensors)
 
     @property
     def size_bytes(self) -> int:
-        """What the gradients of one round occupy."""
+        """Size of all the layer's gradients of one round."""
         return sum(tensor.size_bytes for tensor in self.tensors)

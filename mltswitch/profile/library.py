@@ -1,4 +1,4 @@
-"""The bundled profiles, and how a profile is found by name or file."""
+"""The bundled profiles, and the lookup of a profile by name or file."""
 
 import os
 from functools import cache

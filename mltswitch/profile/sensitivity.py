@@ -9,12 +9,12 @@ from mltswitch.profile.curves import Curve
 from mltswitch.profile.layers import MAXIMUM_LAYERS
 
 LEAST_STEP: Final = 1e-9
-"""Between two loss ratios of a curve; nobody measures finer, and slopes stay finite."""
+"""Least distance between two loss ratios of a curve; nobody measures finer, and slopes stay finite."""
 
 LossRatio = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 ExtraRounds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 CurvePoint = tuple[LossRatio, ExtraRounds]
-"""(loss ratio, extra rounds as a fraction of the rounds that lossless training takes)."""
+"""One point of a curve: (loss ratio, extra rounds as a fraction of those of lossless training)."""
 
 
 def _check_points(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
@@ -31,26 +31,26 @@ def _check_points(points: tuple[CurvePoint, ...]) -> tuple[CurvePoint, ...]:
 CurvePoints = Annotated[
     tuple[CurvePoint, ...], Field(min_length=2, max_length=1000), AfterValidator(_check_points)
 ]
-"""Linear between the points, and beyond the last one with the last slope."""
+"""The points of a curve, which is linear between them and continues with the last slope."""
 
 
 class LayerRangeCurve(BaseModel):
     """Extra rounds when gradients of these layers, and of no others, are lost.
 
-    That is what one measures: lose a ratio of the unimportant (or important) gradients of the whole range
-    and count the rounds to the quality target. A part of the range answers for its share of the bytes.
+    A measurement does just that: it loses a ratio of the unimportant (or important) gradients of the whole
+    range and counts the rounds to the quality target. A part of the range has the curve's share by its bytes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     first_layer: int = Field(ge=0)
     last_layer: int = Field(ge=0)
-    """0-based positions in forward order, both ends included."""
+    """The last layer of the range; layers count from 0 in forward order, and both ends are included."""
     unimportant: CurvePoints
     important: CurvePoints
 
     def curve(self, *, important: bool) -> Curve:
-        """The points as a function."""
+        """The curve of the important or of the unimportant gradients as a function."""
         ratios, rounds = zip(*(self.important if important else self.unimportant), strict=True)
         return Curve(ratios, rounds)
 
@@ -61,15 +61,15 @@ class Sensitivity(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     is_default: bool
-    """True where nobody has measured this model."""
+    """Whether these are default curves because nobody has measured this model."""
     provenance: str = Field(min_length=1, max_length=4000)
     """Where the curves come from, in words."""
     extra_rounds_per_loss: float | None = Field(default=None, ge=0, le=1e6, allow_inf_nan=False)
-    """Slope beyond the tolerance that a default assumes; none for measured curves."""
+    """Slope beyond the tolerance that a default assumes; None for measured curves."""
     unimportant_share: float = Field(default=0.5, gt=0, lt=1, allow_inf_nan=False)
     """θ: share of the gradients that is tagged unimportant; hosts split at the median."""
     curves: tuple[LayerRangeCurve, ...] = Field(min_length=1, max_length=MAXIMUM_LAYERS)
-    """In forward order, covering every layer once."""
+    """Curves by layer range, in forward order, covering every layer once."""
 
     @model_validator(mode="after")
     def _contiguous(self) -> Self:

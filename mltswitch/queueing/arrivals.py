@@ -1,8 +1,8 @@
 """Arrival processes as data: how the packets of one queue come to a port.
 
-Each describes only the pattern; the rate is the queue's load. `source_rate_ratio` is the rate of a sender's
-link over the rate of the port: a burst of b packets takes (b - 1) / ratio packet times to arrive, infinity is
-at once.
+Each process describes only the pattern; the rate is the queue's load. `source_rate_ratio` is the rate of a
+sender's link over the rate of the port: a burst of b packets takes (b - 1) / ratio packet times to arrive,
+infinity is at once.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,13 @@ BurstDistribution = Literal["fixed", "geometric"]
 
 @dataclass(frozen=True, slots=True)
 class Poisson:
-    """Single packets, exponential gaps."""
+    """Single packets with exponential gaps between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Bursts at exponential gaps: every burst the same size, or geometric with this mean (at least 1)."""
+    """Bursts at exponential gaps, all of one size, or of geometric size with this mean (at least 1
+    packet)."""
 
     burst_packets: float
     distribution: BurstDistribution = "fixed"
@@ -30,7 +31,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Incast:
-    """On-off epochs: every so often all senders at once send their part of a round.
+    """Synchronised on-off traffic: at regular intervals all senders send their part of a round at once.
 
     The epochs come at regular distance, senders · round_packets / load. Each sender starts up to `jitter`
     late (uniform) and cuts its part into bursts of `burst_packets`, sent back to back at its link's rate;
@@ -39,10 +40,10 @@ class Incast:
 
     senders: int
     round_packets: int
-    """Packets of one sender in one round."""
+    """Packets that one sender sends in one round."""
     jitter_packet_times: float = 0.0
     burst_packets: int = 1
-    """What the sender's segmentation offload sends as one: one importance, one path decision."""
+    """Packets that the sender's segmentation offload emits as one burst, with one importance and one path."""
     source_rate_ratio: float = 1.0
 
 
@@ -64,7 +65,7 @@ Arrivals = Poisson | Batch | Incast | Trace
 
 
 def mean_burst_packets(arrivals: Arrivals) -> float:
-    """Mean size of what shares one tag and arrives back to back."""
+    """Mean number of packets that share one tag and arrive back to back."""
     match arrivals:
         case Poisson():
             return 1.0
@@ -78,9 +79,10 @@ def mean_burst_packets(arrivals: Arrivals) -> float:
 
 
 def backlog_burst(arrivals: Incast) -> Batch:
-    """The burst that leaves as much at an idle port as an epoch does when it has arrived.
+    """The burst that leaves as many waiting packets at an idle port as an incast round has left when all of
+    it has arrived.
 
-    The epoch arrives within the jitter and the time that one sender needs; what the port sends meanwhile is
+    The round arrives within the jitter and the time that one sender needs; what the port sends meanwhile is
     gone.
     """
     arrived_within = arrivals.jitter_packet_times + arrivals.round_packets / arrivals.source_rate_ratio
@@ -89,7 +91,7 @@ def backlog_burst(arrivals: Incast) -> Batch:
 
 
 def check_arrivals(arrivals: Arrivals, where: str) -> None:
-    """Refuse impossible numbers.
+    """Checks the numbers of an arrival process.
 
     Raises:
         UserInputError: names the field below `where`.

@@ -4,7 +4,7 @@ from enum import Enum
 
 
 class Decision(Enum):
-    """Fate of one arriving packet."""
+    """The fate of one packet that arrives at a queue."""
 
     FORWARD = "forward"
     MARK = "mark"
@@ -25,7 +25,7 @@ def decide(waiting: float, *, is_capable: bool, ecn_threshold: float | None, lim
             the thresholds (packets or bytes).
         is_capable: ECT(0), ECT(1) or CE: an important packet.
         ecn_threshold: S; None for classes that neither mark nor drop early.
-        limit: L.
+        limit: L, the length from which on every packet is dropped.
     """
     if waiting >= limit:
         return Decision.DROP_LIMIT

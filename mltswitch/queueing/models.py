@@ -25,7 +25,7 @@ MODELS: Final = (*ANALYTIC, "simulate")
 
 
 def kind_of(model: str) -> Literal["predicted", "simulated"]:
-    """What a model's figures are called."""
+    """How figures of a model are labelled: predicted or simulated."""
     return "simulated" if model == "simulate" else "predicted"
 
 
@@ -39,12 +39,12 @@ def predict(
 ) -> tuple[QueuePrediction, ...]:
     """Loss, delay, queue and marks of each queue, highest priority first.
 
-    `simulation` counts for the model `simulate` alone.
+    `simulation` has an effect for the model `simulate` alone.
 
     Raises:
         UserInputError: a number is impossible (names the field), the model is unknown, or it cannot express
             the problem (names the model that can).
-        MachineError: `simulate` without its extra.
+        MachineError: the model is `simulate` and its extra is not installed.
     """
     check_problem(port, traffic, thresholds)
     if model == "simulate":
@@ -59,7 +59,7 @@ def predict(
 def predict_losses(
     port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds], model: str
 ) -> tuple[QueuePrediction, ...]:
-    """As `predict`, for a search that needs the losses alone: the rest is left out where that saves time."""
+    """Predictions for a search that needs losses alone: other figures are left out where that saves time."""
     if model == "completion":
         check_problem(port, traffic, thresholds)
         return completion.predict_losses(port, traffic, thresholds)

@@ -1,4 +1,4 @@
-"""The optimisation problem of one port: what its queues are offered, what is chosen, and what that costs."""
+"""The optimisation problem of one port: its traffic, the thresholds to choose, and what they cost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,29 +13,30 @@ from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, Q
 
 FloatArray = npt.NDArray[np.float64]
 RoundsCurve = Callable[[FloatArray], FloatArray]
-"""Loss ratio (any shape) → extra training rounds (same shape)."""
+"""Maps loss ratios, in an array of any shape, to extra training rounds in an array of that shape."""
 
 Predictor = Callable[[tuple[QueueTraffic, ...], tuple[QueueThresholds, ...]], Sequence[QueuePrediction]]
-"""(traffic, thresholds of all queues of a port) → what a model says of each."""
+"""Maps the traffic and the thresholds of all queues of a port to a loss model's prediction for each queue."""
 Progress = Callable[[int], None]
-"""Told after each call of the loss model how many there were."""
+"""Called after each call of the loss model with the number of calls so far."""
 Choice = tuple[tuple[int, int], ...]
-"""(S, L) of each chosen queue, in packets."""
+"""The thresholds (S, L) in packets of each queue whose thresholds are chosen."""
 
 LEAST_TOLERANCE: Final = 1e-6
-"""Stands for a tolerance of 0 where losses are compared with it."""
+"""A smaller tolerance counts as this one where losses are divided by it."""
 HEADROOM_WEIGHT: Final = 1e-6
-"""Extra rounds that a loss at its tolerance counts for: a tie-break that nobody can measure."""
+"""Cost, in extra rounds, of a loss exactly at its tolerance: a tie-break too small to measure."""
 ROOM_WEIGHT: Final = 3e-3
-"""Extra rounds that a queue without any such room counts for, below S and above it."""
+"""Cost, in extra rounds, of a queue that lacks all of its least room below S, or above it."""
 SPREAD_WEIGHT: Final = 1e-8
-"""Extra rounds that the least S over S, and the least L - S over L - S, count for: no buffer stays unused."""
+"""Cost, in extra rounds, of the least S over S and of the least L - S over L - S, so that no buffer stays
+unused."""
 BELOW_WEIGHT: Final = 16.0
-"""Room below S counts for so much more: both kinds of packets use it."""
+"""How many times more room below S counts than room above it, since all packets use it."""
 HEADROOM_POWER: Final = 0.5
-"""A loss at its tolerance counts 1, one at a ten-thousandth of it a hundredth: the nearest class decides."""
+"""Exponent of loss over tolerance in the cost: the class nearest to its tolerance decides."""
 DELAY_WEIGHT: Final = 1e3
-"""Extra rounds for each packet time beyond a delay bound: bounds come before losses."""
+"""Cost, in extra rounds, of each packet time beyond a delay bound, so that bounds come before losses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +44,11 @@ class Scenario:
     """One situation that thresholds are chosen for."""
 
     weight: float
-    """Its share of the objective; the weights of a problem are relative to each other."""
+    """The scenario's share of the objective, relative to the weights of the problem's other scenarios."""
     traffic: tuple[QueueTraffic, ...]
-    """All queues of the port, highest priority first."""
+    """Traffic of all queues of the port, highest priority first."""
     limit_packets: int | None = None
-    """L of every chosen queue there, where it is less than `shared_limit_packets`; S lies below it."""
+    """L of every chosen queue in this scenario, with S below it; None: it is `shared_limit_packets`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,53 +60,56 @@ class QueueObjective:
     tolerances: tuple[float, float]
     """End-to-end loss of (unimportant, important) packets up to which training takes no extra round."""
     least_threshold_packets: int = 1
-    """S holds at least a sender's largest burst and the class's share of an incast."""
+    """The least S: a sender's largest burst and the class's share of an incast."""
     least_margin_packets: int = 1
-    """L lies so far above S, so that important packets survive what no scenario foresees."""
+    """The least L - S, which lets important packets survive bursts that no scenario foresees."""
     most_threshold_packets: int | None = None
-    """S is at most this, so that marks do not come too late; None: as much as the buffer holds."""
+    """The largest S, so that marks do not come too late; None: whatever the buffer holds."""
     delay_bound_packet_times: float | None = None
-    """Bound of the 99th percentile of the delay (of the worst case L where the model predicts no delay)."""
+    """Bound, in packet times, of the delay's 99th percentile, or of the worst case L where the model predicts
+    no delay; None: no bound."""
 
 
 @dataclass(frozen=True)
 class ThresholdProblem:
-    """Choose S, and L where the device has one, of the gradient queues of a port."""
+    """The problem of choosing S, and L where the device has one, of a port's gradient queues."""
 
     port: Port
     scenarios: tuple[Scenario, ...]
-    """The planned one first."""
+    """The scenarios to plan for, the planned load first."""
     fixed: tuple[QueueThresholds | None, ...]
-    """Per queue: thresholds that are given (control, background), or None: a gradient queue, to be chosen."""
+    """For each queue its given thresholds (as for control and background), or None where they are to be
+    chosen."""
     objectives: tuple[QueueObjective, ...]
-    """One for each None in `fixed`, in the same order."""
+    """The objective of each gradient queue, in the order of the Nones in `fixed`."""
     buffer_packets: int
-    """What the chosen queues may hold together; with `shared_limit_packets` nothing depends on it."""
+    """Packets that the chosen queues may hold together; without effect where `shared_limit_packets` is
+    set."""
     hops: int = 1
-    """Equal ports in a row over which the loss counts: 1 - (1 - r)^hops."""
+    """Number of equal ports in a row over which the loss counts: 1 - (1 - r)^hops."""
     shared_limit_packets: int | None = None
-    """L of every chosen queue where the device lets nobody set one: what the chip's shared memory leaves a
-    congested queue. None: L is chosen, and all of them fit into the buffer together."""
+    """L of every chosen queue where the device allows no choice: what the chip's shared memory leaves a
+    congested queue. None: L is chosen, and the limits of all queues fit into the buffer together."""
     is_ordered: bool = True
-    """A class of higher priority has a smaller or equal S (MLT, section 5.2)."""
+    """Whether a class of higher priority must have a smaller or equal S (MLT, section 5.2)."""
     is_cap_firm: bool = True
-    """False: where `most_threshold_packets` alone costs training rounds at the planned load, all of them are
-    doubled until it does not."""
+    """Whether `most_threshold_packets` is firm. False: where it alone costs training rounds at the planned
+    load, it is doubled for all queues until it does not."""
 
     def room_packets(self, limit_packets: int) -> int:
-        """What a chosen queue with this L can fill in every scenario: S stays below it."""
+        """Packets that a chosen queue with this L can hold in every scenario; S must lie below it."""
         limits = [entry.limit_packets for entry in self.scenarios if entry.limit_packets is not None]
         return min([limit_packets, *limits])
 
     @cached_property
     def weights(self) -> FloatArray:
-        """Weights of the scenarios, whose sum is 1."""
+        """The scenarios' weights, normalised to a sum of 1."""
         weights = np.array([scenario.weight for scenario in self.scenarios])
         return np.asarray(weights / weights.sum())
 
     @cached_property
     def chosen(self) -> tuple[int, ...]:
-        """Positions of the gradient queues among all."""
+        """Positions of the gradient queues among all queues of the port."""
         return tuple(position for position, given in enumerate(self.fixed) if given is None)
 
     def full(self, choice: Choice, scenario: Scenario) -> tuple[QueueThresholds, ...]:
@@ -119,57 +123,60 @@ class ThresholdProblem:
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
-    """Thresholds of the chosen queues, highest priority first, and what they cost."""
+    """The best thresholds of the chosen queues, highest priority first, and what they cost."""
 
     thresholds: tuple[QueueThresholds, ...]
     extra_rounds: float
-    """Expected over the scenarios: Σ weight · Σ f^S(r^S) + f^L(r^L)."""
+    """Extra training rounds expected over the scenarios: Σ weight · Σ f^S(r^S) + f^L(r^L)."""
     evaluations: int
-    """Calls of the loss model that the search made."""
+    """How many times the search called the loss model."""
     loss_of_caps: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
-    """What each queue loses more of its (unimportant, important) packets because of `most_threshold_packets`,
-    at the planned load and in the worst scenario; empty where no S is held back by it."""
+    """How much more of its (unimportant, important) packets each queue loses because of
+    `most_threshold_packets`, at the planned load and in the worst scenario; empty where that bound holds no S
+    back."""
     stretch: int = 1
-    """Times that `most_threshold_packets` was exceeded at most, for the tolerances at the planned load."""
+    """Factor by which `most_threshold_packets` was stretched to keep the tolerances at the planned load."""
 
 
 def end_to_end(loss: npt.ArrayLike, hops: int) -> FloatArray:
-    """Loss over `hops` ports in a row that lose `loss` each."""
+    """Total loss over `hops` ports in a row that each lose the ratio `loss`."""
     ratio = np.clip(np.asarray(loss, dtype=np.float64), 0.0, 1 - 1e-16)
     return np.asarray(-np.expm1(hops * np.log1p(-ratio)))
 
 
 def choice_of(thresholds: Sequence[QueueThresholds]) -> Choice:
-    """Thresholds of the chosen queues as a choice."""
+    """The pairs (S, L) of these thresholds."""
     return tuple((int(entry.ecn_threshold_packets or 0), int(entry.limit_packets)) for entry in thresholds)
 
 
 def thresholds_of(choice: Choice) -> tuple[QueueThresholds, ...]:
-    """A choice as thresholds of the chosen queues."""
+    """Thresholds of the chosen queues from their pairs (S, L)."""
     return tuple(QueueThresholds(float(threshold), float(limit)) for threshold, limit in choice)
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What a choice costs under the model."""
+    """What a choice of thresholds costs under the loss model."""
 
     choice: Choice
     figures: list[FloatArray]
-    """Per chosen queue: (scenario, [loss of unimportant, of important packets, delay]), as the model says."""
+    """For each chosen queue an array (scenario, [loss of unimportant, of important packets, delay]) from the
+    model."""
     rounds: float
     cost: float
     delay_excess: float
     is_within: bool
-    """No loss costs a round at the planned load."""
+    """Whether no loss costs a training round at the planned load."""
 
     @property
     def rank(self) -> tuple[float, bool, float]:
-        """Less is better: delay bounds first, then tolerances at the planned load, then the cost over all."""
+        """Sort key, lower is better: delay bounds first, then tolerances at the planned load, then the total
+        cost."""
         return self.delay_excess, not self.is_within, self.cost
 
 
 class Evaluator:
-    """Asks the model about choices in every scenario."""
+    """Evaluates choices of thresholds with the loss model in every scenario."""
 
     def __init__(self, problem: ThresholdProblem, predictor: Predictor, progress: Progress | None) -> None:
         self.calls = 0
@@ -180,7 +187,7 @@ class Evaluator:
         ]
 
     def bounds(self, choice: Choice) -> list[FloatArray]:
-        """Per chosen queue: (scenario, [loss of unimportant, of important packets, p99 delay]).
+        """For each chosen queue an array (scenario, [loss of unimportant, of important packets, p99 delay]).
 
         Losses never grow when the load falls: scenarios below the planned load have its figures.
         """
@@ -190,7 +197,7 @@ class Evaluator:
         return list(np.array(said).transpose(1, 0, 2))
 
     def evaluate(self, choice: Choice) -> Evaluation:
-        """What the choice costs."""
+        """The cost of one choice of thresholds."""
         figures = self.bounds(choice)
         found = self._evaluation(choice, figures)
         if found.rounds == 0 or not any(self._is_below[1:]):
@@ -235,7 +242,7 @@ def _is_below(traffic: tuple[QueueTraffic, ...], planned: tuple[QueueTraffic, ..
 
 
 def delay_excess(objective: QueueObjective, figures: FloatArray) -> float:
-    """Packet times beyond the bound in the planned scenario."""
+    """By how many packet times the delay exceeds its bound in the planned scenario."""
     bound = objective.delay_bound_packet_times
     return 0.0 if bound is None else max(0.0, float(figures[0, 2]) - bound)
 
@@ -243,13 +250,14 @@ def delay_excess(objective: QueueObjective, figures: FloatArray) -> float:
 def queue_cost(
     objective: QueueObjective, figures: FloatArray, weights: FloatArray, hops: int
 ) -> tuple[FloatArray, FloatArray]:
-    """(extra rounds in each scenario, their sum with tie-breaks and broken delay bounds) of one queue.
+    """For one queue, the extra rounds in each scenario, and their weighted sum with tie-breaks and broken
+    delay bounds.
 
     Args:
-        objective: of the queue.
+        objective: the queue's objective.
         figures: losses and delays, shape (…, scenarios, 3).
-        weights: of the scenarios; they sum to 1.
-        hops: ports in a row.
+        weights: the scenarios' weights, which sum to 1.
+        hops: number of ports in a row.
     """
     unimportant, important = (end_to_end(figures[..., kind], hops) for kind in (0, 1))
     rounds = objective.rounds_unimportant(unimportant) + objective.rounds_important(important)
@@ -272,7 +280,8 @@ def _missing_room(objective: QueueObjective, threshold: npt.ArrayLike, margin: n
 
 
 def spread(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.ArrayLike) -> FloatArray:
-    """Tie-break where losses are below what a model can tell: room below S and above it, for all queues."""
+    """Tie-break cost for queues whose losses are too small to compare: more room below S and above it costs
+    less."""
     below = objective.least_threshold_packets / np.maximum(threshold, 1)
     above = objective.least_margin_packets / np.maximum(margin, 1)
     return np.asarray(SPREAD_WEIGHT * (BELOW_WEIGHT * below + above)) + _missing_room(

@@ -1,4 +1,5 @@
-"""Thresholds under any loss model: its answers on a coarse grid, and the best choice between them.
+"""Chooses thresholds under any loss model: it asks the model on a coarse grid and interpolates between the
+answers.
 
 A queue's losses depend mostly on its own S and L, and on the queues above only through what those drop. So
 one call of the model with the thresholds of every queue moved tells of every queue what its move is worth.
@@ -37,25 +38,25 @@ from mltswitch.queueing.objective import (
 from mltswitch.queueing.surface import IntArray, Space, Surface, spaces_of
 
 LATTICE: Final = 96
-"""Places of S, and of L - S, between which the best are found."""
+"""Number of values of S, and of L - S, among which the best are searched."""
 CORRECTIONS: Final = 2
-"""Choices that the model is asked about, each correcting the interpolation for the next."""
+"""How many choices are checked with the model; each answer corrects the interpolation for the next."""
 MOST_CORRECTIONS: Final = 12
-"""The same as long as a delay bound is broken."""
+"""How many choices are checked at most as long as a delay bound is broken."""
 PLANNED_WEIGHT: Final = 1e3
-"""Weight of rounds at the planned load where the first choice costs some there: a plan is to hold at least
-where it was planned, whatever that costs in the other scenarios."""
+"""Weight of rounds at the planned load where the first choice costs some there: a plan must at least hold at
+that load, whatever that costs in the other scenarios."""
 
 
 def optimise(
     problem: ThresholdProblem, model: str = "completion", *, progress: Progress | None = None
 ) -> Optimum:
-    """S and L of the gradient queues of a port; the same problem gives the same answer.
+    """The best S and L of a port's gradient queues; the same problem gives the same answer.
 
     Args:
         problem: the port, its scenarios, and what bounds the choice.
         model: the loss model.
-        progress: told after each call of the model.
+        progress: called after each call of the model.
 
     Raises:
         UserInputError: the buffer is too small, no choice was found that keeps the delay bounds, or the model
@@ -77,7 +78,7 @@ def optimise_with(
     starts: Sequence[Choice] = (),
     progress: Progress | None = None,
 ) -> Optimum:
-    """`optimise` under any predictor; `starts` are compared with what it finds.
+    """The best S and L as by `optimise`, for any predictor; `starts` are further choices to compare.
 
     Raises:
         UserInputError: as `optimise`.
@@ -202,7 +203,7 @@ def _shortened(problem: ThresholdProblem, broken: Evaluation) -> Choice:
 
 
 Costs = Callable[[int, FloatArray, FloatArray], FloatArray]
-"""(queue, S, M) → the cost of each pair."""
+"""Maps a queue's number and arrays of S and M = L - S to the cost of each pair."""
 
 
 def _choose_thresholds(problem: ThresholdProblem, spaces: Sequence[Space], costs: Costs) -> Choice:

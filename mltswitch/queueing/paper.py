@@ -12,9 +12,10 @@ from mltswitch.queueing.problem import Port, QueuePrediction, QueueThresholds, Q
 
 
 def utilisations(loads: Sequence[float]) -> list[float]:
-    """rho_i = lambda_i / mu_i with mu_i = mu (1 - rho_1) … (1 - rho_{i-1}), highest priority first.
+    """Utilisations rho_i = lambda_i / mu_i with mu_i = mu (1 - rho_1) … (1 - rho_{i-1}), highest priority
+    first.
 
-    Infinite where the classes above leave nothing to an offered load.
+    A utilisation is infinite where the classes above leave nothing to an offered load.
     """
     rho: list[float] = []
     for queue, load in enumerate(loads):
@@ -27,7 +28,7 @@ def utilisations(loads: Sequence[float]) -> list[float]:
 def blocking(rho: float, capacity: float) -> float:
     """Loss ratio of M/M/1/m, (1 - rho) rho^m / (1 - rho^(m+1)), for m >= 0.
 
-    Written with expm1 so that neither rho near 1 nor a large m costs digits.
+    It is computed with expm1 so that neither rho near 1 nor a large m costs digits.
     """
     if rho == 0:
         return 0.0 if capacity > 0 else 1.0
@@ -44,7 +45,8 @@ def blocking(rho: float, capacity: float) -> float:
 def predict(
     _port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
 ) -> tuple[QueuePrediction, ...]:
-    """Loss of each queue, highest priority first; m is theta S for unimportant packets, else L - theta S.
+    """Loss of each queue, highest priority first, as an M/M/1/m queue has it: m is theta S for unimportant
+    packets and L - theta S for important ones, where theta is the share of unimportant ones, or L without S.
 
     Bursts, scheduling weights and averages are unknown to the paper, and ignored.
     """

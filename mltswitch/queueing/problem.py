@@ -1,4 +1,4 @@
-"""A port, what its queues are offered and their thresholds: the numbers that every loss model takes.
+"""The input of every loss model: a port, the traffic of its queues, and their thresholds.
 
 Time is counted in packet times (the transmission time of one packet on the port), lengths in packets, and a
 load is packets per packet time. All packets of a port have one size. Queues stand highest priority first.
@@ -19,27 +19,27 @@ Service = Literal["fixed", "exponential"]
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """One output port."""
+    """One output port of a switch."""
 
     count_in_service: bool = False
-    """Thresholds see the packet in transmission as part of its queue; else waiting packets only."""
+    """Whether thresholds count the packet in transmission as part of its queue; else only waiting packets."""
     buffer_packets: float | None = None
     """Packets that all queues together may hold waiting; None: the limits alone bound them."""
     weights: tuple[float, ...] | None = None
-    """Per queue: 0 is strict priority; queues with a weight share by deficit round robin what the strict ones
-    leave. None: all strict."""
+    """Weight of each queue, 0 for strict priority; weighted queues share what the strict ones leave by
+    deficit round robin. None: all queues are strict."""
     service: Service = "fixed"
-    """Packets of one size, or of exponentially distributed size with mean 1 (for M/M/1/K)."""
+    """Whether packets have one size, or exponentially distributed sizes with mean 1 (for M/M/1/K)."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueTraffic:
-    """What one queue is offered."""
+    """The traffic that one queue is offered."""
 
     load: float
-    """Packets per packet time, that is bits over the port's rate."""
+    """Offered load in packets per packet time, that is bits over the port's rate."""
     unimportant_share: float = 0.0
-    """Share of the packets that are Not-ECT."""
+    """Share of the queue's packets that are unimportant, that is Not-ECT."""
     arrivals: Arrivals = field(default_factory=Poisson)
     importance: Importance = "packet"
 
@@ -49,20 +49,24 @@ class QueueThresholds:
     """Thresholds of one queue, tested against its waiting packets before a packet joins."""
 
     ecn_threshold_packets: float | None
-    """S: from here on unimportant packets are dropped and important ones marked; None: neither."""
+    """S: from this queue length on unimportant packets are dropped and important ones marked; None:
+    neither."""
     limit_packets: float
-    """L: from here on everything is dropped."""
+    """L: from this queue length on every packet is dropped."""
     ecn_maximum_packets: float | None = None
-    """RED: up to here the probability rises from 0 to `mark_probability`, beyond it is 1; None: a step."""
+    """RED's maximum: from S to this length the probability rises from 0 to `mark_probability`, beyond it is
+    1; None: a step at S."""
     mark_probability: float = 1.0
     average_weight: float = 1.0
-    """EWMA weight of the newest sample, taken at each arrival; 1 is the instantaneous length."""
+    """Weight of the newest sample in the averaged queue length, sampled at each arrival; 1: no averaging."""
     alpha: float | None = None
-    """Dynamic limit: a packet joins only while the queue is below alpha · (free shared buffer), beside L."""
+    """Dynamic limit beside L: a packet joins only while the queue is below alpha times the free shared
+    buffer; None: none."""
 
     @property
     def is_step(self) -> bool:
-        """Plain thresholds on the instantaneous queue: all that the analytic models know."""
+        """Whether these are plain thresholds on the instantaneous queue, which is all that the analytic
+        models support."""
         return (
             self.ecn_maximum_packets in (None, self.ecn_threshold_packets)
             and self.mark_probability == 1
@@ -73,7 +77,7 @@ class QueueThresholds:
 
 @dataclass(frozen=True, slots=True)
 class QueuePrediction:
-    """What a model says of one queue; None where it says nothing.
+    """What a loss model predicts for one queue; None where it predicts nothing.
 
     Delays run from a packet's arrival to the start of its transmission, in packet times, over the packets
     that were let in.
@@ -86,18 +90,18 @@ class QueuePrediction:
     p99_delay_packet_times: float | None = None
     p999_delay_packet_times: float | None = None
     mean_queue_packets: float | None = None
-    """Waiting packets, over time."""
+    """Mean number of waiting packets over time; None: not predicted."""
     mark_share: float | None = None
-    """Share of the important packets that were let in that carry a CE mark."""
+    """Share of the admitted important packets that carry a CE mark; None: not predicted."""
     queue_probabilities: tuple[float, ...] | None = None
-    """Share of time with 0, 1, … L packets waiting."""
+    """Share of time with 0, 1, … L packets waiting; None: not predicted."""
     loss_unimportant_error: float | None = None
-    """Half width of the 95 % confidence interval; simulated figures only."""
+    """Half width of the 95 % confidence interval of the unimportant packets' loss; None: not simulated."""
     loss_important_error: float | None = None
 
 
 def check_problem(port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]) -> None:
-    """Refuse what no model can mean.
+    """Checks that a port, its traffic and its thresholds make sense under some model.
 
     Raises:
         UserInputError: names the field, `queues[2].unimportant_share` say.
@@ -156,12 +160,12 @@ def _check(where: str, value: float, least: float, most: float, *, above: bool =
 
 @dataclass(frozen=True, slots=True)
 class SimulationSettings:
-    """The same settings give the same figures; the same seed gives two thresholds the same arrivals."""
+    """Settings of a simulation; the same ones give the same figures, and the same seed the same arrivals."""
 
     packets: int = 4_000_000
     """Offered packets of all queues together that are counted, after the warm-up."""
     seed: int = 1
     replications: int = 16
-    """Independent runs that the packets are divided into; the confidence intervals come from their spread."""
+    """Independent runs that the packets are divided into; their spread gives the confidence intervals."""
     warmup_share: float = 0.1
-    """Packets sent before counting begins, as a share of those counted, in each replication."""
+    """Packets sent before counting begins, in each replication, as a share of those counted."""

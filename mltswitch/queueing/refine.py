@@ -1,4 +1,4 @@
-"""Thresholds refined against the simulator: the model finds the region, the simulation the place in it.
+"""Refines thresholds with the simulator: the model finds the region, the simulation the best point in it.
 
 All choices are simulated with the same arrivals, so that their difference is not lost in noise. Whoever picks
 the best of many noisy figures picks a lucky one, too: what the search found is therefore compared with the
@@ -33,16 +33,16 @@ from mltswitch.queueing.problem import (
 )
 
 BLOCKS: Final = 8
-"""Independent runs of the comparison; its confidence intervals come from their spread."""
+"""Independent runs of the final comparison, whose spread gives its confidence intervals."""
 STUDENT_T: Final = 2.365
 """97.5 % quantile of Student's t with BLOCKS - 1 degrees of freedom."""
 SEED_STRIDE: Final = 1_000_003
-"""Between the seeds of search and comparison, far beyond the replications of either."""
+"""Distance between the random seeds of search and comparison, far more than either has replications."""
 SIMULATIONS_EXPECTED: Final = 96
-"""Of a port's search and comparison, about: for a progress bar."""
+"""About how many simulations one port's search and comparison take, for a progress bar."""
 
 Progress = Callable[[int, int], None]
-"""(simulations done, simulations that are expected)."""
+"""Called with the simulations done and the number that is expected."""
 Simulator = Callable[
     [tuple[QueueTraffic, ...], tuple[QueueThresholds, ...], SimulationSettings], Sequence[QueuePrediction]
 ]
@@ -50,27 +50,27 @@ Simulator = Callable[
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A simulated figure."""
+    """A simulated figure with its confidence interval."""
 
     value: float
     error: float
-    """Half width of its 95 % confidence interval."""
+    """Half width of the figure's 95 % confidence interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """What the simulator changed; all figures are simulated."""
+    """What refinement changed, before and after; all figures are simulated."""
 
     before: tuple[QueueThresholds, ...]
     optimum: Optimum
     rounds_before: Estimate
     rounds_after: Estimate
     rounds_change: Estimate
-    """After minus before, over the same arrivals."""
+    """Extra rounds after less those before, over the same arrivals."""
 
     @property
     def has_changed(self) -> bool:
-        """Whether the start was left."""
+        """Whether the thresholds differ from those at the start."""
         return self.before != self.optimum.thresholds
 
 
@@ -87,9 +87,9 @@ def refine(
     Args:
         problem: the port and its scenarios.
         start: thresholds of the chosen queues.
-        settings: of each simulation.
-        progress: told after each simulation.
-        simulator: in place of the built-in one.
+        settings: settings of each simulation.
+        progress: called after each simulation.
+        simulator: used in place of the built-in one.
 
     Raises:
         UserInputError: the simulator cannot express the problem.

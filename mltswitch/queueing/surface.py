@@ -1,4 +1,4 @@
-"""A loss model's answers for one queue, known on a coarse grid of S and L - S and interpolated between.
+"""Interpolates a loss model's answers for one queue from a coarse grid of S and L - S.
 
 Losses fall about exponentially in both, so it is their logarithms that are interpolated.
 """
@@ -17,47 +17,49 @@ from mltswitch.queueing.objective import FloatArray, ThresholdProblem
 IntArray = npt.NDArray[np.int64]
 
 SMALLEST_LOSS: Final = 1e-12
-"""Below this the analytic models say noise."""
+"""Loss ratio below which the analytic models give only noise."""
 GRID_THRESHOLDS: Final = 4
-"""Values of S on the grid where L is chosen, too, and with GRID_MARGINS values of L - S for each."""
+"""Number of values of S on the grid where L is chosen as well, each with GRID_MARGINS values of L - S."""
 GRID_MARGINS: Final = 3
 GRID_ALONE: Final = 5
-"""Values of S on the grid where L is given."""
+"""Number of values of S on the grid where L is given."""
 CERTAIN_PART: Final = 4
-"""Room for bursts below and above S is certain where all of it takes one part in so many of the buffer."""
+"""Each queue is sure of its room for bursts where all that room takes at most one part in this many of the
+buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What S and M = L - S of one queue may be, and where the model is asked."""
+    """The values that S and M = L - S of one queue may have, and the grid on which the model is asked."""
 
     least_threshold: int
     least_margin: int
     limit: int
-    """Largest L that leaves the other queues their least, or the only L."""
+    """The largest L that leaves the other queues their least room; where L is given, that L."""
     cap: int | None
-    """S may be no larger, however much would fit; None: it may."""
+    """The largest S that is allowed, even if more would fit; None: no such bound."""
     is_fixed: bool
-    """L is given, so that M follows from S."""
+    """Whether L is given, so that M follows from S."""
     thresholds: FloatArray
-    """Grid of S, rising, equal numbers for every queue."""
+    """Grid of S in ascending order, with as many values for every queue."""
     margins: FloatArray
     """Grid of M; a single place where L is given."""
 
     @property
     def size(self) -> int:
-        """Points of the grid."""
+        """Number of points on the grid."""
         return len(self.thresholds) * len(self.margins)
 
     def point(self, index: int) -> tuple[int, int]:
-        """(S, L) of a point of the grid, for which nobody asks whether all queues' fit together."""
+        """The pair (S, L) of a grid point; that all queues fit into the buffer together is not checked."""
         row, column = divmod(index, len(self.margins))
         threshold = int(self.thresholds[row])
         return threshold, self.limit if self.is_fixed else threshold + int(self.margins[column])
 
 
 class Surface:
-    """The model's answers for one queue over S and M, between the points of its grid."""
+    """The model's answers for one queue as a function of S and M = L - S, interpolated between grid
+    points."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -65,11 +67,11 @@ class Surface:
         self._corrections: list[tuple[float, float, FloatArray]] = []
 
     def at(self, thresholds: FloatArray, margins: FloatArray) -> FloatArray:
-        """Losses and delays, shape (points, scenarios, 3)."""
+        """Losses and delays at these points, in an array of shape (points, scenarios, 3)."""
         return np.exp(self._logarithms(thresholds, margins))
 
     def correct(self, threshold: int, margin: int, figures: FloatArray) -> None:
-        """Take the model's answer at one place for true, and its distance less so the farther away."""
+        """Correct the interpolation to the model's answer at one point, with less effect the farther away."""
         place = np.array([float(threshold)]), np.array([float(margin)])
         self._corrections.append((threshold, margin, _logarithm(figures) - self._logarithms(*place)[0]))
 
@@ -108,7 +110,8 @@ def geometric_grid(least: int, most: int, count: int) -> FloatArray:
 
 
 def spaces_of(problem: ThresholdProblem) -> list[Space]:
-    """The choices of each queue; raises UserInputError where not even a packet below and above S fits."""
+    """The space of S and M of each queue; raises UserInputError where not even a packet below and above S
+    fits."""
     given = problem.shared_limit_packets
     floors = [entry.least_threshold_packets for entry in problem.objectives]
     margins = [entry.least_margin_packets for entry in problem.objectives]

@@ -1,4 +1,4 @@
-"""Pictures and pages: a plan, or measured trainings, as one HTML file that needs nothing else."""
+"""Reports: a plan, or measured trainings, as one self-contained HTML file with pictures and tables."""
 
 from mltswitch.report.page import SIMULATION, plan_report, plotly_script
 from mltswitch.report.routes import routes_report

@@ -7,10 +7,11 @@ from typing import Any, Final
 from mltswitch.report.palette import GRID, INK, MUTED
 
 Part = dict[str, Any]
-"""A trace, an axis, a shape or an annotation, named as in plotly's reference."""
+"""A part of a plotly figure as a dict: a trace, an axis, a shape or an annotation, named as in plotly's
+reference."""
 
 LOSS_FLOOR: Final = 1e-7
-"""Smaller losses are drawn here."""
+"""Loss ratio at which smaller losses are drawn."""
 _SUPERSCRIPTS: Final = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -19,19 +20,19 @@ class Figure:
     """One picture; colours may be names of the theme, such as `@ink`."""
 
     name: str
-    """Its id in the page."""
+    """The figure's HTML id in the page."""
     title: str
     label: str
-    """What a reader who cannot see it is told."""
+    """Text alternative for readers who cannot see the picture."""
     traces: tuple[Part, ...]
     axes: dict[str, Part]
-    """`xaxis` and `yaxis`."""
+    """The figure's axes by name, `xaxis` and `yaxis`."""
     height_pixels: int = 290
     layout: Part = field(default_factory=dict)
-    """What differs from the common layout."""
+    """Layout options that differ from the common layout."""
 
     def document(self) -> Part:
-        """`{data, layout}` for plotly."""
+        """The figure as plotly takes it: a dict with `data` and `layout`."""
         layout: Part = {
             "paper_bgcolor": "rgba(0,0,0,0)",
             "plot_bgcolor": "rgba(0,0,0,0)",
@@ -58,35 +59,35 @@ def bars(names: Iterable[str], sizes: Iterable[float], colour: str | list[str], 
 
 
 def axis(title: str, **more: object) -> Part:
-    """An axis with the common grid."""
+    """An axis with the grid style of all pictures."""
     common = {"gridcolor": GRID, "linecolor": MUTED, "zerolinecolor": GRID, "automargin": True}
     return common | {"title": {"text": title, "standoff": 8}} | more
 
 
 def power_axis(title: str, first: int, **more: object) -> Part:
-    """A logarithmic axis from a power of ten to 1; what is smaller is drawn at the first."""
+    """A logarithmic axis from a power of ten to 1; smaller values are drawn at its lower end."""
     powers = range(first, 1)
     labels = ["≤ " * (power == first) + power_of_ten(power) for power in powers]
     return axis(title, type="log", tickvals=[10.0**power for power in powers], ticktext=labels, **more)
 
 
 def power_of_ten(exponent: int) -> str:
-    """`10⁻³`, and 1 for 10⁰."""
+    """A power of ten as text, such as `10⁻³`, or 1 for the exponent 0."""
     return "1" if exponent == 0 else "10" + str(exponent).translate(_SUPERSCRIPTS)
 
 
 def drawn_loss(loss: float) -> float:
-    """Where a loss stands on the axis."""
+    """The value at which a loss is drawn on a logarithmic axis, at least LOSS_FLOOR."""
     return significant(max(loss, LOSS_FLOOR))
 
 
 def significant(value: float, digits: int = 5) -> float:
-    """A figure with as many digits as a picture shows, and the same on every machine."""
+    """A figure rounded to the digits that a picture shows, the same on every machine."""
     return float(f"{value:.{digits}g}")
 
 
 def with_lines(*lines: tuple[Part, Part]) -> Part:
-    """The layout of a picture with these lines and their labels."""
+    """Layout entries of a picture for these lines and their labels."""
     return {"shapes": [line for line, _ in lines], "annotations": [label for _, label in lines]}
 
 
@@ -98,7 +99,8 @@ def vertical_line(at: float, text: str, *, at_log: float | None = None) -> tuple
 
 
 def horizontal_line(at: float, text: str, *, at_log: float) -> tuple[Part, Part]:
-    """A dotted line over the whole width and its label, on a logarithmic axis."""
+    """A dotted line over the whole width and its label; `at_log` is the label's position on the logarithmic
+    axis."""
     ends = {"xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at}
     place = {"xref": "paper", "x": 0, "xanchor": "left", "y": at_log}
     line = _line(ends, {"color": MUTED, "width": 1.2, "dash": "dot"})

@@ -10,12 +10,12 @@ from mltswitch.profile import Curve, ModelProfile, queue_curves
 from mltswitch.report.sweep import SIMULATE, Sweep
 
 LEAST_LOSS: Final = 1e-12
-"""Below it losses are equal, for interpolation between their logarithms."""
+"""Loss ratio below which losses count as equal when their logarithms are interpolated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What one class may lose, and the curve that says so."""
+    """The loss ratio that one class tolerates, and the sensitivity curve that it comes from."""
 
     traffic_class: str
     is_important: bool
@@ -23,11 +23,11 @@ class Bound:
     tolerance: float
     """End-to-end loss ratio up to which no training round is added."""
     port_loss: float
-    """The same for one of the equal ports of a path."""
+    """The loss ratio at each of the equal ports of a path that adds up to the end-to-end tolerance."""
 
     @property
     def importance(self) -> str:
-        """`important` or `unimportant`."""
+        """Which packets the bound is for: `important` or `unimportant`."""
         return importance(self.is_important)
 
 
@@ -38,9 +38,9 @@ class Headroom:
     bound: Bound
     planned: float
     swept: tuple[float, float]
-    """First and last point."""
+    """First and last value of the sweep."""
     breaks_at: float | None
-    """None: nowhere in the sweep."""
+    """The value at which the loss first exceeds the bound; None: nowhere in the sweep."""
     simulated_break: float | None
     """First simulated point whose loss lies above the bound; None: there is none."""
 
@@ -51,7 +51,7 @@ class Headroom:
 
 
 def importance(is_important: bool) -> str:
-    """The word for it."""
+    """The word `important` or `unimportant`."""
     return "important" if is_important else "unimportant"
 
 
@@ -61,12 +61,13 @@ def loss_of(prediction: Prediction | PathPrediction, is_important: bool) -> floa
 
 
 def error_of(prediction: Prediction, is_important: bool) -> float | None:
-    """Half width of its 95 % confidence interval, where it was simulated."""
+    """Half width of the 95 % confidence interval of the important or unimportant loss; None: it was not
+    simulated."""
     return prediction.loss_important_error if is_important else prediction.loss_unimportant_error
 
 
 def bounds(plan: Plan, model_profile: ModelProfile) -> tuple[Bound, ...]:
-    """Two bounds per gradient class, unimportant first."""
+    """Two bounds for each gradient class, that of unimportant packets first."""
     made: list[Bound] = []
     for entry in plan.gradient_classes:
         if entry.layers is None:
@@ -89,7 +90,8 @@ def _tolerance(curve: Curve) -> float:
 
 
 def headrooms(sweep: Sweep, model: str, limits: tuple[Bound, ...]) -> tuple[Headroom, ...]:
-    """Of every bound, interpolated between the sweep's points; empty where the model says nothing."""
+    """The headroom for every bound, interpolated between the sweep's points; empty where the model predicts
+    nothing."""
     points = [(point, outcome.predictions) for point, outcome in sweep.outcomes[model] if outcome.predictions]
     if not points:
         return ()
@@ -110,7 +112,7 @@ def headrooms(sweep: Sweep, model: str, limits: tuple[Bound, ...]) -> tuple[Head
 
 
 def sees(sweep: Sweep, model: str) -> bool:
-    """Whether the model's losses depend on what is swept at all."""
+    """Whether the model's losses depend on the swept quantity at all."""
     said = [outcome.predictions for _, outcome in sweep.outcomes[model] if outcome.predictions]
     return len({tuple((q.loss_unimportant, q.loss_important) for q in each.values()) for each in said}) > 1
 

@@ -18,23 +18,23 @@ SHAPES: Final = {
     "end": '<path d="M7 1V13" fill="{}" stroke="{}" stroke-width="3"/>',
     "arrow": '<path d="M2 1.5L13 7L2 12.5Z" fill="{}" stroke="{}" stroke-width="1.6"/>',
 }
-"""Markers as SVG, with places for the colours of the area and of the edge."""
+"""SVG markers by name, with placeholders for the colours of area and edge."""
 
 
 def line(colour: str, text: str, *, is_dashed: bool = False, width: float = 2.2) -> LegendEntry:
-    """A line and what it means; the colour is one of the page or `currentColor`."""
+    """Legend entry of a line; the colour is one of the page or `currentColor`."""
     dash = Markup(' stroke-dasharray="6 4"') if is_dashed else ""
     form = Markup('<line x1="1" y1="7" x2="33" y2="7" stroke="{}" stroke-width="{}"{}/>')
     return _svg(34, form.format(colour, width, dash)), text
 
 
 def square(colour: str, text: str) -> LegendEntry:
-    """A filled area."""
+    """Legend entry of a filled area."""
     return _svg(14, Markup('<rect x="1" y="1" width="12" height="12" fill="{}"/>').format(colour)), text
 
 
 def mark(shape: str, colour: str, text: str, *, is_filled: bool) -> LegendEntry:
-    """A marker of this shape."""
+    """Legend entry of a marker of this shape."""
     symbol = Markup(SHAPES[shape]).format(colour if is_filled else "none", colour)  # noqa: S704  (our text)
     return _svg(14, symbol), text
 
@@ -44,7 +44,7 @@ def _svg(width: int, body: Markup) -> Markup:
 
 
 def threshold_legend() -> tuple[LegendEntry, ...]:
-    """Of the bars of S and L."""
+    """Legend of the bars that show the thresholds S and L."""
     return (
         square(BLUE, "below S: all packets are let in"),
         square(PALE_BLUE, "S to L: important packets are let in and marked, unimportant ones dropped"),
@@ -53,7 +53,7 @@ def threshold_legend() -> tuple[LegendEntry, ...]:
 
 
 def loss_legend(models: tuple[str, ...]) -> tuple[LegendEntry, ...]:
-    """Of loss against load and burst size."""
+    """Legend of the pictures of loss against load and burst size."""
     entries = [line(model_colour(model), origin(model), width=3) for model in models if model != SIMULATE]
     entries += [
         line("currentColor", "important packets"),
@@ -70,7 +70,7 @@ def loss_legend(models: tuple[str, ...]) -> tuple[LegendEntry, ...]:
 
 
 def sensitivity_legend(model: str) -> tuple[LegendEntry, ...]:
-    """Of the curves with the operating point."""
+    """Legend of the sensitivity curves with the operating point."""
     colour = model_colour(model)
     return (
         line("currentColor", "important packets"),
@@ -81,7 +81,7 @@ def sensitivity_legend(model: str) -> tuple[LegendEntry, ...]:
 
 
 def headroom_legend() -> tuple[LegendEntry, ...]:
-    """Of load and burst headroom."""
+    """Legend of the pictures of load and burst headroom."""
     return (
         line(BLUE, "important, within the bound", width=6),
         line(BLUE, "unimportant, within the bound", width=3.5),

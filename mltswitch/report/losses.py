@@ -1,4 +1,4 @@
-"""Pictures of loss against load and burst size: every model, and the simulator's points."""
+"""Pictures of loss against load and burst size, with a line for each model and the simulator's points."""
 
 from math import log2, log10
 from typing import Final
@@ -26,13 +26,13 @@ AXIS_TITLES: Final = {
     "burst_packets": "burst size [packets]",
 }
 LINE_PIXELS: Final = {"completion": 1.6, "paper": 3.2}
-"""Where models agree, the wider line shows behind the narrower one."""
+"""Line width of each loss model; where models agree, the wider line shows behind the narrower one."""
 CLOSE_BOUNDS: Final = 1.6
-"""Bounds within this factor share a label."""
+"""Ratio within which two bounds share a label."""
 
 
 def loss_figures(plan: Plan, sweep: Sweep, bounds: tuple[Bound, ...], name: str) -> tuple[Figure, ...]:
-    """One picture per gradient class."""
+    """Pictures of loss against one axis of a sweep, one for each gradient class."""
     return tuple(_figure(entry, sweep, bounds, name) for entry in plan.gradient_classes)
 
 
@@ -64,7 +64,7 @@ def _figure(entry: TrafficClass, sweep: Sweep, bounds: tuple[Bound, ...], name: 
 
 
 def class_title(entry: TrafficClass) -> str:
-    """`gradient-0 (layers 0 to 35)`."""
+    """Title of a class's picture, such as `gradient-0 (layers 0 to 35)`."""
     layers = entry.layers
     return entry.name if layers is None else f"{entry.name} (layers {layers.first} to {layers.last})"
 

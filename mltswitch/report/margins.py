@@ -1,4 +1,5 @@
-"""Pictures of the operating point: on the sensitivity curves, and how far load and burst size can move."""
+"""Pictures of the operating point: its place on the sensitivity curves, and how far load and burst size can
+move."""
 
 from collections.abc import Sequence
 from math import log10
@@ -27,7 +28,7 @@ ROW_PIXELS: Final = 26
 
 
 def sensitivity_figures(plan: Plan, bounds: tuple[Bound, ...]) -> tuple[Figure, ...]:
-    """Extra rounds against loss, a picture per gradient class."""
+    """Pictures of extra rounds against loss, one for each gradient class."""
     predictions = {entry.traffic_class: entry for entry in plan.end_to_end}
     return tuple(
         _sensitivity(plan, entry, bounds, predictions[entry.name]) for entry in plan.gradient_classes
@@ -94,7 +95,8 @@ def _operating_point(plan: Plan, bound: Bound, loss: float) -> Part:
 
 
 def headroom_figure(found: Sequence[Headroom], axis_kind: Axis, model: str, name: str) -> Figure:
-    """From the planned value to where the bound breaks, a row per class and importance."""
+    """Picture of the range from the planned value to where the bound breaks, with a row per class and
+    importance."""
     rows = [_row(entry, origin(model)) for entry in found]
     simulated = [entry for entry in found if model != SIMULATE and entry.simulated_break is not None]
     planned, (first, last) = found[0].planned, found[0].swept
@@ -134,12 +136,12 @@ def _simulated_breaks(found: Sequence[Headroom]) -> Part:
 
 
 def row_name(entry: Headroom) -> str:
-    """`gradient-0, important`."""
+    """Label of a headroom's row, such as `gradient-0, important`."""
     return f"{entry.bound.traffic_class}, {entry.bound.importance}"
 
 
 def break_text(entry: Headroom) -> str:
-    """Where it breaks, in words."""
+    """Text that says where the bound of a headroom breaks."""
     if entry.bound.tolerance == 0:
         return "no loss is tolerated without extra rounds"
     if entry.breaks_at is None:

@@ -26,11 +26,11 @@ from mltswitch.report.sweep import ANALYTIC_MODELS, AXES, SIMULATE, Axis, Sweep,
 from mltswitch.report.template import PAGE, SCRIPT, STYLE, TABLE
 
 Progress = Callable[[str, int, int], None]
-"""(what is done now, steps done, steps in all)."""
+"""Called with the step under way, the steps done, and the steps in all."""
 
 
 SIMULATION: Final = SimulationSettings(packets=1_000_000)
-"""How each simulated point of a report is made."""
+"""Settings of the simulation of each simulated point of a report."""
 
 
 def plan_report(
@@ -39,13 +39,13 @@ def plan_report(
     simulation: SimulationSettings = SIMULATION,
     progress: Progress | None = None,
 ) -> str:
-    """The page; the same input gives the same bytes.
+    """The report on a plan, as one HTML page; the same input gives the same bytes.
 
     Args:
-        plan: with its predictions.
-        model_profile: the one that the plan was made from; its sensitivity is drawn.
-        simulation: of each simulated point.
-        progress: told of every step.
+        plan: the plan, with its predictions.
+        model_profile: the profile that the plan was made from; its sensitivity is drawn.
+        simulation: settings for each simulated point.
+        progress: called for every step.
 
     Raises:
         MachineError: the extra `report` is not installed.
@@ -66,7 +66,7 @@ def plan_report(
 
 
 def plotly_script() -> str:
-    """The library as a page carries it; raises MachineError where it is not installed."""
+    """The plotly library as a script in the page; raises MachineError where it is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -106,7 +106,7 @@ def _head(plan: Plan) -> tuple[tuple[str, str], ...]:
 
 
 def render_page(title: str, head: Iterable[tuple[str, str]], sections: Sequence[Section]) -> str:
-    """A page of its own from sections; `head`: names and values beneath the title.
+    """A complete HTML page of these sections; `head` lists names and values beneath the title.
 
     Raises MachineError where the extra `report` is not installed.
     """

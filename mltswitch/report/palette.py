@@ -1,7 +1,8 @@
 """Colours of the page and of its pictures, in light and in dark.
 
-Data keeps its colour in both: every colour stands out from both papers by a contrast of at least 3 (WCAG 2.1,
-1.4.11). Hues are Okabe and Ito's, which colour-blind readers tell apart; shape and dash say the rest.
+Data keeps its colour in both themes: every colour stands out from both papers by a contrast of at least 3
+(WCAG 2.1, 1.4.11). Hues are Okabe and Ito's, which colour-blind readers tell apart; shape and dash say the
+rest.
 """
 
 from typing import Final
@@ -16,13 +17,13 @@ THEMES: Final = {
     },
     "dark": {"paper": "#14171c", "panel": "#1c2027", "ink": "#e8eaed", "muted": "#9aa4af", "grid": "#363d47"},
 }
-"""Names that pictures use as `@ink`, and the style sheet as `--ink`."""
+"""Colours of each theme, by names that pictures use as `@ink`, and the style sheet as `--ink`."""
 
 INK: Final = "@ink"
 PAPER: Final = "@paper"
 GRID: Final = "@grid"
 MUTED: Final = "@muted"
-"""Colours that follow the theme; the page's script puts them in."""
+"""The muted text colour, which follows the theme: the page's script replaces the name."""
 
 BLUE: Final = "#0d77b8"
 VERMILLION: Final = "#d55e00"
@@ -35,7 +36,7 @@ MODEL_COLOURS: Final = {"completion": BLUE, "paper": VERMILLION, "simulate": PUR
 
 
 def model_colour(model: str) -> str:
-    """Colour of a loss model; grey for one that nobody gave a colour."""
+    """Colour of a loss model; grey for a model without a colour of its own."""
     return MODEL_COLOURS.get(model, GREY)
 
 

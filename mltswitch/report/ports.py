@@ -1,4 +1,5 @@
-"""Kinds of ports that share their settings, and what each loss model says of one at any load and burst."""
+"""Groups of ports with equal settings, and the predictions of each loss model for a group at any load and
+burst."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from mltswitch.units import format_bps
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a model says of the queue of every class at a port, or why it says nothing."""
+    """What a loss model predicts for the queue of every class at a port, or why it predicts nothing."""
 
     predictions: Mapping[str, Prediction] = field(default_factory=dict)
     reason: str = ""
@@ -30,12 +31,12 @@ class PortGroup:
 
     @property
     def profile(self) -> PortProfile:
-        """One of them, for all."""
+        """One of the group's profiles, which stands for all of them."""
         return self.profiles[0]
 
     @property
     def title(self) -> str:
-        """`linux leaf-down, leaf-up; onyx leaf-down`."""
+        """Title of the group, such as `linux leaf-down, leaf-up; onyx leaf-down`."""
         return "; ".join(
             f"{platform} {', '.join(profile.role for profile in members)}"
             for platform, members in groupby(self.profiles, key=lambda profile: profile.platform)
@@ -43,7 +44,7 @@ class PortGroup:
 
     @property
     def heading(self) -> str:
-        """The title, and what all of these ports have in common."""
+        """The group's title and the settings that all of its ports have in common."""
         rate, load, size = format_bps(self.profile.rate_bps), self.profile.load, self.profile.buffer_bytes
         return f"{self.title}: {rate}, gradient load {load:g}, buffer {size:,} B"
 
@@ -53,7 +54,7 @@ class PortGroup:
         return self.plan.fabric.traffic.burst_packets
 
     def outcome(self, model: str, *, load: float | None = None, burst_packets: int | None = None) -> Outcome:
-        """What `model` says at this load and in bursts of this size; by default the planned ones."""
+        """Predictions of `model` at this load and burst size; by default the planned ones."""
         try:
             found = predict_port(
                 self.plan,
@@ -70,5 +71,5 @@ class PortGroup:
 
 
 def port_groups(plan: Plan, simulation: SimulationSettings) -> tuple[PortGroup, ...]:
-    """The plan's kinds of ports, those with equal settings together."""
+    """The plan's ports, grouped by equal settings."""
     return tuple(PortGroup(plan, members, simulation) for members in alike(plan))

@@ -11,22 +11,22 @@ from mltswitch.report.sections import Block, Section
 from mltswitch.report.tables import Table
 
 Tree = tuple[str, Mapping[str, str]]
-"""A root, and the parent of each other node."""
+"""A tree of nodes: the root, and the parent of each other node."""
 BUSIEST: Final = 20
 ROW_PIXELS: Final = 64
 MOST_NAMED: Final = 40
-"""Nodes of a row that still have room for their names."""
+"""The most nodes in a row of a picture that are drawn with their names."""
 
 
 def routes_report(
     title: str, head: Iterable[tuple[str, str]], trees: Sequence[Tree], links: Sequence[tuple[str, float]]
 ) -> str:
-    """The page.
+    """The HTML page about routes: its trees as pictures, and the busiest links.
 
     Args:
-        title: of the page.
-        head: names and values beneath it.
-        trees: that are drawn.
+        title: the page's title.
+        head: names and values beneath the title.
+        trees: the trees to draw.
         links: each with the share of the exchange's time in which it carries something; the busiest first.
 
     Raises MachineError without plotly.

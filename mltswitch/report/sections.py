@@ -34,7 +34,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One question and its pictures."""
+    """A section of the report: one question, with the pictures and tables that answer it."""
 
     title: str
     text: str
@@ -43,7 +43,7 @@ class Section:
 
 
 def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
-    """S and L of every queue."""
+    """The section on the thresholds S and L of every queue."""
     order = (entry.name for entry in plan.classes)
     blocks = tuple(
         Block(
@@ -65,7 +65,7 @@ def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
 def loss_sections(
     plan: Plan, groups: tuple[PortGroup, ...], sweeps: list[dict[Axis, Sweep]], limits: tuple[Bound, ...]
 ) -> Iterator[Section]:
-    """Loss against load, and against burst size."""
+    """The sections on loss against load and loss against burst size."""
     traffic = plan.fabric.traffic
     texts = {
         "load": (
@@ -99,7 +99,7 @@ def loss_sections(
 
 
 def sensitivity_section(plan: Plan, limits: tuple[Bound, ...]) -> Section:
-    """Where the operating point stands on the curves of extra rounds."""
+    """The section on where the operating point lies on the curves of extra rounds."""
     block = Block("", sensitivity_figures(plan, limits), (sensitivity_table(plan, limits),))
     return Section(
         "4 · Sensitivity",
@@ -113,7 +113,7 @@ def sensitivity_section(plan: Plan, limits: tuple[Bound, ...]) -> Section:
 def headroom_section(
     plan: Plan, groups: tuple[PortGroup, ...], sweeps: list[dict[Axis, Sweep]], limits: tuple[Bound, ...]
 ) -> Section:
-    """How far the operating point can move."""
+    """The section on how far load and burst size can move before a bound breaks."""
     blocks = tuple(
         _headroom_block(plan, group, found, limits, f"headroom-{number}")
         for number, (group, found) in enumerate(zip(groups, sweeps, strict=True))
@@ -153,7 +153,7 @@ def _headroom_block(
 
 
 def note_section(plan: Plan) -> Section:
-    """The plan's notes."""
+    """The section with the plan's notes."""
     rows = (*(("warning", text) for text in plan.warnings), *(("note", text) for text in plan.notes))
     table = Table(
         "What a reader of the thresholds should know",

@@ -1,4 +1,4 @@
-"""Loss against load and against burst size, for every model, and simulated at a few points."""
+"""Predicts loss against load and against burst size by every model, and simulates a few points."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from mltswitch.report.ports import Outcome, PortGroup
 
 Axis = Literal["load", "burst_packets"]
 Advance = Callable[[str], None]
-"""Called before each step of the work with what it is."""
+"""Called before each step of the work with a name for it."""
 
 AXES: Final[tuple[Axis, Axis]] = ("load", "burst_packets")
 SIMULATE: Final = "simulate"
 ANALYTIC_MODELS: Final = tuple(model for model in MODELS if model != SIMULATE)
 LOADS: Final = tuple(round(0.3 + 0.05 * step, 2) for step in range(19))
-"""0.3 to 1.2."""
+"""Gradient loads of a fine sweep, from 0.3 to 1.2 of the port's rate."""
 COARSE_LOADS: Final = LOADS[::2]
 COARSE_ABOVE_PACKETS: Final = 1500
-"""Ports that may hold more waiting packets are swept on the coarse grid."""
+"""Ports that may hold more waiting packets than this are swept on the coarse grid."""
 SIMULATED_LOAD_FACTORS: Final = (0.6, 0.8, 1.0, 1.15, 1.3)
 BURSTS_PACKETS: Final = (1, 2, 4, 8, 16, 32, 64, 128)
 SIMULATED_BURSTS_PACKETS: Final = (1, 4, 16, 64)
 
 
 def origin(model: str) -> str:
-    """How a model's figures come about."""
+    """Says how a model's figures are made: simulated, or predicted by the model."""
     return "simulated" if model == SIMULATE else f"predicted by {model}"
 
 
@@ -40,7 +40,7 @@ class Sweep:
     outcomes: dict[str, tuple[tuple[float, Outcome], ...]]
 
     def reasons(self) -> dict[str, str]:
-        """Model → why it says nothing of some points."""
+        """For each model the reason why it predicts nothing for some points."""
         return {
             model: outcome.reason
             for model, points in self.outcomes.items()
@@ -50,7 +50,7 @@ class Sweep:
 
 
 def sweep_points(group: PortGroup, axis: Axis, model: str) -> tuple[float, ...]:
-    """Where a model is asked; the planned point is always among them."""
+    """The values at which a model is asked; the planned one is always among them."""
     if axis == "burst_packets":
         bursts = SIMULATED_BURSTS_PACKETS if model == SIMULATE else BURSTS_PACKETS
         return tuple(sorted({*bursts, group.burst_packets}))
@@ -72,12 +72,12 @@ def _waiting_packets(group: PortGroup) -> float:
 
 
 def sweep_length(group: PortGroup, models: tuple[str, ...]) -> int:
-    """Steps that both sweeps of a group take."""
+    """Number of steps that both sweeps of a group of ports take."""
     return sum(len(sweep_points(group, axis, model)) for axis in AXES for model in models)
 
 
 def sweep(group: PortGroup, axis: Axis, models: tuple[str, ...], advance: Advance) -> Sweep:
-    """Ask every model along one axis."""
+    """The outcomes of every model along one axis for a group of ports."""
     at = group.profile.load if axis == "load" else float(group.burst_packets)
     return Sweep(axis, at, {model: tuple(_outcomes(group, axis, model, advance)) for model in models})
 

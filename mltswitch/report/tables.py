@@ -1,4 +1,4 @@
-"""The numbers beneath the pictures."""
+"""The tables beneath the report's pictures."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ FIGURES: Final = ("loss unimportant", "loss important", "mean delay", "p99 delay
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text."""
+    """A table of the report, with cells as text."""
 
     title: str
     columns: Row
     rows: tuple[Row, ...]
     is_open: bool = False
     is_words: bool = False
-    """Words, to the left; else numbers, to the right."""
+    """Whether cells are words, aligned to the left; else numbers, aligned to the right."""
 
 
 def figure(value: float | None, digits: int = 3) -> str:
-    """A number, or a dash where there is none."""
+    """A number as text, or a dash for None."""
     return "-" if value is None else f"{value:.{digits}g}"
 
 
 def threshold_table(group: PortGroup) -> Table:
-    """S, L and what is predicted of each queue at the planned load."""
+    """A table of S, L and the predictions for each queue at the planned load."""
     profile = group.profile
     how = origin(group.plan.provenance.queueing_model)
     rows = []
@@ -88,7 +88,7 @@ def loss_text(found: Prediction | None, *, is_important: bool) -> str:
 
 
 def loss_table(plan: Plan, sweep: Sweep) -> Table:
-    """Every point of every model, unimportant / important."""
+    """A table of the losses (unimportant / important) at every point of a sweep, by every model."""
     ticks = sorted({at for points in sweep.outcomes.values() for at, _ in points})
     found = [
         {at: outcome.predictions for at, outcome in points if outcome.predictions}
@@ -129,7 +129,7 @@ def sensitivity_table(plan: Plan, bounds: Iterable[Bound]) -> Table:
 
 
 def headroom_table(found: dict[str, tuple[Headroom, ...]], axis: str) -> Table:
-    """Where each model sees the bound break; the plan's model first."""
+    """A table of where each model sees the bounds break, the plan's model first."""
     first = next(iter(found.values()))
     rows = [
         (

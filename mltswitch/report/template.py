@@ -1,4 +1,4 @@
-"""The page's text: HTML, style sheet and script. Nothing in it asks for anything outside of the page."""
+"""The page's text: HTML, style sheet and script, which load nothing from outside the page."""
 
 from typing import Final
 

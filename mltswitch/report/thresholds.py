@@ -11,31 +11,31 @@ from mltswitch.report.ports import PortGroup
 KILOBYTE: Final = 1000
 ROW_PIXELS: Final = 34
 SPACE: Final = "\u00a0"
-"""Between a bar and its text; a plain one is cut off."""
+"""No-break space between a bar and its text; an ordinary space would be cut off."""
 LEAST_SEGMENT: Final = 0.005
-"""Of the buffer: what is left over is drawn from here on."""
+"""Least share of the buffer from which the unused part is drawn."""
 
 
 def threshold_figures(group: PortGroup, name: str) -> tuple[Figure, ...]:
-    """S and L per queue, and the split of the buffer where limits in bytes divide it."""
+    """Pictures of S and L of each queue, and of the split of the buffer where limits in bytes divide it."""
     queues = _queues(group, f"{name}-queues")
     is_divided = any(map(limit_bytes, group.profile.queues))
     return (queues, _split(group, f"{name}-split")) if is_divided else (queues,)
 
 
 def kilobytes(size_bytes: float) -> float:
-    """Decimal kilobytes, as the fabric file counts."""
+    """A size in decimal kilobytes, the unit of the fabric file."""
     return size_bytes / KILOBYTE
 
 
 def kilobyte_text(size_bytes: float) -> str:
-    """`12.11 kB`, `1,562 kB`: four digits, or whole kilobytes."""
+    """A size as text, such as `12.11 kB` or `1,562 kB`: four digits, or whole kilobytes."""
     size = kilobytes(size_bytes)
     return f"{size:,.0f} kB" if size >= KILOBYTE else f"{size:.4g} kB"
 
 
 def limit_bytes(queue: QueueSettings) -> int:
-    """L; 0 where it is no number of bytes."""
+    """The limit L of a queue in bytes; 0 where the limit is no number of bytes."""
     return queue.limit.size_bytes if isinstance(queue.limit, BytesLimit) else 0
 
 
@@ -138,7 +138,7 @@ def _split(group: PortGroup, name: str) -> Figure:
 
 
 def free_bytes(profile: PortProfile) -> int:
-    """What no limit claims; below 0 where queues share the buffer."""
+    """The part of the buffer that no queue's limit claims; negative where queues share the buffer."""
     return profile.buffer_bytes - sum(limit_bytes(queue) for queue in profile.queues)
 
 

@@ -1,4 +1,4 @@
-"""A page of measured trainings: their ladder, or accuracy over time and step times, case by case."""
+"""A page of measured trainings, case by case: a ladder of methods, or accuracy over time and step times."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,41 +25,42 @@ BAR_PIXELS: Final = 26
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """One training by one method."""
+    """The measurements of one training by one method."""
 
     method: str
     step_seconds: Sequence[float]
     accuracies: Sequence[tuple[float, float]]
     """Seconds of training, and accuracy after them."""
     figures: tuple[str, ...]
-    """Of the table."""
+    """The training's cells in the table, after that of its method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One method of a ladder, with all that those before it have."""
+    """One method of a ladder, in which each method adds one feature to those before it."""
 
     name: str
     seconds: float
     verdict: str
-    """What it does beside the rung before, a key of VERDICTS: `pays`, say, or `gloo`."""
+    """How the method compares with the rung before it: a key of VERDICTS such as `pays` or `gloo`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingCase:
-    """Trainings in the same network."""
+    """Trainings by several methods in the same network."""
 
     title: str
     text: str
     trainings: tuple[Training, ...]
     ladder: tuple[Rung, ...] = ()
-    """From the first rung to the last one, where the trainings are one."""
+    """The methods from the first rung to the last one; empty where the trainings are no ladder."""
 
 
 def training_report(
     title: str, head: Iterable[tuple[str, str]], columns: tuple[str, ...], cases: Iterable[TrainingCase]
 ) -> str:
-    """The page; `columns` of its tables follow the method's. Raises MachineError without plotly."""
+    """The page of measured trainings; `columns` of its tables follow the method's. Raises MachineError
+    without plotly."""
     return render_page(title, head, [_section(case, number, columns) for number, case in enumerate(cases)])
 
 

@@ -1,4 +1,4 @@
-"""One module per switch OS: a plan in its own language, and back."""
+"""One module per switch OS, which writes a plan in the language of that OS and reads it back."""
 
 from mltswitch.targets.base import (
     Change,

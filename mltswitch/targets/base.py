@@ -1,4 +1,4 @@
-"""What a target takes and gives: steps, changes, what runs, and a plan rounded to a device."""
+"""The types that targets take and return: steps, changes, running states, and plans rounded to a device."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,26 +11,26 @@ from mltswitch.targets.state import Difference, SwitchState
 
 
 class SessionKind(StrEnum):
-    """How one talks to the device: over SSH, but for those by gRPC."""
+    """The kind of session in which a device is configured: over SSH, or for some kinds over gRPC."""
 
     CLI = "cli"
     """An interactive vendor command line with a configuration mode."""
     SHELL = "shell"
     """A POSIX shell: one exec channel per command, with standard input and an exit status."""
     P4RUNTIME = "p4runtime"
-    """Table entries over gRPC, in the words of targets/p4runtime.py."""
+    """Table entries over gRPC (P4Runtime), with the queries and commands of targets/p4runtime.py."""
     GNMI = "gnmi"
-    """Leaves of models over gRPC, in the words of targets/openconfig/model.py."""
+    """Leaves of OpenConfig models over gRPC (gNMI), with the queries of targets/openconfig/model.py."""
 
     @property
     def is_grpc(self) -> bool:
-        """Whether there is no SSH: no key and no host key."""
+        """Whether the session is over gRPC, so that it has no SSH key and no host key."""
         return self in {SessionKind.P4RUNTIME, SessionKind.GNMI}
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing sent to a device.
+    """One command that is sent to a device.
 
     CLI: `command` is one configuration line. Shell: one command, fed `stdin`; a non-zero exit is a refusal.
     """
@@ -38,9 +38,9 @@ class Step:
     command: str
     stdin: str = ""
     seconds: float | None = None
-    """How long the device may take for it; None: the session's usual bound."""
+    """How long the device may take for the step; None: the session's usual time limit."""
     prepares: bool = False
-    """Nothing of it runs before a later step: it and its neighbours may be sent in one round trip."""
+    """Whether the step takes no effect before a later one, so that both may be sent in one round trip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +49,29 @@ class Trial:
 
     command: str
     judge: Callable[[str], tuple[str, ...]]
-    """The answer → what the operator has to know, a sentence each; raises DeviceError where the device says
-    that it would refuse the change, or not do what it says."""
+    """The answer → sentences for the operator; raises DeviceError where the device would refuse the change,
+    or not do what it says."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What takes a device from what it runs to what it should run."""
+    """The steps that take a device from what it runs to what it should run."""
 
     steps: tuple[Step, ...]
     save: tuple[Step, ...] = ()
-    """What makes it survive a reboot; sent only after the change was read back and found right.
+    """Steps that make the change survive a reboot; sent only after it was read back and found right.
 
     Also filled where `steps` is empty: the change before may have been applied, but never saved.
     """
     text: str = ""
-    """The change as the operator sees it, in the device's own language."""
+    """The change as the operator is shown it, in the device's own language."""
     rollback_hint: str = ""
-    """What the operator enters on the device to return to the state before; empty: it keeps none."""
+    """What the operator enters on the device to return to the former state; empty: the device keeps none."""
     takes_down: tuple[str, ...] = ()
-    """Ports that stop forwarding for a while."""
+    """Ports that stop forwarding for a while during the change."""
     trial: Trial | None = None
     stays: tuple[Difference, ...] = ()
-    """What will not be as planned even after it: somebody else's settings, which no line of ours removes."""
+    """What will differ from the plan even after the change: foreign settings that no line can remove."""
 
     @property
     def is_empty(self) -> bool:
@@ -81,43 +81,43 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Timer:
-    """How a device takes a change back by itself, unless it is told in time to keep it."""
+    """How a device undoes a change by itself, unless it is told in time to keep it."""
 
     arm: Callable[[Change, Mapping[str, str], SwitchState, str, int], Change]
-    """A change, what the device answered before it, the wanted state, a name that nothing else has, seconds →
-    the same change, which the device undoes after that time."""
+    """(the change, the device's answers before it, the wanted state, a unique name, seconds) → the same
+    change, which the device undoes after that time."""
     keep: Callable[[str], tuple[Step, ...]]
-    """What keeps the change of this name, also a second time; the device refuses it while it goes back, and
-    where it has gone back, nothing happens."""
+    """Name of a change → steps that keep it, harmless when repeated; the device refuses them while it undoes
+    the change, and once it has undone it they do nothing."""
     armed: str = ""
-    """Query for the names of all that wait or go back now; empty: the device refuses other changes then."""
+    """Query for the names of changes that wait or are being undone; empty: the device refuses others then."""
     is_named: bool = True
-    """False: `keep` keeps whatever waits, so it is sent only to a device that runs the change."""
+    """Whether `keep` names its change; if not, it is sent only to a device that runs the change."""
     has_ended: re.Pattern[str] | None = None
-    """What the device says where it refuses `keep` because nothing waits; None: it does not refuse that."""
+    """What the device answers where it refuses `keep` because no change waits; None: it never refuses it."""
 
 
 class Lossless(NamedTuple):
-    """What a priority with flow control (PFC) serves on a port now, or would lose."""
+    """What a priority with flow control (PFC) serves on a port now, or would lose by a push."""
 
     port: str
-    """Of the plan; another one where the plan moves code points on all ports of the switch."""
+    """A port of the plan, or another one where the plan moves code points on all ports of the switch."""
     priority: int
     dscps: tuple[int, ...]
-    """Of another port, those that the plan moves."""
+    """DSCPs that lead to the priority; on a port outside the plan, those of them that the plan moves."""
     otherwise: str = ""
-    """The setting, which the plan replaces, by which packets get there without regard to their DSCP."""
+    """The setting by which packets reach the priority whatever their DSCP, and which the plan replaces."""
 
 
 class Claim(NamedTuple):
-    """Who has a device to himself, as it stands on the device."""
+    """Who has taken a device for himself, as the mark on the device says it."""
 
     owner: str
-    """The state directory's mark, 8 hexadecimal digits."""
+    """The ID of the operator's state directory, 8 hexadecimal digits."""
     who: str
     """User and host of the operator who took the device, as `anna@jump1`."""
     since: int
-    """Seconds since 1970, by the clock that `Lock.read` tells."""
+    """When the device was taken, in seconds since 1970 by the clock that `Lock.read` tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,46 +126,49 @@ class Lock:
 
     query: str
     read: Callable[[str], tuple[int, tuple[Claim, ...]]]
-    """Its answer → the time now, and all claims; raises DeviceError for what it cannot read."""
+    """Answer to `query` → the time now, and all claims; raises DeviceError if it cannot be read."""
     take: Callable[[Claim, str], tuple[Step, ...]]
-    """A claim, the answer → what makes it, where nobody else has one."""
+    """(claim, answer to `query`) → steps that put the claim on the device, where nobody else has one."""
     release: Callable[[str, str], tuple[Step, ...]]
-    """An answer, an owner → what removes his claim, and what he has begun and not made run."""
+    """(answer to `query`, owner) → steps that remove his claim, and a change that he left unfinished."""
     configured: re.Pattern[str] | None = None
-    """What finds a claim in what runs, where it is a part of that: then it is made only before the first line
-    that takes effect, and gone before what runs is saved."""
+    """Pattern that finds a claim in the running configuration, where claims are a part of it; else None.
+
+    Such a claim is made only before the first line that takes effect, and removed before the configuration is
+    saved.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """How a device keeps two operators apart, and tells whether anything still works on its configuration."""
+    """How a device keeps two operators apart, and tells that its configuration is being changed."""
 
     lock: Lock | None = None
     enter: tuple[Step, ...] = ()
-    """Instead of a lock, before the last look: what only one session can have, as long as that is open."""
+    """Steps instead of a lock, before the last look: they take what only one open session can have."""
     busy: str = ""
-    """Query that lists what changes the configuration now; nothing in the answer: nothing does. Empty: the
-    device does not tell, so it is looked at twice."""
+    """Query that lists what is changing the configuration now; an empty answer: nothing is. If the query
+    itself is empty, the device cannot tell, so it is read twice."""
     compares: bool = False
-    """Whether what runs is read once more before the first line that takes effect, and has to be the same."""
+    """Whether what runs is read once more, and must be unchanged, before a line takes effect."""
     whole: str = ""
-    """Query whose answer has to be the same, too, comments aside: the whole configuration."""
+    """Query for the whole configuration, whose answer must be unchanged, too, apart from comments."""
     discard: tuple[Step, ...] = ()
-    """What drops the lines of ours that wait to take effect."""
+    """Steps that drop the lines that mltswitch has entered and that wait to take effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunningState:
-    """What a device answered: the part that we own, as state, and the raw answers by query."""
+    """What a device answered: the part that mltswitch manages, as state, and the raw answers by query."""
 
     state: SwitchState
     answers: Mapping[str, str]
     notes: tuple[str, ...] = ()
-    """What the operator has to know and no value of the state says, a sentence each."""
+    """What the operator has to know and no field of the state holds, a sentence each."""
     unconfirmed: tuple[str, ...] = ()
     """What the device undoes by itself unless a push confirms it, a sentence each; verify fails for it."""
     lossless: tuple[Lossless, ...] = ()
-    """What runs with flow control, and is not the plan's."""
+    """What runs with priority flow control and is not part of the plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,35 +177,35 @@ class Identity:
 
     hostname: str = ""
     serial: str = ""
-    """Of the chassis; of a machine without one its machine-id, or its base MAC address."""
+    """Serial number of the chassis; of a machine without one, its machine-id or base MAC address."""
     model: str = ""
-    """Hardware, in the vendor's words."""
+    """Hardware model, as the vendor calls it."""
     release: str = ""
-    """Version of its OS."""
+    """Version of the device's OS."""
 
 
 @dataclass(frozen=True, slots=True)
 class EgressCounters:
-    """What the hardware queue of one port holds and has counted; None where the device does not tell."""
+    """Depth and counters of one hardware queue of a port; None where the device does not tell."""
 
     depth_bytes: int | None = None
-    """Of the packets that wait in the queue now."""
+    """Bytes of the packets that wait in the queue now."""
     sent_bytes: int | None = None
     sent_packets: int | None = None
     dropped_packets: int | None = None
-    """At the threshold and at the limit."""
+    """Packets dropped at the ECN threshold and at the queue's limit."""
     ce_marked_packets: int | None = None
-    """Those that the limit drops afterwards among them."""
+    """Packets marked CE, those that the queue's limit dropped afterwards among them."""
     admitted_packets: int | None = None
-    """Let into the queue, where nothing tells how many have left it."""
+    """Packets let into the queue, where the device does not count those that have left it."""
     dropped_at_threshold_packets: int | None = None
     dropped_at_limit_packets: int | None = None
 
 
 QueuePlace = tuple[str, int]
-"""Port and hardware queue."""
+"""Name of a port and number of a hardware queue."""
 QueueCounters = Mapping[QueuePlace, EgressCounters]
-"""The counters of the queues of which the device tells something."""
+"""Queue → its counters, for the queues of which the device tells any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,34 +215,37 @@ class CounterSource:
     queries: Callable[[Iterable[str]], tuple[str, ...]]
     """Ports → commands whose answers `read` needs; they change nothing."""
     read: Callable[[Mapping[str, str], Iterable[QueuePlace]], QueueCounters]
-    """Answers, queues → their counters; raises DeviceError for answers that it cannot read."""
+    """(answers, queues) → counters of the queues; raises DeviceError for answers that it cannot read."""
     poll_seconds: float = 0.0
-    """How old an answer may be, for the OS copies what its chip counts only now and then."""
+    """How many seconds old an answer may be, because the OS copies its chip's counters only now and then."""
     tells_traffic: bool = True
-    """Whether it tells how many packets came to a queue; else its marks and drops alone, which an acceptance
-    test can use, for there one class at a time queues on a port."""
+    """Whether the device counts all packets that came to a queue.
+
+    If it counts marks and drops alone, only an acceptance test can use them, where one class at a time queues
+    on a port.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Who is at the other end of a port's cable, as it says by LLDP: untrusted text."""
+    """The device at the other end of a port's cable, as it says by LLDP: untrusted text."""
 
     port: str
-    """Of the device that is asked."""
+    """The port of the device that was asked."""
     system: str
     """The neighbour's host name."""
     ports: tuple[str, ...]
-    """What it calls its port, its identifier before its description."""
+    """The neighbour's names of its own port: the identifier before the description."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Versions of an OS whose commands have been read: what a target sends and reads is there, it says."""
+    """Versions of an OS whose commands have been read in its sources, so that the target knows them."""
 
     versions: str
-    """In words, such as 5.4 to 5.14."""
+    """The versions in words, such as 5.4 to 5.14."""
     pattern: re.Pattern[str]
-    """Matches the beginning of what the device calls such a version."""
+    """Pattern that matches the beginning of the version text of such a device."""
     source: str
 
 
@@ -263,11 +269,11 @@ class FittedState:
     class_queues: Mapping[str, int]
     """Traffic class → hardware queue."""
     capabilities: Capabilities
-    """What the state was rounded to."""
+    """The capabilities to which the state was rounded."""
     unsupported: tuple[str, ...] = ()
     """What the plan asks for and the device cannot do, a sentence each; the rest is rendered without it."""
     leak: str = ""
-    """The sentence of `unsupported` that harms other switches: a push has to be told to accept it."""
+    """The sentence of `unsupported` that harms other switches; pushing needs consent to it. Empty: none."""
 
 
 class LineError(Exception):
@@ -283,7 +289,7 @@ class LineError(Exception):
 
 
 class FileError(Exception):
-    """Several of them, in the order of the file."""
+    """Several faulty lines of a file, in its order."""
 
     def __init__(self, errors: list[LineError]) -> None:
         super().__init__()

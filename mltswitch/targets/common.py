@@ -1,4 +1,4 @@
-"""What several targets do in the same way: lines of a file, answers of a device, routes."""
+"""Helpers that several targets share: for lines of files, answers of devices, and routes."""
 
 import json
 import re
@@ -21,31 +21,31 @@ UNKNOWN: Final = "not a line that mltswitch writes"
 NO_PORT: Final = re.compile("")
 """The port of a route on a device whose routes name the next hop alone."""
 NO_NEXT_HOP: Final = IPv4Address(0)
-"""Of a route that leads to no neighbour, such as one that drops."""
+"""The next hop of a route that leads to no neighbour, such as one that drops."""
 NULL_INTERFACE: Final = "Null0"
-"""Where routes that discard lead, in whichever case an OS writes it."""
+"""The interface of routes that discard, in lower case: OSes write it in either."""
 _SPECTRUM_BOX: Final = re.compile(r"M?SN([2-5][0-9]{3})(?![0-9])")
 _JSON_BEGIN: Final = re.compile(r"[\[{](?=\s*[\[{\"\]}])")
 """Not what stands in a prompt, such as `[standalone: master]`."""
 _QUOTED_CHARACTERS: Final = 60
 NOT_SAVED: Final = "what runs is not saved: a reboot brings something else; a push saves it"
-"""A note, of any OS that can tell."""
+"""The note that what runs is not saved, for any OS that can tell."""
 SAVED_UNREAD: Final = "what it starts with cannot be read, so nobody can tell whether what runs is saved"
 POLL_SECONDS: Final = 10.0
-"""How often SONiC copies its chip's counters, where nobody sets it otherwise; of others nobody says it."""
+"""Seconds between SONiC's copies of its chip's counters, unless configured; assumed for other OSes, too."""
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 
 
 def indices_of(values: Iterable[object], value: object) -> tuple[int, ...]:
-    """Where a value stands, such as the code points that lead to a priority."""
+    """The indices at which a value stands, such as the DSCPs that lead to a priority."""
     return tuple(index for index, each in enumerate(values) if each == value)
 
 
 def numbers_in(text: str, count: int) -> range:
-    """The numbers of `8` or `8-10`, all below `count`; raises ValueError for anything else.
+    """The numbers that `8` or `8-10` names, all below `count`; raises ValueError for anything else.
 
-    Checked before anybody counts them: a device may answer `0-20000000`.
+    The bound is checked before the range is expanded: a device may answer `0-20000000`.
     """
     first, dash, last = text.partition("-")
     numbers = range(int(first), int(last if dash else first) + 1)
@@ -55,7 +55,8 @@ def numbers_in(text: str, count: int) -> range:
 
 
 def each_line(text: str, parse: Callable[[str], _Item | None]) -> Iterator[tuple[int, _Item]]:
-    """Number and meaning of each line that has one; raises FileError after the last, of all ValueErrors."""
+    """Line number and parsed line, of each line for which `parse` returns something; raises FileError after
+    the last line for all its ValueErrors."""
     errors: list[LineError] = []
     # Not splitlines: what is pasted into a command line ends a line at a line feed only.
     for number, line in enumerate(text.split("\n"), start=1):
@@ -71,7 +72,7 @@ def each_line(text: str, parse: Callable[[str], _Item | None]) -> Iterator[tuple
 
 
 def check_lines(found: Iterable[tuple[int, Key]], rendered: Iterable[tuple[int, Key]]) -> None:
-    """Raise FileError for every line that is not rendered for the state, and every one that is missing."""
+    """Raise FileError for each line found that the state does not render, and each one that is missing."""
     needed = Counter(key for _, key in rendered)
     errors: list[LineError] = []
     for number, key in found:
@@ -86,7 +87,7 @@ def check_lines(found: Iterable[tuple[int, Key]], rendered: Iterable[tuple[int, 
 
 @contextmanager
 def known_form(query: str, hint: str = "") -> Iterator[None]:
-    """Raises DeviceError where what is done with an answer shows that it has another form."""
+    """Turn errors of the code that reads an answer into DeviceError: the answer has an unknown form."""
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError) as error:
@@ -97,7 +98,7 @@ def known_form(query: str, hint: str = "") -> Iterator[None]:
 
 
 def known_word(word: object, meanings: Mapping[str, _Value], subject: str, query: str) -> _Value:
-    """What a word of a device means, by a closed table; raises DeviceError for every other word.
+    """The meaning of a device's word by a closed table; raises DeviceError for every other word.
 
     A word that nobody has read is never taken for a harmless one: a newer release may say by it what an older
     one said by another.
@@ -115,16 +116,16 @@ def known_word(word: object, meanings: Mapping[str, _Value], subject: str, query
 SWITCHED: Final = dict.fromkeys(("enabled", "enable", "on", "yes"), True) | dict.fromkeys(
     ("disabled", "disable", "off", "no"), False
 )
-"""What says in lower case that something is on or off, whichever of these words a release prefers."""
+"""Word in lower case → whether it says that something is on, for all spellings that releases use."""
 
 
 def is_on(word: object, subject: str, query: str, others: Mapping[str, bool] | None = None) -> bool:
-    """Whether a word says that something is on; raises DeviceError for a word that is not known."""
+    """Whether a word says that something is on; raises DeviceError for an unknown word."""
     return known_word(str(word).strip().lower(), SWITCHED | dict(others or {}), subject, query)
 
 
 def json_in(answer: str, *, may_contradict: bool = False) -> Any:
-    """The one document in an answer; some command lines print words before and behind it.
+    """The one JSON document in an answer; some command lines print text before and behind it.
 
     Raises ValueError where there is none, where it is cut short or another follows, and where a key stands
     twice with different values, unless `may_contradict`: then such a key is None.
@@ -155,13 +156,13 @@ def json_in(answer: str, *, may_contradict: bool = False) -> Any:
 
 
 def count_in(text: object) -> int | None:
-    """A number with thousands commas; None where the device writes a dash or N/A instead, or nothing."""
+    """The number in a text with thousands commas; None for a dash, N/A or an empty text."""
     digits = str(text).replace(",", "")
     return int(digits) if digits.isdecimal() else None
 
 
 def static_route(line: str, where: str, prefix: str, target: str, others: str) -> RouteState:
-    """A route of a running configuration that names its next hop and no port.
+    """A static route of a running configuration, which names its next hop and no port.
 
     What stands behind the next hop, such as a distance, is the port; a word in the place of the next hop is
     the port of the next hop 0.0.0.0, unless it is null0 alone, which discards. Raises DeviceError.
@@ -179,13 +180,13 @@ def static_route(line: str, where: str, prefix: str, target: str, others: str) -
 
 
 def as_discarding(route: RouteState, word: str) -> RouteState:
-    """A route without a next hop whose port is that word, as one that discards; any other as it is."""
+    """The route as one that discards, if it has no next hop and its port is that word; else unchanged."""
     is_discarding = route.next_hop == NO_NEXT_HOP and route.port.lower() == word.lower()
     return route._replace(port="") if is_discarding else route
 
 
 def spectrum_hardware(model: str) -> tuple[str, ...]:
-    """Hardware of an NVIDIA model: MSN2700-CS2F, MSN2700, SN3700C.
+    """The names of an NVIDIA switch's hardware in its model text: MSN2700-CS2F, MSN2700, SN3700C.
 
     Onyx prints the part number, Cumulus Linux the product name (NVIDIA's manuals, `show inventory`, NVUE
     reference). Letters behind the number tell ports, cooling and rails of one box.
@@ -195,13 +196,13 @@ def spectrum_hardware(model: str) -> tuple[str, ...]:
 
 
 def unknown_box(model: str, planned: str) -> str:
-    """The note about a box of which nobody here knows the hardware."""
+    """The note that the hardware of a box is not known here."""
     box = model or "this box"
     return f"whether {box} is the hardware {planned}, for which the plan was made, is not known"
 
 
 def without_route_ports(fitted: FittedState, _plan: Plan, _switch: Switch) -> FittedState:
-    """The same for a device whose routes name the next hop alone."""
+    """The state without ports in its routes, for a device whose routes name the next hop alone."""
     routes = tuple(RouteState(route.prefix, route.next_hop, "") for route in fitted.state.routes)
     return replace(fitted, state=replace(fitted.state, routes=routes))
 

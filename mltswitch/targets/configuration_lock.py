@@ -1,8 +1,8 @@
-"""A lock on a device that has nothing but its configuration: an object that nothing refers to.
+"""A lock on a device that stores nothing but its configuration: an object that no other refers to.
 
-Its name says who made it, so nobody overwrites another's: each makes his own, and looks then. Whoever makes
-his second sees the first one's, whatever the time between a look and a line. A description of a port would
-not do: the second one's stands where the first one's was, and both have read their own.
+Its name says which operator made it, so none overwrites another's: each makes his own, and reads them all
+then. The second operator sees the object of the first, however long reading takes. The description of a port
+would not do: the second operator would overwrite the first one's, and both would have read their own.
 """
 
 import re
@@ -22,7 +22,7 @@ _LONGEST_NAME: Final = 31
 def configuration_lock(query: str, make: str, remove: str) -> Lock:
     """The lock whose object is shown by `query`, and made and removed by these lines with `{}` for its name.
 
-    Who made it is cut to what its name has room for; clocks of operators' machines tell its age.
+    The operator's name is cut to fit the object's name; clocks of operators' machines tell the claim's age.
     """
 
     def named(answer: str) -> dict[str, Claim]:

@@ -1,4 +1,4 @@
-"""What a device's capabilities say of a state: the checks that all targets share."""
+"""Checks that all targets share: whether a state is within a device's capabilities."""
 
 import re
 from itertools import groupby
@@ -19,7 +19,7 @@ from mltswitch.targets.memory import remembering_last
 from mltswitch.targets.state import QueueState, RouteState, SegmentRouteState, SwitchState
 
 queues_of: Final = attrgetter("queues")
-"""The queues of a port: ports in a row share them, so they are looked at once."""
+"""Gets the queues of a port, so that consecutive ports which share them are checked once."""
 _LIMITS: Final = {"bytes": BytesLimit, "alpha": AlphaLimit, "none": Unlimited}
 
 

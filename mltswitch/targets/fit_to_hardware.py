@@ -1,4 +1,4 @@
-"""A plan rounded to what one device can express, by its capabilities alone, and what it cannot do at all."""
+"""Rounds a plan to what one device's capabilities can express, and tells what it cannot do at all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -33,14 +33,14 @@ from mltswitch.units import format_bytes, format_ratio
 from mltswitch.wire.tos import DSCP_COUNT
 
 SMALL_DIFFERENCE: Final = 1e-3
-"""Of a bandwidth to the planned one, relative: below it nothing is reported."""
+"""Relative difference of a bandwidth from the planned one below which nothing is reported."""
 
 
 def fit_to_hardware(plan: Plan, switch_name: str, capabilities: Capabilities) -> FittedState:
-    """State of one switch in the device's steps.
+    """The state of one switch, rounded to the values that the device can have.
 
     Raises:
-        UnsupportedPlanError: the device has no way to say it.
+        UnsupportedPlanError: the device cannot express the plan.
         UserInputError: the plan contradicts itself, or does not know the switch.
     """
     switch = plan.topology.switch(switch_name)
@@ -77,7 +77,7 @@ def fit_to_hardware(plan: Plan, switch_name: str, capabilities: Capabilities) ->
 def assign_queues(plan: Plan, switch_name: str, capabilities: Capabilities) -> dict[str, int]:
     """Traffic class → hardware queue: the first classes the first-served queues, background the last.
 
-    Lossless classes have the queues that the device keeps for such, in the order of both.
+    Lossless classes get the queues that the device reserves for them, both in ascending order.
     """
     lossless = [entry.name for entry in plan.classes if entry.kind is ClassKind.LOSSLESS]
     check_lossless(lossless, capabilities, switch_name)
@@ -293,7 +293,7 @@ class _Rounder:
 
 
 def segment_routing(plan: Plan, switch: Switch) -> SegmentRouting | None:
-    """Locator and routes, where the plan sprays by segment lists."""
+    """The switch's SRv6 locator and routes, where the plan sprays packets by segment lists; else None."""
     block = plan.fabric.addressing.segments
     if block is None:
         return None
@@ -308,7 +308,7 @@ def segment_routing(plan: Plan, switch: Switch) -> SegmentRouting | None:
 
 
 def unsupported_by(plan: Plan, switch: Switch, capabilities: Capabilities) -> Iterator[str]:
-    """What nothing of the state can say on this device; who leans on it has to know."""
+    """What the device cannot do and no field of the state can say, a sentence each, for the operator."""
     for entry in plan.classes:
         is_last = entry.kind is ClassKind.BACKGROUND
         if entry.guaranteed_share is not None and not capabilities.can_guarantee(is_last=is_last):

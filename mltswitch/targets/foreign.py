@@ -1,4 +1,4 @@
-"""Lines of a running configuration that no reader knows: which of them may touch a plan's queues.
+"""Tells which unknown lines of a running configuration may touch a plan's queues.
 
 Each target reads, or knows by name, what it can. Of the rest, a line on a port of the plan counts unless it
 is known to be about something else; a line of the whole switch counts where it has a word of queues, buffers,
@@ -16,7 +16,7 @@ TOUCHES: Final = re.compile(
     r"|diffserv|classofservice|tc|assign-queue)(?![\w.])",
     re.IGNORECASE,
 )
-"""Words of what decides in which queue a packet waits, for how long, and whether it is dropped."""
+"""Words of settings that decide in which queue a packet waits, for how long, and whether it is dropped."""
 _SAYS_NOTHING: Final = re.compile(
     r"(?:description|name|alias|hostname|username|route-map|snmp-server|(?:ip(?:v6)? )?(?:vrf|route)) .*"
     r"|no (?!.*\b(?:traffic-class|queue) ).*"
@@ -34,12 +34,12 @@ Ethernet Interfaces; Broadcom's klish tree, interface.xml; Dell N-series command
 
 
 def touches_switch(line: str) -> bool:
-    """Whether a line of the whole switch, which nobody has read, may change what becomes of a packet."""
+    """Whether an unknown line of the whole switch may change what happens to a packet."""
     return not _SAYS_NOTHING.fullmatch(line) and TOUCHES.search(line) is not None
 
 
 def touches_port(line: str) -> bool:
-    """Whether a line of a port, which nobody has read, may change what becomes of its packets."""
+    """Whether an unknown line of a port may change what happens to its packets."""
     setting = re.sub(r"^(?:no|default) ", "", line)
     is_known = _HARMLESS.fullmatch(setting) or (line.startswith("no ") and TOUCHES.search(setting))
     return touches_switch(line) or not is_known

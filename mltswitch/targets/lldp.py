@@ -18,7 +18,7 @@ _RULE: Final = re.compile(r"--[- ]*")
 
 
 def lldpd_neighbours(answer: str) -> Iterator[Neighbour]:
-    """`lldpctl -f json0`; nothing where the daemon is not there."""
+    """The neighbours in `lldpctl -f json0`; none where the daemon is missing."""
     shown = json_in(answer) if answer.strip() else {}
     for part in shown["lldp"] if shown else ():
         for entry in part.get("interface", ()):
@@ -33,13 +33,13 @@ def _values(entry: Any, group: str, name: str) -> tuple[str, ...]:
 
 
 def eos_neighbours(answer: str) -> Iterator[Neighbour]:
-    """`show lldp neighbors | json`."""
+    """The neighbours in `show lldp neighbors | json`."""
     for entry in json_in(answer)["lldpNeighbors"]:
         yield Neighbour(str(entry["port"]), str(entry["neighborDevice"]), (str(entry["neighborPort"]),))
 
 
 def onyx_neighbours(answer: str) -> Iterator[Neighbour]:
-    """`show lldp interfaces ethernet remote | json-print`: a port is `Eth1/1`, or `Eth1/1 (Po1)` in a LAG."""
+    """The neighbours in `show lldp interfaces ethernet remote | json-print`; `Eth1/1 (Po1)` is in a LAG."""
     for part in json_in(answer):
         for name, entries in part.items():
             if (port := _ONYX_PORT.match(name)) is None:
@@ -50,12 +50,12 @@ def onyx_neighbours(answer: str) -> Iterator[Neighbour]:
 
 
 def nvue_neighbours(answer: str) -> Iterator[Neighbour]:
-    """`nv show interface lldp`: Interface, Speed, Type, Remote Host, Remote Port."""
+    """The neighbours in `nv show interface lldp`: Interface, Speed, Type, Remote Host, Remote Port."""
     return (Neighbour(row[0], row[3], (row[4],)) for row in _rows(answer))
 
 
 def fastpath_neighbours(answer: str) -> Iterator[Neighbour]:
-    """`show lldp remote-device all`: Interface, RemID, Chassis ID, Port ID, System Name.
+    """The neighbours in `show lldp remote-device all`: Interface, RemID, Chassis ID, Port ID, System Name.
 
     A name too long for its column ends in dots, so it is no switch's.
     """

@@ -11,8 +11,8 @@ _Value = TypeVar("_Value")
 def remembering_last(function: Callable[_P, _Value]) -> Callable[_P, _Value]:
     """The same function, which keeps its last result: a state is checked, rendered and parsed in one go.
 
-    Positional arguments are compared, not hashed, which would take as long as many a result. Nobody
-    may change the result.
+    Positional arguments are compared, not hashed, which would often take as long as the function. Callers
+    must not change the result.
     """
     last: tuple[tuple[Any, ...], _Value] | None = None
 

@@ -14,7 +14,7 @@ from mltswitch.errors import UserInputError, did_you_mean
 from mltswitch.targets.target import Target
 
 ENTRY_POINT_GROUP = "mltswitch.targets"
-"""An installed package adds a target by an entry point of this group that names a `Target` object."""
+"""The entry point group by which an installed package adds a target: each entry names a `Target` object."""
 
 
 @cache
@@ -53,7 +53,7 @@ def hardware_capabilities(platform: str, hardware: str | None) -> Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedHardware:
-    """A model that a target knows by name, and renders nothing for."""
+    """A hardware model that a target knows by name, and for which it renders nothing."""
 
     platform: str
     hardware: str
@@ -61,7 +61,7 @@ class RefusedHardware:
 
 
 def known_hardware() -> tuple[tuple[Capabilities, ...], tuple[RefusedHardware, ...]]:
-    """Every hardware model of every target, a platform's default first, and what is refused and why."""
+    """Every hardware model of every target, a platform's default first; and the refused ones with reasons."""
     usable = tuple(model for target in targets().values() for model in target.models.values())
     return usable, tuple(
         RefusedHardware(platform=target.platform, hardware=name, reason=target.reason(name))

@@ -1,8 +1,8 @@
 """One DSCP map for a whole switch, and the code points that ports of hosts send to background instead.
 
 Where the map belongs to the switch, a port's own classification can still be another: a policy on its
-entrance moves a few code points. States name every port's code points; this says which of both a port has.
-Such a policy can also rewrite what it moves, so that no later switch believes it.
+entrance moves a few code points. States name every port's code points; this module finds map and policies
+from them. Such a policy can also rewrite what it moves, so that no later switch believes it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,9 +14,9 @@ from mltswitch.errors import UnsupportedPlanError
 from mltswitch.targets.state import PortState, SwitchState, every_dscp_but
 
 HOST_POLICY: Final = "mltswitch-host"
-"""On trusted ports of hosts: concerns what a host may not use."""
+"""Name of the policy on trusted ports of hosts, for the DSCPs that a host may not use."""
 UNTRUSTED_POLICY: Final = "mltswitch-untrusted"
-"""On ports that are not trusted: concerns every packet."""
+"""Name of the policy on ports that are not trusted, for every packet."""
 POLICIES: Final = (HOST_POLICY, UNTRUSTED_POLICY)
 
 
@@ -25,11 +25,11 @@ class Remap:
     """Code points that lead to `queue` on some ports, whatever the switch's map says."""
 
     dscps: tuple[int, ...]
-    """Ascending."""
+    """The DSCPs that the policy moves, ascending."""
     queue: int
 
     def applied(self, queue_of: Sequence[int]) -> tuple[int, ...]:
-        """DSCP → queue on these ports, from the switch's map."""
+        """The queue of each DSCP (index) on these ports, from that of the switch's map."""
         moved = set(self.dscps)
         return tuple(self.queue if dscp in moved else queue for dscp, queue in enumerate(queue_of))
 
@@ -39,25 +39,28 @@ class Entrance:
     """What a policy on a port's entrance does with packets."""
 
     dscps: tuple[int, ...] | None
-    """Those that it concerns, ascending; None: all."""
+    """The DSCPs that the policy concerns, ascending; None: all."""
     queue: int
     """Number of the queue that those packets get."""
     dscp: int | None
-    """To what it rewrites them; None: they keep their own."""
+    """The DSCP to which the policy rewrites packets; None: they keep their own."""
 
     @property
     def rewritten(self) -> tuple[int, ...]:
-        """Code points that packets may not keep."""
+        """The DSCPs that packets may not keep, because the policy rewrites them."""
         if self.dscp is None:
             return ()
         return every_dscp_but(self.dscp) if self.dscps is None else self.dscps
 
     def applied(self, queue_of: Sequence[int]) -> Sequence[int]:
-        """DSCP → queue on a port with this policy; of one that is not trusted, as far as it would be."""
+        """The queue of each DSCP (index) on a port with this policy, from that of the switch's map.
+
+        On a port that is not trusted, it is the queue that the DSCP would have if the port were.
+        """
         return queue_of if self.dscps is None else Remap(self.dscps, self.queue).applied(queue_of)
 
     def faults(self, background: int, background_dscp: int) -> Iterator[str]:
-        """What no plan asks for and the port's state cannot say."""
+        """Properties of the policy that no plan asks for and a port's state cannot say, a sentence each."""
         if self.dscps is None and self.queue != background:
             yield f"leads to queue {self.queue}"
         if self.dscp not in {None, background_dscp}:
@@ -72,28 +75,28 @@ def policy_of(port: PortState) -> str:
 
 
 def dscp_set_by(entrances: Iterable[Entrance | None]) -> int:
-    """Background's code point, as far as policies say."""
+    """The DSCP to which these policies rewrite packets, that of background."""
     return min((each.dscp for each in entrances if each and each.dscp is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchMap:
-    """The map of a switch, and the ports that depart from it."""
+    """The DSCP map of a switch, and the ports that depart from it."""
 
     dscps: Mapping[int, tuple[int, ...]]
-    """Queue → code points, in the order of service."""
+    """Queue → its DSCPs, in the order of service."""
     remap: Remap | None = None
     remapped: frozenset[str] = frozenset()
     """Names of the ports where `remap` holds."""
 
     def moved(self, queue_of: Sequence[int], queue: int) -> tuple[int, ...]:
-        """Code points that a switch's map leads to a queue now, and this one elsewhere."""
+        """The DSCPs that `queue_of`, the present map, leads to this queue and the new map elsewhere."""
         kept = self.dscps.get(queue, ())
         return tuple(dscp for dscp, led_to in enumerate(queue_of) if led_to == queue and dscp not in kept)
 
 
 def code_points(queue_of: Iterable[int]) -> dict[int, tuple[int, ...]]:
-    """Queue → its code points, ascending, from the queue of each code point; queues without one left out."""
+    """Queue → its DSCPs, ascending, from the queue of each DSCP; queues without one are left out."""
     found: dict[int, list[int]] = {}
     for dscp, queue in enumerate(queue_of):
         found.setdefault(queue, []).append(dscp)
@@ -103,13 +106,13 @@ def code_points(queue_of: Iterable[int]) -> dict[int, tuple[int, ...]]:
 def lossless_queues(
     possible: Iterable[int], configured: Collection[int], queue_of: Iterable[int]
 ) -> tuple[int, ...]:
-    """Of the possible ones those to which a map leads although no line of the file configures them."""
+    """Those of the possible queues to which the map leads although no line of the file configures them."""
     led = set(queue_of)
     return tuple(queue for queue in possible if queue in led and queue not in configured)
 
 
 def switch_map(ports: Sequence[PortState], system: str) -> SwitchMap:
-    """Map and departures; raises UnsupportedPlanError where ports want more than a map and one departure."""
+    """The map of a switch, and the ports that depart from it in one same way; raises UnsupportedPlanError."""
     wanted: dict[tuple[tuple[int, tuple[int, ...]], ...], list[str]] = {}
     for queues, alike in groupby(ports, lambda port: port.queues):
         classification = tuple((queue.queue, queue.dscps) for queue in queues)
@@ -133,8 +136,8 @@ def switch_map(ports: Sequence[PortState], system: str) -> SwitchMap:
 def rewriting_map(state: SwitchState, system: str) -> SwitchMap:
     """The map of a switch whose policies rewrite what they move, also where the map itself would move it.
 
-    Raises UnsupportedPlanError where a port rewrites anything else: one that is not trusted all code points
-    or none, another what it sends to background instead.
+    Raises UnsupportedPlanError where a port rewrites anything else: an untrusted port must rewrite all code
+    points or none, a trusted one those that it sends to background instead.
     """
     own = switch_map(state.ports, system)
     rewriting = [port for port in state.ports if port.trusted and port.rewritten]

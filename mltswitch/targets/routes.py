@@ -1,4 +1,4 @@
-"""Which static routes are ours on a switch OS whose configuration cannot mark them."""
+"""Which static routes mltswitch manages on a switch OS whose configuration cannot mark them."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Network
@@ -10,7 +10,7 @@ _Route = TypeVar("_Route", RouteState, SegmentRouteState)
 
 
 class OwnPrefixes:
-    """A route is ours when its prefix is, or lies within, the prefix of a route of the plan.
+    """The prefixes of a plan's routes; a route within one of them is managed by mltswitch.
 
     A more specific route within an alias prefix takes packets off the plan's path, as a second next hop does:
     neither may stay. Whatever lies outside belongs to somebody else, even if an older plan wrote it.

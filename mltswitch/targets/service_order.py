@@ -23,24 +23,24 @@ from collections.abc import Collection, Set
 from typing import Final
 
 Moment = tuple[int, int, int]
-"""Of a move: the lesser is earlier."""
+"""The sort key of a move: lower ones come first."""
 Move = tuple[int, int]
-"""Queues of a code point, old and new; the same where it stays."""
+"""The old and the new queue of a code point; equal where it stays."""
 NO_BOUNDARY: Final = -1
 
 
 def moment_of(old: int, new: int) -> Moment:
-    """When a code point goes from one queue to another."""
+    """The sort key of a code point's move from one queue to another."""
     return moment_down(old, new) if new < old else moment_up(old, new)
 
 
 def moment_down(old: int, new: int) -> Moment:
-    """Among those that move down, also where the queue stays."""
+    """The sort key of a move among those to a lower queue, or to the same."""
     return 0, new, old
 
 
 def moment_up(old: int, new: int) -> Moment:
-    """Among those that move up, also where the queue stays."""
+    """The sort key of a move among those to a higher queue, or to the same."""
     return 1, -new, -old
 
 

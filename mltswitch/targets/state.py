@@ -1,4 +1,4 @@
-"""What one switch runs, as far as mltswitch owns it: what is rendered, read back and compared."""
+"""The state of one switch, as far as mltswitch manages it: it is rendered, read back and compared."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -30,19 +30,22 @@ class QueueState:
     """One egress queue of one port."""
 
     queue: int
-    """The hardware's number."""
+    """The number of the hardware queue."""
     dscps: tuple[int, ...]
-    """Code points that lead here, ascending, of packets that arrive at this port; on Linux, where the port by
-    which a packet leaves decides, of those that leave. The port's queues share all 64."""
+    """DSCPs that lead to this queue, ascending, of packets that arrive at this port.
+
+    On Linux, where the port by which a packet leaves decides, of packets that leave. The port's queues share
+    all 64.
+    """
     ecn_threshold_bytes: int | None
-    """S: capable packets are marked and others dropped above it; None: neither."""
+    """The ECN threshold S: above it ECN-capable packets are marked and others dropped; None: neither."""
     limit: Limit
     minimum: Bandwidth | None = None
-    """What the queue gets however much waits in stricter ones (background); None: nothing."""
+    """The bandwidth guaranteed to the queue however much waits in stricter ones (background); None: none."""
     maximum: Bandwidth | None = None
-    """What the queue may not exceed (control); None: the port's rate."""
+    """The bandwidth that the queue may not exceed (control); None: the port's rate."""
     is_lossless: bool = False
-    """Code points lead here, and nothing else of the queue is ours; such queues stand before the last one."""
+    """Whether the queue is lossless: only its DSCPs are managed, and it stands before the last queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,11 @@ class PortState:
     unexpected: tuple[str, ...] = ()
     """What a device runs here that no plan asks for and no other field can say; empty in a wanted state."""
     rewritten: tuple[int, ...] = ()
-    """Code points of packets arriving here that become background's, for every switch behind this one."""
+    """DSCPs of arriving packets that are rewritten to background's, for every switch behind this one, too."""
     hardware_address: str = ""
-    """To which packets are sent that this port routes; empty where the OS has one of its own."""
+    """The MAC address to which neighbours send what this port routes; empty: the OS has one of its own."""
     mtu_bytes: int | None = None
-    """The longest IP packet; None where the OS has an MTU of its own."""
+    """The longest IP packet in bytes; None where the OS has an MTU of its own."""
 
 
 _PORT_FIELDS: Final = ("trusted", "shaped_bps", "rewritten", "hardware_address", "mtu_bytes")
@@ -71,7 +74,7 @@ _fields: Final = attrgetter(*_PORT_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class SegmentRouteState:
-    """One static IPv6 route of ours, to a switch's segments or to the hosts of a leaf."""
+    """One static IPv6 route of the plan, to a switch's segments or to the hosts of a leaf."""
 
     prefix: IPv6Network
     next_hop: IPv6Address
@@ -83,30 +86,32 @@ class SegmentRouting:
     """SRv6 on one switch: the paths that hosts name by segment lists (RFC 8986)."""
 
     locator: IPv6Network | None
-    """The switch's own block, /48; None: it ends no segment."""
+    """The switch's own block of segments, /48; None: it ends no segment."""
     routes: tuple[SegmentRouteState, ...]
 
     @property
     def segment(self) -> IPv6Address | None:
-        """The switch's own segment, behaviour End; in a compressed list (RFC 9800) whatever stands behind the
-        locator would be the next one, so nothing does."""
+        """The switch's own segment, of behaviour End; None: it has none.
+
+        Nothing stands behind its locator: in a compressed list (RFC 9800) that would be the next segment.
+        """
         return None if self.locator is None else self.locator.network_address
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
-    """Everything of ours on one switch; ports and routes in a fixed order."""
+    """All that mltswitch manages on one switch; ports and routes are in a fixed order."""
 
     ports: tuple[PortState, ...]
     routes: tuple[RouteState, ...]
     segment_routing: SegmentRouting | None = None
-    """None: the plan does not use it."""
+    """SRv6 on the switch; None: the plan does not use it."""
     packet_spraying: bool = False
-    """Equal-cost routes are chosen packet by packet."""
+    """Whether equal-cost routes are chosen packet by packet."""
     background_dscp: int = 0
-    """What ports rewrite code points to."""
+    """The DSCP to which ports rewrite others."""
     unexpected: tuple[str, ...] = field(default=(), compare=False)
-    """What the whole switch runs that touches the plan's ports and that no plan asks for; equality has it."""
+    """Settings of the whole switch that touch the plan's ports and no plan asks for; equality has them."""
 
     def __eq__(self, other: object) -> bool:
         """Whether everything is the same; ports that share their queues are compared once."""
@@ -123,9 +128,10 @@ class SwitchState:  # noqa: PLW1641  (the decorator makes the hash)
 
 
 def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bool:
-    """Whether they are equal: queues, which most ports of a switch share, are compared once for each pair.
+    """Whether two tuples of ports are equal; queues, which most ports share, are compared once for each pair.
 
-    As tuples they would be compared for every port, which takes longer than to parse a file of them.
+    A plain comparison would compare the queues of every port, which takes longer than to parse a file of
+    them.
     """
     equal: set[tuple[int, int]] = set()
     for one, other in zip(ones, others, strict=False):
@@ -145,7 +151,7 @@ def same_ports(ones: tuple[PortState, ...], others: tuple[PortState, ...]) -> bo
 
 _CONFIGURATION: Final = "configuration"
 DISCARDED: Final = "discarded"
-"""What a route to nowhere does with packets."""
+"""What differences call the next hop of a route that drops packets."""
 FIELD_WORDS: Final = {
     "ecn_threshold_bytes": "ECN threshold",
     "dscps": "code points",
@@ -158,12 +164,12 @@ FIELD_WORDS: Final = {
     "minimum": "guarantee",
     "maximum": "rate cap",
 }
-"""Field of a difference or a rounding → how people call it."""
+"""Field of a difference or a rounding → its name in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One value that is not as it should be."""
+    """One value of a switch's state that differs from the expected one."""
 
     port: str
     queue: int | None
@@ -181,7 +187,7 @@ class Difference:
 
 
 def differences(expected: SwitchState, found: SwitchState) -> tuple[Difference, ...]:
-    """Every value in which `found` differs; ports that `expected` does not name are not ours to judge."""
+    """Every value in which `found` differs from `expected`; ports that `expected` lacks are ignored."""
     return (
         *(Difference("", None, _CONFIGURATION, "as planned", fault) for fault in found.unexpected),
         *_port_differences(expected, found),

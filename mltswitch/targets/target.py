@@ -46,71 +46,73 @@ class Target:
     platform: str
     session: SessionKind
     dialect: str = ""
-    """Whose command line it is, by netmiko's name; empty where the session is none."""
+    """Name of the command line's dialect in netmiko; empty where the session is no command line."""
     models: Mapping[str, Capabilities]
-    """Hardware by name, the default first."""
+    """Name of a hardware model → its capabilities, the default first."""
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Hardware that is known by name and rendered nothing for, and why."""
+    """Name of a hardware model for which nothing is rendered → why."""
     files: tuple[str, ...]
-    """Names of the files of a device."""
+    """Names of the rendered files of a device."""
     port_name: re.Pattern[str]
     port_examples: str
     route_port_name: re.Pattern[str] | None = None
-    """Port names in routes, where they are others; where routes name the next hop alone, none."""
+    """Pattern of port names in routes, where they differ; None where routes name the next hop alone."""
     adapt: Callable[[FittedState, Plan, Switch], FittedState] = _adapt_nothing
-    """Takes from the state what the device cannot hold, and adds what it needs beside."""
+    """Removes from a rounded state what the device cannot hold, and adds what else it needs."""
     check: Callable[[SwitchState], object] = _check_nothing
-    """Refuses what the device's language cannot say, beside what its capabilities tell; raises
-    UnsupportedPlanError."""
+    """Refuses what the language cannot express, beyond the capabilities; raises UnsupportedPlanError."""
     write: Callable[[SwitchState, Capabilities], dict[str, str]]
     """File name → text: the whole state in the device's own language, in an order that is safe to enter."""
     read_files: Callable[[Mapping[str, str], Capabilities], SwitchState]
-    """Inverse of `write`; raises LineError, FileError, UnsupportedPlanError or UserInputError."""
+    """Reads the files of `write`; raises LineError, FileError, UnsupportedPlanError or UserInputError."""
     queries: Callable[[SwitchState], tuple[str, ...]]
-    """Commands whose answers `read` needs, in order."""
+    """State → commands whose answers `read` needs, in order."""
     read: Callable[[Mapping[str, str], SwitchState, Capabilities], RunningState]
-    """State of the wanted ports from the device's answers; raises DeviceError for what cannot be read."""
+    """The running state of the wanted ports, from the device's answers; raises DeviceError if unreadable."""
     diff: Callable[[RunningState, SwitchState, Capabilities], Change]
-    """What takes the device from what runs to what is wanted, touching only what we own."""
+    """The change from the running to the wanted state, which touches only what mltswitch manages."""
     restore: Callable[[Mapping[str, str], RunningState, SwitchState, Capabilities], Change]
-    """What takes the device from what runs back to what it answered before a push of the wanted state, as far
-    as that push may have changed it; empty where it runs that. Raises DeviceError for what cannot return."""
+    """The change that undoes a push: from what runs back to what the device answered before it.
+
+    It covers only what a push of the wanted state may have changed, and is empty where that runs already.
+    Raises DeviceError for what cannot be restored.
+    """
     takes_down: bool = False
     """Whether ports may stop forwarding while a change is made; which ones, the change says."""
     timer: Timer | None = None
-    """How the device goes back by itself; None where it cannot."""
+    """How the device undoes a change by itself; None where it cannot."""
     guard: Guard
     """How the device keeps two operators apart, and what tells that it is idle."""
     identity_queries: tuple[str, ...] = ()
     """Commands whose answers `identify` needs; they change nothing."""
     identify: Callable[[Mapping[str, str]], Identity] | None = None
-    """Who the device is, from its answers; raises DeviceError for answers that it cannot read."""
+    """Finds the device's identity in its answers; raises DeviceError; None: the target cannot identify it."""
     neighbour_query: str = ""
-    """Command that tells the neighbours by LLDP."""
+    """Command that lists the neighbours by LLDP; empty: none is known."""
     neighbours: Callable[[str], Iterable[Neighbour]] | None = None
-    """Those in its answer; what it does with an answer of another form raises what `known_form` takes."""
+    """Finds the neighbours in the answer to `neighbour_query`; for an unknown form it raises an error that
+    `known_form` turns into DeviceError."""
     tells_port_names: bool = True
-    """Whether its neighbours hear its own port names by LLDP, and not aliases of them."""
+    """Whether LLDP tells the device's neighbours its own port names, not aliases of them."""
     counters: CounterSource | None = None
-    """How it tells what its queues have counted; None: not in a form that we know."""
+    """How the device is asked for queue counters; None: it tells none in a known form."""
     no_counters: str = ""
-    """Why there are none that we know."""
+    """Why `counters` is None."""
     settled_by_acceptance: tuple[str, ...] = ()
-    """Items of its capabilities' `unverified`, by the ends of their IDs, of which an acceptance test sees all
-    that they say."""
+    """Ends of the IDs of `unverified` capabilities that an acceptance test verifies completely."""
     network_os: str = ""
-    """The full name by which an Ansible collection calls it; empty: there is none made for it."""
+    """The full name by which an Ansible collection calls the OS; empty: no collection exists for it."""
     play: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Words of Ansible's play that enters each line (export/plays/cli.yaml) → what stands there; empty: there
-    is a play of its own."""
+    """Placeholder in the Ansible play that enters each line (export/plays/cli.yaml) → its text; empty: the
+    target has a play of its own."""
     has_enable_mode: bool = True
-    """Of a command line: whether one becomes privileged on it."""
+    """Whether its command line has a privileged (enable) mode."""
     saved_files: Callable[[SwitchState], Mapping[str, str]] | None = None
     """Path on the device → text of the files that a push leaves there; None: it leaves none."""
     hardware_of: Callable[[str], Collection[str]] = _knows_no_model
-    """Model in the vendor's words → the hardware that it is in plans; empty for one that no source names."""
+    """Model in the vendor's words → names of that hardware in plans; empty for one that no source names."""
     releases: tuple[Release, ...] = ()
-    """Versions of the OS that a device may run; none: any, or the target finds out what each one takes."""
+    """Versions of the OS that a device may run; empty: any, or the target finds out what each one takes."""
 
     def hardware(self, name: str | None) -> Capabilities:
         """Capabilities of a hardware model (None: the default); raises UserInputError for unknown ones."""
@@ -141,7 +143,7 @@ class Target:
         return fitted
 
     def render(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
-        """File name → text, parsed again before it leaves; raises UnsupportedPlanError."""
+        """File name → text, parsed again as a check; raises UnsupportedPlanError."""
         self._check(state, capabilities)
         files = self.write(state, capabilities)
         if self.parse(files, capabilities) != state:
@@ -151,7 +153,7 @@ class Target:
         return files
 
     def parse(self, files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
-        """Inverse of `render`; raises UserInputError for what is not the target's own grammar."""
+        """Read the files of `render` back; raises UserInputError for what the target's grammar lacks."""
         if set(files) != set(self.files):
             found = ", ".join(sorted(files)) or "none"
             raise UserInputError(f"the files are {found}", expected=" and ".join(self.files))

@@ -1,4 +1,4 @@
-"""The templates of mltswitch, as renderers call them."""
+"""Renders mltswitch's templates."""
 
 from functools import cache
 

@@ -1,1 +1,1 @@
-"""Traffic as data at the border: what captures, counters and bare problems say of a queue's arrivals."""
+"""What captures, counters and problem files say of a queue's arrivals, as data for the loss models."""

@@ -1,4 +1,4 @@
-"""Arrival processes as they stand in files."""
+"""Arrival processes as they are written in files."""
 
 import re
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from mltswitch.documents import StrictDocument
 from mltswitch.queueing import Batch, Incast, Poisson, Trace
 
 MOST_PACKETS: Final = 1_000_000
-"""Of a burst, a threshold or a limit; what is larger is a mistyped number of bytes."""
+"""The largest burst, threshold or limit in packets; a larger number is probably one of bytes."""
 
 _EXPONENT: Final = re.compile(r"[-+]?\d+[eE][-+]?\d+")
 
@@ -38,7 +38,8 @@ RateRatio = Annotated[Number, Field(gt=0, le=MOST_PACKETS)]
 
 
 def taken(kind: Callable[..., Model], document: BaseModel) -> Model:
-    """What the loss models take, from the fields of the same names; its own numbers it checks itself."""
+    """An object of the loss models' type `kind` made from a document's fields of the same names; it checks
+    its numbers."""
     names: Any = fields(cast("Any", kind))
     return kind(**{each.name: getattr(document, each.name) for each in names})
 
@@ -54,7 +55,7 @@ class PoissonArrivals(StrictDocument):
     kind: Literal["poisson"]
 
     def to_queueing(self) -> Poisson:
-        """The process that the loss models take."""
+        """The Poisson process as the loss models take it."""
         return Poisson()
 
 
@@ -68,14 +69,15 @@ class BatchArrivals(StrictDocument):
     """Rate of the sender's link over that of the port; None: a burst arrives at once."""
 
     def to_queueing(self) -> Poisson | Batch:
-        """Bursts of one packet are the Poisson process, which every model knows."""
+        """The process as the loss models take it; bursts of one packet become the Poisson process, which all
+        models know."""
         if self.burst_packets == 1:
             return Poisson()
         return replace(taken(Batch, self), source_rate_ratio=_or_at_once(self.source_rate_ratio))
 
 
 class IncastArrivals(StrictDocument):
-    """All senders at once, at regular distance."""
+    """Rounds at regular distance in which all senders send at once."""
 
     kind: Literal["incast"]
     senders: WholePackets
@@ -85,7 +87,7 @@ class IncastArrivals(StrictDocument):
     source_rate_ratio: RateRatio = 1.0
 
     def to_queueing(self) -> Incast:
-        """The process that the loss models take."""
+        """The incast process as the loss models take it."""
         return taken(Incast, self)
 
 
@@ -96,11 +98,11 @@ class TraceArrivals(StrictDocument):
     sizes_packets: tuple[WholePackets, ...] = Field(min_length=1)
     probabilities: tuple[Share, ...] = Field(min_length=1)
     source_rate_ratio: RateRatio | None = None
-    """None: a burst arrives at once."""
+    """Rate of the sender's link over that of the port; None: a burst arrives all at once."""
     index_of_dispersion: Annotated[Number, Field(ge=0)] | None = None
 
     def to_queueing(self) -> Trace:
-        """The process that the loss models take."""
+        """The measured process as the loss models take it."""
         return replace(taken(Trace, self), source_rate_ratio=_or_at_once(self.source_rate_ratio))
 
 

@@ -14,17 +14,20 @@ FEWEST_SPACINGS: Final = 50
 BINS_PER_DECADE: Final = 20
 SMOOTHING: Final = np.array([1.0, 2.0, 3.0, 2.0, 1.0]) / 9
 VALLEY_DEPTH: Final = 0.5
-"""A valley's floor lies below this share of the lower of its two hills."""
+"""The floor of a valley in the histogram of spacings lies below this share of the lower of its two hills."""
 VALLEY_DEVIATIONS: Final = 5.0
-"""And this many standard deviations of that hill below it, so that noise digs none."""
+"""The floor of a valley lies at least this many standard deviations of the lower hill below it, to exclude
+noise."""
 SPIKE_SHARE: Final = 0.25
-"""Spacings of nearly one length: an exponential distribution puts 2 % into such a range."""
+"""Least share of spacings of nearly one length that counts as a spike; an exponential distribution has 2 %
+there."""
 SPIKE_MARGIN: Final = 1.3
 FEWEST_GAPS: Final = 5
-"""Between bursts; fewer, and the stream is one long burst or none."""
+"""The fewest gaps between bursts; with fewer, the stream is one long burst or shows none."""
 FEWEST_BURSTS: Final = 20
 ALIKE: Final = 0.5
-"""Correlation of neighbours within a burst above which the burst, not the packet, is important or not."""
+"""Correlation of neighbours' importance in a burst above which whole bursts, not packets, are important or
+not."""
 OUTLIER: Final = 3.0
 
 
@@ -36,20 +39,23 @@ class Stream:
     sizes_bytes: Values
     is_important: NDArray[np.bool_]
     spacings_nanoseconds: Values
-    """From the packet before it of the same sender, with what the clock's tick hides; inf for the first."""
+    """Spacing from the same sender's packet before, varied within the clock's tick; infinite for a sender's
+    first packet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """The bursts of one class in order of time, and what holds within them."""
+    """The bursts of one class in order of time, and their common properties."""
 
     starts_nanoseconds: Column
     sizes_bytes: Values
     packets: Column
     rate_bps: float | None
-    """While a burst comes; None: at once, as far as the clock tells, or no burst has two packets."""
+    """Rate within bursts in bit/s; None: packets come at once as far as the clock tells, or no burst has two
+    packets."""
     importance_correlation: float | None
-    """Of neighbours in a burst: 1 where bursts are alike throughout, 0 where each packet is drawn alone."""
+    """Correlation of neighbours' importance in a burst: 1 if all packets of a burst are alike, 0 if each is
+    drawn alone; None: unknown."""
 
 
 def stream_of(
@@ -59,7 +65,7 @@ def stream_of(
     important: NDArray[np.bool_],
     tick: int,
 ) -> Stream:
-    """Packets of one class, given in order of time."""
+    """The stream of one class's packets, which are given in order of time."""
     order = np.argsort(senders, kind="stable")
     sender, moments = senders[order], times[order]
     spacings = np.full(len(order), np.inf)
@@ -68,14 +74,16 @@ def stream_of(
 
 
 def undo_tick(distances: Column, tick: int) -> Values:
-    """Distances of times that were cut to ticks, spread over what they may have been (reproducibly)."""
+    """Time differences that were truncated to ticks, spread reproducibly over the values that they may have
+    had."""
     noise = np.random.default_rng(1)
     error = noise.random(len(distances)) - noise.random(len(distances))
     return np.abs(distances + tick * error)
 
 
 def find_gap(spacings: Values) -> float | None:
-    """The largest spacing within a burst, from the histogram of spacings; None where it shows no bursts."""
+    """The largest spacing within a burst in ns, from the histogram of spacings; None where it shows no
+    bursts."""
     known = spacings[np.isfinite(spacings) & (spacings > 0)]
     if len(known) < FEWEST_SPACINGS:
         return None
@@ -112,7 +120,7 @@ def _behind_spike(logarithms: Values) -> float | None:
 
 
 def bursts_of(stream: Stream, gap_nanoseconds: float, tick: int) -> Bursts:
-    """Runs of one sender whose spacings are at most the gap."""
+    """The bursts of a stream: runs of one sender's packets whose spacings are at most the gap."""
     inside = stream.spacings_nanoseconds <= gap_nanoseconds
     firsts = np.flatnonzero(~inside)
     sizes = np.add.reduceat(stream.sizes_bytes, firsts)

@@ -1,4 +1,4 @@
-"""A whole capture as columns of what a queue sees of its packets, by time: some 18 bytes for each."""
+"""Reads a whole capture into columns of what a queue sees of its packets, some 18 bytes for each packet."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -15,21 +15,22 @@ from mltswitch.units import ETHERNET_HEADER_BYTES, NANOSECONDS
 
 MOST_PACKETS: Final = 50_000_000
 MOST_STEP_BACK_NANOSECONDS: Final = NANOSECONDS
-"""A network card's queues put packets out of order by milliseconds; if it is more, the clock was set."""
+"""Largest step back in time that counts as reordering by a network card's queues; a larger one means that the
+clock was set."""
 COARSEST_TICK_NANOSECONDS: Final = 1_000_000
 
 ETHERNET: Final = 1
 RAW_IP: Final = frozenset({12, 14, 101, 228, 229})
-"""LINKTYPE_RAW, its old values, LINKTYPE_IPV4 and LINKTYPE_IPV6."""
+"""Link types of raw IP: LINKTYPE_RAW, its old values, LINKTYPE_IPV4 and LINKTYPE_IPV6."""
 PROTOCOL_AT: Final = {ETHERNET: 12, 113: 14, 276: 0}
-"""Link type → where its frames name what they carry (Ethernet; Linux cooked capture SLL and SLL2)."""
+"""Offset of the protocol field in a frame, by link type (Ethernet; Linux cooked capture SLL and SLL2)."""
 PAYLOAD_AT: Final = {ETHERNET: 14, 113: 16, 276: 20}
 VLAN_TAGS: Final = (0x8100, 0x88A8, 0x9100)
 MOST_TAGS: Final = 4
 IPV4: Final = 0x0800
 IPV6: Final = 0x86DD
 MIX: Final = np.uint64(0x9E3779B97F4A7C15)
-"""2^64 over the golden ratio: Fibonacci hashing."""
+"""Multiplier of Fibonacci hashing: 2^64 over the golden ratio."""
 
 Progress = Callable[[int], None]
 """Called with the number of bytes read so far."""
@@ -37,15 +38,16 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Packets:
-    """The IP packets among some frames."""
+    """Columns of the IP packets among some frames."""
 
     times_nanoseconds: Column
     sizes_bytes: NDArray[np.uint32]
-    """As a queue counts them: with an Ethernet header, whatever the capture had instead."""
+    """Packet sizes as a queue counts them: with an Ethernet header, whatever header the capture had."""
     traffic_class_bytes: NDArray[np.uint8]
-    """TOS or traffic class: DSCP and ECN."""
+    """The IPv4 TOS or IPv6 traffic class byte of each packet, with DSCP and ECN."""
     senders: NDArray[np.uint32]
-    """Hash of the source address: a host sends its bursts back to back, whichever path each packet takes."""
+    """Hash of each packet's source address, since a host sends its bursts back to back whichever path they
+    take."""
     other_frames: int
     """Frames that carry no IP, or were cut before its header."""
 
@@ -57,13 +59,13 @@ class Capture(Packets):
     interfaces: int
     """Interfaces that packets were captured on."""
     reordered_packets: int
-    """Packets that stood behind a later one."""
+    """Number of packets that stood behind a later one in the file."""
     tick_nanoseconds: int
-    """What the clock counted in: a power of ten."""
+    """Resolution of the capture's clock, a power of ten."""
 
     @property
     def duration_seconds(self) -> float:
-        """From the first packet to the last one."""
+        """Time from the first packet to the last one."""
         return float(self.times_nanoseconds[-1] - self.times_nanoseconds[0]) / NANOSECONDS
 
 

@@ -1,6 +1,7 @@
-"""Fit arrival processes to periodic queue counters, which tell rates and how counts vary, but no packet.
+"""Fit arrival processes to periodic queue counters, which give rates and their variation, but no single
+packets.
 
-Their file is CSV with a heading, or JSON lines.
+The file of counters is CSV with a heading, or JSON lines.
 """
 
 import csv
@@ -27,10 +28,11 @@ BYTES_COLUMN: Final = "bytes"
 LONGEST_LINE_BYTES: Final = 4096
 MOST_SAMPLES: Final = 5_000_000
 FEWEST_SAMPLES: Final = 20
-"""The variance of fewer counts is off by a third."""
+"""The fewest samples that are fitted; the variance of fewer counts is off by a third."""
 WRAP: Final = 2**32
 LARGEST_WRAP_TIMES: Final = 10.0
-"""Times the median rate of the other samples; a step back that gives more growth as a wrap is a reset."""
+"""A counter that steps back has wrapped only if its rate is at most this many times the median; else it was
+reset."""
 LARGEST_COUNT: Final = 2**64
 LARGEST_SECONDS: Final = 1e12
 RESET: Final = "it was reset; fit the samples after it"
@@ -94,7 +96,7 @@ class _Counter:
 
 
 def fit_counters(path: Path, settings: FitSettings, on_progress: Progress | None = None) -> Traffic:
-    """The traffic that cumulative counters tell of.
+    """The traffic that cumulative queue counters in a file describe.
 
     The index of dispersion of a Poisson process of bursts is E[b²]/E[b]: for bursts of one size b it is b,
     for geometric sizes of mean m it is 2m - 1. So it gives a burst size, if bursts come independently.

@@ -25,16 +25,17 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 NEAR: Final = 0.1
 """Kolmogorov-Smirnov distance up to which a distribution describes another one well enough to plan with."""
 CLUSTERED: Final = 1.5
-"""Times the dispersion of independent bursts from which queues feel the difference."""
+"""Dispersion over that of independent bursts from which on queues notice the difference."""
 LEAST_P_VALUE: Final = 0.01
 LARGEST_FRAME_BYTES: Final = 9_300
-"""Of jumbo frames; what is larger was captured before the sender's network card cut it into packets."""
+"""Size of the largest jumbo frame; a larger one was captured before the sender's network card segmented
+it."""
 LARGEST_SIZE: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Classes:
-    """Which class a DSCP belongs to, and the classes' order."""
+    """Maps DSCPs to traffic classes, and gives the classes' order."""
 
     names: tuple[str, ...] = ()
     by_dscp: Mapping[int, str] = field(default_factory=dict)
@@ -42,20 +43,20 @@ class Classes:
     """Class of all other DSCPs; None: each DSCP is a class of its own."""
 
     def of(self, dscp: int) -> str:
-        """Name of the class."""
+        """Name of the class that a DSCP belongs to."""
         return self.by_dscp.get(dscp) or self.other or f"dscp-{dscp}"
 
 
 @dataclass(frozen=True, slots=True)
 class FitSettings:
-    """What the data do not say."""
+    """Settings of a fit that the measured data do not contain."""
 
     rate_bps: int
-    """Of the port that the traffic goes to."""
+    """Rate of the port that the traffic goes to, in bit/s."""
     packet_bytes: int | None = None
-    """A full-size packet as a queue counts it; None: the largest frame of the data."""
+    """The size of a full-size packet as a queue counts it; None: that of the largest frame in the data."""
     gap_seconds: float | None = None
-    """The largest spacing within a burst; None: from the histogram of spacings, class by class."""
+    """The largest spacing within a burst; None: found for each class from its histogram of spacings."""
     classes: Classes = field(default_factory=Classes)
 
 

@@ -1,4 +1,4 @@
-"""A bare problem in a file: one port, its queues' traffic and thresholds, without a plan."""
+"""A queueing problem in a file: one port, its queues' traffic and thresholds, without a plan."""
 
 from math import fsum
 from pathlib import Path
@@ -21,9 +21,9 @@ from mltswitch.traffic.arrivals import (
 )
 
 MOST_LOAD: Final = 1000.0
-"""Packets per packet time; what is more is a rate without its unit."""
+"""Largest load in packets per packet time; a larger number is probably a rate without its unit."""
 SHARE_TOLERANCE: Final = 1e-6
-"""Shares written with seven digits still make one."""
+"""Tolerance within which shares must sum to 1, so that seven digits are enough."""
 
 Load = Annotated[Number, Field(ge=0, le=MOST_LOAD)]
 
@@ -73,22 +73,22 @@ class ProblemQueue(_Pattern):
     """One queue: its part of the load, or a load of its own, and its thresholds."""
 
     share: Share | None = None
-    """This queue's part of the port's load."""
+    """This queue's part of the port's load; None: `load` is given instead."""
     load: Load | None = None
-    """Packets per packet time, instead of a share."""
+    """The queue's load in packets per packet time; None: `share` is given instead."""
     unimportant: Share = 0.0
-    """Share of the packets that are Not-ECT."""
+    """Share of the queue's packets that are unimportant, that is Not-ECT."""
     ecn_threshold_packets: Packets | None = None
-    """S; None: the class neither marks nor drops early."""
+    """S in packets, from where unimportant packets are dropped and others marked; None: neither."""
     limit_packets: Packets
-    """L."""
+    """L in packets: from this length on every packet is dropped."""
     ecn_maximum_packets: Packets | None = None
     mark_probability: Annotated[Share, Field(gt=0)] = 1.0
     average_weight: Annotated[Share, Field(gt=0)] = 1.0
     alpha: Annotated[Number, Field(gt=0)] | None = None
 
     def thresholds(self) -> QueueThresholds:
-        """The thresholds that the loss models take."""
+        """The queue's thresholds as the loss models take them."""
         return taken(QueueThresholds, self)
 
 
@@ -96,21 +96,22 @@ class Problem(_Pattern):
     """One port and its queues, highest priority first."""
 
     load: Load | None = None
-    """Of the whole port: packets per packet time."""
+    """Load of the whole port in packets per packet time; None: each queue has its own."""
     queues: tuple[ProblemQueue, ...] = Field(min_length=1, max_length=64)
     count_in_service: Annotated[bool, Field(strict=True)] = False
-    """Thresholds see the packet in transmission as part of its queue; else waiting packets only."""
+    """Whether thresholds count the packet in transmission as part of its queue; else only waiting packets."""
     buffer_packets: Annotated[Number, Field(gt=0, le=10**9)] | None = None
     weights: tuple[Annotated[Number, Field(ge=0)], ...] | None = None
-    """Per queue; 0 is strict priority, the others share what the strict ones leave."""
+    """Weight of each queue, 0 for strict priority; weighted queues share what the strict ones leave. None:
+    all strict."""
     service: Literal["fixed", "exponential"] = "fixed"
 
     def port(self) -> Port:
-        """The port that the loss models take."""
+        """The port as the loss models take it."""
         return taken(Port, self)
 
     def traffic(self) -> tuple[QueueTraffic, ...]:
-        """What each queue is offered; raises UserInputError where shares and loads do not go together."""
+        """The traffic of each queue; raises UserInputError where shares and loads do not go together."""
         loads = self._loads()
         patterns = [queue.or_else(self) for queue in self.queues]
         return tuple(
@@ -152,10 +153,10 @@ class Problem(_Pattern):
 def load_problem(path: Path) -> tuple[Port, tuple[QueueTraffic, ...], tuple[QueueThresholds, ...]]:
     """The problem in a JSON or YAML file, as `mltswitch.queueing.predict` takes it.
 
-    Shares that sum to less than 1 leave the rest of the load away.
+    Where shares sum to less than 1, the rest of the load is left out.
 
     Raises:
-        UserInputError: names file and field, `problem.json: queues[2].limit_packets` say.
+        UserInputError: names file and field, such as `problem.json: queues[2].limit_packets`.
     """
     problem = load_document(path, Problem)
     try:

@@ -13,11 +13,11 @@ from mltswitch.units import NANOSECONDS
 
 PIECE_BYTES: Final = 4 * 2**20
 PADDING: Final = bytes(256)
-"""Behind each piece, so that a header's fields can be looked up without asking where the piece ends."""
+"""Bytes appended to each piece of a file, so that header fields can be read without bounds checks."""
 LARGEST_RECORD_BYTES: Final = 16 * 2**20
-"""More than any capture tool writes; beyond it the file is damaged."""
+"""Size above which a record is taken for damage; no capture tool writes larger ones."""
 LATEST_SECOND: Final = 2**33
-"""Nanoseconds of this fit into 64 bits."""
+"""Latest time stamp in seconds; its nanoseconds fit into 64 bits."""
 
 PCAP_HEADER_BYTES: Final = 24
 PCAP_RECORD_BYTES: Final = 16
@@ -27,7 +27,8 @@ PCAP_FORMATS: Final = {
     bytes.fromhex("4d3cb2a1"): ("<", 1),
     bytes.fromhex("a1b23c4d"): (">", 1),
 }
-"""First bytes → byte order, nanoseconds in the unit of the second time field."""
+"""Maps a pcap file's first bytes to its byte order and the nanoseconds of its time stamps' sub-second
+unit."""
 
 SECTION: Final = 0x0A0D0D0A
 SECTION_START: Final = SECTION.to_bytes(4, "big")
@@ -49,9 +50,9 @@ class Records:
 
     content: NDArray[np.uint8]
     starts: Column
-    """Where in `content` each frame begins."""
+    """Offsets in `content` at which each frame begins."""
     ends: Column
-    """Where what was captured of it ends."""
+    """Offsets in `content` at which the captured part of each frame ends."""
     original_bytes: Column
     times_nanoseconds: Column
     link_types: Column
@@ -59,7 +60,7 @@ class Records:
 
 
 def is_capture(beginning: bytes) -> bool:
-    """Whether a file that begins so is a pcap or a pcapng."""
+    """Whether a file that begins with these bytes is a pcap or a pcapng."""
     return beginning[:4] in PCAP_FORMATS or beginning[:4] == SECTION_START
 
 

@@ -1,4 +1,4 @@
-"""One entrance for what can be fitted: the file itself says whether it is a capture or counters."""
+"""Fits traffic from any supported file, which may be a capture or counters."""
 
 from pathlib import Path
 from typing import Final

@@ -1,4 +1,4 @@
-"""What numbers say of a process: dispersion of counts, distances between distributions."""
+"""Statistics of arrival processes: dispersion of counts, distances between distributions."""
 
 from math import exp, log, sqrt
 from typing import Final
@@ -11,9 +11,10 @@ from mltswitch.traffic.document import DispersionPoint
 Values = NDArray[np.float64]
 
 FEWEST_WINDOWS: Final = 50
-"""The variance of fewer counts is off by more than 20 % (its relative error is sqrt(2 / windows))."""
+"""The fewest windows for a dispersion; the variance of fewer counts is off by over 20 % (error sqrt(2 /
+windows))."""
 LIMIT_WINDOWS: Final = 200
-"""For the limit: 10 %."""
+"""The fewest windows for the dispersion over long windows, whose error is then 10 %."""
 MOST_BASE_WINDOWS: Final = 2**22
 EXPONENTIAL_TABLE: Final = ((0.926, 0.15), (0.990, 0.10), (1.094, 0.05), (1.190, 0.025), (1.308, 0.01))
 """Modified Kolmogorov-Smirnov statistic of an exponential of unknown mean → p (Stephens, JASA 69, 1974)."""
@@ -23,7 +24,8 @@ MOST_SUPPORT_POINTS: Final = 64
 def dispersion(
     times_seconds: Values, weights: Values, duration_seconds: float
 ) -> tuple[DispersionPoint, ...]:
-    """Index of dispersion at windows from the mean distance of packets up, each twice the one before."""
+    """Index of dispersion at windows from the mean packet distance upwards, each twice as long as the one
+    before."""
     count = int(np.clip(len(times_seconds), 1, MOST_BASE_WINDOWS))
     base = duration_seconds / count
     places = np.minimum((times_seconds / base).astype(np.int64), count - 1)
@@ -40,13 +42,13 @@ def dispersion(
 
 
 def long_windows(found: tuple[DispersionPoint, ...]) -> tuple[DispersionPoint, ...]:
-    """The two longest windows of which there are enough."""
+    """The dispersion of the two longest windows of which there are enough."""
     enough = tuple(entry for entry in found if entry.windows >= LIMIT_WINDOWS)
     return (enough or found)[-2:]
 
 
 def limit_of(found: tuple[DispersionPoint, ...]) -> float | None:
-    """Index of dispersion over long windows."""
+    """Index of dispersion over long windows; None: there are no windows."""
     longest = long_windows(found)
     return sum(entry.index for entry in longest) / len(longest) if longest else None
 
@@ -89,7 +91,7 @@ def size_distances(sizes: NDArray[np.int64], probabilities: Values) -> tuple[flo
 
 
 def compact(sizes: NDArray[np.int64], probabilities: Values) -> tuple[NDArray[np.int64], Values]:
-    """At most 64 sizes with the same mean: neighbours share the whole numbers around their common mean."""
+    """Sizes merged to at most 64 with the same mean, with their probabilities."""
     if len(sizes) <= MOST_SUPPORT_POINTS:
         return sizes, probabilities
     groups = MOST_SUPPORT_POINTS // 2

@@ -1,1 +1,2 @@
-"""Distributed training over the host agent: synchronization, topology, and the executor that drives both."""
+"""Distributed training over the host agent: synchronizations, topologies, and the nodes that carry them
+out."""

@@ -1,4 +1,5 @@
-"""How a node adds up: partial sums, what is missing from them, and what the whole is divided by."""
+"""How a node adds gradients up: partial sums, elements missing from them, and the division of the whole
+sum."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -14,38 +15,38 @@ from mltswitch.training.shortening import round_to_short
 from mltswitch.training.views import View
 
 NOTHING: Final = -0.0
-"""What is missing in a partial sum: added to whatever it leaves that as it is, also another -0."""
+"""The value of elements missing from a partial sum: adding it changes no number, not even another -0."""
 _ROUNDED: Final = 1e-4
 """Weights of ranks are 1 on average: less than this is a rest of rounding, and nobody is left."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a loss bound left out of a sum on one hop."""
+    """Elements that a loss bound left out of a sum on one hop."""
 
     total: Sum
     sender: int
     receiver: int
     ranks: tuple[int, ...]
-    """Whose gradients the sender's partial sum has: all of them are without these elements."""
+    """The ranks whose gradients the sender's partial sum has, which all lack these elements in the sum."""
     missing: tuple[Range, ...]
-    """Elements of the piece, in order."""
+    """Missing elements of the piece, as ranges in ascending order."""
     is_cut: bool = False
-    """Whether they were no longer waited for; else the network has lost them."""
+    """Whether the receiver stopped waiting for the elements; else the network has lost them."""
     epoch: int = 0
-    """The view's epoch; sums begin anew in each."""
+    """Epoch of the set of nodes (`View`) that made the sum; sums begin again in each epoch."""
 
     @property
     def elements(self) -> int:
-        """How many elements are missing."""
+        """Number of missing elements."""
         return sum(end - first for first, end in self.missing)
 
 
 class Addition:
-    """All additions of one node.
+    """All additions of gradients at one node.
 
     Args:
-        parameters: of the model, where roots keep them.
+        parameters: the model's, where roots of sums keep parameters.
     """
 
     def __init__(self, job: Job, number: int, memory: PartialSums, parameters: Parameters | None) -> None:
@@ -59,13 +60,14 @@ class Addition:
         """The weight of all ranks that are left."""
 
     def go_on(self, view: View, epoch: int) -> None:
-        """Sums have the gradients of those that a view has."""
+        """From now on sums have the gradients of those ranks that take part in this view."""
         left = (rank for rank in range(self._job.world) if rank not in view.gone)
         self._weight = sum(map(self._job.weight, left)) or 1.0
         self.entering, self._epoch = view.entering, epoch
 
     def add(self, work: Work, part: Elements, *, is_own: bool) -> None:
-        """Add a partial sum, or this rank's own gradients; a lone push is a step of the root's optimizer."""
+        """Add a partial sum, or this rank's own gradients; where pushes count alone, make a step of the
+        root's optimizer."""
         if work.of.origin is not None:
             if work.of.stage is Stage.NOW:
                 assert self._parameters is not None, "lone pushes need parameters"  # noqa: S101
@@ -78,7 +80,8 @@ class Addition:
                 np.add(work.total, part, out=work.total)
 
     def lose(self, work: Work, part: Elements, crossing: Crossing) -> None:
-        """Elements that have not arrived are missing from the sender's partial sum: of all its ranks."""
+        """Note elements that have not arrived as missing from the sender's partial sum, hence from all of its
+        ranks."""
         peer, piece, job = crossing.key[1], work.of.piece, self._job
         absent = self._absent(work.of)
         ranks = tuple(rank for rank in work.plan.ranks.get(peer, ()) if rank != absent)
@@ -92,7 +95,8 @@ class Addition:
                 work.counts[first:end] -= sum(map(job.weight, ranks))
 
     def divide(self, work: Work) -> None:
-        """At its root a sum is whole: make its result, for a lone push the parameters."""
+        """Make the result of a sum that is complete at its root: divide it, or for a push alone take the
+        parameters."""
         piece, is_ballot = work.of.piece, work.of.piece == len(self._job.pieces)
         if work.of.origin is not None:
             assert self._parameters is not None, "lone pushes need parameters"  # noqa: S101

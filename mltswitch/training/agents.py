@@ -1,4 +1,4 @@
-"""A job's node over a host agent: one thread that drives it, adds up, and tells whoever waits.
+"""A job's node over a host agent: one thread that drives the node, adds gradients, and wakes waiting callers.
 
 with Group(rank, world, "env://", config=config) as group:
     node = AgentNode(job, group.rank, group.agent, group.names)
@@ -31,14 +31,14 @@ from mltswitch.training.views import View
 
 _log: Final = logging.getLogger(__name__)
 MOST_LOSSES: Final = 10_000
-"""Kept for `take_losses`, which nobody may call."""
+"""The most losses that are kept for `take_losses`, which nobody may call."""
 JOB_TENSOR: Final = (1 << 32) - 1
 PARAMETER_TENSOR: Final = JOB_TENSOR - 1
 STATE_TENSOR: Final = JOB_TENSOR - 2
 MOST_JOB_BYTES: Final = 256 << 20
 MOST_STATE_BYTES: Final = 1 << 40
 PART_BYTES: Final = 1 << 30
-"""A tensor has at most so many: its elements are counted in 32 bits."""
+"""The most elements that a tensor has, since they are counted in 32 bits."""
 NO_STATE: Final = b"!"
 MOST_REASON_BYTES: Final = 300
 AGAIN: Final = "start this rank again"
@@ -46,7 +46,7 @@ STATE_PAUSE_SECONDS: Final = 1.0
 
 
 def share_job(job: Job, group: Group, parameters: Elements | None = None) -> None:
-    """Rank 0 tells the servers, which have no model, what the job is, and the parameters that they keep.
+    """Send the job, and the parameters that they keep, from rank 0 to the servers, which have no model.
 
     Raises NodeLostError.
     """
@@ -115,12 +115,13 @@ def serve(
     config: AgentConfig | None = None,
     timeout_seconds: float = MEETING_SECONDS,
 ) -> Job:
-    """A parameter server's whole life: meets the ranks, makes sums, ends with them.
+    """Run a parameter server from its start to its end: it meets the ranks, makes sums, and ends with the
+    ranks.
 
     Args:
         rendezvous: as `Group` takes it; the ranks have the same one.
-        config: of this server's agent; None: one for loopback.
-        timeout_seconds: until all have come, and rank 0 has told the job.
+        config: this server's agent configuration; None: one for loopback.
+        timeout_seconds: how long to wait for all nodes, and for the job from rank 0.
 
     Returns the job. Raises UserInputError, MachineError, AgentError where not all come, and TrainingError
     where the job ends otherwise than by the ranks' goodbye.
@@ -156,14 +157,14 @@ def serve(
 
 
 class AgentNode(Driver[Node]):
-    """A rank or a server over its agent; any thread may call.
+    """A rank or a server that runs over its host agent; its methods may be called from any thread.
 
-    Arguments are those of `Driver` and of `Node`, and what is called in the node's thread.
+    Arguments are those of `Driver` and of `Node`, and callbacks that run in the node's thread.
 
     Args:
-        arrived: is called for each piece whose result is there, with step, piece and stage.
-        failed: is called with what ends the job.
-        absent: nodes that a rank which returns does not find; its first step is `node.first_step`.
+        arrived: called with step, piece and stage when a piece's result has arrived.
+        failed: called with the error that ends the job.
+        absent: nodes that a restarted rank does not find; its first step is `node.first_step`.
 
     Raises UserInputError for axes that make no sense, and what `wait` raises where the nodes do not meet or
     disagree on the job.
@@ -197,15 +198,18 @@ class AgentNode(Driver[Node]):
         super().__init__(node, agent, names, failed=failed, timeout_seconds=timeout_seconds)
 
     def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements) -> None:
-        """Own gradients of pieces are there; see `Node.ready`. Raises what has ended the job."""
+        """Report that this rank's gradients of some pieces are ready, as `Node.ready`. Raises the error that
+        ended the job."""
         self.call(lambda now_ns: self.node.ready(step, pieces, own, result, now_ns))
 
     def computed(self, step: int, loss: float, seconds: float, own: Elements, result: Elements) -> None:
-        """All of a step are there; see `Node.computed`. Raises what has ended the job."""
+        """Report that a step's backward pass is over, as `Node.computed`. Raises the error that ended the
+        job."""
         self.call(lambda now_ns: self.node.computed(step, loss, seconds, own, result, now_ns))
 
     def drain(self, step: int, zeros: Elements, result: Elements) -> None:
-        """See `Node.drain`; waits until it is. Raises what has ended the job."""
+        """Exchange what is still outstanding, as `Node.drain`, and wait for it. Raises the error that ended
+        the job."""
         is_asked = threading.Event()
 
         def ask(now_ns: int) -> None:
@@ -216,9 +220,9 @@ class AgentNode(Driver[Node]):
         self.wait_until(lambda: is_asked.is_set() and self.node.is_drained)
 
     def wait(self, step: int) -> None:
-        """Until the rank may begin the step after this one, and that step's vectors are its own again.
+        """Wait until the rank may begin the next step, and the vectors of this one may be used again.
 
-        Vectors serve every second step, or as many as the synchronization's lag adds to that. Raises
+        Vectors serve every second step, or later ones if the synchronization has a lag. Raises
         TrainingError that names the node to blame where the job has ended.
         """
         assert self.node.member is not None, "a server has no steps"  # noqa: S101
@@ -226,22 +230,24 @@ class AgentNode(Driver[Node]):
         self.wait_until(lambda: self.node.may_compute(step + 1) and self.node.is_over(before))
 
     def close(self, reason: str = "", patience_seconds: float | None = None) -> None:
-        """Take no more part, as `Driver.close`; nor are routes planned any more."""
+        """Leave the job as `Driver.close` does, and stop planning routes."""
         super().close(reason, patience_seconds)
         if self._planner is not None:
             self._planner.shutdown(wait=False)
 
     def newcomer(self, step: int) -> int | None:
-        """A rank that begins with a step, and to which this one is to give what ranks hold alike then.
+        """The rank that begins with this step and gets the ranks' common state from this node; None: there is
+        none.
 
-        To be asked at the beginning of each step, behind `wait` for the one before.
+        It must be called at the beginning of each step, after `wait` for the step before.
         """
         with self._changed:
             rank, first = self.node.entering or (None, 0)
             return rank if first == step and self.node.giver == self.node.number else None
 
     def give_state(self, rank: int, make: Callable[[], NDArray[np.uint8]]) -> None:
-        """What a newcomer takes by `take_state`; this one trains on meanwhile, whatever comes of it."""
+        """Send a rank that returns the state that it takes by `take_state`; a failure does not end this
+        node's training."""
         name = self._names[rank]
         try:
             _send_all(self._agent, name, make(), STATE_TENSOR, self.job.deadline_seconds)
@@ -251,8 +257,8 @@ class AgentNode(Driver[Node]):
                 self._agent.send_message(name, NO_STATE + str(error).encode()[:MOST_REASON_BYTES], 1.0)
 
     def take_state(self) -> NDArray[np.uint8]:
-        """Of this rank, which returns: what another one has given, when it comes to the step that is the
-        first one of this. Raises NodeLostError where it is gone, or cannot, and what has ended the job."""
+        """At a rank that returns: wait for the state that another rank gives it at its first step. Raises
+        NodeLostError where that rank is gone or cannot give it, and the error that ended the job."""
         giver = self.node.giver
         while giver is not None and giver == self.node.giver and not self.node.has_left(giver):
             self._check()
@@ -273,12 +279,13 @@ class AgentNode(Driver[Node]):
         raise NodeLostError("nobody is left who gives this rank its state", hint=AGAIN)
 
     def serve(self) -> None:
-        """A server's life: until the ranks say goodbye. Raises TrainingError where they end otherwise."""
+        """Run a server until the ranks say goodbye. Raises TrainingError where the job ends otherwise."""
         self.wait_until(lambda: self.node.has_left_all)
         self.close()
 
     def take_losses(self) -> list[Loss]:
-        """What bounds have left out of sums at this node since the last call; of many the last ones."""
+        """Elements that loss bounds left out of sums at this node since the last call, at most the newest
+        MOST_LOSSES."""
         with self._changed:
             losses = [*self._losses]
             self._losses.clear()

@@ -1,4 +1,4 @@
-"""Pieces that take an auxiliary path, along which other nodes pass them on, while their own link is busy.
+"""Sends pieces along auxiliary paths, on which other nodes forward them, while their own link is busy.
 
 The sender decides piece by piece when one may leave, and tells all nodes its path (NetStorm, section VII).
 Nothing else of a job knows of paths: its sums send to their neighbours, and have what they send.
@@ -31,7 +31,7 @@ from mltswitch.training.rounds import EPOCHS, MOST_STEPS, priority_of
 from mltswitch.units import BITS_PER_BYTE
 
 Path = tuple[int, ...]
-"""Nodes in order: of two, a link of their own."""
+"""The nodes of a path in order; a path of two nodes is their own link."""
 MOST_HOPS: Final = 16
 MOST_TENSOR: Final = (1 << 32) - 1
 _KINDS: Final = 4
@@ -40,34 +40,36 @@ KINDS_NOW: Final = (0, 1)
 
 
 class AuxiliarySettings(NoSettings):
-    """When pieces leave by another path than their own link."""
+    """Settings that say when pieces leave along an auxiliary path instead of their own link."""
 
     auxiliary: Literal["none", "sooner", "paper"] = "none"
-    """`paper`: when the link is busy and a path is free; `sooner`: if a piece also arrives earlier so. Pieces
-    that a link carries in a few milliseconds lose more by waiting than they gain."""
+    """When pieces take another path: `none`: never; `paper`: the link is busy and a path is free; `sooner`:
+    they also arrive earlier so."""
     primary_busy_bound: int = Field(default=6, ge=1, strict=True)
-    """Pieces on their way over a link that make it busy."""
+    """Number of pieces on their way over a link from which on it counts as busy."""
     auxiliary_queue_length: int = Field(default=1, ge=1, strict=True)
-    """Pieces of one sender on a path, at most."""
+    """The most pieces of one sender on an auxiliary path at a time."""
 
 
 @runtime_checkable
 class Detouring(Topology, Protocol):
-    """A topology that knows paths between its neighbours."""
+    """A topology that knows auxiliary paths between its neighbours."""
 
     auxiliary: AuxiliarySettings
     rates_bps: Mapping[Ends, float]
-    """The rates of links, as somebody has said before the start."""
+    """The configured rates of links, as they are known before the start."""
 
     def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
-        """Those without common inner nodes, the fastest first, but for the link itself."""
+        """Paths between two nodes without common inner nodes, the fastest first, except for the direct
+        link."""
 
     def idle_bps(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> Mapping[Ends, float]:
-        """What pieces leave of each link while they cross the fullest one, without nodes that are gone."""
+        """The rate that pieces leave idle on each link while they cross the fullest one, without the gone
+        nodes."""
 
 
 def detouring(topology: Topology) -> Detouring | None:
-    """The topology, where pieces may take others than their own links."""
+    """The topology if its pieces may take auxiliary paths, else None."""
     return topology if isinstance(topology, Detouring) and topology.auxiliary.auxiliary != "none" else None
 
 
@@ -130,7 +132,7 @@ class AuxiliaryPaths:
         self.refresh(topology, topology.rates_bps)
 
     def refresh(self, topology: Detouring, rates_bps: Mapping[Ends, float]) -> None:
-        """Routes and rates are these from now on."""
+        """Use these routes and link rates from now on."""
         self._topology = topology
         rates = {ends: bps for ends, bps in rates_bps.items() if self._gone.isdisjoint(ends)}
         if rates != self._rates:
@@ -141,7 +143,7 @@ class AuxiliaryPaths:
     # Sums and the carrier
 
     def post(self, posts: Sequence[Post]) -> None:
-        """What sums want; ballots go at once, and by their own link."""
+        """Accept the transfers that sums ask for; ballots go at once, and over their own link."""
         for post in posts:
             if post.tensor >= _KINDS * len(self._job.pieces):
                 self._posts.append(post)
@@ -154,17 +156,17 @@ class AuxiliaryPaths:
                 self._posts.append(post) if told is None else self._receive_by(post, told)
 
     def take_withdrawals(self) -> list[Key]:
-        """Keys that the carrier is to withdraw."""
+        """Keys of the transfers that the carrier must withdraw."""
         withdrawals, self._withdrawals = self._withdrawals, []
         return withdrawals
 
     def take_words(self) -> list[dict[str, Any]]:
-        """For all nodes: paths of pieces that leave now."""
+        """Messages to all nodes that tell the paths of pieces that leave now."""
         words, self._words = self._words, []
         return words
 
     def take_posts(self) -> list[Post]:
-        """For the carrier, with the sends that may leave now."""
+        """The posts (transfers to start) for the carrier, with the sends that may leave now."""
         for held in self._held.values():
             while held and (path := self._chosen(held[0][-1])) is not None:
                 post = heapq.heappop(held)[-1]
@@ -180,9 +182,10 @@ class AuxiliaryPaths:
         return posts
 
     def crossed(self, crossing: Crossing) -> Crossing | None:
-        """A post of the carrier has ended: the crossing as sums know it; None: they are not to know.
+        """Handle a post of the carrier that has ended, and return it as sums know it; None: it does not
+        concern them.
 
-        What breaks between two others is not this node's to tell: they notice by themselves.
+        A failure between two other nodes is not reported here: they notice it themselves.
         """
         key = crossing.key
         if key in self._sends:
@@ -209,7 +212,7 @@ class AuxiliaryPaths:
         return crossing
 
     def between(self, keys: Iterable[Key]) -> set[int]:
-        """Nodes that are to pass on what is open of sums."""
+        """Nodes that must still forward the open transfers of sums with these keys."""
         paths = {post.key: path for post, path in self._sends.values()}
         paths |= {own: told.path for own, told in self._by_path.values()}
         return {node for key in keys for node in paths.get(key, ())[1:-1]}
@@ -274,7 +277,7 @@ class AuxiliaryPaths:
     # What others tell
 
     def hear(self, peer: int, said: Mapping[str, Any]) -> None:
-        """Another node tells the path of a piece; raises ValueError for one that is none."""
+        """Take another node's message about the path of a piece; raises ValueError for an impossible one."""
         told = _Told(tuple(said["path"]), said["tensor"], said["round"])
         path = told.path
         if not all(type(each) is int for each in (*path, *told[1:])):
@@ -356,7 +359,8 @@ class AuxiliaryPaths:
     # Faults
 
     def stop(self, keys: Sequence[Key] = ()) -> tuple[list[Key], list[Key]]:
-        """All of this node is withdrawn: keys that the carrier knows, and sums' keys that it has not got."""
+        """Withdraw all transfers of this node: keys that the carrier knows, and keys of sums that it never
+        got."""
         unposted = {post.key for post in self._posts}
         carried = {post.key: key for key, (post, _) in self._sends.items()}
         carried |= {own: key for key, (own, _) in self._by_path.items()}
@@ -373,11 +377,11 @@ class AuxiliaryPaths:
         return withdrawn, ended
 
     def resume(self, topology: Detouring, epoch: int, gone: Set[int]) -> None:
-        """Sums begin anew: what was before is over, and what others have told of this epoch counts.
+        """Begin again after a fault: earlier transfers are over, and messages of the new epoch take effect.
 
         Args:
-            topology: whose routes are bound.
-            gone: nodes that nothing passes any more.
+            topology: the one whose routes are in force.
+            gone: nodes that no longer forward anything.
         """
         self._epoch, self._gone, self._is_stopped = epoch % EPOCHS, gone, False
         for state in (

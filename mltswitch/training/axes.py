@@ -1,4 +1,4 @@
-"""The axes of a job as interfaces: synchronization and topology. Each is a module, found by its name.
+"""The interfaces of a job's two axes, synchronization and topology, each a module found by its name.
 
 Nothing behind them knows a socket, a clock, a thread or torch; time is an argument.
 """
@@ -23,31 +23,32 @@ from mltswitch.training.job import Divisor, Job
 
 Elements = NDArray[np.floating[Any]]
 Range = tuple[int, int]
-"""Elements of a piece: first, and one beyond the last."""
+"""A range of elements of a piece: the first, and one beyond the last."""
 
 
 class Stage(StrEnum):
-    """When an exchange must be over."""
+    """When an exchange must be over: before the next step, or later."""
 
     NOW = "now"
-    """The step waits for it."""
+    """The next step waits for the exchange."""
     LATER = "later"
-    """It overlaps the next computation, and goes in the last gradient class."""
+    """The exchange overlaps the next computation, and its packets go in the last gradient class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a member wants exchanged: for each piece one sum of all ranks, or one push of its own."""
+    """What a member wants exchanged: for each piece one sum over all ranks, or one push of its own
+    gradients."""
 
     step: int
     pieces: tuple[int, ...]
     stage: Stage = Stage.NOW
     origin: int | None = None
-    """The member's rank where it pushes alone; None: the sum of all ranks."""
+    """The member's rank where it pushes alone; None: the exchange is the sum of all ranks."""
 
 
 class Sum(NamedTuple):
-    """One piece of an exchange, named alike at all nodes.
+    """Identifies the sum of one piece in an exchange, by the same values at all nodes.
 
     Sums of a piece are numbered within their stage and origin, not by steps: so a server knows which one
     comes next, even where a step of the ranks has no sum of this piece in this stage.
@@ -55,14 +56,14 @@ class Sum(NamedTuple):
 
     piece: int
     number: int
-    """From 0, without gaps; the step, where every step has one."""
+    """The sum's number from 0, without gaps; equal to the step where every step has one."""
     stage: Stage = Stage.NOW
     origin: int | None = None
-    """The rank whose push it is; None: all ranks are in it."""
+    """The rank that pushes alone; None: all ranks are in the sum."""
 
     @property
     def next(self) -> "Sum":
-        """The one that follows it in the same stage from the same origin."""
+        """The sum that follows this one in the same stage from the same origin."""
         return self._replace(number=self.number + 1)
 
 
@@ -71,63 +72,69 @@ class Needs:
     """What a synchronization asks of a topology, or what a topology offers."""
 
     lone_pushes: bool = False
-    """The push of one rank reaches its keeper by itself, in no sum with others."""
+    """Whether each rank's push reaches the node that keeps the parameters by itself, in no sum with
+    others."""
     stale_pushes: bool = False
-    """Ranks may be at different steps when they take part in the same sum."""
+    """Whether ranks may be at different steps when they take part in the same sum."""
 
 
 class Member(Protocol):
-    """A rank's part of a synchronization."""
+    """A synchronization's state and decisions at one rank."""
 
     lag: int
-    """Steps beside the last two of which sums may be to come when a step begins."""
+    """Steps beyond the last two of which sums may still be outstanding when a step begins."""
     prediction: str
-    """What parameters are until a sum that comes later is there: the `optimizer`'s step with own gradients,
-    p - lr · g (`local`), or as they were (`none`)."""
+    """How parameters are predicted until a late sum comes: by the `optimizer`'s step with own gradients, by p
+    - lr · g (`local`), or not at all (`none`)."""
 
     @property
     def holds(self) -> bool:
-        """Whether exchanges of past steps have not begun."""
+        """Whether some exchanges of past steps have not begun yet."""
 
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
-        """Own gradients of these pieces are there: what is exchanged at once. Pieces come once a step."""
+        """Own gradients of these pieces are ready: returns what is exchanged at once. Each piece comes once a
+        step."""
 
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
-        """All pieces of the step are there: what is exchanged beside what `ready` said, and the ballot."""
+        """All pieces of the step are ready: returns what is exchanged beside what `ready` returned, and the
+        ballot."""
 
     def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:
-        """The result of what this rank has given in a step is in its memory: what of past steps goes now."""
+        """The result of this rank's part of a step has arrived: returns the exchanges of past steps that go
+        now."""
 
     def later(self, step: int) -> frozenset[int]:
         """Pieces of a step whose sums arrive only after it: own gradients stand in for them until then.
 
-        It is known once `may_compute(step)`, and does not change.
+        The set is known once `may_compute(step)` is true, and does not change.
         """
 
     def weighed(self, importance: Mapping[int, float]) -> None:
-        """Importance of some pieces, the sum of |gradient · parameter|: of `piece % world == rank`, asked for
-        where `Synchronization.votes`, whenever sums of them have come to the parameters."""
+        """Takes the importance of some pieces, the sum of |gradient · parameter|: of those with `piece %
+        world == rank`, where `Synchronization.votes`, whenever sums of them have come to the parameters."""
 
     def vote(self, step: int) -> Sequence[float]:
-        """This rank's part of a step's ballot, where `Synchronization.votes`; asked after `computed`."""
+        """This rank's part of a step's ballot, where `Synchronization.votes`; called after `computed`."""
 
     def counted(self, step: int, ballot: Sequence[float]) -> list[int]:
-        """A step's ballot: the sum of all ranks' parts. Returns ranks that disagree, and end the job."""
+        """Takes a step's ballot, the sum of all ranks' parts, and returns the ranks that disagree, which ends
+        the job."""
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs of it after `drain`: plain data for JSON."""
+        """The state that a checkpoint needs after `drain`, as plain data for JSON."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on where another of the same job was when `state` was taken. Raises UserInputError."""
+        """Continue from where a member of the same job was when `state` was taken. Raises UserInputError."""
 
     def may_compute(self, step: int) -> bool:
         """Whether the rank may begin a step."""
 
     def drain(self, step: int) -> list[Exchange]:
-        """No step follows for now: what is exchanged, beside what is on its way, before all hold the same.
+        """No step follows for now: returns the exchanges, beside those under way, that make all ranks hold
+        the same.
 
         Args:
-            step: the number of steps so far; that of the exchanges, whose own gradients are 0.
+            step: the number of steps so far, also the exchanges' step; their own gradients are 0.
         """
 
 
@@ -136,11 +143,12 @@ class Joining(Protocol):
     """A member that may begin in the midst of a job."""
 
     def enter(self, step: int) -> None:
-        """Begin with this step: those before are others'."""
+        """Begin with this step: the steps before it are those of the other ranks."""
 
 
 class Keeper(Protocol):
-    """When sums are given out, at the node that completes them: a server, a root, the last rank of a ring.
+    """Decides when sums are given out, at the node that completes them: a server, a root, or the last rank of
+    a ring.
 
     The result of a joint sum goes to all ranks. A lone push is a step of the root's optimizer, and its
     result, the parameters when it is given out, goes to its rank; one that is `Stage.LATER` has zeros, and
@@ -148,28 +156,29 @@ class Keeper(Protocol):
     """
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """Sums that can be pushed next, so that there is memory for them before anybody pushes.
+        """Sums that can be pushed next, for which the node provides memory before anybody pushes.
 
         Args:
-            after: a sum in which all pushes are by now; None at the beginning.
+            after: a sum that has all its pushes; None at the beginning.
         """
 
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
-        """The gradients of a rank are in a sum: the sums whose results go out now."""
+        """The gradients of a rank are in a sum: returns the sums whose results go out now."""
 
     def turned(self, now_ns: int) -> list[Sum]:
-        """Sums that can be pushed by now although nobody has pushed; asked now and then."""
+        """Sums that can be pushed by now although nobody has pushed; called from time to time."""
 
     def gone(self, rank: int) -> list[Sum]:
-        """A rank pushes no more, and the job goes on: the sums whose results go out now.
+        """A rank pushes no more, and the job goes on: returns the sums whose results go out now.
 
-        Where the synchronization `repairs`, servers are told of, too, and no push is in any sum now that is
-        not out: all push anew.
+        Where the synchronization `repairs` sums, servers are reported, too, and all pushes of unfinished sums
+        come again.
         """
 
 
 class Synchronization(Protocol):
-    """When gradients count; registered as `SYNCHRONIZATION` of a module, or by an entry point."""
+    """Decides when gradients are exchanged; registered as `SYNCHRONIZATION` of a module, or by an entry
+    point."""
 
     name: str
     needs: Needs
@@ -179,17 +188,18 @@ class Synchronization(Protocol):
     # and its members are `Joining`
 
     def of(self, job: Job) -> "Synchronization":
-        """The one that the settings of a job make of it; raises UserInputError for what they cannot be."""
+        """The synchronization that a job's settings describe; raises UserInputError for settings that it
+        cannot have."""
 
     def member(self, job: Job, rank: int) -> Member:
-        """A new one."""
+        """A new member for one rank of the job."""
 
     def keeper(self, job: Job) -> Keeper:
-        """A new one."""
+        """A new keeper for one node of the job."""
 
 
 class Action(StrEnum):
-    """What a node does with a piece."""
+    """What a node does with a piece in one step of a schedule."""
 
     SEND = "send"
     RECEIVE = "receive"
@@ -211,76 +221,84 @@ class Step:
     action: Action
     peer: int | None = None
     after: tuple[int, ...] = ()
-    """Steps of this node and sum, by position, that must be done before."""
+    """Positions of the steps of this node and sum that must be done before this step."""
     is_result: bool = False
     ranks: tuple[int, ...] = ()
-    """ADD: the ranks whose gradients these are."""
+    """For ADD: the ranks whose gradients are added."""
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """One switch between all nodes; what a topology may know when it says how long an exchange takes."""
+    """A network of one switch between all nodes, from which a topology estimates how long an exchange
+    takes."""
 
     link_bps: float
-    """The rate of each node's link, in each direction."""
+    """Rate of each node's link in bit/s, in each direction."""
     latency_seconds: float
-    """From node to node."""
+    """Delay from any node to any other."""
 
     def way(self, source: int, target: int) -> tuple[Hashable, ...]:
         """The links that a flow from one node to another passes."""
         return (True, source), (False, target)
 
     def rate_bps(self, link: Hashable) -> float:  # noqa: ARG002  (all are equal)
-        """The rate of a link."""
+        """The rate of a link in bit/s."""
         return self.link_bps
 
     def delay_seconds(self, source: int, target: int) -> float:  # noqa: ARG002
-        """From one node to another."""
+        """Delay from one node to another."""
         return self.latency_seconds
 
     def scaled(self, share: float) -> Self:
-        """The same for a model of that share of the elements: all rates are as much less."""
+        """The network for a model with only this share of the elements: all rates are lower by that
+        factor."""
         return replace(self, link_bps=self.link_bps * share)
 
 
 class Topology(Protocol):
-    """Who sends to whom, and who adds; registered as `TOPOLOGY` of a module, or by an entry point."""
+    """Decides which node sends to which, and which adds; registered as `TOPOLOGY` of a module, or by an entry
+    point."""
 
     name: str
     offers: Needs
     counts_arrivals: bool
-    """Whether each rank's gradients reach the root by themselves: it can count the ranks of each element."""
+    """Whether each rank's gradients reach the root separately, so that it can count the ranks of each
+    element."""
     has_servers: bool
     """Whether nodes that are no ranks can make sums."""
 
     def of(self, job: Job) -> "Topology":
-        """The one that the settings of a job make of it; raises UserInputError for what they cannot be."""
+        """The topology that a job's settings describe; raises UserInputError for settings that it cannot
+        have."""
 
     def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:
-        """What a node does for a sum of a piece; empty: nothing. It is asked once, and the answer kept.
+        """The steps of a node for a sum of a piece, none if it takes no part. It is called once and its
+        result kept.
 
         Args:
-            node: whose steps these are.
+            node: the node whose steps are asked for.
             origin: the rank that pushes alone, where the topology offers that; None: all ranks are in it.
         """
 
     def lossy_hops(self, job: Job) -> int:
-        """How often a rank's gradients are sent before they are in the complete sum, at most; 1 or more."""
+        """The most hops on which a rank's gradients are sent before they are in the complete sum; 1 or
+        more."""
 
     def seconds(self, job: Job, network: Network) -> float:
-        """For one exchange of the whole model, computing left out."""
+        """Estimated time of one exchange of the whole model, without computing."""
 
 
 @runtime_checkable
 class Repairable(Protocol):
-    """A topology that has one for those that are left when nodes are gone."""
+    """A topology that can be rebuilt for the nodes that are left when others are gone."""
 
     def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Topology:
-        """The same for the same arguments at all nodes; `is_star`: of one hop, for faults are frequent."""
+        """The topology without the gone nodes, equal at all nodes; `is_star`: of one hop, since faults are
+        frequent."""
 
 
 class Direction(StrEnum):
-    """Which end of a crossing a post is."""
+    """Whether a post sends or receives."""
 
     SEND = "send"
     RECEIVE = "receive"
@@ -292,46 +310,49 @@ Key = tuple[Direction, int, int, int]
 
 @dataclass(slots=True, eq=False)  # not frozen: that makes each of them three times as dear
 class Post:
-    """Memory for a carrier: to send from, or to receive into; the carrier's until its `Crossing`."""
+    """A transfer for the carrier to start: memory to send from or to receive into, the carrier's until its
+    `Crossing`."""
 
     direction: Direction
     peer: int
-    """The node at the other end."""
+    """The number of the node at the other end."""
     data: Elements
     tensor: int
     round_number: int
     layer: int
     stage: Stage
     loss_bound: float
-    """The share that the receiver may be without, which then reads as 0; both ends have the same. At 0 no
-    packet may be dropped before others: a carrier sends all of them as important."""
+    """Share of the elements that the receiver may do without, reading 0 for them; equal at both ends. At 0
+    the carrier sends all packets as important, so that none may be dropped early."""
     is_early: bool = False
-    """A receive posted before anybody has begun: its time runs from the first byte."""
+    """Whether a receive was posted before any sender began: its deadline then runs from the first byte."""
     is_short: bool = False
-    """It crosses as the job's wire type, at both ends. What a root sends has been rounded to it."""
+    """Whether elements cross as the job's shorter wire type, at both ends. A root has rounded what it sends
+    to that type."""
 
     @property
     def key(self) -> Key:
-        """What tells open posts of one carrier apart."""
+        """The key that distinguishes the open posts of one carrier."""
         return self.direction, self.peer, self.tensor, self.round_number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossing:
-    """A post has ended."""
+    """The completion of a post: what has arrived, or the error."""
 
     key: Key
     missing: tuple[Range, ...] = ()
-    """Elements that a receive is without, in order."""
+    """Ranges of elements that a receive did not get, in ascending order."""
     error: Exception | None = None
     is_cut: bool = False
-    """Whether what is missing was no longer waited for; else the network has lost it."""
+    """Whether the receiver stopped waiting for the missing elements; else the network has lost them."""
     is_withdrawn: bool = False
-    """Whether either end has withdrawn it, which is an error, too."""
+    """Whether either end withdrew the post, which is an error, too."""
     is_fault: bool = False
-    """Whether the error is that the ends do not fit together: then neither is lost."""
+    """Whether the error is that the two ends do not match, so that neither node counts as lost."""
     arrival: tuple[int, int, int] | None = None
-    """What has come of a receive: bytes, and when the first and the last packet came, in ns."""
+    """For a receive: the bytes that came, and when the first and the last packet came, in ns; None:
+    unknown."""
 
 
 _Entry = TypeVar("_Entry", Synchronization, Topology)
@@ -348,19 +369,20 @@ def _registered(kind: str, group: str) -> dict[str, Any]:
 
 @cache
 def synchronizations() -> Mapping[str, Synchronization]:
-    """Name → synchronization, in alphabetical order; others by entry points `mltswitch.synchronizations`."""
+    """The synchronizations by name, in alphabetical order, with those of entry points
+    `mltswitch.synchronizations`."""
     return MappingProxyType(_registered("synchronization", "mltswitch.synchronizations"))
 
 
 @cache
 def topologies() -> Mapping[str, Topology]:
-    """Name → topology, in alphabetical order; others by entry points `mltswitch.topologies`."""
+    """The topologies by name, in alphabetical order, with those of entry points `mltswitch.topologies`."""
     return MappingProxyType(_registered("topology", "mltswitch.topologies"))
 
 
 def axes_of(job: Job) -> tuple[Synchronization, Topology]:
-    """The points of a job's axes by their names; raises UserInputError for one that is not there, or for two
-    that make no sense together."""
+    """The synchronization and topology that a job names; raises UserInputError for an unknown one, or for two
+    that do not go together."""
     synchronization = _named("synchronization", job.synchronization, synchronizations()).of(job)
     topology = _named("topology", job.topology, topologies())
     if job.servers and not topology.has_servers:
@@ -395,7 +417,7 @@ def axes_of(job: Job) -> tuple[Synchronization, Topology]:
 
 
 def may_repair(synchronization: Synchronization, topology: Topology) -> bool:
-    """Whether sums of all ranks can go on without some of them."""
+    """Whether sums of all ranks can continue without some ranks under this synchronization and topology."""
     return getattr(synchronization, "repairs", False) and isinstance(topology, Repairable)
 
 
@@ -403,10 +425,11 @@ Settings = TypeVar("Settings", bound=BaseModel)
 
 
 def settings_of(job: Job, kind: type[Settings], *, axis: str = "synchronization") -> Settings:
-    """A job's settings of one axis; raises UserInputError that names the first wrong field.
+    """A job's settings of its synchronization or topology; raises UserInputError that names the first wrong
+    field.
 
     Args:
-        kind: what the settings are checked against.
+        kind: the model that the settings are checked against.
         axis: `synchronization` or `topology`.
     """
     given = job.settings if axis == "synchronization" else job.topology_settings
@@ -422,7 +445,7 @@ def settings_of(job: Job, kind: type[Settings], *, axis: str = "synchronization"
 
 
 class NoSettings(BaseModel):
-    """Settings of a synchronization or a topology that has none; those of others begin from it."""
+    """The settings of a synchronization or topology without any; the base of all other settings."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

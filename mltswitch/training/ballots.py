@@ -1,4 +1,5 @@
-"""What ranks tell of each of their steps, which all of them sum, and what they read from the sums.
+"""Ballots: figures of each rank in each step, which are summed over all ranks, and what is read from the
+sums.
 
 A ballot has the figures of the synchronization (`Member.vote`), one for gradients that are not finite, and
 behind these three of each rank: which routes it holds, a checksum of its parameters, and the norm of its own
@@ -16,18 +17,19 @@ from mltswitch.training.errors import JobMismatchError
 from mltswitch.training.job import Job
 
 NONFINITE: Final = 3
-"""Figure of a ballot: own pieces of the step with NaN or infinite gradients."""
+"""Position in a ballot of the number of the rank's pieces with NaN or infinite gradients in the step."""
 CHECKSUM_BITS: Final = 20
-"""After a division and a multiplication by the ranks they are exact in float32."""
+"""Length of parameter checksums, which stay exact in float32 when divided and multiplied by the number of
+ranks."""
 
 
 class Ballots:
-    """The ballots of one rank.
+    """The ballots of one rank, step by step.
 
     Args:
         votes: whether the synchronization has ballots in every step.
         check_every: steps after which ranks compare their parameters; 0: never.
-        is_changing: whether routes are bound by ballots.
+        is_changing: whether ballots put changed routes into force.
     """
 
     def __init__(self, job: Job, number: int, *, votes: bool, check_every: int, is_changing: bool) -> None:
@@ -56,7 +58,7 @@ class Ballots:
         return len(self._open)
 
     def are_held(self, step: int) -> bool:
-        """Whether a step has a ballot."""
+        """Whether the ranks exchange a ballot in this step."""
         return self._votes or self._is_changing or self.checks(step)
 
     def checks(self, step: int) -> bool:
@@ -64,11 +66,11 @@ class Ballots:
         return self._check_every > 0 and step % self._check_every == 0
 
     def number_before(self, step: int) -> int:
-        """How many ballots a job without votes and changes has had before a step."""
+        """How many ballots were exchanged before a step, in a job without votes and route changes."""
         return -(-step // self._check_every) if self._check_every else 0
 
     def note(self, step: int, pieces: Iterable[int], own: Elements) -> None:
-        """Look at this rank's gradients of some pieces."""
+        """Look for NaN and infinity in this rank's gradients of some pieces."""
         for number in pieces:
             part = own[self._job.pieces[number].elements]
             with np.errstate(all="ignore"):
@@ -85,9 +87,9 @@ class Ballots:
         """Make this rank's part of a step's ballot.
 
         Args:
-            step: whose gradients are all there.
-            said: what the synchronization votes.
-            held: the routes that this rank holds.
+            step: the step, whose gradients are all ready.
+            said: the figures of the synchronization's vote.
+            held: number of the routes that this rank holds.
             later: pieces whose sums come later.
         """
         vote = np.zeros(self._job.whole_ballot.count, self._job.element_type)
@@ -101,11 +103,12 @@ class Ballots:
         self._open[step] = vote, np.empty_like(vote)
 
     def under_way(self, step: int) -> tuple[Elements, Elements] | None:
-        """This rank's part of a step's ballot, and where the sum goes."""
+        """This rank's part of a step's ballot, and the memory for the sum; None: there is none under way."""
         return self._open.get(step)
 
     def count(self, step: int) -> tuple[list[float], list[int]]:
-        """The sum of a step's ballots is there: all figures, and the routes that each rank holds."""
+        """Read the sum of a step's ballots: all figures, and the number of the routes that each rank
+        holds."""
         world, name = self._job.world, self._job.node_name
         ballot = self._open.pop(step)[1] * world
         routes, checksums, norms = ballot[-3 * world :].reshape(3, -1).tolist()

@@ -1,4 +1,4 @@
-"""Bounded staleness over trees: each node is a cache of the parameters, with a clock (MLNET, section 3).
+"""Bounded staleness over trees, where each node caches the parameters with a clock (MLNET, section 3).
 
 Workers push updates that are added to the parameters, count their clock, and pull: what they get has all
 updates that every worker has pushed before its clock was that of the pull. A pull is answered by the nearest
@@ -19,28 +19,30 @@ from mltswitch.training.axes import Crossing, Direction, Elements, Key, Post, Re
 from mltswitch.training.job import Job
 
 TAIL: Final = 3
-"""Figures behind each tensor: clock, number of the last update, clock that is asked for."""
+"""Number of figures at the end of each tensor: clock, number of the last update, clock that is asked for."""
 NOTHING: Final = -1
 MOST_SENT: Final = 4
-"""Updates that are kept until parameters come down that have them, before these are asked for."""
+"""Updates that are kept until parameters with them come down; beyond it the node asks for these
+parameters."""
 OVER: Final = 1 << 23
-"""Clock of a worker that is done, and of what waits for nobody; exact in float32."""
+"""Clock of a worker that is done, and of a node that waits for nobody; exact in float32."""
 UP, DOWN, WORD = range(3)
-"""Kinds of tensors: updates, parameters, and a tail alone, in either direction."""
+"""Kinds of tensors: updates (up), parameters (down), and a tail alone in either direction."""
 KINDS: Final = 4
 
 
 @runtime_checkable
 class Shape(Protocol):
-    """What caches need of a topology: `tree`."""
+    """What caches need of a topology, as `tree` has it."""
 
     @property
     def branches(self) -> Sequence[tuple[int, Mapping[int, int], Mapping[int, int]]]:
-        """Root, parent of every rank below it, and from whom ranks get results, which caches do not ask."""
+        """Each tree's root, the parent of every rank below it, and from whom ranks get results, which caches
+        do not need."""
 
     @property
     def branch_of(self) -> Sequence[int]:
-        """The number of the tree of each piece."""
+        """The number of the tree that each piece belongs to."""
 
 
 def shape_of(job: Job) -> Shape:
@@ -70,13 +72,13 @@ class _Child:
 
 
 class Cache:
-    """One node of one tree.
+    """The cache of one node in one tree.
 
     Args:
-        number: of the tree, among those of the job.
-        parent: node above; None: this is the root.
-        children: nodes below.
-        values: the parameters that this tree has; they become the cache's own.
+        number: the tree's, among those of the job.
+        parent: the node above; None: this is the root.
+        children: the nodes below.
+        values: the parameters of this tree, which the cache takes over.
         is_worker: whether the node has a clock of its own.
     """
 
@@ -119,12 +121,12 @@ class Cache:
         self._collect(update)
 
     def clock(self, to: int) -> None:
-        """The worker has pushed all its updates before this clock."""
+        """Note that the worker has pushed all its updates before this clock."""
         self._own = to
         self._turn()
 
     def want(self, clock: int) -> None:
-        """Have all updates of others come here that they push before this clock."""
+        """Ask for all updates that others push before this clock."""
         self._wanted = max(self._wanted, clock)
         self._turn()
 
@@ -135,7 +137,7 @@ class Cache:
     # The network
 
     def crossed(self, crossing: Crossing) -> None:
-        """A post has ended well."""
+        """Handle a post that has ended without an error."""
         post = self._open.pop(crossing.key)
         kind, peer = post.tensor % KINDS, post.peer
         figures = [round(float(figure)) for figure in post.data[-TAIL:]]
@@ -272,10 +274,10 @@ class Cache:
 
 
 class Caches:
-    """All trees of one node: the parameters of a model, in the pieces of a job.
+    """The caches of one node in all trees, which together hold a model's parameters.
 
     Args:
-        values: a vector of all elements, the same at all nodes.
+        values: a vector of all the model's elements, the same at all nodes.
     """
 
     def __init__(self, job: Job, number: int, shape: Shape, values: Elements) -> None:
@@ -300,19 +302,19 @@ class Caches:
             cache.push(np.concatenate([update[place] for place in places]))
 
     def clock(self) -> int:
-        """All updates of this clock are pushed: the next one's number."""
+        """End this clock, whose updates are all pushed; returns the number of the next clock."""
         self._clock += 1
         for cache, _ in self._used:
             cache.clock(self._clock)
         return self._clock
 
     def leave(self) -> None:
-        """This worker pushes no more."""
+        """Declare that this worker pushes no more."""
         for cache, _ in self._used:
             cache.clock(OVER)
 
     def want(self, clock: int) -> None:
-        """Have all updates come here that others push before this clock."""
+        """Ask for all updates that others push before this clock."""
         for cache, _ in self._used:
             cache.want(clock)
 
@@ -321,7 +323,7 @@ class Caches:
         return all(cache.has(clock) for cache, _ in self._used)
 
     def read(self, values: Elements) -> None:
-        """Write the parameters as they are here into a vector of all elements."""
+        """Write the parameters as cached here into a vector of all elements."""
         for cache, places in self._used:
             first = 0
             for place in places:
@@ -330,13 +332,13 @@ class Caches:
                 first += count
 
     def crossed(self, crossing: Crossing) -> None:
-        """A post has ended well."""
+        """Handle a post that has ended without an error."""
         cache = self._caches[crossing.key[2] // KINDS]
         assert cache is not None, "no other posts anything"  # noqa: S101
         cache.crossed(crossing)
 
     def take_posts(self) -> list[Post]:
-        """For the carrier."""
+        """Take the posts (transfers to start) for the carrier."""
         posts = [post for cache, _ in self._used for post in cache.posts]
         for cache, _ in self._used:
             cache.posts.clear()

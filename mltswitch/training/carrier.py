@@ -1,4 +1,5 @@
-"""The carrier over a host agent: posts of a node become sends and receives of its channel `training`."""
+"""The carrier over a host agent: turns a node's posts into sends and receives of the agent's channel
+`training`."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -29,16 +30,15 @@ from mltswitch.training.changes import changing
 from mltswitch.training.errors import NodeLateError
 from mltswitch.training.job import Job
 from mltswitch.training.links import Arrival
-from mltswitch.training.rounds import priority_of, sums_have_ages
+from mltswitch.training.rounds import CHANNEL, priority_of, sums_have_ages
 from mltswitch.training.shortening import lengthen, shortened
 
-CHANNEL: Final = "training"
 PATIENCE: Final = 2.0
-"""Deadline of a transfer over that of its exchange: the node knows better whom to blame."""
+"""Deadline of a transfer over that of its exchange, longer since the node knows better which peer is late."""
 WITHDRAWN: Final = "withdrawn"
 _FAULTS: Final = (TransferMismatchError, ProtocolViolationError, TooManyTransfersError)
 ROUNDS_GATHERED: Final = 8
-"""Gathers of the transport are kept for so many rounds, in which they may still get posts."""
+"""How many rounds the transport's gathers are kept, in which they may still get posts."""
 
 
 class AgentCarrier:
@@ -68,7 +68,7 @@ class AgentCarrier:
         """Whether pieces of one round belong to different steps: they end each by itself, and have no age."""
 
     def post(self, posts: Sequence[Post]) -> None:
-        """One post of the agent for each peer and direction."""
+        """Start these posts, with one call of the agent for each peer and direction."""
         groups: defaultdict[tuple[int, Direction], list[Post]] = defaultdict(list)
         for post in posts:
             groups[post.peer, post.direction].append(post)
@@ -87,7 +87,7 @@ class AgentCarrier:
                     self.failed.append(Crossing(post.key, error=error, is_fault=isinstance(error, _FAULTS)))
 
     def withdraw(self, keys: Iterable[Key]) -> None:
-        """Cancel transfers; each ends soon, where it has not, and both ends hear why."""
+        """Cancel transfers; each ends soon with the reason at both ends."""
         for key in keys:
             if key in self._open:
                 self._open[key].cancel(WITHDRAWN)
@@ -102,13 +102,13 @@ class AgentCarrier:
         return found
 
     def abort(self, reason: str) -> None:
-        """Say goodbye to all others, with the reason."""
+        """Disconnect from all other nodes, with the reason."""
         for name in self._names:
             if name != self._agent.name:
                 self._agent.disconnect(name, reason[:200])
 
     def crossing(self, completion: Completion) -> Crossing:
-        """What a completion means to the node."""
+        """The crossing that a completion of the agent stands for."""
         direction = Direction(completion.direction.value)
         peer = self._numbers[completion.peer]
         key = (direction, peer, completion.tensor, completion.round_number)

@@ -1,4 +1,5 @@
-"""Routes that change while a job runs: measured, planned and offered by one rank, bound by a ballot of all.
+"""Routes that change while a job runs: planned and offered by one rank, put into force (bound) by a ballot of
+all.
 
 Each rank tells the rates of the links into it. The lowest one plans anew with these, and offers routes that
 pay. Each ballot says which offer every rank holds; where all hold the same one, it is bound: its sums are
@@ -30,65 +31,66 @@ from mltswitch.training.links import Arrival, Links
 from mltswitch.units import NANOSECONDS
 
 PART_CHARACTERS: Final = 600
-"""One word carries so much of the text of routes."""
+"""Characters of the text of routes that one message carries."""
 MOST_CHARACTERS: Final = 1 << 20
 FASTER: Final = 2.0
-"""Than the fastest link is said to be: no link is."""
+"""A measured rate above this many times the fastest link's configured rate is not believed."""
 RATES_A_WORD: Final = 30
 NOTHING_BPS: Final = 1.0
 LEAST_CHANGE: Final = 0.01
-"""A rate must change by this share for a new plan."""
+"""Share by which some rate must change before routes are planned again."""
 PATIENCE_BALLOTS: Final = 4
-"""For an offer: a rank has not got it, perhaps."""
+"""Ballots after which an offer that not all ranks hold is made again, since a rank may lack it."""
 NOTHING_HELD: Final = 1
-"""In a ballot; 0 is a rank that is not in it."""
+"""Number in a ballot of a rank that holds no offer; 0 is a rank that takes no part in the ballot."""
 MOST_NUMBER: Final = 1 << 20
 Ends = tuple[int, int]
-"""The ends of a link: the rank that sends, and the one that receives."""
+"""The ends of a link: the sending and the receiving rank."""
 
 
 class UpdateSettings(NoSettings):
-    """When a job looks at its links, and what it takes to change its routes."""
+    """Settings that say when a job looks at its links, and what makes it change its routes."""
 
     update_seconds: float = Field(default=5.0, ge=0, le=3600)
-    """Between two plans for rates that the job has measured; 0: never, and nothing is measured."""
+    """Time between two plans for measured rates; 0: rates are never measured."""
     update_threshold: float = Field(default=0.1, ge=0, lt=1)
-    """Share of the fullest link's time that other routes must save."""
+    """Share of the fullest link's time that new routes must save."""
     stale_after_seconds: float = Field(default=600.0, gt=0)
-    """Then a measured rate is forgotten, and the one of the network counts again."""
+    """Age at which a measured rate is forgotten and the configured one counts again."""
     probe_bytes: int = Field(default=2_000_000, ge=1, strict=True)
-    """That must have come over a link for a figure (NetStorm's PROBE_CHUNK_SIZE)."""
+    """Bytes that must have come over a link before its rate is measured (NetStorm's PROBE_CHUNK_SIZE)."""
     probe_pieces: int = Field(default=4, ge=1, strict=True)
-    """In how many pieces these bytes must have come, at least (PROBE_CHUNK_NUM)."""
+    """The fewest pieces that these bytes must have come in (NetStorm's PROBE_CHUNK_NUM)."""
 
 
 @runtime_checkable
 class Changing(Topology, Protocol):
-    """A topology of which other routes may be bound while the job runs."""
+    """A topology whose routes may change while the job runs."""
 
     updates: UpdateSettings
     rates_bps: Mapping[Ends, float]
-    """The rates of links between ranks, as somebody has said before the start."""
+    """The configured rates of links between ranks, as they are known before the start."""
     names: Sequence[str]
-    """The names of the ranks' hosts, by number."""
+    """Names of the ranks' hosts, in order of rank."""
 
     def planned(self, rates_bps: Mapping[Ends, float]) -> str:
-        """Routes for other rates, as text. Raises MachineError, UserInputError."""
+        """Routes planned for other rates, as text. Raises MachineError, UserInputError."""
 
     def seconds_a_bit(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> float:
-        """That the fullest link needs under such rates, without these nodes."""
+        """Seconds that the fullest link needs for each bit of the model under such rates, without the gone
+        nodes."""
 
     def changed(self, text: str) -> "Changing":
-        """The topology with these routes; raises UserInputError for what are none."""
+        """The topology with the routes of this text; raises UserInputError for a text that is none."""
 
 
 def changing(topology: Topology) -> "Changing | None":
-    """The topology, where other routes may be bound while its job runs."""
+    """The topology if its routes may change while the job runs, else None."""
     return topology if isinstance(topology, Changing) and topology.updates.update_seconds > 0 else None
 
 
 class Changes:
-    """What one rank knows of links and routes: rates, offers, and the version that is bound."""
+    """What one rank knows of links and routes: rates, offered routes, and the version in force."""
 
     def __init__(self, job: Job, number: int, topology: Changing) -> None:
         self._job, self._number = job, number
@@ -124,7 +126,7 @@ class Changes:
     def words(
         self, so_far: Iterable[Arrival], now_ns: int, *, is_first: bool, gone: Set[int] = frozenset()
     ) -> Iterator[dict[str, Any]]:
-        """What is to be told to all now: rates, by what is on its way; the first rank that is left plans."""
+        """Messages to all nodes now: rates measured here, and at the first rank that is left, new routes."""
         self._due_ns = now_ns + round(self.topology.updates.update_seconds * NANOSECONDS)
         rates = [
             (source, round(bps))
@@ -190,13 +192,13 @@ class Changes:
         return 1 - other.seconds_a_bit(rates, gone) / before if before else 0.0  # of one that is left alone
 
     def rates_bps(self, now_ns: int) -> dict[Ends, float]:
-        """The rates of all links: what was measured lately, else what was said before the start."""
+        """The rates of all links: those measured lately, else the configured ones."""
         since_ns = now_ns - self.topology.updates.stale_after_seconds * NANOSECONDS
         fresh = {ends: bps for ends, (bps, at_ns) in self.measured.items() if at_ns >= since_ns}
         return {**self.topology.rates_bps, **fresh}
 
     def take_learned(self) -> LinksMeasured | None:
-        """What this rank has learned since this was asked last; None: nothing."""
+        """What this rank has learned about links since the last call, as an event; None: nothing."""
         state = self.version, self.refused, self.problem
         if state == self._told and not self._untold:
             return None
@@ -212,7 +214,7 @@ class Changes:
         return LinksMeasured(version=version, refused=refused, problem=problem, links=tuple(links))
 
     def hear(self, peer: int, said: Mapping[str, Any], now_ns: int, *, is_first: bool) -> None:
-        """What another rank tells; `is_first`: it is the one that plans. Raises as `Node` has it."""
+        """Take another rank's message; `is_first`: that rank is the one that plans. Raises as `Node` does."""
         if "rates" in said:
             self._note(peer, said["rates"], now_ns)
         elif is_first:
@@ -256,7 +258,8 @@ class Changes:
         self.held, self._ballots = number, 0
 
     def counted(self, held: Sequence[int]) -> bool:
-        """A ballot tells which offer each rank holds; whether one is bound by that."""
+        """Read from a ballot which offer each rank holds; returns whether all hold the same one, which is
+        then in force."""
         self._ballots += 1
         told = {number for number in held if number}
         self._highest = max(self._highest, *held)
@@ -266,22 +269,22 @@ class Changes:
         return True
 
     def knows(self, version: int) -> bool:
-        """Whether this rank can have bound a version."""
+        """Whether this rank has the routes of a version, or of an older one."""
         return version <= self.version or version in self._offers
 
     def bind(self, version: int) -> None:
-        """All have this version; older offers are forgotten."""
+        """Put this version of the routes into force, and forget older offers."""
         if version > self.version:
             self.version, self.topology = version, self._offers[version]
             self._offers = {number: each for number, each in self._offers.items() if number > version}
 
     def without(self, gone: frozenset[int]) -> Topology:
-        """The version's topology, for those that are left."""
+        """The topology of the version in force, for the nodes that are left."""
         topology: Any = self.topology
         found: Topology = topology.without(self._job, gone, is_star=False) if gone else topology
         return found
 
 
 def text_of(settings: Mapping[str, Any]) -> str:
-    """The settings of routes as the text that `Changing.changed` takes and words carry in parts."""
+    """The settings of routes as the text that `Changing.changed` takes and that messages carry in parts."""
     return json.dumps(settings, separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""With whom a node makes sums: it stops when another one is lost or comes back, and goes on when all agree.
+"""A node's view of the other nodes: it stops when one is lost or comes back, and goes on when all agree.
 
 What is exchanged, and when, `node.py` says.
 """
@@ -24,12 +24,12 @@ ASK_AGAIN_SECONDS: Final = 0.5
 
 
 class Company(Participant):
-    """A rank or a server, and its sums.
+    """A rank or a server with its sums, which stops and goes on together with the other nodes.
 
     Args:
-        parameters: at the start, a vector of all the model's elements, equal at all nodes; where pushes are
+        parameters: a vector of all the model's elements at the start, equal at all nodes, where pushes are
             steps of the optimizer of roots.
-        absent: nodes that a rank which comes back does not find; None: it has been there from the beginning.
+        absent: nodes that a restarted rank does not find; None: the node takes part from the beginning.
 
     Raises UserInputError for axes that are not there, or make no sense together.
     """
@@ -95,7 +95,7 @@ class Company(Participant):
     # What happens
 
     def told(self, peer: int, word: bytes, now_ns: int) -> None:
-        """See Participant; and who has heard what is missing goes on."""
+        """Handle another node's message; when all nodes have told how far they are, the node goes on."""
         super().told(peer, word, now_ns)
         self._take_in(now_ns)
         self._agree(now_ns)
@@ -104,44 +104,45 @@ class Company(Participant):
 
     @property
     def is_in(self) -> bool:
-        """Whether this node takes part."""
+        """Whether this node takes part in the job now."""
         return self.has_met_all and self.first_step is not None
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether a rank that comes back has all results of before its first step, and may begin that."""
+        """Whether a restarted rank has all results from before its first step, and may begin that step."""
         return self._sums.has_caught_up
 
     @property
     def is_returning(self) -> bool:
-        """Whether this rank comes back, and the others have not taken it in yet."""
+        """Whether this is a restarted rank that the others have not taken in yet."""
         return self.first_step is None
 
     @property
     def giver(self) -> int | None:
-        """Who gives the last rank that was taken in what all ranks hold alike; None: there is nobody."""
+        """The node that gives the last rank that was taken in the ranks' common state; None: there is
+        none."""
         if self.entering is None:
             return None
         return min({*range(self.job.world)} - self.gone - {self.entering[0]}, default=None)
 
     @property
     def entering(self) -> tuple[int, int] | None:
-        """The last rank that was taken in, and its first step."""
+        """The last rank that was taken in again, and its first step; None: there is none."""
         return None if self.view is None else self.view.entering
 
     @property
     def agreed(self) -> frozenset[int]:
-        """Nodes without which all that are left have agreed to go on."""
+        """The gone nodes without which all that are left have agreed to go on."""
         return frozenset() if self._views is None else self._views.agreed
 
     @property
     def deaf(self) -> set[int]:
-        """Nodes that are told nothing."""
+        """Nodes that get no messages."""
         return self.gone - self._callers.keys()
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
+        """Whether a fault is known, and the nodes have not all agreed yet on how to go on."""
         return self._views is not None and self._views.state is not State.TOGETHER
 
     # Inside

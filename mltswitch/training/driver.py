@@ -1,4 +1,4 @@
-"""A participant of a job over a host agent: one thread that drives it, and tells whoever waits."""
+"""Drives a participant of a job over a host agent, by one thread that also wakes waiting callers."""
 
 import atexit
 import queue
@@ -27,14 +27,14 @@ from mltswitch.training.participant import Participant
 from mltswitch.units import NANOSECONDS
 
 TURN_SECONDS: Final = 0.5
-"""Between looks at deadlines and at what other nodes say, or a part of the deadline:"""
+"""Longest time between checks of deadlines and messages; it is shorter where the deadline is."""
 LOOKS: Final = 8
 MEETING_TURN_SECONDS: Final = 0.02
 MEETING_SECONDS: Final = 60.0
 LEAVING_SECONDS: Final = 10.0
-"""For the others to be done, too, when a node leaves."""
+"""How long a node that leaves waits for the others to finish, too."""
 EXIT_SECONDS: Final = 2.0
-"""The same, where its process ends; and for the others to have heard why."""
+"""How long a node waits, when its process ends, for the others to finish or to hear of its error."""
 
 N = TypeVar("N", bound=Participant)
 _Call = Callable[[int], None]
@@ -57,11 +57,11 @@ class Driver(Generic[N]):
     """Drives one node by a thread of its own; any thread may call.
 
     Args:
-        node: that it drives.
-        agent: connected with all the others.
-        names: of all nodes' agents, by number.
-        failed: is called in this node's thread with what ends the job.
-        timeout_seconds: until all nodes have come.
+        node: the node to drive.
+        agent: the host agent, connected with those of all other nodes.
+        names: the names of all nodes' agents, by number.
+        failed: called in this node's thread with the error that ends the job.
+        timeout_seconds: how long to wait for all nodes.
 
     Raises what `wait_until` raises where the nodes do not meet or disagree on the job.
     """
@@ -114,12 +114,13 @@ class Driver(Generic[N]):
         self._meet(timeout_seconds)
 
     def call(self, call: _Call) -> None:
-        """Do something in the node's thread, before what is asked later. Raises what has ended the job."""
+        """Run a function in the node's thread, in the order of calls. Raises the error that ended the job."""
         self._check()
         self._inbox.entries.put(call)
 
     def wait_until(self, is_true: Callable[[], bool]) -> None:
-        """Until something is true that only the node's thread changes; raises what has ended the job."""
+        """Wait until a condition holds that only the node's thread changes; raises the error that ended the
+        job."""
         with self._changed:
             while self._error is None and not is_true():
                 self._changed.wait(TURN_SECONDS)
@@ -130,7 +131,7 @@ class Driver(Generic[N]):
         self.close(ending_of_process(), EXIT_SECONDS)
 
     def close(self, reason: str = "", patience_seconds: float | None = None) -> None:
-        """Take no more part; the agent stays.
+        """Leave the job; the agent stays open.
 
         Waits a little for the others to be done, too, for they may still need what this node has: up to the
         deadline, where they may have to agree on a fault first. With a reason, that of an error here, it ends
@@ -168,7 +169,7 @@ class Driver(Generic[N]):
             self._changed.notify_all()
 
     def observe(self, event: AgentEvent) -> None:
-        """For the agent."""
+        """Note that the agent has lost a peer; the agent calls this for each of its events."""
         if isinstance(event, PeerLost):
             self._inbox.entries.put(event)
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a training job: each error names the node, and what it did or did not do."""
+"""The errors that end a training job; each names the node, and what it did or did not do."""
 
 import re
 import sys
@@ -7,13 +7,14 @@ from typing import ClassVar, Final
 from mltswitch.errors import MltswitchError, printable
 
 MOST_REASON: Final = 150
-"""Characters of what the others hear of an exception."""
+"""The most characters of an exception that other nodes are told."""
 EXPLAINING_SECONDS: Final = 0.5
-"""For the goodbye of a node that is gone, which may blame another: it may come behind what breaks with it."""
+"""How long to wait for the goodbye of a gone node, which may blame another node and come after the first
+failures."""
 
 
 class TrainingError(MltswitchError):
-    """Base of what ends a job on every node; never raised itself."""
+    """Base of the errors that end a job on every node; never raised itself."""
 
     exit_code: ClassVar[int] = 7
 
@@ -31,7 +32,7 @@ class JobMismatchError(TrainingError):
 
 
 def anew(error: BaseException) -> BaseException:
-    """The same error again: what is raised must not keep the frames of whoever was told before."""
+    """A copy of an error to raise again, without the traceback frames of earlier callers."""
     if isinstance(error, MltswitchError):
         return type(error)(error.what, where=error.where, expected=error.expected, hint=error.hint)
     return error
@@ -43,22 +44,22 @@ _SAID: Final = re.compile(rf"\b({'|'.join(_GOODBYES)}): ((?:rank|server) \d[^:]*
 
 
 def goodbye_of(error: TrainingError) -> str:
-    """Why the job is over at a node, as `cause_of` at the other nodes understands it."""
+    """The text by which a node tells others why its job is over, read by their `cause_of`."""
     return f"{type(error).__name__}: {error}"
 
 
 def cause_of(reason: str) -> TrainingError | None:
-    """The error that a node has said goodbye with, whomever it blames; None: nobody has said one."""
+    """The error described in the reason that a node gave when it left the job; None: there is none."""
     said = _SAID.search(reason)
     return None if said is None else _GOODBYES[said[1]](said[3], where=said[2])
 
 
 def ending_of(error: BaseException) -> str:
-    """What the others hear of an exception that ends a node: a printable line."""
+    """A printable line that tells other nodes which exception has ended this node."""
     return printable(" ".join(f"{type(error).__name__}: {error}".split()).rstrip(":"))[:MOST_REASON]
 
 
 def ending_of_process() -> str:
-    """The same of the exception that ends this process, for `atexit`; empty: there is none."""
+    """A printable line about the exception that ends this process, for `atexit`; empty: there is none."""
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     return "" if error is None or hasattr(sys, "ps1") else ending_of(error)

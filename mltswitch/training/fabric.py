@@ -1,4 +1,4 @@
-"""A job's nodes in a fabric, as its virtual time and the topologies' estimates know it."""
+"""A fabric as the network between a job's nodes, for virtual time and for the topologies' estimates."""
 
 from collections.abc import Hashable
 from functools import cached_property
@@ -12,7 +12,7 @@ from mltswitch.training.job import Job
 
 
 class FabricNetwork:
-    """Takes the place of `Network`: flows pass the links of an overlay, one shortest way a pair (ECMP)."""
+    """Replaces `Network`: flows pass the links of an overlay, with one shortest way for each pair (ECMP)."""
 
     def __init__(self, overlay: Overlay, share: float = 1.0, *, latency_seconds: float = 0.0) -> None:
         """All rates are that share of the overlay's; the latency of a way comes beside its links' delays."""
@@ -40,7 +40,7 @@ class FabricNetwork:
         return tuple(links[firsts[pair] : firsts[pair + 1]].tolist())
 
     def rate_bps(self, link: Any) -> float:
-        """The rate of a link by its number, as the job's share of the elements has it."""
+        """Rate of a link by its number, times the job's share of the model's elements."""
         return float(self.overlay.graph.rates_bps[link]) * self._share
 
     def delay_seconds(self, source: int, target: int) -> float:
@@ -49,7 +49,8 @@ class FabricNetwork:
         return self._latency_seconds + float(self.overlay.graph.delays_seconds[way].sum())
 
     def scaled(self, share: float) -> Self:
-        """See `Network`."""
+        """The network for a model with only this share of the elements: all rates are lower by that
+        factor."""
         return type(self)(self.overlay, self._share * share, latency_seconds=self._latency_seconds)
 
     @property
@@ -61,6 +62,6 @@ class FabricNetwork:
 
     @property
     def latency_seconds(self) -> float:
-        """The longest of all pairs."""
+        """The longest one-way delay between any two nodes of the job."""
         nodes = range(len(self.overlay.members))
         return max(self.delay_seconds(one, other) for one in nodes for other in nodes)

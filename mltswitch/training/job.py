@@ -1,4 +1,4 @@
-"""What a training job exchanges: a model as one vector of elements, cut into pieces alike on every rank."""
+"""A training job: a model as one vector of elements, cut into the same pieces on every rank."""
 
 import hashlib
 import json
@@ -13,38 +13,39 @@ from mltswitch.errors import UserInputError
 from mltswitch.units import BITS_PER_BYTE
 
 PIECE_BYTES: Final = 512 << 10
-"""The most that a piece has: long enough to carry its fixed cost."""
+"""The largest size of a piece, long enough to outweigh its fixed cost."""
 LEAST_PIECE_BYTES: Final = 16 << 10
-"""Smaller neighbours travel together: a transfer costs as much as a dozen packets."""
+"""Size below which neighbouring layers share a piece, since a transfer costs as much as a dozen packets."""
 LEAST_PIECES_A_ROOT, MOST_PIECES_A_ROOT = 4, 16
-"""Where the model is large enough: results of some pieces travel while others are still being added up."""
+"""The fewest and most pieces for each root on large models, so that some results travel while others are
+still added."""
 PIECE_SECONDS: Final = 10e-3
-"""On the link, that a piece takes at least where there are more: longer than its round trips mostly take."""
+"""Least time that a piece takes on a slow link, so that it is mostly longer than its round trips."""
 ELEMENT_BYTES: Final = {"float32": 4, "float64": 8}
-"""Types that gradients are added in; shorter ones are widened first."""
+"""Types in which gradients are added, with their size in bytes; shorter types are widened first."""
 SHORT: Final = "bfloat16"
-"""What gradients and their sums may travel as, where they are added in float32."""
+"""The shorter type in which gradients and their sums may travel where they are added in float32."""
 SHORT_BYTES: Final = 2
 DEADLINE_SECONDS: Final = 300.0
 REPORT_EVERY: Final = 100
 MOST_PIECES: Final = 1 << 20
 MOST_ELEMENTS: Final = 1 << 36
 BALLOT_FIGURES: Final = 8
-"""A ballot begins with so many figures, before two of each rank and one of each piece."""
+"""Number of figures at the beginning of a ballot, before two of each rank and one of each piece."""
 
 
 class Divisor(StrEnum):
     """What a sum of gradients is divided by."""
 
     RANKS = "ranks"
-    """The number of ranks: what is missing reads as 0 (MLT, section 4.1)."""
+    """The number of ranks, so that missing elements count as 0 (MLT, section 4.1)."""
     ARRIVED = "arrived"
     """For each element the number of ranks whose element arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A module's own parameters, in forward order among its model's layers."""
+    """A module's own parameters, as one of the model's layers in forward order."""
 
     name: str
     elements: int
@@ -55,34 +56,36 @@ class Piece:
     """A run of the model's elements that crosses the network as one tensor."""
 
     layer: int
-    """0-based in forward order: that of the first element."""
+    """Index of the layer that the first element belongs to, from 0 in forward order."""
     first: int
-    """Position in the vector of all the model's elements, layer after layer."""
+    """Position of the first element in the vector of all the model's elements, layer after layer."""
     count: int
 
     @property
     def elements(self) -> slice:
-        """Its place in the vector of all elements."""
+        """The piece's range in the vector of all the model's elements."""
         return slice(self.first, self.first + self.count)
 
 
 @dataclass(frozen=True, slots=True)
 class OptimizerRule:
-    """How roots that hold parameters step, where pushes count by themselves (`asp` and its kin)."""
+    """The optimizer that roots run where they hold parameters and each push counts by itself (`asp` and its
+    kin)."""
 
     kind: str
-    """`SGD`, `Adam` or `AdamW`, as torch has them."""
+    """Name of the optimizer as torch has it: `SGD`, `Adam` or `AdamW`."""
     groups: tuple[Mapping[str, Any], ...]
-    """Options of each group of parameters: `lr`, `momentum` and so on."""
+    """Options of each parameter group, such as `lr` and `momentum`."""
     ranges: tuple[tuple[int, int], ...]
-    """Elements of the model in order: one beyond the last, and the number of their group."""
+    """The group of each range of the model's elements, in order: (one beyond the range's last element, group
+    number)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What all nodes of a job must agree on.
+    """The settings of a training job that all its nodes must agree on.
 
-    Nodes 0 to `world` - 1 are the ranks; with servers of their own, nodes `world` and above are these.
+    Nodes 0 to `world` - 1 are the ranks; nodes `world` and above are servers, if the job has any.
     """
 
     layers: tuple[Layer, ...]
@@ -90,43 +93,45 @@ class Job:
     world: int
     """How many ranks there are."""
     servers: int = 0
-    """Parameter servers that are no ranks; 0: each rank serves its share of the pieces."""
+    """Number of parameter servers that are no ranks; 0: each rank serves its share of the pieces."""
     colocated: int | None = None
-    """The one rank that serves all pieces, where there are no servers: its own pushes cross no network."""
+    """The one rank that serves all pieces, where there are no servers; None: each rank serves a share."""
     element_type: str = "float32"
     """The type that gradients are added in: `float32` or `float64`."""
     wire_type: str | None = None
-    """What gradients and sums travel as: `bfloat16` halves what crosses the network, rounded to it, under
-    `bsp` and `osp`; None: they travel as they are added."""
+    """Type in which gradients and sums travel: `bfloat16` halves the bytes on the network, by rounding, under
+    `bsp` and `osp`; None: the type in which they are added."""
     loss_bound: float = 0.0
-    """Share of a rank's gradients that a sum may be without, from the rank to the sum."""
+    """Share of a rank's gradients that may be missing from a sum, over all hops from the rank to the sum."""
     divisor: Divisor = Divisor.RANKS
     synchronization: str = "bsp"
-    """A registered name: `bsp`, `osp`, `asp`, `ssp`, `r2sp`."""
+    """Name of the synchronization: `bsp`, `osp`, `asp`, `ssp`, `r2sp`, or another registered one."""
     topology: str = "star"
-    """A registered name: `star` (each rank serves a part), `ring`, `tree`, `fapt`."""
+    """Name of the topology: `star` (each rank serves a part), `ring`, `tree`, `fapt`, or another registered
+    one."""
     transport: str = "mlt"
-    """A registered name: `mlt`, `ltp`, `tcp`."""
+    """Name of the transport: `mlt`, `ltp`, `tcp`, or another registered one."""
     deadline_seconds: float = DEADLINE_SECONDS
-    """An exchange may take so long, from when a node has begun it to its result."""
+    """The longest that an exchange may take, from when a node begins it to its result."""
     ranks: tuple[int, ...] = ()
-    """The ranks' numbers in errors, where they are some of a larger job's; else they count from 0."""
+    """Rank numbers to use in errors, where these ranks are some of a larger job's; empty: they count from
+    0."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the synchronization, as its module has them; `axes_of` checks them."""
+    """Settings of the synchronization, which `axes_of` checks."""
     topology_settings: Mapping[str, Any] = field(default_factory=dict)
-    """Settings of the topology, likewise: `in_degree` and `racks` of a `tree`, say."""
+    """Settings of the topology, such as `in_degree` and `racks` of a `tree`, which `axes_of` checks."""
     samples: tuple[int, ...] = ()
-    """Each rank's samples in a step, by which gradients are weighted; none: all ranks weigh the same."""
+    """Each rank's samples in a step, by which its gradients are weighted; empty: all ranks weigh the same."""
     optimizer: OptimizerRule | None = None
-    """How roots step, where pushes count by themselves."""
+    """The optimizer that roots run where pushes count by themselves; None: there is none."""
     report_every: int = REPORT_EVERY
-    """Steps after which rank 0 has all tell what the loss bound left out; 0: never."""
+    """Steps between rank 0's reports of what the loss bound left out at all nodes; 0: never."""
     continues: bool = False
-    """Whether the others go on without a node that is gone: `bsp` over `star` or `tree`, and `asp`, `ssp` or
-    `r2sp` with servers."""
+    """Whether the others go on when a node is gone: `bsp` over `star` or `tree`, and `asp`, `ssp` or `r2sp`
+    with servers."""
     check_every: int = 0
-    """Steps after which ranks compare checksums of their parameters, where all must hold the same; the job
-    ends where they differ. 0: never."""
+    """Steps between comparisons of the ranks' parameter checksums, where all must hold the same parameters;
+    the job ends where they differ. 0: never."""
 
     def __post_init__(self) -> None:
         """Raises UserInputError for what no job can have, also where another node tells of it."""
@@ -169,27 +174,27 @@ class Job:
 
     @property
     def ballot(self) -> Piece:
-        """What ranks that vote exchange beside the model in every step, as the piece after the last one."""
+        """The figures that voting ranks exchange in every step, as a piece after the model's last one."""
         return Piece(0, self.elements, BALLOT_FIGURES + 2 * self.world + len(self.pieces))
 
     @property
     def whole_ballot(self) -> Piece:
-        """The ballot, and behind it what nodes tell of each rank: which routes it holds, a checksum of its
-        parameters, and the norm of its own gradients of which sums come later."""
+        """The ballot with the figures that follow it for each rank: the routes it holds, a checksum of its
+        parameters, and the norm of its own gradients whose sums come later."""
         return replace(self.ballot, count=self.ballot.count + 3 * self.world)
 
     @property
     def wire_bytes(self) -> int:
-        """How many bytes an element has that travels."""
+        """Number of bytes of an element on the network."""
         return SHORT_BYTES if self.wire_type == SHORT else ELEMENT_BYTES[self.element_type]
 
     def weight(self, rank: int) -> float:
-        """What a rank's gradients are multiplied with before they are added up; 1 on average."""
+        """Factor of a rank's gradients before they are added up; 1 on average."""
         return self.samples[rank] * self.world / sum(self.samples) if self.samples else 1.0
 
     @property
     def nodes(self) -> int:
-        """Ranks and servers."""
+        """Number of nodes: ranks and servers."""
         return self.world + self.servers
 
     @property
@@ -198,7 +203,7 @@ class Job:
         return sum(layer.elements for layer in self.layers)
 
     def node_name(self, node: int) -> str:
-        """As errors and reports call it."""
+        """Name of a node in errors and reports, such as `rank 3` or `server 0`."""
         if node >= self.world:
             return f"server {node - self.world}"
         return f"rank {self.ranks[node] if self.ranks else node}"
@@ -224,9 +229,9 @@ _KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 class JobOptions(TypedDict, total=False):
-    """What a training program may say of its job: each option is the field of `Job` of that name.
+    """Options that a training program may give to its job, each named as the field of `Job` that it sets.
 
-    None is the default. `piece_bytes` is what `make_job` takes.
+    None stands for the field's default. `piece_bytes` is an argument of `make_job`.
     """
 
     loss_bound: float | None
@@ -247,7 +252,7 @@ class JobOptions(TypedDict, total=False):
 
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are given; raises TypeError for one that `JobOptions` does not have."""
+    """Options without those that are None; raises TypeError for one that `JobOptions` does not have."""
     for name in options:
         if name not in JobOptions.__annotations__:
             raise TypeError(f"got an unexpected keyword argument {name!r}")
@@ -264,20 +269,20 @@ def make_job(
     link_bps: float | None = None,
     **options: Any,
 ) -> Job:
-    """Cut a model into pieces, alike for the same arguments.
+    """A job whose model is cut into pieces; the same arguments give the same job on every node.
 
     Args:
-        layers: name and number of elements of each, in forward order.
-        world: see `Job`, as `servers` and `element_type`.
-        servers: 0 or more.
+        layers: name and number of elements of each layer, in forward order.
+        world: number of ranks.
+        servers: number of parameter servers that are no ranks.
         element_type: `float32` or `float64`.
-        piece_bytes: the most that a piece has, and at least one element.
-        link_bps: of the slowest rank; None: it is fast. Slower links get more pieces, for who adds up waits
+        piece_bytes: largest size of a piece, which has at least one element.
+        link_bps: rate of the slowest rank's link; None: fast. Slow links get more pieces, for an adder waits
             for whole ones.
         options: any other fields of `Job`; None is the field's default. A `wire_type` may be the element
             type.
 
-    Raises UserInputError for what no job can have.
+    Raises UserInputError for values that no job can have.
     """
     entries = tuple(Layer(name, elements) for name, elements in layers)
     _check(entries, element_type, world, servers)  # before they are cut

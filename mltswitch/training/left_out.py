@@ -1,6 +1,6 @@
-"""What loss bounds left out, over all nodes: each tells its counts when the first rank asks, and adds all up.
+"""Reports what loss bounds left out at all nodes: each tells its counts when the first rank asks.
 
-Words carry it and not the ballot, which only some synchronizations have, and no server.
+Messages carry the counts and not the ballot, which only some synchronizations have, and no server.
 """
 
 from collections import Counter
@@ -12,11 +12,12 @@ from mltswitch.training.addition import Loss
 from mltswitch.training.job import Job
 
 MOST_LAYERS: Final = 30
-"""That a node tells of, those with most: a word is short."""
+"""The most layers that a node reports, those with the most missing elements, since messages are short."""
 
 
 class LeftOut:
-    """A node's counts, and those that it hears."""
+    """Counts of the elements that loss bounds left out at this node, and those reported by the other
+    nodes."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -31,33 +32,35 @@ class LeftOut:
         """What each node has told: elements in all, those not waited for, and by layer."""
 
     def count(self, loss: Loss) -> None:
-        """One more, at this node."""
+        """Count one loss at this node."""
         elements = loss.elements * len(loss.ranks)
         self._layers[self._job.pieces[loss.total.piece].layer] += elements
         self._cut += elements * loss.is_cut
 
     def is_due(self, steps: int) -> bool:
-        """Whether the first rank asks after so many steps."""
+        """Whether the first rank asks all nodes for a report after this number of steps."""
         return self._job.loss_bound > 0 and self._job.report_every > 0 and not steps % self._job.report_every
 
     def has_told(self, end: int) -> bool:
-        """Whether its part of such a report is told: who asked may be gone, and another ask again."""
+        """Whether this node has already told its part of the report that ends before step `end`, as another
+        rank may ask again."""
         return end <= self._told
 
     def enter(self, step: int) -> None:
-        """This node has come in this step: the reports of those before are others'."""
+        """Note that this node entered the job in this step, so that reports on earlier steps do not concern
+        it."""
         self._first = self._end = self._told = step // (self._job.report_every or 1) * self._job.report_every
 
     def told(self, end: int) -> list[object]:
-        """A report of the steps before `end` is asked for: this node's part of it, to be told."""
+        """This node's part of the report on the steps before `end`, as a message."""
         self._told = end
         said = [end, self._layers.total(), self._cut, self._layers.most_common(MOST_LAYERS)]
         self._layers, self._cut = Counter(), 0
         return said
 
     def heard(self, node: int, said: Sequence[object], nodes: Collection[int]) -> GradientsLeftOut | None:
-        """What a node has told; the report, once all these nodes have. Raises ValueError, TypeError or
-        LookupError for what no node tells."""
+        """Take another node's part of a report; returns the report when all these nodes have told theirs,
+        else None. Raises ValueError, TypeError or LookupError for an impossible message."""
         end, total, cut, layers = said
         if not isinstance(end, int) or not isinstance(total, int) or not isinstance(cut, int):
             raise TypeError("no numbers")

@@ -1,9 +1,10 @@
-"""How fast the links into a node are, by what arrives on them anyway: nothing is sent to find out.
+"""Measures the rates of the links into a node from the pieces that arrive anyway, without probes.
 
-Bytes over the time in which pieces were arriving, from the first packet of each to its last so far, those
-side by side or close behind each other together: what waits at the sender, for a sum that is not made yet, is
-no time of the link. The receiver's clock alone is asked (NetStorm, section V, where departures count, too,
-and clocks must agree). Packets come in bunches with one time, so short periods by themselves tell nothing.
+A rate is bytes over the time in which pieces were arriving, from the first packet of each to its last so far,
+those side by side or close behind each other together: what waits at the sender, for a sum that is not made
+yet, is no time of the link. The receiver's clock alone is asked (NetStorm, section V, where departures count,
+too, and clocks must agree). Packets come in bunches with one time, so short periods by themselves tell
+nothing.
 """
 
 from collections import defaultdict
@@ -14,9 +15,9 @@ from typing import Final, NamedTuple
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 CLOSE_NS: Final = 5_000_000
-"""Between two pieces that are one period."""
+"""The longest gap between two pieces that still belong to one busy period."""
 LEAST_NS: Final = 2_000_000
-"""The shortest period that counts."""
+"""The shortest busy period that counts for a rate."""
 
 
 class Arrival(NamedTuple):
@@ -25,7 +26,7 @@ class Arrival(NamedTuple):
     peer: int
     size_bytes: int
     first_ns: int
-    """When its first packet came; 0: none has."""
+    """When the piece's first packet came; 0: none has."""
     last_ns: int
 
 
@@ -55,11 +56,11 @@ class _Seen:
 
 
 class Links:
-    """Into one node.
+    """Measures the rates of the links into one node.
 
     Args:
-        probe_bytes: that a figure needs.
-        probe_pieces: of which these are.
+        probe_bytes: the fewest bytes that a rate is computed from.
+        probe_pieces: the fewest pieces that a rate is computed from.
     """
 
     def __init__(self, probe_bytes: int, probe_pieces: int) -> None:
@@ -67,15 +68,16 @@ class Links:
         self._seen: defaultdict[int, _Seen] = defaultdict(_Seen)
 
     def arrived(self, piece: Arrival) -> None:
-        """All of a piece, or as much of it as comes."""
+        """Note a piece that has arrived, or the part of it that will."""
         self._seen[piece.peer].pieces.append(piece)
 
     def clear(self) -> None:
-        """What was open is withdrawn."""
+        """Forget all arrivals, since open pieces were withdrawn."""
         self._seen.clear()
 
     def rates_bps(self, so_far: Iterable[Arrival]) -> dict[int, float]:
-        """By peer, where enough has come since the last figure; with what has come of open pieces so far."""
+        """Rates by peer, where enough bytes have come since the last figure; `so_far` is what has come of
+        open pieces."""
         opened: defaultdict[int, list[Arrival]] = defaultdict(list)
         for piece in so_far:
             if piece.first_ns:

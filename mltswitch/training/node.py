@@ -1,6 +1,6 @@
-"""A node of a job: when it exchanges what, whether the other nodes keep up, and whom to blame if not.
+"""A node of a job: decides when it exchanges what, whether other nodes keep up, and whom to blame if not.
 
-It takes what happens (`ready`, `crossed`, `told`, `lost`, `check`) and keeps what is to be done
+It takes events (`ready`, `crossed`, `told`, `lost`, `check`) and keeps actions for the caller
 (`take_posts`, `take_words`, `take_arrived`). The same object runs over an agent and in virtual time.
 """
 
@@ -26,12 +26,13 @@ from mltswitch.training.views import View
 from mltswitch.units import NANOSECONDS
 
 ASKING_SECONDS: Final = 3.0
-"""Before a deadline, or half of it: nodes say how far they are, so that it can name those that are late."""
+"""Time before a deadline (half of a shorter one) at which nodes tell how far they are, so that late ones can
+be named."""
 KEPT_STEPS: Final = 3
 
 
 class Node(Company):
-    """A rank or a server; arguments and errors are those of `Company`."""
+    """A rank or a server that exchanges gradients; arguments and errors are those of `Company`."""
 
     def __init__(
         self, job: Job, number: int, parameters: Elements | None = None, absent: frozenset[int] | None = None
@@ -58,13 +59,13 @@ class Node(Company):
     # What happens
 
     def ready(self, step: int, pieces: Sequence[int], own: Elements, result: Elements, now_ns: int) -> None:
-        """Own gradients of pieces are there.
+        """This rank's own gradients of some pieces are ready to be exchanged.
 
         Args:
-            step: 0 and up, without gaps.
-            pieces: each once a step.
+            step: the step's number, from 0 without gaps.
+            pieces: the pieces that are ready, each once a step.
             own: a vector of all the model's elements, read until `is_over(step)`.
-            result: one like it, written; where it ends up for the pieces that `take_arrived` names.
+            result: a vector of the same size, written; final for the pieces that `take_arrived` names.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         if step >= MOST_STEPS:
@@ -82,12 +83,12 @@ class Node(Company):
     def computed(
         self, step: int, loss: float, seconds: float, own: Elements, result: Elements, now_ns: int
     ) -> None:
-        """All own pieces of a step are there.
+        """All of this rank's gradients of a step are ready.
 
         Args:
-            step: 0 and up, without gaps.
-            loss: of this rank's batch.
-            seconds: that computing took.
+            step: the step's number, from 0 without gaps.
+            loss: the loss of this rank's batch.
+            seconds: how long computing took.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         exchanges = self.member.computed(step, loss, seconds, now_ns)
@@ -98,12 +99,13 @@ class Node(Company):
         self._begin(exchanges, own, result, now_ns)
 
     def drain(self, step: int, zeros: Elements, result: Elements, now_ns: int) -> None:
-        """No step follows for now: exchange what else ranks need to hold the same, until `is_drained`.
+        """No step follows for now: exchange what ranks still need to hold the same parameters, until
+        `is_drained`.
 
         Args:
-            step: the number of steps so far; `take_arrived` gives it with what this brings.
+            step: the number of steps so far; `take_arrived` returns it with the results of this exchange.
             zeros: a vector of all the model's elements, read until `is_drained`.
-            result: one like it, written.
+            result: a vector of the same size, which is written.
         """
         assert self.member is not None, "a server has no gradients"  # noqa: S101
         self._begin(self.member.drain(step), zeros, result, now_ns)
@@ -115,7 +117,7 @@ class Node(Company):
         return self.member is not None and is_counted and self.member.may_compute(step)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
-        """See Participant; while nodes agree on how they go on, posts end without effect."""
+        """Handle a transfer that has ended; while nodes agree on how to go on, it has no effect."""
         peer = crossing.key[1]
         if self.changes is not None and crossing.arrival is not None and not self.is_stopping:
             self.changes.links.arrived(Arrival(peer, *crossing.arrival))
@@ -151,7 +153,7 @@ class Node(Company):
         self.fail(self._blamed(peer, problem))
 
     def lost(self, peer: int, reason: str, now_ns: int) -> None:
-        """See Participant; who has left is gone for the others when the next one is lost."""
+        """Handle the loss of another node; one that had left before counts as gone at the next loss."""
         self._callers.pop(peer, None)
         if self._views is None:
             super().lost(peer, reason, now_ns)
@@ -165,12 +167,12 @@ class Node(Company):
             self._agree(now_ns)
 
     def tell_options(self, groups: Sequence[Mapping[str, Any]]) -> None:
-        """A schedule has changed options of the optimizer: whoever keeps parameters hears of it."""
+        """Tell the nodes that keep parameters the optimizer's options, which a schedule has changed."""
         self._say(groups=[*groups])
         self._change_options(groups)
 
     def check(self, now_ns: int) -> None:
-        """Ends the job where a deadline has passed; to be called now and then.
+        """End the job if a deadline has passed; to be called from time to time.
 
         Every node then says how far it is, and those that are behind, or silent, are named.
         """
@@ -208,13 +210,13 @@ class Node(Company):
             self._end_late(oldest[0], now_ns)
 
     def wants_arrivals(self, now_ns: int) -> bool:
-        """See Participant; where routes may change."""
+        """Whether `measure` should be called now; never true where routes stay the same for the whole job."""
         return (
             self.changes is not None and self.is_in and not self.is_stopping and self.changes.is_due(now_ns)
         )
 
     def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:
-        """See Participant."""
+        """Take what has arrived so far of open pieces, from which link rates are measured."""
         assert self.changes is not None, "it wants none"  # noqa: S101
         for word in self.changes.words(so_far, now_ns, is_first=self._is_first, gone=self.gone):
             self._say(**word)
@@ -225,7 +227,7 @@ class Node(Company):
     # What is to be done
 
     def take_posts(self) -> list[Post]:
-        """For the carrier; none before all nodes have met."""
+        """Take the posts (transfers to start) for the carrier; none before all nodes have met."""
         if not self.has_met_all:
             return []
         posts, self._sums.posts = self._sums.posts, []
@@ -238,39 +240,41 @@ class Node(Company):
         return posts
 
     def take_arrived(self) -> list[tuple[int, Sum]]:
-        """Results that are in this rank's memory, and the steps in which it gave its part."""
+        """Take the results that have arrived in this rank's memory, each with the step that they belong
+        to."""
         arrived, self._arrived = self._arrived, []
         is_over = self._views is not None and self.error is not None  # what the others have may be another
         return [] if is_over else arrived
 
     def take_losses(self) -> list[Loss]:
-        """What bounds have left out of sums at this node."""
+        """Take the elements that loss bounds have left out of sums at this node."""
         losses, self._sums.addition.losses = self._sums.addition.losses, []
         for loss in losses:
             self._left_out.count(loss)
         return losses
 
     def take_reports(self) -> list[GradientsLeftOut]:
-        """What bounds have left out at all nodes."""
+        """Take the reports of what loss bounds have left out at all nodes."""
         reports, self._reports = self._reports, []
         return reports
 
     def version_of(self, step: int) -> int:
-        """Number of the first sums that are made as those of a step: where its routes were bound."""
+        """Number of the first sums that have the same routes as those of a step."""
         return self._sums.version_of(step)
 
     def is_over(self, step: int) -> bool:
-        """Whether the vectors of a step are the caller's again."""
+        """Whether the caller may use the vectors of a step again."""
         return self._sums.is_over(step)
 
     @property
     def is_drained(self) -> bool:
-        """Whether this rank has all results of what it has given, and all its vectors are the caller's."""
+        """Whether this rank has all results of its exchanges, so that the caller may use all its vectors
+        again."""
         return self._sums.is_over() and not (self.member is not None and self.member.holds)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is open but memory for what others have not begun."""
+        """Whether no transfer is open but receives that no sender has begun."""
         return not self._sums.begun
 
     # Inside

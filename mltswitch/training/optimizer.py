@@ -35,13 +35,13 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
         "maximize": False,
     },
 }
-"""Options that these have, with torch's defaults; what else a group says must be off."""
+"""Supported options of each optimizer, with torch's defaults; any other option of a group must be off."""
 WITHOUT_EFFECT: Final = {"foreach", "fused", "capturable", "differentiable"}
-"""Options of torch that change how it computes, and not what."""
+"""Options of torch that change how an optimizer computes, but not its result."""
 
 
 def check_rule(rule: OptimizerRule) -> None:
-    """Raises UserInputError for what a root cannot do."""
+    """Raises UserInputError for an optimizer or option that a root cannot compute."""
     if rule.kind not in OPTIONS:
         expected = ", ".join(OPTIONS)
         raise UserInputError(f"{rule.kind:.60} is unknown to servers", where="optimizer", expected=expected)
@@ -62,7 +62,7 @@ class Parameters:
     """The parameters of the pieces that a node is root of.
 
     Args:
-        values: a vector of all the model's elements; copied piece by piece as they are first stepped.
+        values: a vector of all the model's elements; each piece is copied when it is first stepped.
     """
 
     def __init__(self, job: Job, values: Elements) -> None:
@@ -76,13 +76,14 @@ class Parameters:
         self._steps: dict[int, int] = {}
 
     def of(self, piece: int) -> Elements:
-        """A piece's parameters as they are now."""
+        """The present parameters of a piece."""
         if piece not in self._values:
             self._values[piece] = self._initial[self._job.pieces[piece].elements].copy()
         return self._values[piece]
 
     def step(self, piece: int, gradient: Elements) -> None:
-        """One step of the optimizer with a push, of which 1/N counts; the memory of the push is used up."""
+        """Make one optimizer step with a rank's push, which counts 1/N; the memory of the push is
+        overwritten."""
         values, place = self.of(piece), self._job.pieces[piece]
         self._steps[piece] = self._steps.get(piece, 0) + 1
         if piece not in self._state:

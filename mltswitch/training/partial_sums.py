@@ -1,4 +1,5 @@
-"""A node's memory for partial sums of its peers, and in whose order they are received where it is short."""
+"""A node's memory for partial sums of its peers, and the order in which they are received where memory is
+short."""
 
 import heapq
 from collections import defaultdict, deque
@@ -12,7 +13,7 @@ from mltswitch.training.job import Job
 from mltswitch.training.plans import Work
 
 Receive = tuple[Work, int]
-"""A sum, and its step that receives a partial sum."""
+"""A receive of a partial sum: the sum, and the number of the step that receives."""
 Ready = list[tuple[Receive, Elements]]
 """Partial sums that may be received now, each with the memory for it."""
 
@@ -69,7 +70,7 @@ class _Window:
 
 
 class PartialSums:
-    """Memory of one node: for a partial sum of each piece and peer at a time, and for sums."""
+    """The memory of one node: for one partial sum of each piece and peer at a time, and for whole sums."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -84,40 +85,40 @@ class PartialSums:
         """By peer, where its partial sums have less memory than all pieces."""
 
     def take(self, piece: int) -> Elements:
-        """Memory for all elements of a piece, whatever is in it."""
+        """Memory for all elements of a piece, with undefined content."""
         free = self._free[self._counts[piece]]
         return free.pop() if free else np.empty(self._counts[piece], self._job.element_type)
 
     def give_back(self, memory: Elements | None) -> None:
-        """Memory of `take` that nobody uses any more."""
+        """Return memory from `take` that is no longer used."""
         if memory is not None:
             self._free[len(memory)].append(memory)
 
     def begin(self) -> None:
-        """Nothing is received any more: all of it begins anew."""
+        """Drop the partial sums received so far and free their memory, since all sums begin again."""
         for memory in self._received.values():
             self.give_back(memory)
         self._received, self._lent = {}, {}
 
     def open_windows(self, size: int, pieces: Mapping[int, Mapping[int, int]]) -> None:
-        """Receive so many partial sums of each peer at a time.
+        """Limit how many partial sums of each peer are received at a time.
 
         Args:
-            pieces: by peer, those that it sends, and the number of each one's next sum.
+            pieces: for each peer the pieces that it sends, with the number of each piece's next sum.
         """
         self._windows = {peer: _Window(found, size) for peer, found in pieces.items()}
 
     def wanted(self, receive: Receive) -> Ready:
-        """A partial sum is to be received: it, where that may be now; else it waits here."""
+        """Ask to receive a partial sum: returned if that may begin now, else it waits for memory."""
         window = self._window(*self._place(receive)[:2])
         return self._borrow(receive) if window is None or window.takes(receive) else []
 
     def of(self, work: Work, peer: int) -> Elements:
-        """What has been received of a peer for a sum."""
+        """The partial sum of a peer that has been received for a sum."""
         return self._received[work.of.piece, peer, work.of.stage]
 
     def added(self, work: Work, peer: int, *, may_change: bool) -> Ready:
-        """A partial sum has been added: others may come in its memory.
+        """Free a partial sum's memory after it was added, and return the receives that may now use it.
 
         Args:
             may_change: whether the next partial sum of the piece may be another peer's.

@@ -1,6 +1,6 @@
-"""What every node of a job does, whatever it exchanges: it meets the others, and ends when they end.
+"""The part that every node of a job has, whatever it exchanges: it meets the others, and ends when they end.
 
-It takes what happens (`crossed`, `told`, `lost`, `check`) and keeps what is to be done (`take_posts`,
+It takes events (`crossed`, `told`, `lost`, `check`) and keeps actions for the caller (`take_posts`,
 `take_words`, `take_withdrawals`), so that the same object runs over an agent and in virtual time.
 """
 
@@ -29,7 +29,7 @@ _NONSENSE: Final = (
 
 
 class Participant(ABC):
-    """A rank or a server.
+    """A node of a job, either a rank or a server.
 
     Args:
         digests: of what nodes have made of the job by themselves, and must have made alike.
@@ -57,21 +57,21 @@ class Participant(ABC):
 
     @abstractmethod
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
-        """A post has ended."""
+        """Handle a transfer that has ended, with its result or error."""
 
     def wants_arrivals(self, now_ns: int) -> bool:  # noqa: ARG002
         """Whether `measure` is to be called now."""
         return False
 
     def measure(self, so_far: Sequence[Arrival], now_ns: int) -> None:  # noqa: B027  (others have nothing to do)
-        """What has come so far of pieces that are still on their way to this node."""
+        """Take what has arrived so far of pieces that are still on their way to this node."""
 
     @abstractmethod
     def check(self, now_ns: int) -> None:
-        """Ends the job where a deadline has passed; to be called now and then."""
+        """End the job if a deadline has passed; to be called from time to time."""
 
     def told(self, peer: int, word: bytes, now_ns: int) -> None:
-        """Another node says something that `take_words` gave there."""
+        """Handle a message of another node, which came from `take_words` there."""
         if self.error is not None:
             return
         try:
@@ -93,16 +93,17 @@ class Participant(ABC):
             self.fail(JobMismatchError(problem, where=self.job.node_name(peer)))
 
     def lost(self, peer: int, reason: str, now_ns: int) -> None:
-        """Another node is gone, which is the end of the job unless both ends are done with it, or it goes on.
+        """Handle the loss of another node: it ends the job unless both nodes are done with it, or the job
+        goes on without it.
 
-        A reason that it gave tells whom to blame.
+        The reason, if the lost node gave one, tells whom to blame.
         """
         if (peer in self._left and self.is_idle) or self._goes_on_without(peer, reason, now_ns):
             return
         self.fail(self._blamed(peer, reason))
 
     def leave(self) -> None:
-        """This node begins nothing more: all others are told, so that nobody takes it for lost."""
+        """Begin nothing more, and tell all other nodes, so that none takes this one for lost."""
         self._is_leaving = True
         self._say(leaves=True)
 
@@ -112,7 +113,7 @@ class Participant(ABC):
         return self._left | self.gone >= {*range(self.job.world)} - {self.number}
 
     def fail(self, error: TrainingError) -> None:
-        """The job is over at this node; the first reason stays."""
+        """End the job at this node with an error; the first error counts."""
         if self.error is None:
             self.error = error
 
@@ -120,50 +121,50 @@ class Participant(ABC):
 
     @abstractmethod
     def take_posts(self) -> list[Post]:
-        """For the carrier; none before all nodes have met."""
+        """Take the posts (transfers to start) for the carrier; none before all nodes have met."""
 
     def take_withdrawals(self) -> list[Key]:
-        """Posts that the carrier is to withdraw."""
+        """Take the keys of the transfers that the carrier must withdraw."""
         withdrawals, self._withdrawals = self._withdrawals, []
         return withdrawals
 
     def take_words(self) -> list[bytes]:
-        """To be told to every other node."""
+        """Take the messages to be sent to every other node."""
         words, self._words = self._words, []
         return words
 
     def has_left(self, node: int) -> bool:
-        """Whether another one has said that it needs nothing more."""
+        """Whether a node has said that it needs nothing more."""
         return node in self._left
 
     @property
     def is_returning(self) -> bool:
-        """Whether this node comes back, and the others have not taken it in yet."""
+        """Whether this is a restarted node that the others have not taken in yet."""
         return False
 
     @property
     def is_in(self) -> bool:
-        """Whether this node takes part."""
+        """Whether this node takes part in the job now."""
         return self.has_met_all
 
     @property
     @abstractmethod
     def is_idle(self) -> bool:
-        """Whether nothing is open but memory for what others have not begun."""
+        """Whether no transfer is open but receives that no sender has begun."""
 
     @property
     def deaf(self) -> set[int]:
-        """Nodes that are told nothing."""
+        """Nodes that get no messages."""
         return self.gone
 
     @property
     def is_stopping(self) -> bool:
-        """Whether a fault has been heard of, and not all have agreed yet on how they go on."""
+        """Whether a fault is known, and the nodes have not all agreed yet on how to go on."""
         return False
 
     @property
     def goodbye(self) -> str:
-        """Why the job is over here, as `lost` of the other nodes understands it."""
+        """Text that tells other nodes why the job is over here, for their `lost`; empty: it is not over."""
         return "" if self.error is None else goodbye_of(self.error)
 
     # Inside

@@ -1,4 +1,4 @@
-"""What a node does for a sum: the steps of its topology, and what each of them waits for."""
+"""A node's steps for each sum, as its topology schedules them, and what each step waits for."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from mltswitch.training.axes import Action, Elements, Step, Sum, Topology
 from mltswitch.training.job import Job
 
 KEPT_VERSIONS: Final = 4
-"""Versions of a topology that changes: sums of the oldest one are over."""
+"""How many versions of a changing topology are kept; all sums of older versions are over."""
 
 
 class Plan:
-    """What a node does for every sum of a piece from the same origin, and what each step waits for.
+    """A node's steps for every sum of a piece from the same origin, and what each step waits for.
 
     Args:
         is_given: whether this rank gives vectors of its own to the sum.
@@ -54,25 +54,25 @@ class Plan:
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One open sum at a node."""
+    """The progress of one open sum at a node."""
 
     of: Sum
     plan: Plan
     step: int | None = None
-    """In which this rank has given its gradients."""
+    """The step in which this rank gave its gradients; None: it has given none."""
     own: Elements | None = None
     result: Elements | None = None
     waits: list[int] = field(init=False)
-    """What each step still waits for: how many steps and conditions."""
+    """For each step, how many other steps and conditions it still waits for."""
     left: int = field(init=False)
-    """Steps that are not done."""
+    """Number of steps that are not done."""
     adds_left: int = field(init=False)
     total: Elements | None = None
-    """The sum as far as it is made."""
+    """The sum as far as it has been added up; None: nothing has been added."""
     counts: Elements | None = None
-    """For each element the ranks in the sum, where not all are."""
+    """For each element the weight of the ranks in the sum; None: all ranks are in it everywhere."""
     open: set[int] = field(default_factory=set)
-    """Steps that a carrier has."""
+    """Numbers of the steps whose transfers a carrier has."""
 
     def __post_init__(self) -> None:
         self.waits, self.left, self.adds_left = [*self.plan.waits], len(self.plan.steps), self.plan.adds
@@ -90,7 +90,7 @@ class _Version:
 
 
 class Plans:
-    """The plans of one node, by the topology that each sum has."""
+    """The plans of one node, by the topology that each sum uses."""
 
     def __init__(self, job: Job, number: int) -> None:
         self._job, self._number = job, number
@@ -98,12 +98,12 @@ class Plans:
         """Topologies that open sums have, the newest one first."""
 
     def begin(self, topology: Topology) -> None:
-        """All sums have this topology."""
+        """Use this topology for all sums."""
         self._versions = []
         self.change(0, topology)
 
     def change(self, first: int, topology: Topology) -> None:
-        """Sums from a number on have this topology."""
+        """Use this topology for sums from this number on."""
         # not 1 - (1 - p) ** (1 / hops), which is right on average: hops may lose different elements
         bound = self._job.loss_bound / topology.lossy_hops(self._job)
         self._versions = [_Version(first, topology, bound), *self._versions][:KEPT_VERSIONS]
@@ -114,15 +114,15 @@ class Plans:
         return len(self._versions) > 1
 
     def first_of(self, number: int) -> int:
-        """Number of the first sums that have the topology of these."""
+        """Number of the first sums that use the same topology as the sums with this number."""
         return self._version(number).first
 
     def hop_bound(self, total: Sum) -> float:
-        """The share that each hop of a sum may lose."""
+        """The share of elements that each hop of a sum may lose."""
         return self._version(total.number).hop_bound
 
     def of(self, total: Sum) -> Plan:
-        """What this node does for a sum."""
+        """This node's plan for a sum."""
         key, version = (total.piece, total.origin), self._version(total.number)
         plan = version.plans.get(key)
         if plan is None:

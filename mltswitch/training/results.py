@@ -1,4 +1,4 @@
-"""Results of sums at a node: how many it has, copies of the last ones for others, and whose turn it is."""
+"""The results of sums that a node has: how many, copies of the last ones for other nodes, and their order."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from mltswitch.training.job import Job
 from mltswitch.training.views import View
 
 KEPT_BALLOTS: Final = 4
-"""Results of ballots that a node keeps, for no rank waits for these."""
+"""How many results of ballots a node keeps, since ranks do not wait for each other's ballots."""
 
 
 class Turns:
-    """Results of each piece are taken in the order of their sums: a count then says which ones a node has.
+    """Takes the results of each piece in the order of their sums, so that a count says which ones a node has.
 
     Where a topology has changed, a sum may be made before the one in front of it.
     """
@@ -26,19 +26,19 @@ class Turns:
         """Results that are here before their turn, and the step that takes each."""
 
     def begin(self, piece: int, number: int) -> None:
-        """The next result of a piece is that of this sum; none waits any more."""
+        """Set the number of a piece's next result, and forget results of it that came early."""
         self._next[piece] = number
         self._early = {total: step for total, step in self._early.items() if total.piece != piece}
 
     def has_come(self, total: Sum, step: int) -> bool:
-        """Whether a result is taken now; else its step does so when `taken` says it."""
+        """Whether a result is next in order; else it is kept, and `taken` returns it when its turn comes."""
         if total.number <= self._next[total.piece]:
             return True
         self._early[total] = step
         return False
 
     def taken(self, total: Sum) -> tuple[Sum, int] | None:
-        """A result has been taken: the one that waited for this, and its step."""
+        """Note that a result was taken; returns the one that waited for this, with its step, or None."""
         self._next[total.piece] = total.number + 1
         step = self._early.pop(total.next, None)
         return None if step is None else (total.next, step)
@@ -58,7 +58,8 @@ class Results:
         """The last ones of these, for nodes that lack them after a fault."""
 
     def note(self, total: Sum, result: Elements | None) -> None:
-        """One more result is here; it is copied where others may lack it, for the rank changes its own."""
+        """Note one more result; it is copied where other nodes may need it, since the rank may overwrite its
+        own."""
         self.counts[total.piece] = total.number + 1
         if not self._job.continues or result is None:
             return
@@ -68,11 +69,11 @@ class Results:
         kept.append((total.number, memory))
 
     def of(self, total: Sum) -> Elements:
-        """A result that is kept."""
+        """A kept result of a sum."""
         return dict(self._kept[total.piece])[total.number]
 
     def impossible(self, view: View) -> int | None:
-        """A node that says it has results which no node can have; none: all say what they may."""
+        """A node that claims more results than it can have; None: there is no such node."""
         for piece, kept in enumerate(self._kept):
             counts = {node: figures[piece] for node, figures in view.results.items()}
             least = min(count for node, count in counts.items() if node < self._job.world)
@@ -81,7 +82,8 @@ class Results:
         return None
 
     def to_give(self, view: View) -> Iterator[tuple[Sum, int, list[int]]]:
-        """Sums that are made, of which ranks lack the result: the node that gives it, and to whom."""
+        """Finished sums whose result some ranks lack: each with the node that gives it, and the ranks that
+        get it."""
         left = [rank for rank in range(self._job.world) if rank not in view.gone]
         for piece, end in enumerate(map(max, zip(*view.results.values(), strict=True))):
             for number in range(min(view.results[rank][piece] for rank in left), end):
@@ -90,7 +92,7 @@ class Results:
                 yield Sum(piece, number), giver, lacking
 
     def lacking(self, view: View) -> Sum | None:
-        """A result that this node is to give, and has not; None: it has all of them."""
+        """A result that this node should give but no longer has; None: it has all of them."""
         for total, giver, _ in self.to_give(view):
             if giver == self._number and total.number not in dict(self._kept[total.piece]):
                 return total

@@ -1,30 +1,34 @@
-"""How sums are numbered on the network, and in whose order a node sends them."""
+"""How sums are numbered on the network, and in which order a node sends them."""
 
 from typing import Final
 
 from mltswitch.training.axes import Needs, Post, Stage, axes_of
 from mltswitch.training.job import Job
 
+CHANNEL: Final = "training"
+"""Of an agent, for all transfers of sums."""
 EPOCHS: Final = 256
-"""Round numbers of transfers are those of sums times this: room to begin a sum anew after a fault."""
+"""Factor from sums' numbers to round numbers of transfers, so that a sum can begin again after a fault."""
 MOST_STEPS: Final = (1 << 32) // EPOCHS
 LAYERS: Final = 1 << 16
 AGES: Final = 1 << 14
-"""Numbers of sums begin anew, which at most one step in so many notices."""
+"""Number of sums after which their age in the priority begins again at 0, which disturbs the order of one
+step."""
 LAST_PRIORITY: Final = (1 << 31) - 1
 
 
 def sums_have_ages(job: Job) -> bool:
-    """Whether a lower number is an older sum: ranks do not go on by themselves, and end rounds together."""
+    """Whether a lower number always means an older sum: no rank runs ahead, and all end rounds together."""
     kind = axes_of(job)[0]
     return kind.needs == Needs() and not kind.votes
 
 
 def priority_of(post: Post, *, has_age: bool) -> int:
-    """In whose order a node sends to another one: older sums, then front layers, and last what comes later.
+    """Priority by which a node orders its sends to another: older sums, then front layers, and last late
+    exchanges.
 
-    Else the next gradients of a rank that is ahead would hold back results that others wait for, and it would
-    stay ahead.
+    Otherwise the next gradients of a rank that is ahead would delay results that others wait for, and the
+    rank would stay ahead.
     """
     if post.stage is Stage.LATER:
         return LAST_PRIORITY

@@ -1,4 +1,5 @@
-"""float32 as bfloat16 and back: half of the bytes where gradients cross a network; sums stay float32."""
+"""Converts float32 to bfloat16 and back, to halve the bytes of gradients on the network; sums stay
+float32."""
 
 from typing import Final
 
@@ -8,14 +9,14 @@ from numpy.typing import NDArray
 from mltswitch.training.axes import Elements
 
 CHUNK: Final = 1 << 15
-"""Elements that pass all steps while they are in a processor's cache."""
+"""Number of elements converted at a time, which fit into a processor's cache."""
 HALF: Final = np.uint32(16)
 _JUST_BELOW: Final = np.uint32(0x7FFF)
 _NAN: Final = np.uint16(0x7FC0)
 
 
 def shortened(values: Elements) -> NDArray[np.uint16]:
-    """float32 values to the nearest bfloat16, of two equally near ones the even; NaN stays NaN."""
+    """The nearest bfloat16 of each float32 value, the even one of two equally near; NaN stays NaN."""
     found = np.empty(len(values), np.uint16)
     bits = values.view(np.uint32)
     for first in range(0, len(values), CHUNK):
@@ -33,10 +34,10 @@ def shortened(values: Elements) -> NDArray[np.uint16]:
 
 
 def lengthen(short: NDArray[np.uint16], values: Elements) -> None:
-    """bfloat16 into as many float32 values; exact."""
+    """Write bfloat16 values into as many float32 values, exactly."""
     np.left_shift(short, HALF, out=values.view(np.uint32), dtype=np.uint32, casting="same_kind")
 
 
 def round_to_short(values: Elements) -> None:
-    """In place, to what others get who hear of the values as bfloat16."""
+    """Round float32 values in place to bfloat16, as others receive them."""
     lengthen(shortened(values), values)

@@ -1,4 +1,4 @@
-"""Steps of a model's training in virtual time: how long they take, by the nodes of production.
+"""Simulates steps of a model's training in virtual time, with the same nodes that production uses.
 
     found = simulate(bundled_profile("resnet50"), Network(10e9, 50e-6), [0.5] * 8, synchronization="osp")
 
@@ -25,18 +25,20 @@ from mltswitch.training.virtual import VirtualJob
 
 ELEMENTS: Final = 100_000
 PIECES: Final = 96
-"""About as many has a large model, whose pieces would be more in production: each costs time here."""
+"""About how many pieces a large model is cut into here; production has more, but each costs simulation
+time."""
 WARM_UP: Final = 10
-"""Steps before times count; `osp` needs them until what is later is steady."""
+"""Steps before times count; `osp` needs them until its share of late sums is steady."""
 STEPS: Final = 10
 FORWARD_CLASSES: Final = 8
 """Gradient classes where forward passes wait layer by layer: as many queues as most chips have."""
 OSP: Final = {"growth": "none", "steps_per_epoch": 2, "slice_bytes": OspSettings().slice_bytes}
-"""Settings, unless told otherwise: all that fits is later, as when the loss has fallen, and soon."""
+"""Default settings of `osp`, by which all that fits is exchanged late, and soon, as when the loss has
+fallen."""
 
 
 def forward_gain(compute_seconds: float, backward_share: float, exchange_seconds: float) -> float:
-    """Steps of a hook over steps whose forward pass waits layer by layer: what that can gain at most.
+    """The most that layer-by-layer forward passes can gain: a hook's step time over theirs.
 
     Layers are infinitely thin and alike. A hook's step is the forward pass and then the longer one of
     backward pass and exchange; the other's is the longer one of computing and exchange. With a backward pass
@@ -48,34 +50,34 @@ def forward_gain(compute_seconds: float, backward_share: float, exchange_seconds
 
 
 class Span(NamedTuple):
-    """A part of a timeline."""
+    """A part of the timeline: what one rank does from one time to another."""
 
     rank: int
     activity: str
-    """`computing`; `waiting` for what the next step needs (RS); `passing`: a forward pass computes and waits,
-    layer by layer; `later`: the rest is exchanged (ICS)."""
+    """What the rank does: `computing`; `waiting` for what the next step needs (RS); `passing`: a forward pass
+    that computes and waits, layer by layer; `later`: late sums are exchanged (ICS)."""
     begin_seconds: float
-    """From when the timeline begins."""
+    """Start of the span, from the beginning of the timeline."""
     end_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """Steps of a job when they have become steady: means over ranks."""
+    """Figures of a job's steps when they have become steady, as means over ranks."""
 
     synchronization: str
     forward: bool
     """Whether forward passes wait layer by layer."""
     step_seconds: float
-    """The harmonic mean, where ranks do not go equally fast."""
+    """Mean duration of a step; the harmonic mean, where ranks are not equally fast."""
     synchronization_seconds: float
-    """What a step takes beside computing."""
+    """Duration of a step beyond that of computing."""
     samples_per_second: float
     """Samples that all ranks together train with in a second."""
     later_share: float
     """Share of the model that is exchanged while the next step computes."""
     timeline_seconds: float
-    """The last step of the rank that is done first."""
+    """Length of the timeline: the last step of the rank that finishes first."""
     timeline: tuple[Span, ...]
 
 
@@ -89,7 +91,7 @@ def scaled_job(
     settings: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> tuple[Job, float]:
-    """A job of a smaller model with the same proportions, and its share of the model's elements.
+    """A job of a smaller model with the same proportions, and its elements over those of the model.
 
     Arguments are those of `make_job` for the model as it is. There is one server, where the topology has any;
     pieces are those of production, or larger, about PIECES; `settings` come beside OSP. Raises UserInputError
@@ -131,18 +133,18 @@ def simulate(
     advance: Callable[[int], None] = lambda _step: None,
     **options: Any,
 ) -> Simulated:
-    """Let a job run in virtual time, and measure its last steps; what is important comes at random.
+    """Run a job in virtual time and measure its last steps; which elements are important is random.
 
     Args:
-        compute_seconds: that each rank takes for a step.
+        compute_seconds: computing time of each rank in a step.
         batch: samples in a step of a rank.
-        steps: that are measured.
-        warm_up: steps before them.
-        backward_share: of computing, in which gradients become ready; 0: all at its end.
+        steps: number of steps that are measured.
+        warm_up: number of steps before them.
+        backward_share: last part of computing, in which gradients become ready; 0: all at its end.
         forward: whether a forward pass waits layer by layer, as `MltForward` does (`bsp` only).
-        classes: in which gradients travel, front layers first; None: FORWARD_CLASSES with `forward`, else 1.
-        advance: is told when rank 0 begins a step.
-        options: of `scaled_job`, which raises UserInputError.
+        classes: number of gradient classes, front layers first; None: FORWARD_CLASSES with `forward`, else 1.
+        advance: called with the step when rank 0 begins it.
+        options: those of `scaled_job`, which raises UserInputError.
     """
     world, last = len(compute_seconds), warm_up + steps
     job, share = scaled_job(profile, world=world, **options)

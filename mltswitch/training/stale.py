@@ -31,10 +31,10 @@ _log: Final = logging.getLogger(__name__)
 
 
 class StaleNode(Participant):
-    """A worker, with the caches of all trees that it is in.
+    """A worker under bounded staleness, with the caches of all trees that it is in.
 
     Args:
-        values: the parameters, which all nodes begin with.
+        values: the parameters that all nodes begin with.
 
     Raises UserInputError for a topology without trees.
     """
@@ -53,22 +53,23 @@ class StaleNode(Participant):
         self._has_asked = False
 
     def clock(self) -> None:
-        """All updates of this worker's clock are in its caches."""
+        """End this worker's clock, whose updates are all in its caches."""
         self._clock = self.caches.clock()
 
     def want(self, staleness: int, now_ns: int) -> None:
-        """Have the updates of others come here, but for those of their last clocks."""
+        """Ask for the updates of other workers, except those of their last `staleness` clocks."""
         self.caches.want(self._clock - staleness)
         self._waits, self._has_asked = (self._clock - staleness, now_ns), False
         self._look()
 
     @property
     def has_come(self) -> bool:
-        """Whether what was wanted last is here."""
+        """Whether the updates that `want` last asked for have arrived."""
         return self._waits is None
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:  # noqa: ARG002
-        """See Participant; what breaks with a worker that has left is no fault unless it is waited for."""
+        """Handle a transfer that has ended; an error with a worker that has left counts only if its updates
+        are waited for."""
         peer = crossing.key[1]
         if crossing.error is None:
             self.caches.crossed(crossing)
@@ -79,7 +80,7 @@ class StaleNode(Participant):
             self.fail(self._blamed(peer, str(crossing.error)))
 
     def check(self, now_ns: int) -> None:
-        """Ends the job where others have not come far enough in time."""
+        """End the job where other workers have not reached the awaited clock in time."""
         if self._waits is None or self.error is not None:
             return
         clock, since_ns = self._waits
@@ -98,18 +99,18 @@ class StaleNode(Participant):
             self.fail(NodeLateError(problem, where=names))
 
     def leave(self) -> None:
-        """This worker pushes nothing more; it answers others until all have left."""
+        """Push nothing more; the node answers others until all have left."""
         self.caches.leave()
         self._clock = OVER
         super().leave()
 
     def take_posts(self) -> list[Post]:
-        """For the carrier; none before all nodes have met."""
+        """Take the posts (transfers to start) for the carrier; none before all nodes have met."""
         return self.caches.take_posts() if self.has_met_all else []
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is waited for here."""
+        """Whether no updates are awaited at this node."""
         return self._waits is None
 
     def _hear(self, peer: int, said: Mapping[str, Any], now_ns: int) -> None:  # noqa: ARG002
@@ -123,25 +124,25 @@ class StaleNode(Participant):
 
 
 def check_staleness(staleness: object) -> None:
-    """Raises UserInputError for what is no number of clocks."""
+    """Raises UserInputError for a staleness that is no whole number of clocks."""
     if isinstance(staleness, bool) or not isinstance(staleness, int | np.integer) or staleness < 0:
         raise UserInputError(f"{staleness!r:.40}", where="staleness", expected="0 or more clocks")
 
 
 class SharedModel(Driver[StaleNode]):
-    """One worker's model. One thread calls.
+    """One worker's copy of the shared model, to be used by one thread.
 
     Args:
         values: the parameters at the start, one numpy vector of float32 or float64, equal at all workers.
-        rank: of this worker; None: as the environment variable RANK says.
-        world: how many there are; None: WORLD_SIZE.
+        rank: this worker's; None: as the environment variable RANK says.
+        world: number of workers; None: as WORLD_SIZE says.
         rendezvous: as `Group` takes it.
         topology: `tree` or `star`, whose roots are the workers, each for its share of the elements.
         transport: `mlt`, `ltp` or `tcp`.
-        config: of the agent; None: one for loopback.
-        piece_bytes: what a root's share is dealt in.
-        deadline_seconds: for a pull.
-        timeout_seconds: until all workers have come.
+        config: the agent's configuration; None: one for loopback.
+        piece_bytes: size of the pieces into which each root's share is cut.
+        deadline_seconds: how long a pull may take.
+        timeout_seconds: how long to wait for all workers.
 
     Raises UserInputError, MachineError, and TrainingError where the workers do not come or do not agree.
     Every method raises the TrainingError that names the worker with which the job has ended.
@@ -188,7 +189,7 @@ class SharedModel(Driver[StaleNode]):
         self._has_warned, self._clock = False, 0
 
     def push(self, update: Elements) -> None:
-        """Add an update to the parameters: of this clock."""
+        """Add an update of the present clock to the parameters."""
         if np.iscomplexobj(update):
             raise UserInputError("is complex", where="update", expected=self._values.dtype.name)
         own = np.array(update, self._values.dtype)  # the caller's is the caller's again
@@ -202,19 +203,20 @@ class SharedModel(Driver[StaleNode]):
         self.call(lambda _: self.node.caches.push(own))
 
     def clock(self) -> None:
-        """All updates of this clock are pushed."""
+        """End the present clock, whose updates are all pushed."""
         self._clock += 1
         if self._clock >= OVER:
             raise UserInputError(f"{self._clock}", where="clock", expected=f"below {OVER}")
         self.call(lambda _: self.node.clock())
 
     def pull(self, staleness: int = 0) -> Elements:
-        """The parameters with all own updates, and with those of each other worker but for its last clocks.
+        """The parameters with all own updates and those of other workers, except for their last `staleness`
+        clocks.
 
         Args:
             staleness: how many clocks of others may be missing, of as many as this worker has counted.
 
-        Returns a vector of the caller's own. Raises UserInputError.
+        Returns a new vector. Raises UserInputError.
         """
         check_staleness(staleness)
         self.call(lambda now_ns: self.node.want(int(staleness), now_ns))
@@ -225,7 +227,7 @@ class SharedModel(Driver[StaleNode]):
         return self._values.copy()
 
     def flush(self) -> Elements:
-        """`pull` without staleness: workers at the same clock all get the same, but for rounding."""
+        """The parameters without staleness: workers at the same clock all get the same, up to rounding."""
         return self.pull(0)
 
     def close(self, reason: str = "", patience_seconds: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""How one node makes sums: the steps of its topology, each done when what it waits for is there.
+"""How one node makes sums: it does each step of its topology when what the step waits for is there.
 
 Posts for a carrier, results and losses collect in lists, which whoever owns the sums takes out.
 """
@@ -33,18 +33,18 @@ from mltswitch.training.rounds import EPOCHS, MOST_STEPS
 from mltswitch.training.views import View
 
 ENTERING: Final = -1
-"""Step of sums to which a rank has nothing to give, for it has come after they were begun."""
+"""Number that stands for the step of sums to which a rank gives nothing, since they began before it came."""
 
 
 class Sums:
     """All open sums at a node.
 
     Args:
-        topology: of the job; its windows bound the memory for partial sums.
-        keeper: makes this node's.
+        topology: the job's; its windows bound the memory for partial sums.
+        keeper: makes this node's keeper.
         votes: whether ranks exchange ballots.
         is_changing: whether each ballot may change the topology of the sums that follow.
-        parameters: of the model, where roots keep them.
+        parameters: the model's, where roots of sums keep parameters.
     """
 
     def __init__(
@@ -100,11 +100,11 @@ class Sums:
         now_ns: int,
         ballots: tuple[Elements, Elements] | None = None,
     ) -> None:
-        """This rank's part of what its synchronization wants.
+        """Begin this rank's part of an exchange that its synchronization asks for.
 
         Args:
-            own: a vector of all elements.
-            result: one like it.
+            own: this rank's gradients, a vector of all the model's elements.
+            result: a vector of the same size for the results.
             ballots: own and result of a step's ballot.
         """
         for piece in exchange.pieces:
@@ -123,7 +123,7 @@ class Sums:
             self._advance(work, work.plan.on_own, now_ns)
 
     def crossed(self, crossing: Crossing, now_ns: int) -> None:
-        """A post has ended well."""
+        """Handle a transfer that has ended without an error."""
         work, number = self._by_key.pop(crossing.key)
         work.open.discard(number)
         self.begun.setdefault(work.of, now_ns)
@@ -133,12 +133,12 @@ class Sums:
         self._advance(work, work.plan.followers[number], now_ns)
 
     def turn(self, now_ns: int) -> None:
-        """Time has passed: perhaps others may push."""
+        """Let the keeper admit further pushes, since time has passed."""
         for total in self._keeper.turned(now_ns):
             self._expect_one(total)
 
     def ignore(self, rank: int, now_ns: int) -> None:
-        """A rank is gone, and the job goes on: nothing of its waits, and nobody waits for it."""
+        """Go on without a gone rank: drop its open transfers, and no longer wait for it."""
         self._ignored.add(rank)
         for work in [*self._works.values()]:
             work.open -= {number for number in work.open if work.plan.steps[number].peer == rank}
@@ -147,14 +147,15 @@ class Sums:
         self._release(self._keeper.gone(rank), now_ns)
 
     def is_ignored(self, crossing: Crossing) -> bool:
-        """Whether a post is over with a node that is gone, and without effect."""
+        """Whether a transfer that has ended was one with a gone node, so that it has no effect."""
         if crossing.key[1] not in self._ignored:
             return False
         self._by_key.pop(crossing.key, None)
         return True
 
     def freeze(self) -> list[Key]:
-        """Let nothing get on until `repair`; the posts that are open, of which `ended` is to be told."""
+        """Stop all progress until `repair`; returns the keys of open transfers, whose end `ended` must be
+        told."""
         self.is_frozen = True
         for post in self.posts:  # which no carrier has
             self._by_key.pop(post.key, None)
@@ -162,18 +163,19 @@ class Sums:
         return [*self._by_key]
 
     def ended(self, key: Key) -> None:
-        """A post is over, and without effect: its sum begins anew."""
+        """Note that a transfer is over without effect, since its sum begins again."""
         work, number = self._by_key.pop(key, (None, 0))
         if work is not None:
             work.open.discard(number)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no carrier has anything of this node."""
+        """Whether no carrier has an open transfer of this node."""
         return not self._by_key
 
     def repair(self, topology: Topology, view: View, now_ns: int) -> None:
-        """Go on with those that are left, from where all have said that they are; nothing is open."""
+        """Go on with the nodes of a new view from where they have said that they are, while no transfer is
+        open."""
         self._keeper = self._make_keeper()
         for node in sorted(view.gone):
             self._keeper.gone(node)
@@ -208,11 +210,11 @@ class Sums:
         self._expect_from(complete)
 
     def enter(self, view: View, ends: Sequence[int]) -> None:
-        """Before `repair`: this rank has nothing to give to sums that others have begun before it came.
+        """Before `repair` at a rank that comes back: it gives nothing to sums that began before it came.
 
         Args:
-            view: the first one that has this rank.
-            ends: of each piece, the number of the first sum that gets its gradients.
+            view: the first view with this rank.
+            ends: for each piece, the number of the first sum that gets this rank's gradients.
         """
         self.results.counts = [*view.results[self.number]]
         for piece in self._expected:
@@ -252,7 +254,7 @@ class Sums:
         self._advance(work, plan.on_own, now_ns)
 
     def change(self, first: int, topology: Topology) -> None:
-        """Sums from a number on are made by another topology; none of them is open."""
+        """Make sums from this number on by another topology; none of them may be open."""
         # what had children before is expected when the sum before it is made
         fresh = [piece for piece in self._expected if not self._plans.of(Sum(piece, first)).adds]
         self._plans.change(first, topology)
@@ -260,7 +262,7 @@ class Sums:
             self._expect_one(Sum(piece, first))
 
     def version_of(self, number: int) -> int:
-        """Number of the first sums that have the topology of these."""
+        """Number of the first sums that use the same topology as the sums with this number."""
         return self._plans.first_of(number)
 
     def _heed_topology(self, topology: Topology, numbers: Sequence[int]) -> None:
@@ -277,25 +279,25 @@ class Sums:
                 self._expect(piece, Sum(piece, numbers[piece] - 1) if numbers[piece] else None)
 
     def sum_of(self, crossing: Crossing) -> Sum:
-        """What an open post is for."""
+        """The sum that an open transfer belongs to."""
         return self._by_key[crossing.key][0].of
 
     def step_of(self, total: Sum) -> int | None:
-        """In which this rank has given its part; None: it has given none."""
+        """The step in which this rank gave its part of a sum; None: it has given none."""
         return self._works[total].step
 
     def open_keys(self, total: Sum) -> list[Key]:
-        """The keys of the posts of a sum that a carrier has."""
+        """Keys of a sum's transfers that a carrier has."""
         return [key for key, (work, _) in self._by_key.items() if work.of == total]
 
     def waits_for(self, total: Sum) -> list[int]:
-        """Peers of what is open of a sum."""
+        """Nodes at the other ends of a sum's open transfers."""
         work = self._works[total]
         peers = {work.plan.steps[number].peer for number in work.open}
         return sorted(peer for peer in peers if peer is not None)
 
     def is_over(self, step: int | None = None) -> bool:
-        """Whether no sum uses this rank's vectors of a step, or, where that is None, of any."""
+        """Whether no sum uses this rank's vectors of a step any more; None: of any step."""
         return not (self._open_of if step is None else self._open_of[step])
 
     def _open_windows(self, size: int, numbers: Sequence[int]) -> None:
@@ -311,7 +313,7 @@ class Sums:
             self._expect_one(total)
 
     def expect_before(self, end: int) -> None:
-        """The topology is known of all sums with numbers before this one."""
+        """Expect sums with numbers below this one, whose topology is now known."""
         self._known_end = max(self._known_end, end)
         later, self._later = self._later, []
         for total in later:

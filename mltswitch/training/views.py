@@ -1,4 +1,5 @@
-"""Which nodes a job goes on with: all that are left change to the same ones between two sums, or end.
+"""Agreement on the nodes that a job goes on with: all that are left adopt the same set between two sums, or
+end.
 
 A node that hears of a lost one stops, tells the others whom it has lost, and has all its open posts
 withdrawn. Then it says how many results of each piece it has. Who has heard that from all that are left, of
@@ -33,30 +34,30 @@ from mltswitch.training.job import Job
 from mltswitch.units import NANOSECONDS
 
 CALM_SECONDS: Final = 10.0
-"""Between two faults: where they follow each other, trees are given up. As long one that is to be taken in
-may take to say how far it is."""
+"""The shortest calm between two faults; where they follow faster, trees are given up. A rank that is to be
+taken in has as long to say how far it is."""
 MOST_BEHIND: Final = 15
-"""One piece of a node may be so many sums behind another: figures are told as digits of base 16."""
+"""How many sums one piece of a node may be behind another: figures are sent as digits of base 16."""
 FIGURES_A_WORD: Final = 400
-"""A word says of so many pieces how far a node is, a digit each: words are short."""
+"""For how many pieces one message says how far a node is, a digit each, since messages are short."""
 MOST_GONE: Final = 255
-"""Epochs of a sum's number."""
+"""The most gone nodes, since a sum's number has room for that many epochs."""
 Nodes = frozenset[int]
 KEPT_ERAS: Final = 8
-"""A word tells of so many: no node is more behind, for nobody goes on before all have agreed."""
+"""How many eras a message tells of; no node is further behind, for none goes on before all have agreed."""
 
 
 class Era(NamedTuple):
-    """Which nodes have been taken in again."""
+    """The nodes that have been taken in again so far."""
 
     number: int = 0
     """How often a node was taken in again, since the beginning."""
     last: tuple[int, ...] = ()
-    """The last ones, in this order."""
+    """The nodes taken in last, in this order, at most KEPT_ERAS."""
 
     @classmethod
     def read(cls, said: Sequence[Any], job: Job) -> Self:
-        """The era of a word. Raises ValueError, TypeError or LookupError for what no node says."""
+        """The era in a message. Raises ValueError, TypeError or LookupError for an impossible one."""
         number, last = int(said[0]), tuple(int(node) for node in said[1])
         if not len(last) == min(number, KEPT_ERAS) or not {*last} <= {*range(job.world)}:
             raise ValueError("no era")
@@ -64,15 +65,15 @@ class Era(NamedTuple):
 
     @property
     def newest(self) -> int | None:
-        """The node with which it has begun."""
+        """The node whose return began the era; None: none has been taken in."""
         return self.last[-1] if self.last else None
 
     def after(self, node: int) -> "Era":
-        """The one that begins with a node."""
+        """The era that begins when this node is taken in."""
         return Era(self.number + 1, (*self.last, node)[-KEPT_ERAS:])
 
     def since(self, other: "Era") -> Nodes:
-        """Nodes that have been taken in since this one and the other were the same."""
+        """Nodes that were taken in after this era and the other one parted."""
         start, other_start = self.number - len(self.last), other.number - len(other.last)
         for place, node in enumerate(self.last, start):
             is_known = other_start <= place < other.number
@@ -81,17 +82,17 @@ class Era(NamedTuple):
         return frozenset()
 
     def is_later(self, other: "Era") -> bool:
-        """Whether it began later; of two that began at once, the one that takes in the lower node did."""
+        """Whether this era began later; of two that began at once, the one with the lower node did."""
         return self.number > other.number or (self.number == other.number and self.last < other.last)
 
 
 def mask_of(nodes: Nodes | set[int]) -> str:
-    """Nodes as a word carries them: a bit each, in hexadecimal."""
+    """A set of nodes as messages carry it: one bit for each node, in hexadecimal."""
     return f"{sum(1 << node for node in nodes):x}"
 
 
 def nodes_of(mask: str, job: Job) -> Nodes:
-    """Those of a word. Raises ValueError or TypeError for what no node says."""
+    """The nodes of a mask in a message. Raises ValueError or TypeError for an impossible one."""
     bits = int(mask, 16)
     if not 0 <= bits < 1 << job.nodes:
         raise ValueError("no nodes")
@@ -99,7 +100,7 @@ def nodes_of(mask: str, job: Job) -> Nodes:
 
 
 class State(StrEnum):
-    """Where a node is between two views, as in the table above."""
+    """A node's state between two views, as in the module's table."""
 
     OUTSIDE = "outside"
     TOGETHER = "together"
@@ -109,28 +110,29 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """With whom all go on, and from where."""
+    """The nodes that all go on with, and the results from which they go on."""
 
     gone: Nodes
     results: Mapping[int, Sequence[int]]
-    """Of each node that is left and of each piece, how many sums it has the results of; one that enters has
-    those of the rank that has least."""
+    """For each node that is left, how many sums of each piece it has the results of; one that enters has as
+    many as the rank with least."""
     is_star: bool
     epoch: int = 0
-    """Later views have higher ones."""
+    """Number of the view; later views have higher ones."""
     entering: tuple[int, int] | None = None
-    """The last rank that was taken in again, and the first step that has its gradients."""
+    """The last rank that was taken in again, and the first step that has its gradients; None: there is
+    none."""
     version: int = 0
-    """The newest version of routes that anybody knows to be bound."""
+    """The newest version of routes that any node knows to be in force."""
     teller: int = 0
-    """A node that knows this version to be bound."""
+    """A node that knows that version to be in force."""
 
 
 class Views:
-    """With whom one node goes on, as far as it has heard.
+    """One node's knowledge of which nodes the job goes on with.
 
     Args:
-        gone: nodes that one that comes back does not find; None: it has been there from the beginning.
+        gone: nodes that a restarted node does not find; None: it takes part from the beginning.
     """
 
     def __init__(self, job: Job, number: int, gone: Nodes | None = None) -> None:
@@ -189,7 +191,8 @@ class Views:
         return [node for node in sorted(self.left) if not self._is_whole(node)]
 
     def lose(self, nodes: Nodes, now_ns: int) -> bool:
-        """These are gone; whether that is news, after which all posts are to be withdrawn."""
+        """Note that nodes are gone; returns whether that is news, after which all transfers must be
+        withdrawn."""
         if nodes <= self.gone:
             return False
         self.gone |= nodes | self._departed
@@ -201,24 +204,24 @@ class Views:
         self.state, self.since_ns = State.STOPPING, now_ns
 
     def depart(self, node: int) -> None:
-        """A node that has left is not there any more."""
+        """Note that a node has left because it needs nothing more."""
         self._departed |= {node}
 
     def find(self, node: int) -> None:
-        """While this node is outside: another one is there that it has not found before."""
+        """Note another node that this one, while outside, had not found before."""
         self.gone -= {node}
 
     def takes_in(self, node: int, said: Mapping[str, Any]) -> bool:
-        """Whether a node that is gone says that others are about to take it in."""
+        """Whether a message of a gone node says that others are about to take this one in."""
         era = Era.read(said["era"], self._job)
         return era.newest == node and era.is_later(self.era)
 
     def take_in(self, node: int, gone: Nodes, now_ns: int) -> bool:
-        """One that was lost is there again; whether all are to stop because of it.
+        """Note that a lost node is there again; returns whether all nodes must stop because of it.
 
         Args:
             node: a rank that this node has a connection with, and that has the same job.
-            gone: whom that one does not find.
+            gone: the nodes that it does not find.
         """
         here = self.agreed | self._departed
         if self.state is not State.TOGETHER or not gone <= here - {node}:
@@ -231,12 +234,12 @@ class Views:
     def stopped(
         self, results: Sequence[int], begun: int, now_ns: int, version: int = 0
     ) -> list[dict[str, Any]]:
-        """All posts of this node are over: what is to be told to the others.
+        """All transfers of this node are over: returns the messages that tell the others how far it is.
 
         Args:
-            results: of each piece, how many sums this node has the results of.
-            begun: steps of which it has given gradients.
-            version: of the routes that it has.
+            results: for each piece, how many sums this node has the results of.
+            begun: number of steps to which it has given gradients.
+            version: that of its routes.
         """
         self.state = State.WAITING
         *pieces, ballot = results
@@ -272,9 +275,10 @@ class Views:
         return len(lost) > 1 or (bool(lost) and is_soon)
 
     def heard(self, peer: int, said: Mapping[str, Any], now_ns: int) -> bool:
-        """A node says how far it is, or only whom it has lost; whether that is news, as `lose` has it.
+        """Take a message that says how far a node is, or only whom it has lost; returns whether that is news,
+        as `lose` does.
 
-        Raises ValueError, TypeError or LookupError for what no node says.
+        Raises ValueError, TypeError or LookupError for an impossible message.
         """
         lost, era = nodes_of(said["lost"], self._job), Era.read(said["era"], self._job)
         key = (peer, era, lost)
@@ -311,7 +315,7 @@ class Views:
             self._hurried.add(key[1:])
 
     def installed(self, now_ns: int) -> View | None:
-        """The next view, once all that are left have said how far they are."""
+        """The next view, once all that are left have said how far they are; None: not yet."""
         if self.state is not State.WAITING or self.missing:
             return None
         said = {node: self._said[node, self.era, self.gone] for node in sorted(self.left)}
@@ -350,7 +354,8 @@ class Views:
         return len(self.gone) + 2 * self.era.number
 
     def overdue(self, now_ns: int) -> Nodes:
-        """One that is to be taken in, and keeps the others waiting."""
+        """The node that is to be taken in but has not said how far it is in time, as a set; empty: there is
+        none."""
         is_late = now_ns - self.since_ns > CALM_SECONDS * NANOSECONDS
         return frozenset(self.era.last[-1:]) & frozenset(self.missing) if is_late else frozenset()
 

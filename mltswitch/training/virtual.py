@@ -1,4 +1,4 @@
-"""A job in virtual time: the nodes of production, and a network of max-min fair links between them.
+"""A job in virtual time: the nodes that production uses, and a network of max-min fair links between them.
 
     job = make_job([("conv", 500_000), ("head", 20_000)], world=4, loss_bound=0.1)
     report = VirtualJob(job, Network(1e9, 50e-6), seed=7).run(3, gradients)
@@ -27,50 +27,51 @@ from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
 from mltswitch.units import NANOSECONDS
 
 SILENCE_SECONDS: Final = 10.0
-"""Until a node that does not answer counts as lost, as agents have it."""
+"""Time after which a silent node counts as lost, as for host agents."""
 CHECK_SECONDS: Final = 1.0
 HUNG_SECONDS: Final = 60.0
-"""Past a job's deadline: if nothing has happened until then, nothing ever will."""
+"""Time after a job's deadline at which a run without any event is given up as hung."""
 
 
 class HungError(AssertionError):
-    """Ranks wait, and nothing is left to happen: a fault of the code."""
+    """Ranks wait for events that will never come, which is a fault of the code."""
 
 
 @dataclass(slots=True)
 class Report:
-    """What became of a job in virtual time."""
+    """The results of a job's run in virtual time."""
 
     results: dict[tuple[int, int], Elements] = field(default_factory=dict)
-    """All elements of what a step brought, by (rank, step), and after the last step what draining brought;
-    NaN where no result has come."""
+    """Results of all elements by (rank, step), and after the last step those of draining; NaN where none has
+    come."""
     errors: dict[int, TrainingError] = field(default_factory=dict)
-    """By node."""
+    """The error that ended each failed node, by node number."""
     failed_seconds: dict[int, float] = field(default_factory=dict)
-    """When these nodes gave up."""
+    """Virtual time at which each failed node gave up, by node number."""
     losses: list[Loss] = field(default_factory=list)
     steps: dict[Sum, int] = field(default_factory=dict)
-    """In which step the ranks gave their part of a sum."""
+    """For each sum the step in which the ranks gave their part."""
     step_seconds: list[float] = field(default_factory=list)
-    """From when the first rank begins to compute to when the last one may begin the next step."""
+    """Duration of each step, from the first rank's start of computing to when the last one may begin the next
+    step."""
     views: dict[int, list[tuple[float, View]]] = field(default_factory=dict)
-    """When each node has gone on after a fault, and with whom."""
+    """For each node the virtual times at which it went on after a fault, with the view of who is left."""
     seconds: float = 0.0
     most_open_posts: int = 0
-    """The most posts that one node had open at a time."""
+    """The most posts (open transfers) that one node had at a time."""
 
 
 class VirtualJob:
-    """All nodes of a job, run once.
+    """All nodes of a job in virtual time, for a single run.
 
     Args:
-        loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
+        loss_ratio: share of packets lost; a lossy receive goes without them up to its bound, and the rest is
             sent again.
-        parameters: at the start, where roots keep them.
-        backward_share: of computing, in which gradients become ready, the last piece first; 0: at its end.
+        parameters: those at the start, where roots of sums keep parameters.
+        backward_share: last part of computing, in which gradients become ready, back to front; 0: at its end.
         waits_by_piece: whether a forward pass waits for each piece when it comes to it, and not for all of
             them before it begins; of a synchronization whose steps wait for all sums.
-        classes: in which gradients travel, front layers in those that are served first.
+        classes: number of gradient classes; front layers are in those that are served first.
         in_turn: whether what a node sends to another leaves piece after piece, as agents send; else all of it
             shares the way, so that hardly a result leaves before the last gradients have come.
     """
@@ -143,11 +144,11 @@ class VirtualJob:
         """Run some steps on every rank, until all are done or have failed.
 
         Args:
-            steps: 1 or more.
+            steps: number of steps, 1 or more.
             gradients: a rank's own, by rank and step: a vector of all elements. It is asked when the rank
                 begins to compute: what came before is in `report.results`.
-            compute_seconds: until they are there, by rank and step; infinite: never.
-            losses: of each rank's batches, by rank and step.
+            compute_seconds: computing time by rank and step; infinite: the gradients never come.
+            losses: loss of each batch, by rank and step.
 
         Raises HungError where ranks wait for what will never happen.
         """
@@ -171,16 +172,16 @@ class VirtualJob:
         return self.report
 
     def kill(self, node: int, at_seconds: float) -> None:
-        """End a node without a word; its peers hear of it at once, as a kernel closes connections."""
+        """End a node without a goodbye; its peers hear of it at once, as a kernel closes its connections."""
         self._timeline.after(at_seconds, partial(self.dead.add, node))
         self._timeline.after(at_seconds, partial(self._leave, node, "connection reset"))
 
     def change(self, network: Wires, at_seconds: float) -> None:
-        """The rates of links are those of another network from then on."""
+        """From this time on links have the rates of another network."""
         self._timeline.after(at_seconds, partial(self._network.rewire, network))
 
     def restart(self, rank: int, at_seconds: float, job: Job | None = None) -> None:
-        """Start a rank again that was killed, perhaps with another job; it finds all that are there."""
+        """Restart a rank that was killed, perhaps with another job; it finds all nodes that are there."""
         self._timeline.after(at_seconds, partial(self._restart, rank, job or self.job))
 
     def _restart(self, rank: int, job: Job) -> None:
@@ -192,7 +193,7 @@ class VirtualJob:
         self._turn(rank)
 
     def cut(self, nodes: Collection[int], at_seconds: float) -> None:
-        """Break the links between these and the others: nobody hears of that until the silence is noticed."""
+        """Break the links between these nodes and the others; the break shows only by silence."""
         self._timeline.after(at_seconds, partial(self._network.part, frozenset(nodes)))
         for node in nodes:
             for other in {*range(self.job.nodes)} - {*nodes}:

@@ -1,4 +1,5 @@
-"""Workers that train under bounded staleness in virtual time: the caches of production."""
+"""Simulates workers that train under bounded staleness in virtual time, with the caches that production
+uses."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,27 +12,27 @@ from mltswitch.training.job import Job
 from mltswitch.training.virtual_network import Timeline, VirtualNetwork, Wires
 
 Compute = Callable[[int, int, Elements], tuple[float, Elements]]
-"""By rank, clock and the parameters that it has pulled: how many seconds it takes, and its update."""
+"""From a worker's rank, its clock and its pulled parameters, how many seconds it computes, and its update."""
 
 
 @dataclass(slots=True)
 class StaleReport:
-    """What became of workers."""
+    """The results of a run of workers under bounded staleness."""
 
     seconds: float = 0.0
-    """Until the last one has pushed all its updates."""
+    """Virtual time until the last worker has pushed all its updates."""
     values: dict[int, Elements] = field(default_factory=dict)
-    """Parameters of each rank at the end, with all updates of all."""
+    """Parameters at each rank at the end, with all updates of all workers."""
     crossed_bytes: int = 0
     """Bytes of all tensors, counted once for each hop."""
 
 
 class VirtualCaches:
-    """All nodes of a job, run once.
+    """All nodes of a job under bounded staleness, for a single run.
 
     Args:
         values: the parameters at the start.
-        staleness: clocks that a worker may be ahead of updates that it has; 0 or more.
+        staleness: how many clocks of others' updates a worker may lack; 0 or more.
     """
 
     def __init__(self, job: Job, shape: Shape, wires: Wires, values: Elements, staleness: int) -> None:
@@ -47,7 +48,7 @@ class VirtualCaches:
         self.report: Final = StaleReport()
 
     def run(self, clocks: int, compute: Compute) -> StaleReport:
-        """Run each worker for so many clocks. Raises AssertionError where they wait for ever."""
+        """Run each worker for this many clocks. Raises AssertionError where workers wait for ever."""
         self._most, self._compute = clocks, compute
         for number in range(self.job.nodes):
             self._post(number)

@@ -1,4 +1,4 @@
-"""Tensors between nodes in virtual time: posts meet, and their flows share links max-min fairly.
+"""Carries tensors between nodes in virtual time: sends meet receives, and flows share links max-min fairly.
 
 What one node sends to another leaves all at once, or in turn, as agents send it.
 """
@@ -21,25 +21,25 @@ from mltswitch.training.links import Arrival
 from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 PACKET_BYTES: Final = 1_448
-"""A packet carries so many bytes of elements."""
+"""Number of bytes of elements that a packet carries."""
 ROUNDING: Final = 1e-9
-"""Share of its bits, and that many bits more, that a flow may be short of when it ends."""
+"""Share of a flow's bits, and number of bits beyond that, that may be missing at its end by rounding."""
 
 LEAST_BPS: Final = 1e-3
-"""What rounding leaves of a full link."""
+"""Rate below which a link counts as full: what rounding leaves of it."""
 
 
 class Wires(Protocol):
     """A network as flows pass it: one switch (`Network`), or a fabric."""
 
     def way(self, source: int, target: int) -> tuple[Hashable, ...]:
-        """The links from one node to another, by whatever names; the same each time."""
+        """The links from one node to another, under any names that are the same each time."""
 
     def rate_bps(self, link: Hashable) -> float:
-        """The rate of a link, in its one direction."""
+        """The rate of a link in its one direction, in bit/s."""
 
     def delay_seconds(self, source: int, target: int) -> float:
-        """From one node to another."""
+        """Delay from one node to another."""
 
 
 @dataclass(slots=True, eq=False)
@@ -64,34 +64,37 @@ class _Flow:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """All flows from one node to another that switches serve alike: they go equally fast, or in turn."""
+    """All flows from one node to another of one traffic class, which are equally fast or go one after
+    another."""
 
     source: int
     target: int
     order: int
-    """Those of a lower number are served before it."""
+    """Order of service; pairs with a lower number are served first."""
     links: tuple[Hashable, ...]
-    """Names of the links that each of these flows passes."""
+    """Names of the links that all these flows pass."""
     in_turn: bool = False
     rate_bps: float = 0.0
-    """The rate of each flow that goes."""
+    """Rate of each flow that is being sent."""
     carried_bits: float = 0.0
-    """For each flow that has been there all the time; in turn, of the first since it began to go."""
+    """Bits carried of each flow that was there all the time; where flows go in turn, of the first since it
+    began."""
     flows: list[tuple[float, int, _Flow]] = field(default_factory=list)
-    """A heap: where `carried_bits` will be when a flow ends, or its priority; a tie-breaker, and the flow."""
+    """A heap of flows, each with the `carried_bits` at its end (or, in turn, its priority) and a
+    tie-breaker."""
 
     @property
     def going(self) -> int:
-        """The number of flows that go now: all of them, or in turn the first."""
+        """Number of flows that are being sent now: all of them, or where they go in turn the first."""
         return min(1, len(self.flows)) if self.in_turn else len(self.flows)
 
     @property
     def end_bits(self) -> float:
-        """Where `carried_bits` will be when the next flow ends."""
+        """The value of `carried_bits` at which the next flow ends."""
         return self.flows[0][2].left_bits if self.in_turn else self.flows[0][0]
 
     def add(self, flow: _Flow, bits: float, priority: int, tie: int) -> None:
-        """Let a flow of so many bits wait for its turn, or go with the others."""
+        """Add a flow of this many bits, which waits for its turn or goes with the others."""
         if not self.in_turn:
             heapq.heappush(self.flows, (self.carried_bits + bits, tie, flow))
             return
@@ -102,26 +105,26 @@ class Pair:
             self.carried_bits = 0.0
 
     def pop(self) -> _Flow:
-        """The one that has ended."""
+        """Remove the flow that has ended and return it."""
         self.carried_bits = 0.0 if self.in_turn else max(self.carried_bits, self.flows[0][0])
         return heapq.heappop(self.flows)[2]
 
     def remove(self, flow: _Flow) -> None:
-        """Take a withdrawn flow out; another one goes in its place."""
+        """Take out a withdrawn flow, so that the others go on."""
         if self.in_turn and self.flows and self.flows[0][2] is flow:
             self.carried_bits = 0.0
         self.flows = [entry for entry in self.flows if entry[2] is not flow]
         heapq.heapify(self.flows)
 
     def left_bits(self) -> Iterator[tuple[_Flow, float]]:
-        """What has not been carried of each flow."""
+        """Each flow with the bits of it that have not been carried."""
         for number, (until_bits, _, flow) in enumerate(self.flows):
             carried_bits = self.carried_bits if not (self.in_turn and number) else 0.0
             yield flow, (flow.left_bits if self.in_turn else until_bits) - carried_bits
 
 
 class Timeline:
-    """What is to happen, in the order of time and of telling."""
+    """Scheduled events, in the order of their time, and of scheduling at the same time."""
 
     def __init__(self) -> None:
         self.now_seconds = 0.0
@@ -130,29 +133,30 @@ class Timeline:
 
     @property
     def next_seconds(self) -> float:
-        """When something happens next; infinite: never."""
+        """Time of the next event; infinite: there is none."""
         return self._events[0][0] if self._events else math.inf
 
     def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call it so much later."""
+        """Schedule a call after this many seconds."""
         heapq.heappush(self._events, (self.now_seconds + seconds, next(self._ties), call))
 
     def go_on(self) -> None:
-        """To the next event, and let it happen."""
+        """Advance to the next event and run it."""
         self.now_seconds, _, call = heapq.heappop(self._events)
         call()
 
 
 class VirtualNetwork:
-    """Takes posts, as a carrier of all nodes.
+    """The carrier of all nodes in virtual time: takes their posts and ends them when the tensors have
+    crossed.
 
     Args:
-        timeline: on which things happen.
-        cross: is called with a node and the crossing that has ended there.
-        order: of what is sent: of a lower number it is served before others.
+        timeline: the timeline of events.
+        cross: called with a node and the crossing that has ended there.
+        order: gives the order of service of a send; lower numbers are served first.
         priority: of what one node sends to another, which leaves in turn, the least first; None: all at once.
-        wire_bytes: of an element that crosses as a shorter type.
-        loss_ratio: of packets; a lossy receive goes without what is lost, up to its bound, and the rest is
+        wire_bytes: size of an element that crosses as a shorter type.
+        loss_ratio: share of packets lost; a lossy receive goes without them up to its bound, and the rest is
             sent again.
         late: gives the seconds by which the next tensor arrives later than its way's delay says.
     """
@@ -198,7 +202,7 @@ class VirtualNetwork:
         """Nodes that others do not reach any more."""
 
     def post(self, node: int, post: Post) -> None:
-        """One end of a crossing; it begins when the other one is there, too.
+        """Accept one end of a transfer, which begins when the other end has been posted, too.
 
         Raises AssertionError where the two do not fit together, which no nodes should make, and for a key
         that was there before: what is late, or repeated, of that one would count for this.
@@ -264,7 +268,7 @@ class VirtualNetwork:
             self._moved_seconds = self._timeline.now_seconds
 
     def fill(self) -> None:
-        """Rates for the flows that are there, and an event for when the first one ends."""
+        """Compute the rates of all present flows, and schedule the end of the first one."""
         self._move()
         self.is_filled = True
         self._filling += 1
@@ -281,7 +285,7 @@ class VirtualNetwork:
             self._timeline.after(seconds, partial(self._end_flows, self._filling, key))
 
     def goes_on(self) -> bool:
-        """Let the next thing happen; whether there was one."""
+        """Let the next event happen; returns whether there was one."""
         if not self.is_filled and self._timeline.next_seconds > self._timeline.now_seconds:
             self.fill()
         elif self._timeline.next_seconds == math.inf:
@@ -326,7 +330,8 @@ class VirtualNetwork:
             self._cross(number, crossing)
 
     def withdraw(self, node: int, key: Key) -> None:
-        """One end of a crossing is over at once, and the other one when it hears of that."""
+        """Withdraw one end of a transfer, which ends at once; the other end hears of it after the link's
+        delay."""
         direction, peer, tensor, round_number = key
         is_send = direction is Direction.SEND
         way = (node, peer, tensor, round_number) if is_send else (peer, node, tensor, round_number)
@@ -353,11 +358,11 @@ class VirtualNetwork:
             self._cross(node, crossing)
 
     def are_apart(self, node: int, other: int) -> bool:
-        """Whether nothing gets from one to the other."""
+        """Whether no packets get from one of two nodes to the other."""
         return any((node in part) != (other in part) for part in self._parts)
 
     def arriving(self, node: int) -> list[Arrival]:
-        """What has come so far of the pieces that are on their way to a node; delays are left out."""
+        """What has arrived so far of pieces on their way to a node, without counting delays."""
         self._move()
         now_ns = round(self._timeline.now_seconds * NANOSECONDS)
         left_bytes = {
@@ -377,13 +382,13 @@ class VirtualNetwork:
         ]
 
     def rewire(self, wires: Wires) -> None:
-        """The network is another one from now on: its rates, not its ways."""
+        """Use another network's rates from now on, for the same ways."""
         self._move()
         self._wires = wires
         self.is_filled = False
 
     def join(self, node: int) -> None:
-        """A node that was parted from all is there again; nothing of before is."""
+        """Reconnect a node that was parted from all others; its earlier transfers are forgotten."""
         for key, flow in [*self._flows.items()]:
             if node in key[:2]:
                 flow.is_withdrawn = True
@@ -394,7 +399,7 @@ class VirtualNetwork:
         self._parts.remove(frozenset({node}))
 
     def part(self, nodes: frozenset[int]) -> None:
-        """Nothing gets from these to the others any more, nor back."""
+        """Cut these nodes off from the others, in both directions."""
         self._move()
         self._parts.append(nodes)
         self._pairs = {key: pair for key, pair in self._pairs.items() if not self.are_apart(*key[:2])}
@@ -402,7 +407,7 @@ class VirtualNetwork:
 
 
 def fill(pairs: Iterable[Pair], rate_bps: Callable[[Hashable], float]) -> None:
-    """Rates of flows, as switches serve classes: each gets what those before it leave.
+    """Compute the rates of flows as switches serve classes: each class gets what the ones before it leave.
 
     Within a class, flows share max-min fairly: the fullest link is shared first. `overlay.engine` does so for
     single flows by the hundred thousand; here pairs of nodes have many, and are few.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A number that has a name: of a field's values one, or of a flag field the mask of one bit."""
+    """A named value of a header field, or a named bit of a flag field, whose number is the bit's mask."""
 
     number: int
     name: str
@@ -16,39 +16,39 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """An unsigned number of 64 bits or fewer, most significant bit first."""
+    """A field of a packet header: an unsigned number of at most 64 bits, sent most significant bit first."""
 
     name: str
     bits: int
     meaning: str
     values: tuple[Value, ...] = ()
-    """The assigned values; a receiver may meet others."""
+    """The field's values that have a name; a receiver may meet others."""
     flags: tuple[Value, ...] = ()
-    """The assigned bits, as masks; the others are sent as 0 and not looked at."""
+    """Masks of the bits that have a meaning; senders set the others to 0, receivers ignore them."""
     is_hexadecimal: bool = False
-    """Whether people read it in base 16."""
+    """Whether the field's values are shown in base 16."""
 
     @property
     def maximum(self) -> int:
-        """The largest number that fits."""
+        """The largest number that fits into the field."""
         return (1 << self.bits) - 1
 
     @property
     def label(self) -> str:
-        """The name as people read it: `Element type`."""
+        """The field's name as it is shown to people: `Element type` for `element_type`."""
         return self.name.replace("_", " ").capitalize()
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Fields that follow each other without a gap and fill whole bytes."""
+    """A packet header: fields that follow each other without a gap and fill whole bytes."""
 
     name: str
     title: str
     meaning: str
     fields: tuple[Field, ...]
     size_bytes: int = dataclasses.field(init=False)
-    """Length on the wire."""
+    """Length of the header on the wire, in bytes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "size_bytes", sum(field.bits for field in self.fields) // 8)
@@ -63,12 +63,12 @@ class Header:
         return word.to_bytes(self.size_bytes, "big")
 
     def with_offsets(self) -> Iterator[tuple[int, Field]]:
-        """Each field with the bits that lie before it."""
+        """Yields each field with the number of header bits that precede it."""
         offset_bits = 0
         for field in self.fields:
             yield offset_bits, field
             offset_bits += field.bits
 
     def field(self, name: str) -> Field:
-        """One field by its name, which the header has."""
+        """Returns the header's field of this name, which must exist."""
         return next(field for field in self.fields if field.name == name)

@@ -1,4 +1,4 @@
-"""Our two packet headers, defined once: codecs, P4, Wireshark, scapy and docs/wire-format.md follow.
+"""The source-route and agent headers, the source of codecs, P4, Wireshark, scapy and docs/wire-format.md.
 
 **Source route**: the path of a packet through P4 switches, between Ethernet (or one 802.1Q tag) and IP. Its
 EtherType is the first of the two that IEEE Std 802 sets aside for experiments within one administration; it
@@ -12,27 +12,27 @@ from typing import Any, Final
 from mltswitch.wire.fields import Field, Header, Value
 
 ETHERTYPE_SOURCE_ROUTE: Final = 0x88B5
-"""Local experimental EtherType 1 (IEEE Std 802)."""
+"""EtherType of the source-route header: Local Experimental EtherType 1 (IEEE Std 802)."""
 ETHERTYPE_IPV4: Final = 0x0800
 ETHERTYPE_IPV6: Final = 0x86DD
 SOURCE_ROUTE_VERSION: Final = 1
 SOURCE_ROUTE_MAXIMUM_HOPS: Final = 8
 
 AGENT_PORT: Final = 18515
-"""UDP destination port.
+"""UDP destination port of packets between host agents.
 
 IANA assigns it to no service (its neighbour 18516/udp is taken), and it lies below the ports that Linux
 hands out by itself. RDMA's perftest listens there on TCP, which does not meet UDP.
 """
 AGENT_VERSION: Final = 2
 PIECE_PACKETS: Final = 128
-"""Of a tensor, that one piece of a bitmap speaks of."""
+"""How many packets of a tensor one piece of an acknowledgement bitmap covers."""
 AUTHENTICATION_TAG_BYTES: Final = 16
-"""AES-128-GMAC (NIST SP 800-38D)."""
+"""Length in bytes of a packet's authentication tag: AES-128-GMAC (NIST SP 800-38D)."""
 
 
 class AgentKind(IntEnum):
-    """What an agent packet is."""
+    """Kinds of agent packets, as numbered in the agent header."""
 
     DATA = 1
     ACKNOWLEDGEMENT = 2
@@ -51,7 +51,7 @@ class AgentFlag(IntFlag):
 
 
 class ControlMessage(IntEnum):
-    """Messages in control packets."""
+    """Types of the messages that agents' control packets carry."""
 
     READY = 1
     STATUS_REQUEST = 2
@@ -65,7 +65,7 @@ class ControlMessage(IntEnum):
 
 
 class ElementType(IntEnum):
-    """The numbers that a tensor is made of."""
+    """Data types of a tensor's elements, as numbered on the wire."""
 
     FLOAT32 = 1
     FLOAT16 = 2
@@ -76,11 +76,11 @@ class ElementType(IntEnum):
     INT32 = 7
     INT64 = 8
     BYTES = 9
-    """Of any meaning, or of a type that has no number here."""
+    """Bytes of any meaning, or elements of a type that has no number in this enumeration."""
 
     @property
     def size_bytes(self) -> int:
-        """Size of one element."""
+        """Size of one element in bytes."""
         return ELEMENT_BYTES[self]
 
 

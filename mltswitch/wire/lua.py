@@ -1,4 +1,4 @@
-"""The part of the Wireshark dissector that no definition changes: it walks the tables of fields."""
+"""The fixed Lua code of the Wireshark dissector, which walks the generated tables of header fields."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""mltswitch/p4/wire.p4: the source route as P4-16 header types and constants."""
+"""Generates mltswitch/p4/wire.p4: the source-route header as P4-16 header types and constants."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from mltswitch.wire.headers import (
 
 
 def p4_text() -> str:
-    """The file, to be included by P4 programs."""
+    """The text of mltswitch/p4/wire.p4, which P4 programs include."""
     return "\n".join(
         (
             "// SPDX-License-Identifier: Apache-2.0",

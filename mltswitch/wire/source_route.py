@@ -1,4 +1,4 @@
-"""The source route as hosts write it."""
+"""Encoding of the source-route header by the sending host."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from mltswitch.wire.headers import HOP, SOURCE_ROUTE, SOURCE_ROUTE_MAXIMUM_HOPS,
 
 @dataclass(frozen=True, slots=True)
 class SourceRoute:
-    """Egress ports in the order of the switches; raises ValueError for a route that no header can hold."""
+    """A path's egress ports, switch by switch; raises ValueError for a route that no header can hold."""
 
     ports: tuple[int, ...]
     ether_type: int
@@ -24,11 +24,11 @@ class SourceRoute:
 
     @property
     def size_bytes(self) -> int:
-        """Length on the wire."""
+        """Length of the encoded route on the wire, in bytes."""
         return SOURCE_ROUTE.size_bytes + len(self.ports) * HOP.size_bytes
 
     def encode(self) -> bytes:
-        """The bytes between EtherType 0x88B5 and the IP packet."""
+        """The encoded route: the bytes between EtherType 0x88B5 and the IP packet."""
         final = len(self.ports) - 1
         hops = (HOP.encode((number == final, port)) for number, port in enumerate(self.ports))
         return SOURCE_ROUTE.encode((SOURCE_ROUTE_VERSION, 0, self.ether_type)) + b"".join(hops)

@@ -1,4 +1,4 @@
-"""The tables of docs/wire-format.md: byte by byte, and the numbers that have names."""
+"""Generates the tables of docs/wire-format.md: each header byte by byte, and its named values."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ _BLOCK: Final = re.compile(r"(?<=<!-- made from )(\w+)( -->\n).*?(?=<!-- end -->
 
 
 def with_current_tables(page: str) -> str:
-    """The page with the table of a header between each `<!-- made from HEADER -->` and `<!-- end -->`.
+    """The page with a header's table regenerated between each `<!-- made from HEADER -->` and `<!-- end -->`.
 
     Raises KeyError for a header that does not exist.
     """
@@ -25,7 +25,7 @@ def header_tables(header: Header) -> str:
 
 
 def bytes_text(offset_bits: int, field: Field) -> str:
-    """Which bytes of a header a field fills, counted from 0, with bits (0 first) where it shares one."""
+    """The bytes of a header that a field fills, from 0, with bits (0 first) where fields share a byte."""
     first, first_bit = divmod(offset_bits, 8)
     last, last_bit = divmod(offset_bits + field.bits - 1, 8)
     whole = f"{first}" if first == last else f"{first}-{last}"
@@ -37,7 +37,7 @@ def bytes_text(offset_bits: int, field: Field) -> str:
 
 
 def number_text(field: Field, number: int) -> str:
-    """A value of the field as people read it."""
+    """A value of the field as it is shown to people, in base 10 or 16."""
     return f"0x{number:0{-(-field.bits // 4)}x}" if field.is_hexadecimal else str(number)
 
 

@@ -15,12 +15,12 @@ CS7: Final[Dscp] = 56
 
 
 def every_dscp_but(dscp: Dscp) -> tuple[Dscp, ...]:
-    """The other 63: what a port that is not trusted rewrites to background's."""
+    """The other 63 code points, which a port that is not trusted rewrites to that of background traffic."""
     return tuple(other for other in range(DSCP_COUNT) if other != dscp)
 
 
 class Ecn(IntEnum):
-    """The four code points of RFC 3168, section 5."""
+    """The four ECN code points of RFC 3168, section 5."""
 
     NOT_ECT = 0
     ECT_1 = 1
@@ -49,7 +49,7 @@ class TrafficClassByte:
 
     @classmethod
     def from_int(cls, byte: int) -> "TrafficClassByte":
-        """Split a byte as received; raises ValueError outside 0-255."""
+        """Split a received byte into DSCP and ECN; raises ValueError outside 0-255."""
         if not 0 <= byte <= 255:
             raise ValueError(f"{byte} is not one byte")
         return cls(byte >> 2, Ecn(byte & 3))

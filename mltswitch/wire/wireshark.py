@@ -1,6 +1,6 @@
-"""A Wireshark dissector of our headers in Lua, made on demand from the definition of their fields.
+"""Generates a Wireshark dissector in Lua from the definitions of the source-route and agent headers.
 
-The functions are those of "Wireshark's Lua API Reference Manual". In display filters the fields are called
+It uses the functions of "Wireshark's Lua API Reference Manual". In display filters the fields are called
 `mlt_route.…`, `mlt_route.hop.…`, `mlt_agent.…`, `mlt_agent.acknowledgement.…`, `mlt_agent.piece.…` and
 `mlt_agent.message.…`.
 """
@@ -37,11 +37,11 @@ PREFIXES: Final = {
     PIECE.name: "mlt_agent.piece",
     MESSAGE.name: "mlt_agent.message",
 }
-"""Header → what the names of its fields begin with in a display filter."""
+"""The display-filter prefix of each header's fields, such as `mlt_route`."""
 
 
 def dissector_text() -> str:
-    """The file, for Wireshark's folder of Lua plug-ins."""
+    """The Lua source of the dissector, for Wireshark's folder of plug-ins."""
     return "\n".join(
         (
             "-- Wireshark dissector of MLT's source route and agent header.",

@@ -96,6 +96,8 @@ def test_a_change_from_push_to_rollback(tmp_path: Path, plan: Plan) -> None:
         words = (str(tmp_path / "plan.yaml"), "-i", str(tmp_path / "rack.yaml"))
         start = switch.configuration
         assert "1 would-change" in run("push", *words, "--check")
+        assert "1 would-change" in run("diff", *words)
+        assert "1 would-change" in run("diff", *words, "--exit-code", code=1)
         assert switch.configuration == start
         assert json.loads(run("history", "--json")) == []
         with pytest.raises(UserInputError, match="no change on record"):
@@ -112,6 +114,7 @@ def test_a_change_from_push_to_rollback(tmp_path: Path, plan: Plan) -> None:
         assert steps == ["staged", "applied", "verified", "confirmed"]
         assert "configure session mltswitch-1" in run("show", "--limit", "eos1")
         assert "runs-the-plan" in run("status")
+        assert "1 ok" in run("diff", *words, "--exit-code")
         pushed = switch.configuration
         for command in ("resume", "confirm"):
             assert run(command).splitlines()[-2:] == ["nothing to do", f"change {name}: 1 confirmed"]

@@ -14,6 +14,7 @@ from mltswitch.lab import DeviceKind, Lab, LabMode, kernel, uml, xstate
 from mltswitch.lab import lab as lab_module
 from mltswitch.lab.kernel import Machine, examine
 from mltswitch.lab.paths import LabPaths
+from mltswitch.lab.programs import need
 from mltswitch.plan import Fabric
 from tests.lab.conftest import DEVICES
 
@@ -23,6 +24,18 @@ def test_missing_programs_are_named_with_their_package(monkeypatch: pytest.Monke
     machine = examine()
     assert machine.mode is LabMode.EMULATORS_ONLY
     assert machine.missing == ("no Linux switches: sshd is not installed (Debian package openssh-server)",)
+
+
+@pytest.mark.parametrize(
+    ("program", "package"), [("ip", "iproute2"), ("ping", "iputils-ping"), ("gcc", "gcc")]
+)
+def test_the_error_has_the_command_that_installs_a_program(
+    program: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == program else name)
+    with pytest.raises(MachineError, match=f"^{program} is not installed. `apt-get install {package}`$"):
+        need("tc", program)
 
 
 @pytest.mark.parametrize(

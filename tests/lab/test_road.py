@@ -10,6 +10,7 @@ import yaml
 
 from mltswitch import deploy
 from mltswitch.app.lab_hosts import STATE_FOLDER
+from mltswitch.app.live.picture import state
 from mltswitch.cli import main
 from mltswitch.documents import dump_yaml
 from mltswitch.inventory import load_inventory
@@ -181,6 +182,22 @@ def test_watch_sees_packets_and_a_queue_built_anew(rack: Rack, lab_plan: Plan) -
     assert moved.sent_bps > 0
     assert (anew.restarted, anew.sent_bps) == (True, None)
     assert deploy.push(lab_plan, inventory, limit="leaf2").exit_code == 0
+
+
+def test_an_overloaded_port_is_the_worst_of_a_reading(rack: Rack, lab_plan: Plan) -> None:
+    inventory, target = load_inventory(rack.inventory), lab_plan.topology.hosts[2].address
+    _, readings = watch(lab_plan, inventory, limit="leaf1,leaf2", interval_seconds=0.1, count=2)
+    next(readings)
+    # More at once than the queue of background holds, at a port that is slower than the sender's.
+    flood = ["ping", "-q", "-f", "-l", "500", "-c", "500", "-s", "1400", "-w", "5", str(target)]
+    rack.running.on_host("host4", flood)
+    worst = state(next(readings), [], [])["queues"][0]
+    readings.close()
+    assert (worst["switch"], worst["port"], worst["traffic_class"]) == ("leaf2", "eth1", "background")
+    assert worst["level"] in {"drops", "limit"}
+    assert worst["dropped_per_second"] > 0
+    assert worst["sent_bps"] > 0
+    assert worst["limit_bytes"] > 0
 
 
 def test_an_unreachable_device_does_not_stop_the_others(run: Run, rack: Rack) -> None:

@@ -1,6 +1,7 @@
 """The hosts' program: what it sends is what comes, and every way to fail is one clear line."""
 
 import base64
+import shutil
 import socket
 import struct
 import subprocess
@@ -10,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,6 +149,18 @@ def test_a_host_that_fails_is_named(lab_plan: Plan, prefix: tuple[str, ...], wor
     ):
         hosts.exchange(IDLE)
     assert caught.value.where == "broken"
+
+
+def test_without_ssh_the_error_has_the_command_that_installs_it(
+    lab_plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "python3").symlink_to(shutil.which("python3") or sys.executable)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with (
+        pytest.raises(MachineError, match=r"`apt-get install openssh-client`$"),
+        opened(lab_plan, [sender("far", ("ssh", "far"))]) as hosts,
+    ):
+        hosts.exchange(IDLE)
 
 
 CLAIMS = """

@@ -68,7 +68,7 @@ SCALARS = (
 VALUES = SCALARS | st.lists(SCALARS, max_size=3) | st.dictionaries(st.text(max_size=5), SCALARS, max_size=2)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(place=st.sampled_from(PLACES), value=VALUES)
 @example(place=(0, ("ports", "rate")), value=2.5e10)
 @example(place=(0, ("ports", "rate")), value=None)

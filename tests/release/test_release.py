@@ -70,7 +70,7 @@ def test_the_tagged_commit_is_released(clone: Path) -> None:
             "v1.2.2",
             "as committed\n",
             "1.2.3",
-            r"it has v1\.2\.2 \(expected v1\.2\.3, as mltswitch/__init__\.py says",
+            r"it has v1\.2\.2 \(expected v1\.2\.3, as mltswitch/version\.py says",
         ),
         ("v1.2.3", "changed\n", "1.2.3", r"1 files are not committed, file first \(expected a clean tree\)"),
         ("v1.2.3.dev0", "as committed\n", "1.2.3.dev0", r"1\.2\.3\.dev0 is a version of development"),

@@ -23,7 +23,7 @@ from mltswitch.planning.classes import traffic_classes
 from mltswitch.profile import resolve_profile
 from mltswitch.units import frame_bytes
 
-LAW_EXAMPLES = int(os.environ.get("MLTSWITCH_LAW_EXAMPLES", "25"))
+LAW_EXAMPLES = int(os.environ.get("MLTSWITCH_LAW_EXAMPLES", "10"))
 """Random plans for each law of each target; 1,000 and more by hand, or at night."""
 MAXIMUM_GRADIENT_CLASSES = 8
 OTHER_CLASSES = 3

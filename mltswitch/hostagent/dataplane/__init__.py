@@ -1,1 +1,1 @@
-"""The compiled data plane: everything that happens for each packet and each transfer, in C, in one thread."""
+"""The compiled data plane: all work for each packet and each transfer, in C, in one thread."""

@@ -1,4 +1,4 @@
-"""The compiled data plane as a Python class: packets, messages and deadlines are C's, and so is the waiting.
+"""The compiled data plane as a Python class; C handles packets, messages and deadlines, and waits for them.
 
 Structures and constants are those of dataplane.h, where each is explained. A structure is given as a
 dictionary of its fields: cffi checks names and types, what is absent is 0. A constant is `lib.MLT_…`.
@@ -25,7 +25,7 @@ lib: Final[Any] = _dataplane.lib
 _ffi: Final[Any] = _dataplane.ffi
 
 Fields = dict[str, Any]
-"""A structure of dataplane.h."""
+"""Fields of a C structure of dataplane.h, by name; absent fields are 0."""
 
 
 _FORCED: Final = {socket.SO_RCVBUF: 33, socket.SO_SNDBUF: 32}
@@ -34,27 +34,27 @@ _SETTINGS: Final = {socket.SO_RCVBUF: "net.core.rmem_max", socket.SO_SNDBUF: "ne
 
 
 class SocketBuffer(NamedTuple):
-    """What a socket got of one buffer that it asked for."""
+    """Size of one socket buffer: what was requested, and what the kernel granted."""
 
     setting: str
-    """Of the kernel, that limits it."""
+    """Name of the kernel setting (sysctl) that limits the buffer."""
     granted_bytes: int
     wanted_bytes: int
 
     @property
     def what(self) -> str:
-        """What the kernel granted beside what was asked for, as warnings and the doctor print it."""
+        """Text for warnings and the doctor: the size that the kernel granted, and the size requested."""
         return f"sockets get {self.granted_bytes:,} bytes of buffer, {self.wanted_bytes:,} wanted"
 
     @property
     def hint(self) -> str:
-        """What to do where it is too little."""
+        """Advice on how to raise the kernel's limit of the buffer."""
         line = f"sysctl -w {self.setting}={self.wanted_bytes}"
         return f"bursts may be lost here; as root: {line}, and a line in /etc/sysctl.d"
 
 
 def set_buffers(bound: socket.socket, wanted_bytes: int) -> list[SocketBuffer]:
-    """Ask for a socket's buffers, to receive and to send, once, and read back what the kernel grants.
+    """Request a socket's receive and send buffers of this size, and return what the kernel grants.
 
     The kernel doubles what is asked for, to have room for its own bookkeeping, and tells the double
     (socket(7)): half of what it tells is granted.
@@ -71,13 +71,13 @@ def set_buffers(bound: socket.socket, wanted_bytes: int) -> list[SocketBuffer]:
 
 
 def constant_name(kind: str, value: int) -> str:
-    """Of a constant of `enum mlt_KIND`: `MLT_PATH_DEAD`, say."""
+    """Name of a value of the C enumeration `mlt_KIND`: `MLT_PATH_DEAD`, for example."""
     name: str = _ffi.string(_ffi.cast(f"enum mlt_{kind}", value))
     return name
 
 
 class DataPlaneError(MltswitchError):
-    """The data plane refused a call; `status` is of `enum mlt_status`."""
+    """The data plane refused a call; `status` is a value of the C enumeration `mlt_status`."""
 
     def __init__(self, status: int, call: str) -> None:
         name = constant_name("status", status).removeprefix("MLT_")
@@ -87,7 +87,7 @@ class DataPlaneError(MltswitchError):
 
 
 def path_fields(address: str, port: int, *, socket: int = 0, weight: int = 1, frame: bytes = b"") -> Fields:
-    """A `struct mlt_path` to an IPv4 or IPv6 address; raises OSError where it is none."""
+    """Fields of a C `struct mlt_path` to an IPv4 or IPv6 address; raises OSError for an invalid address."""
     return {
         "address": _socket_address(address, port),
         "socket": socket,
@@ -118,7 +118,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class DataPlane:
-    """One handle. Methods raise DataPlaneError where the call is refused."""
+    """Handle of one data plane with its own thread; methods raise DataPlaneError if a call is refused."""
 
     def __init__(self, **options: int) -> None:
         """Of `struct mlt_options`."""
@@ -154,27 +154,27 @@ class DataPlane:
         return structure
 
     def close(self) -> None:
-        """Stop the thread; what is open fails, and all memory is the caller's again."""
+        """Stop the data plane's thread; open transfers fail, and the caller owns all memory again."""
         if self.handle:
             lib.mlt_destroy(self.handle)
         self.handle = _ffi.NULL
         self._memory.clear()
 
     def stop(self) -> None:
-        """Stop the thread; what is open fails, and can still be asked how it ended."""
+        """Stop the data plane's thread; open transfers fail, and their results can still be read."""
         self._call("stop")
 
     def add_socket(self, bound: socket.socket) -> tuple[int, int]:
-        """Number of a UDP or packet socket, and its bits of `enum mlt_feature`; before `start`."""
+        """Add a UDP or packet socket before `start`; returns its number and its `enum mlt_feature` bits."""
         features = _ffi.new("uint32_t *")
         return self._call("add_socket", bound.fileno(), features), int(features[0])
 
     def start(self) -> None:
-        """Run in a thread of its own, by the sockets."""
+        """Start the data plane's thread, which serves the added sockets."""
         self._call("start")
 
     def reserve(self) -> int:
-        """A token for a flow to come."""
+        """Reserve and return a token for a flow that is opened later."""
         token = _ffi.new("uint64_t *")
         self._call("reserve", token)
         return int(token[0])
@@ -183,9 +183,9 @@ class DataPlane:
         """Open the flow of a reserved token.
 
         Args:
-            token: of `reserve`.
-            options: a `struct mlt_flow_options`; keys and salts: all four, or none.
-            paths: of `path_fields`.
+            token: a token from `reserve`.
+            options: fields of a `struct mlt_flow_options`; all four of its keys and salts, or none.
+            paths: the flow's paths, made by `path_fields`.
         """
         filled = _ffi.new("struct mlt_flow_options *", {**options, "has_keys": "send_key" in options})
         self._call("open", token, filled, _ffi.new("struct mlt_path[]", paths), len(paths))
@@ -195,31 +195,31 @@ class DataPlane:
         self._call("close", token)
 
     def set_weights(self, token: int, weights: Sequence[int]) -> None:
-        """Shares of the paths; 0: not used."""
+        """Set the shares in which a flow's packets are divided among its paths; 0: a path is not used."""
         self._call("set_weights", token, list(weights), len(weights))
 
     def set_rate(self, token: int, options: Fields) -> None:
-        """Change cap, thresholds or controller while the flow is open."""
+        """Change the rate cap, thresholds or controller of an open flow."""
         self._call("set_rate", token, _ffi.new("struct mlt_rate_options *", options))
 
     def flow_statistics(self, token: int) -> Any:
-        """A `struct mlt_flow_statistics`."""
+        """Statistics of a flow, as a C `struct mlt_flow_statistics`."""
         return self._read("flow_statistics", token)
 
     def counters(self) -> Any:
-        """A `struct mlt_counters`."""
+        """Counters of the whole data plane, as a C `struct mlt_counters`."""
         return self._read("counters")
 
     def port(self) -> Any:
-        """A `struct mlt_port`."""
+        """Use of the receiving port, as a C `struct mlt_port`."""
         return self._read("port")
 
     def set_share(self, share: float) -> None:
-        """Grants take no more than this share of the port, above 0 to 1."""
+        """Limit the grants to senders to this share of the port, above 0 to 1."""
         self._call("set_share", share)
 
     def send_message(self, token: int, message: bytes) -> bool:
-        """A small message, reliable and in order; False while the peer has too many to read."""
+        """Send a small message, reliably and in order; False if the peer has too many unread messages."""
         try:
             self._call("send_message", token, message, len(message))
         except DataPlaneError as error:
@@ -229,16 +229,16 @@ class DataPlane:
         return True
 
     def take_message(self, token: int) -> bytes | None:
-        """The next message of the peer, if there is one."""
+        """The peer's next message; None if there is none."""
         buffer = _ffi.new("uint8_t[]", lib.MLT_MOST_USER_BYTES)
         length = self._call("take_message", token, buffer, len(buffer))
         return bytes(_ffi.buffer(buffer, length)) if length else None
 
     def post_sends(self, sends: Sequence[Fields]) -> list[int]:
-        """Numbers of the transfers; all of them begin, or none.
+        """Post sends, all of which begin, or none; returns the numbers of the transfers.
 
         Args:
-            sends: each a `struct mlt_send`; `elements` is any contiguous buffer, `important` bytes.
+            sends: fields of a `struct mlt_send` each; `elements`: contiguous buffer, `important`: bytes.
         """
         table = [{**send, "elements": _ffi.from_buffer(send["elements"])} for send in sends]
         for entry in table:
@@ -247,10 +247,10 @@ class DataPlane:
         return self._posted("send", table)
 
     def post_receives(self, receives: Sequence[Fields]) -> list[int]:
-        """Numbers of the transfers; all of them begin, or none.
+        """Post receives, all of which begin, or none; returns the numbers of the transfers.
 
         Args:
-            receives: each a `struct mlt_receive`; `elements` is any contiguous writable buffer.
+            receives: each the fields of a `struct mlt_receive`; `elements` is a contiguous writable buffer.
         """
         table = [
             {**receive, "elements": _ffi.from_buffer(receive["elements"], require_writable=True)}
@@ -266,54 +266,54 @@ class DataPlane:
         return numbers
 
     def wait(self, transfer: int, timeout_ns: int = -1) -> Any:
-        """The `struct mlt_result` of a transfer once it is done; None when the time is up (below 0: none)."""
+        """Wait for a transfer; returns its `struct mlt_result`; None after the timeout (below 0: never)."""
         return self.result(transfer) if self.is_done(transfer, timeout_ns) else None
 
     def is_done(self, transfer: int, timeout_ns: int) -> bool:
-        """Wait, without the interpreter's lock, until a transfer is done; False when the time is up."""
+        """Wait, without holding the GIL, until a transfer has ended; False after the timeout."""
         return not self._call("wait", transfer, timeout_ns, _ffi.NULL)
 
     def result(self, transfer: int) -> Any:
-        """The `struct mlt_result` as it is now."""
+        """A transfer's `struct mlt_result` as it is now, also while the transfer is open."""
         return self._read("result", transfer)
 
     @staticmethod
     def arrived(result: Any) -> bytes:
-        """The bitmap of a result, before the transfer is released: 1 says that the packet has arrived."""
+        """A result's bitmap, to be read before the transfer is released: 1 for a packet that arrived."""
         return bytes(_ffi.buffer(result.arrived, (result.packets + 7) // 8))
 
     @staticmethod
     def text(result: Any) -> str:
-        """The reason that a failed transfer's result gives, the peer's own words included."""
+        """The reason in a failed transfer's result, including what the peer said."""
         return str(_ffi.string(result.text).decode("ascii", "replace"))
 
     def notify(self, transfer: int) -> bool:
-        """Whether it is done already; else an event DONE will tell."""
+        """Request an event DONE at the end of a transfer; True, and no event, if it has ended already."""
         return not self._call("notify", transfer)
 
     def set_tos(self, transfer: int, important: int, unimportant: int) -> None:
-        """DSCP/ECN bytes of what a send has not yet sent; nothing happens where it is done."""
+        """Set the DSCP/ECN bytes of a send's further packets; does nothing once the send has ended."""
         self._call("set_tos", transfer, important, unimportant)
 
     def finish(self, transfer: int) -> None:
-        """A receive takes what is there."""
+        """Complete a receive with what has arrived."""
         self._call("finish", transfer)
 
     def cancel(self, transfer: int, text: str = "cancelled") -> None:
-        """A transfer fails, here and at the peer."""
+        """Fail a transfer, here and at the peer, for the reason in `text`."""
         self._call("cancel", transfer, text.encode("ascii", "replace"))
 
     def release(self, transfer: int) -> None:
-        """Forget a transfer that is done."""
+        """Forget a transfer that has ended."""
         self._call("release", transfer)
         self._memory.pop(transfer, None)
 
     @property
     def event_descriptor(self) -> int:
-        """Readable while there are events."""
+        """File descriptor that is readable while the data plane has events."""
         return self._call("event_descriptor")
 
     def next_event(self) -> Any:
-        """The next `struct mlt_event`, or None."""
+        """The data plane's next `struct mlt_event`; None if there is none."""
         event = _ffi.new("struct mlt_event *")
         return event if self._call("next_event", event) else None

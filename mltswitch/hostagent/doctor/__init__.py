@@ -1,1 +1,1 @@
-"""Is this host, and the way to that one, fit for the agent?"""
+"""The doctor: checks whether this host, and the paths to another one, are fit for the agent."""

@@ -1,4 +1,4 @@
-"""The way between two hosts: two ordinary agents, and a channel that carries what either asks and tells.
+"""Examines the paths between two hosts with two ordinary agents and a channel for questions and answers.
 
 One end sends small tensors with each code point and importance, in full packets, on one path at a time. The
 other tells how many packets came, and with which DSCP/ECN bytes: what every agent counts, so that nothing but
@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 CHANNEL: Final = "doctor"
 PACKETS: Final = 8
-"""With each code point and importance."""
+"""How many packets are sent with each combination of code point and importance."""
 FIRST_PACKETS: Final = 200
-"""Of the first tensor on a path, whose losses are counted."""
+"""How many packets the first tensor on each path has, whose losses are counted."""
 FIRST_SECONDS: Final = 1.0
-"""For that one; others have many round trips."""
+"""Deadline of the first tensor on a path, in seconds; later ones get many round trips."""
 LEAST_SECONDS: Final = 0.3
 ROUND_TRIPS: Final = 50
 ANSWER_SECONDS: Final = 8.0
 IDLE_SECONDS: Final = 120.0
-"""An examiner that asks nothing for so long is let go."""
+"""Seconds after which a host that is being examined gives up an examiner that asks nothing."""
 MOST_PROBE_BYTES: Final = 1 << 24
 MOST_ANSWER_BYTES: Final = 1 << 20
 PIECE_BYTES: Final = 1000
-"""Of a message."""
+"""Length in bytes of the pieces into which long messages are cut."""
 _MORE, _LAST = b"+", b"."
 _DEAD: Final = Finding(
     Status.ERROR,
@@ -86,12 +86,12 @@ class _Examined(BaseModel):
 
 
 class Examiner:
-    """One end of an examination; it asks, or serves the other end's questions.
+    """One end of an examination, which asks questions or answers those of the other end.
 
     Args:
-        agent: connected with the peer.
-        peer: its name.
-        machine: what was found of this host.
+        agent: the agent, connected with the peer.
+        peer: name of the peer.
+        machine: the findings about this host.
     """
 
     def __init__(self, agent: Agent, peer: str, machine: Sequence[Finding] = ()) -> None:
@@ -102,7 +102,7 @@ class Examiner:
         self._counted = Arrival(0, (), Counter())
 
     def report(self, points: Sequence[Dscp]) -> Report:
-        """Examine every path, there and back; the peer serves. Raises AgentError where it does not."""
+        """Examine every path in both directions while the peer serves; raises AgentError if it does not."""
         try:
             self._channel.wait_for_peers([self._peer], ANSWER_SECONDS)
         except DeadlineExceededError:
@@ -124,7 +124,7 @@ class Examiner:
         )
 
     def serve(self, idle_seconds: float = IDLE_SECONDS) -> _Examined:
-        """Answer until the peer tells what it has examined, or leaves with ours; else raises AgentError."""
+        """Answer the peer until it reports its results, or leaves with ours; else raises AgentError."""
         examined = None
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A machine alone: whether its kernel, addresses and routes are fit for an agent."""
+"""Checks one machine by itself: whether its kernel, addresses and routes are fit for an agent."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -18,7 +18,7 @@ _PATHS_HINT: Final = "as root, the lines of: mltswitch agent paths --setup"
 
 
 class Network:
-    """What netlink says of the network namespace of the calling thread."""
+    """Interfaces and routes of the calling thread's network namespace, read by netlink."""
 
     def __init__(self) -> None:
         try:
@@ -30,11 +30,11 @@ class Network:
         self._netlink: Any = IPRoute()
 
     def close(self) -> None:
-        """No more questions."""
+        """Close the netlink socket."""
         self._netlink.close()
 
     def owner(self, address: str) -> tuple[str, int] | None:
-        """Name and MTU of the interface with this address."""
+        """Name and MTU of the interface with this address; None if no interface has it."""
         ip = ip_address(address)
         here = "127.0.0.1" if ip.version == 4 and ip.is_loopback else str(ip)  # all of 127/8 is there
         for entry in self._netlink.get_addr():
@@ -43,7 +43,7 @@ class Network:
         return None
 
     def route(self, address: str) -> str:
-        """The interface by which the kernel sends there; raises MachineError."""
+        """Name of the interface by which the kernel sends to an address; raises MachineError."""
         try:
             (found,) = self._netlink.route("get", dst=address)
         except self._refusal as error:
@@ -56,7 +56,8 @@ class Network:
 
 
 def machine_findings(config: AgentConfig) -> tuple[Finding, ...]:
-    """Of resolved settings, routes to their peers included; raises MachineError without pyroute2."""
+    """Findings about this machine's sockets, addresses and routes to peers, for an agent with these resolved
+    settings. Raises MachineError without pyroute2."""
     remotes = [config.endpoint(peer).address for peer in config.peers]
     with closing(Network()) as network:
         addresses = _addresses(config, network)
@@ -108,7 +109,7 @@ def _addresses(config: AgentConfig, network: Network) -> Iterator[Finding]:
 
 
 def route_findings(network: Network, local: str, remotes: Iterable[str]) -> Iterator[Finding]:
-    """Of the way from an address of ours, empty: any, to addresses of peers."""
+    """Findings about the routes from a local address (empty: any) to addresses of peers."""
     owner = network.owner(local) if local else None
     for remote in remotes:
         where = f"route to {remote}"

@@ -1,4 +1,4 @@
-"""What the doctor says: findings about a machine, and about each path one way."""
+"""The doctor's report: findings about a machine, and about each path in one direction."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +12,7 @@ from mltswitch.hostagent.errors import AgentError
 from mltswitch.wire import Dscp, Ecn
 
 FEWEST_LOST: Final = 3
-"""Of full packets; fewer may be an accident of one of the hosts."""
+"""Number of lost full packets that counts as an error; fewer may be an accident on one of the hosts."""
 ECN_NAMES: Final = {Ecn.NOT_ECT: "Not-ECT", Ecn.ECT_0: "ECT(0)", Ecn.ECT_1: "ECT(1)", Ecn.CE: "CE"}
 _BORDER: Final = "look for the switch on this path that rewrites it: an untrusted port, a policy, a tunnel"
 _FILTER: Final = "look for a packet filter or a policer on this path"
@@ -20,41 +20,41 @@ _IDLE: Final = "examine an idle network; else look at the switches' thresholds (
 
 
 class Status(StrEnum):
-    """From good to bad."""
+    """Severity of a finding, in ascending order."""
 
     OK = "ok"
     WARNING = "warning"
-    """A job works, slower or less exactly than it could."""
+    """A job works, but slower or less exactly than it could."""
     ERROR = "error"
     """A job fails, or the network does not do what the plan rests on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One question and its answer, as it was seen."""
+    """One check of the doctor and its result."""
 
     status: Status
     where: str
     what: str
     hint: str = ""
-    """What to do; empty where there is nothing to do."""
+    """What the user can do about it; empty if there is nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathReport:
-    """One path, from the host that sends to the one that receives."""
+    """Findings about one path from a sending host to a receiving one."""
 
     path: int
     sender: str
     receiver: str
     local: str
-    """Address of the sender."""
+    """Address of the sending host on this path."""
     remote: str
     longest_packet_bytes: int
-    """With the IP header; 0: none has arrived."""
+    """Length in bytes of the longest packet that arrived, with its IP header; 0: none arrived."""
     sent_packets: int
     lost_packets: int
-    """Of full packets of one class."""
+    """How many of the sent packets, all full ones of one class, were lost."""
     round_trip_seconds: float | None
     least_round_trip_seconds: float | None
     findings: tuple[Finding, ...]
@@ -62,23 +62,23 @@ class PathReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Of this host, and where there is a peer, of it and the paths between both."""
+    """All findings about this host, and where there is a peer, about it and the paths between both."""
 
     name: str
     machine: tuple[Finding, ...]
     peer: str | None = None
     peer_machine: tuple[Finding, ...] = ()
-    """As the peer says itself."""
+    """The peer's findings about its own host."""
     paths: tuple[PathReport, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All."""
+        """All findings: about this host, the peer's host, and the paths."""
         return (*self.machine, *self.peer_machine, *(found for path in self.paths for found in path.findings))
 
     @property
     def exit_code(self) -> int:
-        """A machine in disorder goes before a way that is."""
+        """Exit code for the worst finding; errors of this machine take precedence over those of paths."""
         if worst(self.machine) is Status.ERROR:
             return MachineError.exit_code
         return AgentError.exit_code if worst(self.findings) is Status.ERROR else 0
@@ -86,32 +86,32 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Of one tensor, at its receiver."""
+    """Counts of what a receiver got of one tensor."""
 
     data_packets: int
     paths: tuple[int, ...]
-    """Packets by path, those included that end a pass, and that the agent itself sends."""
+    """Packets by path, including those that end a pass over the tensor and those of the agent itself."""
     by_byte: Counter[int]
-    """By DSCP/ECN byte; of the whole connection."""
+    """Packets by their DSCP/ECN byte, of the whole connection."""
 
     def since(self, before: "Arrival") -> "Arrival":
-        """Without what had come before."""
+        """These counts less those of an earlier moment."""
         paths = (now - then for now, then in zip(self.paths, before.paths, strict=True))
         return Arrival(self.data_packets, tuple(paths), self.by_byte - before.by_byte)
 
 
 def worst(findings: Iterable[Finding]) -> Status:
-    """Of all of them; ok where there are none."""
+    """The most severe status of these findings; ok if there are none."""
     return max((finding.status for finding in findings), key=list(Status).index, default=Status.OK)
 
 
 def checked(is_ok: bool, where: str, what: str, hint: str, status: Status = Status.WARNING) -> Finding:
-    """With status and hint where it is not ok."""
+    """A finding with status ok if `is_ok`, otherwise with this status and hint."""
     return Finding(Status.OK, where, what) if is_ok else Finding(status, where, what, hint)
 
 
 def mtu(longest_bytes: int, wanted_bytes: int) -> Finding:
-    """Of the longest packet that arrives and that of the job, with IP headers."""
+    """The finding on the MTU, from the longest packet that arrived and that wanted, with IP headers."""
     if longest_bytes >= wanted_bytes:
         return Finding(Status.OK, "MTU", f"packets of {wanted_bytes:,} bytes arrive")
     what = f"packets of {wanted_bytes:,} bytes vanish; up to {longest_bytes:,} arrive"
@@ -120,13 +120,16 @@ def mtu(longest_bytes: int, wanted_bytes: int) -> Finding:
 
 
 def loss(sent: int, lost: int) -> Finding:
-    """Of full packets of one class."""
+    """The finding on lost full packets of one class: ok without any, an error from FEWEST_LOST on."""
     status = Status.ERROR if lost >= FEWEST_LOST else Status.WARNING
     return checked(not lost, "loss", f"{lost} of {sent} full packets lost", _IDLE, status)
 
 
 def judge(arrivals: Mapping[tuple[Dscp, bool], Arrival]) -> Iterator[Finding]:
-    """By code point, and whether it was sent as important, ECT(0), or not, Not-ECT: which are kept."""
+    """Findings on which DSCP and ECN marks are kept on a path, from what arrived of each DSCP and importance.
+
+    Important packets are sent as ECT(0), others as Not-ECT.
+    """
     classes: dict[Dscp, set[Dscp]] = defaultdict(set)
     marks: dict[tuple[Ecn, Ecn | None], list[Dscp]] = defaultdict(list)
     for (dscp, is_important), arrival in sorted(arrivals.items()):
@@ -171,7 +174,7 @@ def _became(arrival: Arrival, byte: int) -> int | None:
 
 
 def ranges(numbers: Iterable[int]) -> str:
-    """`0-7, 46`."""
+    """Numbers as text with runs shortened, such as `0-7, 46`."""
     runs = groupby(enumerate(sorted(numbers)), key=lambda pair: pair[1] - pair[0])
     found = [[number for _, number in run] for _, run in runs]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in found)

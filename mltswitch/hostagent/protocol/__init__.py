@@ -1,1 +1,1 @@
-"""What two agents say to each other on the control channel, without any I/O."""
+"""The protocol of two agents on the control channel, without any I/O."""

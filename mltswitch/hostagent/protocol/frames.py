@@ -1,7 +1,7 @@
 """The control channel's frames: JSON objects behind a length of four bytes.
 
-Each has a `type`. Types and fields that an end does not know are skipped, so that later versions may say
-more.
+Each frame has a `type`. Types and fields that an end does not know are skipped, so that later versions
+may say more.
 """
 
 import json
@@ -16,14 +16,14 @@ from mltswitch.hostagent.errors import PeerRefusedError, ProtocolViolationError
 LENGTH_BYTES: Final = 4
 MOST_FRAME_BYTES: Final = 1 << 20
 MOST_HELLO_BYTES: Final = 1 << 18
-"""Of the first frame, before anybody knows who speaks."""
+"""Longest first frame, which comes before the peer is known."""
 MOST_OFFER_BYTES: Final = 1 << 14
-"""Of a channel that is declared later: an agent keeps up to MOST_CHANNELS of them for each peer."""
+"""Longest offer of a channel declared after HELLO; an agent keeps up to MOST_CHANNELS for each peer."""
 MOST_CHANNELS: Final = 64
 MOST_PEERS: Final = 1024
-"""Connected at once."""
+"""The most peers that are connected at once."""
 MOST_TEXT: Final = 300
-"""Characters of a reason."""
+"""The most characters of a reason in a frame."""
 
 _CHANNEL_NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}"
 ChannelName = Annotated[str, Field(pattern=f"^{_CHANNEL_NAME}$")]
@@ -34,27 +34,27 @@ class _Frame(BaseModel):
 
 
 class ChannelOffer(_Frame):
-    """One end of a channel."""
+    """What one end offers for a channel: the transport and its parameters."""
 
     transport: Annotated[str, Field(min_length=1, max_length=60)]
     parameters: dict[str, Any] = Field(repr=False)
-    """The transport's own: addresses, token, keys."""
+    """Parameters of the transport, such as addresses, token and keys."""
 
 
 class Hello(_Frame):
-    """The first frame either way."""
+    """HELLO, the first frame that each end sends."""
 
     type: Literal["hello"] = "hello"
     versions: Annotated[tuple[int, ...], Field(min_length=1, max_length=64)]
     name: Annotated[str, Field(min_length=1, max_length=63)]
     software: Annotated[str, Field(max_length=60)] = ""
     capabilities: Annotated[tuple[str, ...], Field(max_length=256)] = ()
-    """What this end understands beyond the version; unknown ones are skipped."""
+    """What this end supports beyond the protocol version; the peer ignores those it does not know."""
     channels: Annotated[dict[ChannelName, ChannelOffer], Field(max_length=MOST_CHANNELS)]
 
 
 class OpenChannel(_Frame):
-    """A channel that was declared after HELLO."""
+    """Frame that offers a channel declared after HELLO."""
 
     type: Literal["channel"] = "channel"
     name: ChannelName
@@ -62,7 +62,7 @@ class OpenChannel(_Frame):
 
 
 class TransportFrame(_Frame):
-    """What a transport says to its other end."""
+    """Frame that carries a message from a transport to its other end."""
 
     type: Literal["transport"] = "transport"
     channel: ChannelName
@@ -70,11 +70,11 @@ class TransportFrame(_Frame):
 
 
 class Goodbye(_Frame):
-    """The last frame; in the place of HELLO it refuses."""
+    """GOODBYE, the last frame; sent in place of HELLO, it refuses the peer."""
 
     type: Literal["goodbye"] = "goodbye"
     code: Annotated[str, Field(max_length=20)] = "left"
-    """`left`, or one of those of `handshake`; one that is unknown means `refused`."""
+    """`left`, or one of the codes of `handshake`; an unknown code means `refused`."""
     reason: Annotated[str, Field(max_length=MOST_TEXT)] = ""
 
 
@@ -90,13 +90,13 @@ _MOST_BYTES: Final = {
 
 
 def encoded(frame: Frame) -> bytes:
-    """Length and JSON."""
+    """The frame as it is sent: its length and its JSON."""
     body = frame.model_dump_json().encode()
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def body_bytes(length: bytes, most: int = MOST_FRAME_BYTES) -> int:
-    """How much follows the length; raises ProtocolViolationError."""
+    """Number of bytes that follow a frame's length field; raises ProtocolViolationError."""
     if length.startswith(b"\x16\x03"):
         raise PeerRefusedError(
             "it speaks TLS, and we are in plain text: give both ends keys of one job, or neither"
@@ -108,7 +108,7 @@ def body_bytes(length: bytes, most: int = MOST_FRAME_BYTES) -> int:
 
 
 def decoded(body: bytes) -> Frame | None:
-    """None: a type of a later version; raises ProtocolViolationError for what is no frame."""
+    """The frame in a JSON body, None for a type of a later version; raises ProtocolViolationError."""
     try:
         content = json.loads(body)
     except (ValueError, RecursionError):
@@ -127,16 +127,16 @@ def decoded(body: bytes) -> Frame | None:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Where something is wrong first, and what, but not what stands there: that may be a key."""
+    """The first validation error's place and kind, without the wrong value, which may be a key."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {plain_words(first)}"
 
 
 def is_channel_name(name: str) -> bool:
-    """Whether a frame can carry it."""
+    """Whether a channel may have this name, so that frames can carry it."""
     return re.fullmatch(_CHANNEL_NAME, name) is not None
 
 
 def text(reason: str) -> str:
-    """As much of a reason as a frame has room for, without what would steer a terminal."""
+    """A reason cut to what a frame may carry, without characters that could control a terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in reason)[:MOST_TEXT]

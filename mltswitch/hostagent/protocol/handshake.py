@@ -1,19 +1,19 @@
-"""What two agents agree on, and who may call whom: decisions without I/O."""
+"""Decisions about a new connection, without I/O: what two agents agree on, and who may call whom."""
 
 from collections.abc import Mapping
 from typing import Final
 
-from mltswitch import __version__
 from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.errors import AgentError, PeerBusyError, PeerRefusedError, ProtocolViolationError
 from mltswitch.hostagent.protocol.frames import ChannelOffer, Frame, Goodbye, Hello, text
+from mltswitch.version import __version__
 
 VERSIONS: Final = (2,)
 CAPABILITIES: Final = ("channels", "messages", "completion-policy", "last-bitmap")
 
 
 class CrossedCallError(AgentError):
-    """The peer's own call to us goes on instead of ours."""
+    """Our call to a peer is given up because the peer's simultaneous call to us goes on."""
 
 
 _CODES: Final[dict[type[AgentError], str]] = {
@@ -26,7 +26,7 @@ _CODES: Final[dict[type[AgentError], str]] = {
 
 
 def hello(name: str, channels: Mapping[str, ChannelOffer]) -> Hello:
-    """Ours."""
+    """The HELLO that this agent sends."""
     return Hello(
         versions=VERSIONS,
         name=name,
@@ -37,13 +37,13 @@ def hello(name: str, channels: Mapping[str, ChannelOffer]) -> Hello:
 
 
 def checked_hello(frame: Frame | None, *, own_name: str, certified: str | None, expected: str = "") -> Hello:
-    """The peer's, welcome as far as it says itself.
+    """The peer's HELLO, if its version and names are acceptable.
 
     Args:
-        frame: its first.
-        own_name: of this agent.
-        certified: the name in its certificate; None in plain text.
-        expected: whom we called.
+        frame: the first frame of the peer.
+        own_name: name of this agent.
+        certified: the name in the peer's certificate; None without TLS.
+        expected: name of the peer that this agent called; empty if the peer called.
 
     Raises PeerRefusedError, or what the peer's GOODBYE says, or ProtocolViolationError.
     """
@@ -69,7 +69,7 @@ def checked_hello(frame: Frame | None, *, own_name: str, certified: str | None, 
 
 
 def refused(frame: Goodbye, peer: str) -> AgentError:
-    """A GOODBYE in the place of HELLO."""
+    """The error for a GOODBYE that the peer sent in place of HELLO."""
     reason = text(frame.reason) or "it says no reason"
     if frame.code == "crossed":
         return CrossedCallError(reason, peer=peer)
@@ -78,6 +78,6 @@ def refused(frame: Goodbye, peer: str) -> AgentError:
 
 
 def goodbye_for(error: AgentError) -> Goodbye:
-    """What a peer hears of an error that ends its connection."""
+    """The GOODBYE that tells a peer of an error that ends its connection."""
     code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), "left")
     return Goodbye(code=code, reason=text(error.what))

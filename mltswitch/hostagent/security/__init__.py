@@ -1,1 +1,1 @@
-"""Keys, certificates and TLS of the control channel."""
+"""Keys, certificates and TLS of the agents' control channel."""

@@ -19,25 +19,28 @@ except ImportError:
     raise MachineError("cryptography is missing", hint="`pip install 'mltswitch[agent]'`") from None
 
 CLOCK_TOLERANCE: Final = timedelta(minutes=10)
-"""A certificate is valid from so long ago: the hosts' clocks may be behind."""
+"""How far in the past a new certificate's validity begins: the hosts' clocks may be behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A certificate and its key, of a CA or of a host."""
+    """A certificate and its private key, of a CA or of a host."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     def pem(self) -> tuple[bytes, bytes]:
-        """Certificate and key, without passphrase: an agent starts unattended."""
+        """Certificate and private key in PEM, without passphrase: an agent starts unattended."""
         as_pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
         key = self.key.private_bytes(as_pem, serialization.PrivateFormat.PKCS8, plain)
         return self.certificate.public_bytes(as_pem), key
 
 
 def issue(name: str, now: datetime, days: int, authority: Signed | None = None) -> Signed:
-    """For one host, client and server, no longer than its CA; without authority: for a CA of hosts alone."""
+    """Issue a host's certificate, for TLS client and server; without authority: that of a CA of hosts alone.
+
+    A host's certificate is valid no longer than that of its CA.
+    """
     is_authority, expires = authority is None, now + timedelta(days=days)
     if authority is not None and expires > authority.certificate.not_valid_after_utc:
         left = max(0, (authority.certificate.not_valid_after_utc - now).days)
@@ -67,7 +70,7 @@ def issue(name: str, now: datetime, days: int, authority: Signed | None = None) 
 
 
 def is_for_tls(certificate: bytes, *, client: bool) -> bool:
-    """Whether a certificate, in DER, names this side of TLS among its extended key usages."""
+    """Whether a DER certificate's extended key usages include this side of TLS."""
     try:
         extensions = x509.load_der_x509_certificate(certificate).extensions
         usages = extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -77,7 +80,7 @@ def is_for_tls(certificate: bytes, *, client: bool) -> bool:
 
 
 def load(pem: bytes, *, where: str, authority: Signed | None = None) -> x509.Certificate:
-    """A stored certificate, of this authority; None: of any. Raises UserInputError naming `where`."""
+    """A stored certificate, signed by this authority (None: by any). Raises UserInputError naming `where`."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         if authority is not None:
@@ -88,7 +91,7 @@ def load(pem: bytes, *, where: str, authority: Signed | None = None) -> x509.Cer
 
 
 def load_authority(certificate: bytes, key: bytes, *, where: str) -> Signed:
-    """A stored CA; raises UserInputError naming `where`."""
+    """A stored CA with its private key; raises UserInputError naming `where`."""
     made = load(certificate, where=where)
     try:
         private = serialization.load_pem_private_key(key, None)

@@ -28,18 +28,18 @@ _FOLDER_MODE: Final = 0o700
 
 @dataclass(frozen=True, slots=True)
 class KeyFolder:
-    """A certificate and its key, of the CA or of one host."""
+    """A folder with a certificate and its key, of the CA or of one host."""
 
     name: str
     folder: Path
     expires: datetime
     is_new: bool
-    """False: it was there before, and was left alone."""
+    """Whether the folder was made just now; False: it existed before and was left alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobKeys:
-    """All that belongs to one job."""
+    """The key folders of one job: that of its CA and those of its hosts."""
 
     authority: KeyFolder
     hosts: tuple[KeyFolder, ...]
@@ -54,7 +54,7 @@ def make_keys(
     replace: bool = False,
     now: datetime | None = None,
 ) -> JobKeys:
-    """Keys for hosts below `folder`. The first call makes the job's CA, later ones use it.
+    """Make keys for hosts below `folder`. The first call makes the job's CA, later ones use it.
 
     A host that has keys keeps them, unless `replace`. Raises UserInputError, and then nothing has changed.
     """

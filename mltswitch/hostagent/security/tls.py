@@ -1,7 +1,7 @@
-"""TLS 1.3, both sides with a certificate of the job's CA and of nobody else's.
+"""TLS 1.3 between agents: both sides have a certificate of the job's CA, and no other is accepted.
 
 A context reads no environment (SSLKEYLOGFILE), no CA of the system, and resumes no session: each connection
-proves both certificates anew. Whoever uses one asks `peer_name` before a word is believed.
+proves both certificates anew. Callers check `peer_name` before they trust anything that the peer says.
 """
 
 import os
@@ -19,7 +19,7 @@ from mltswitch.hostagent.endpoint import host_name_problem
 from mltswitch.hostagent.errors import AgentError, PeerRefusedError
 
 AUTHORITY_FILE: Final = "ca.pem"
-"""The job's CA, in the folder of each host."""
+"""Name of the file with the CA's certificate in each host's folder."""
 CERTIFICATE_FILE: Final = "certificate.pem"
 KEY_FILE: Final = "key.pem"
 _FINDINGS: Final = {
@@ -80,20 +80,20 @@ class _AcceptingContext(ssl.SSLContext):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TlsIdentity:
-    """Who this host is towards its peers, and whom it believes."""
+    """TLS identity of this host: its name, and contexts with its certificate and the job's CA."""
 
     name: str
     expires: datetime
-    """Of the certificate: no new connection after it. Those that are open stay."""
+    """When this host's certificate expires: no new connections after that; open ones stay."""
     client: ssl.SSLContext
     server: ssl.SSLContext
 
 
 def peer_name(tls: ssl.SSLObject, *, is_client: bool) -> str:
-    """The name that a peer, the client or the server of this connection, has proved by its certificate.
+    """The name that the peer has proved by its certificate; `is_client` says which side of TLS the peer is.
 
     Raises PeerRefusedError: the handshake failed, or the certificate is not for exactly one host, or not for
-    this side of TLS; OpenSSL lets one pass that does not say what it is for.
+    this side of TLS; OpenSSL accepts one that does not say what it is for.
     """
     from mltswitch.hostagent.security.certificates import is_for_tls
 
@@ -112,7 +112,7 @@ def peer_name(tls: ssl.SSLObject, *, is_client: bool) -> str:
 
 
 def refusal(error: ssl.SSLError, peer: str) -> AgentError:
-    """What OpenSSL reports, as one line that says who refuses whom, and who can mend it."""
+    """The error for a failed handshake: one line that says which side refuses the other, and what to do."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = _FINDINGS.get(error.verify_code, f"its certificate does not hold: {error.verify_message}")
         return PeerRefusedError(why, peer=peer)
@@ -123,7 +123,7 @@ def refusal(error: ssl.SSLError, peer: str) -> AgentError:
 
 
 def load_identity(folder: Path) -> TlsIdentity:
-    """Read a host's keys; raises UserInputError where no peer would accept them."""
+    """Read a host's keys from its folder; raises UserInputError if no peer would accept them."""
     client = _loaded(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), folder)
     server = _loaded(_AcceptingContext(ssl.PROTOCOL_TLS_SERVER), folder)
     server.num_tickets = 0
@@ -167,7 +167,7 @@ def _loaded(context: ssl.SSLContext, folder: Path) -> ssl.SSLContext:
 
 @contextmanager
 def opened_key(path: Path) -> Iterator[int]:
-    """A descriptor of a key's file; raises UserInputError where it is not its owner's alone."""
+    """A file descriptor of a key's file; raises UserInputError if others than its owner may read it."""
     try:
         # a pipe without a writer must not block the opening
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

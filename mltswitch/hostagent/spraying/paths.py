@@ -1,4 +1,4 @@
-"""The paths between two hosts of a plan, in its spray mode, and what root sets up for them once.
+"""The paths between two hosts of a plan in its spray mode, and the one-time set-up for them as root.
 
 Hosts below one leaf have one path, by that leaf alone. Between leaves there is one for each spine, between
 pods one for each core, in the order of `addressing.alias`. The mode `entropy` has one for each UDP source
@@ -17,7 +17,7 @@ from mltswitch.plan import Host, PathName, Plan, Segments, Switch, trailing_numb
 from mltswitch.wire import ETHERTYPE_IPV4, SourceRoute
 
 SOURCE_PORTS_PER_SPINE: Final = 4
-"""A fair hash of 16 ports over 4 spines leaves one of these without any in 4 % of all cases: 4 · (3/4)¹⁶."""
+"""Default source ports per spine: with 16 in all, 4 spines are all hit in 96 % of cases: 1 - 4 · (3/4)¹⁶."""
 DEFAULT_OPTIONS: Final = Spraying()
 NOTHING: Final = ("# nothing: the host's own address does",)
 RAW_FRAMES: Final = (
@@ -29,17 +29,17 @@ RAW_FRAMES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SegmentList:
-    """A segment routing header (RFC 8754)."""
+    """A path named by an IPv6 segment routing header (RFC 8754)."""
 
     segments: tuple[IPv6Address, ...]
-    """In the order of travel: the spine's, then the receiver's address."""
+    """Segments in the order of travel: the spine's, then the receiver's address."""
     is_sticky: bool
-    """The socket carries the header (IPV6_RTHDR); else a route of the host's inserts it."""
+    """Whether the socket inserts the header (IPV6_RTHDR) rather than a route of the host."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePort:
-    """UDP source port that the switches' hash takes for another flow."""
+    """A path named by a UDP source port, by which the switches' hash tells its packets from others."""
 
     port: int
 
@@ -49,14 +49,14 @@ class Path:
     """One path from a host to another, as the sender names it."""
 
     number: int
-    """Place in the list of paths, from 0; `path` of the agent header."""
+    """Index in the list of paths, from 0, as in the field `path` of the agent header."""
     name: str
-    """The spine, the leaf of both hosts, or the source port where the switches' hash decides."""
+    """Name of the spine, of the leaf of both hosts, or the source port where the switches' hash decides."""
     source: IPv4Address | IPv6Address
-    """Of ours: what the peer sends there comes back on the same path where the mode can say so."""
+    """Local address: what the peer sends to it comes back on the same path, if the mode allows that."""
     destination: IPv4Address | IPv6Address
     way: SegmentList | SourceRoute | SourcePort | None
-    """What names the path beside the addresses; None: nothing does."""
+    """What names the path in packets beside the addresses; None: nothing."""
 
 
 def host_of(plan: Plan, name: str) -> Host:
@@ -69,7 +69,7 @@ def host_of(plan: Plan, name: str) -> Host:
 
 
 def segments_of(plan: Plan) -> Segments:
-    """The rules of the plan's SRv6 addresses; raises UserInputError where it has none."""
+    """The plan's rules for SRv6 addresses; raises UserInputError if it has none."""
     block = plan.fabric.addressing.segments
     if block is None:
         raise UserInputError("the plan has no SRv6 addresses", where="fabric.addressing.segments")
@@ -79,7 +79,7 @@ def segments_of(plan: Plan) -> Segments:
 def paths_between(
     plan: Plan, source_name: str, destination_name: str, options: Spraying = DEFAULT_OPTIONS
 ) -> tuple[Path, ...]:
-    """All paths, as the source names them; of the options those count that the plan's mode leaves open.
+    """All paths from one host to another; of the options only those count that the plan's mode leaves open.
 
     Raises:
         UserInputError: no such host, both are one, or the fabric file says no address of one.
@@ -154,10 +154,10 @@ def _source_route(hops: list[tuple[Switch, str]]) -> SourceRoute:
 
 
 def setup_commands(plan: Plan, name: str, peer: str, options: Spraying = DEFAULT_OPTIONS) -> tuple[str, ...]:
-    """What root does once on a host that exchanges tensors with this peer; lines with # explain.
+    """Shell commands for root on a host that exchanges tensors with this peer; lines with # explain.
 
-    The kernel forgets all of it when the host starts again. Each command may be given again: what is there
-    already stays as it is. Raises what `paths_between` raises.
+    The kernel forgets the settings at a reboot. Each command may be given again: what exists already stays as
+    it is. Raises what `paths_between` raises.
     """
     host, paths = host_of(plan, name), paths_between(plan, name, peer, options)
     match plan.paths.mode:

@@ -1,6 +1,6 @@
 """How bursts are divided among paths: integer weights, from what each path has carried and lost.
 
-The data plane keeps the weights burst by burst, and leaves out paths that are dead or gray by itself.
+The data plane applies the weights burst by burst, and by itself leaves out paths that are dead or gray.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,26 +10,26 @@ from typing import Final
 from mltswitch.hostagent.transport.records import PathSnapshot
 
 FULL_WEIGHT: Final = 1000
-"""Of the best path."""
+"""Weight of the best path."""
 LEAST_SHARE: Final = 0.05
-"""Of the best path's: what every path gets, so that it is seen to get better."""
+"""Least weight of a path as a share of the best path's, so that its recovery is noticed."""
 DELAY_FLOOR_SECONDS: Final = 50e-6
-"""Differences of delay below it hardly matter: a receiver's batches alone make them."""
+"""Delay differences below it hardly matter: batching at the receiver alone causes them."""
 LOSS_SCALE: Final = 0.01
-"""A path that loses so much more than the best one gets half of its weight."""
+"""A path whose loss rate exceeds that of the best path by this much gets half the best path's weight."""
 
 
 class Policy(StrEnum):
     """How bursts are divided among the paths in use."""
 
     ROUND_ROBIN = "round-robin"
-    """Every path in turn."""
+    """Each path in turn."""
     RANDOM = "random"
-    """Independently at random, by the data plane: the paper's spraying."""
+    """Paths chosen independently at random by the data plane, as in the MLT paper."""
     LEAST_DELAY = "least-delay"
-    """More to paths with a shorter round trip: twice the least one gets a quarter."""
+    """More bursts on paths with a shorter round trip: a path with twice the least one gets a quarter."""
     LEAST_LOSS = "least-loss"
-    """More to paths that lose less."""
+    """More bursts on paths that lose fewer packets."""
 
     @property
     def is_adaptive(self) -> bool:
@@ -43,9 +43,9 @@ def path_weights(
     """A weight of 1 to 1000 for each path; one that has not been measured yet counts as the best.
 
     Args:
-        policy: of the agent.
-        paths: as they are now.
-        before: as they were when weights were computed last: what was lost since then counts. Empty: all.
+        policy: the agent's spraying policy.
+        paths: state of the paths now.
+        before: their state when weights were last computed: only later losses count. Empty: all do.
     """
     share: Callable[[float, float], float]
     if policy is Policy.LEAST_DELAY:

@@ -1,1 +1,1 @@
-"""Which class and which importance packets have."""
+"""Tagging: the class and the importance of packets."""

@@ -1,4 +1,4 @@
-"""The code point that a tensor travels with: by its layer, or by the class that its owner names."""
+"""The DSCP that a tensor travels with: by its layer, or by the class that its owner names."""
 
 from bisect import bisect_right
 from collections import Counter
@@ -13,7 +13,7 @@ from mltswitch.errors import UserInputError, printable
 from mltswitch.wire import CS6, CS7, Dscp
 
 MOST_LAYERS: Final = 65_536
-"""A layer's number has 16 bits in the agent's header."""
+"""The most layers of a model: a layer's number has 16 bits in the agent header."""
 
 
 def _not_of_routing(number: int) -> int:
@@ -27,14 +27,14 @@ LayerNumber = Annotated[int, Field(ge=0, lt=MOST_LAYERS, strict=True)]
 
 
 class JobPlace(BaseModel):
-    """Of one among jobs that share a fabric: each has gradient classes of its own."""
+    """The place of one job among several that share a fabric; each has gradient classes of its own."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     number: int = Field(ge=0, strict=True)
-    """From 0; switches serve all classes of a job before those of the next."""
+    """Number of the job, from 0; switches serve all classes of a job before those of the next."""
     of: int = Field(ge=1, le=62, strict=True)
-    """How many jobs there are."""
+    """How many jobs share the fabric."""
 
     @model_validator(mode="after")
     def _is_one_of_them(self) -> Self:
@@ -44,21 +44,21 @@ class JobPlace(BaseModel):
 
 
 class Classes(BaseModel):
-    """The code points of the fabric, and which layers they are for."""
+    """The DSCPs of the fabric's classes, and the layers that each class carries."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     control_dscp: TensorDscp
-    """Of control channels and of what goes back to senders."""
+    """DSCP of control channels and of what goes back to senders."""
     gradient_dscp: tuple[TensorDscp, ...] = Field(min_length=1, max_length=62)
-    """Of the classes gradient-0, gradient-1, …: front layers first."""
+    """DSCPs of the classes gradient-0, gradient-1, …, the first of which carries the front layers."""
     background_dscp: TensorDscp | None = None
     layers: int | None = Field(default=None, ge=1, le=MOST_LAYERS, strict=True)
-    """Of the model: class i · P // L of P carries layer i of L, unless `first_layers` says otherwise."""
+    """Number L of layers; class i · P // L of P classes carries layer i, unless `first_layers` is given."""
     first_layers: tuple[LayerNumber, ...] | None = None
-    """With which layer each gradient class begins, in rising order from 0."""
+    """The first layer of each gradient class, in rising order from 0; None: layers are divided evenly."""
     names: dict[str, LayerNumber] = {}
-    """Layers, and tensors of layers, by name."""
+    """Numbers of layers by name, that of the layer or of a tensor in it."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -73,7 +73,7 @@ class Classes(BaseModel):
         return self
 
     def of_job(self, job: JobPlace) -> Self:
-        """Those of one job alone, in which its layers are divided evenly; raises UserInputError."""
+        """The classes of one job alone, among which its layers are divided evenly; raises UserInputError."""
         points, each = self.gradient_dscp, len(self.gradient_dscp) // job.of
         if not each:
             problem = f"{job.of} jobs, and the switches have {len(points)} gradient classes"
@@ -84,7 +84,7 @@ class Classes(BaseModel):
         return self.model_copy(update={"gradient_dscp": own, "first_layers": None})
 
     def layer_number(self, layer: int | str) -> int:
-        """0-based in forward order; raises UserInputError for a layer that nobody knows."""
+        """Number of a layer, from 0 in forward order; raises UserInputError for an unknown layer."""
         if isinstance(layer, str):
             if printable(layer) in self.names:  # as profiles have names, in which torch allows anything
                 return self.names[printable(layer)]
@@ -96,7 +96,7 @@ class Classes(BaseModel):
         return int(layer)
 
     def of_layer(self, layer: int | str) -> Dscp:
-        """By number, or by the name of the layer or of one of its tensors; raises UserInputError."""
+        """DSCP of a layer, given by number, by name or by a tensor in it; raises UserInputError."""
         number, points = self.layer_number(layer), self.gradient_dscp
         if self.first_layers is not None:
             return points[bisect_right(self.first_layers, number) - 1]
@@ -110,7 +110,7 @@ class Classes(BaseModel):
         )
 
     def of_class(self, name: str) -> Dscp:
-        """By the class's name; raises UserInputError where tensors may not use it."""
+        """DSCP of a class, by its name; raises UserInputError if tensors may not use the class."""
         known = _by_name(self.gradient_dscp, self.background_dscp)
         if name in known:
             return known[name]
@@ -127,12 +127,12 @@ def _by_name(gradient_dscp: tuple[Dscp, ...], background_dscp: Dscp | None) -> M
 class TwoQueues:
     """Many priorities in two queues: the foremost unfinished layers have the high one (MLT, appendix D).
 
-    Not for several threads at once: whoever tells of a change holds a lock until the open sends of the layers
-    that it returns have their new code point.
+    Not thread-safe: a caller of `started` or `finished` holds a lock until the open sends of the returned
+    layers have their new DSCP.
 
     Args:
-        high: code point of the class that is served first.
-        low: that of the other.
+        high: DSCP of the class that is served first.
+        low: DSCP of the other class.
         foremost: how many unfinished layers use the high class at a time, 1 or more.
     """
 
@@ -152,7 +152,7 @@ class TwoQueues:
         return self._counted(layer, -1)
 
     def dscp(self, layer: int) -> Dscp:
-        """High where fewer than `foremost` unfinished layers lie before this one."""
+        """DSCP of a layer: high if fewer than `foremost` unfinished layers lie before it."""
         before = sum(unfinished < layer for unfinished in self._transfers)
         return self.high if before < self._foremost else self.low
 

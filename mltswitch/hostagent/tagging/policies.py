@@ -1,4 +1,4 @@
-"""Which packets of a tensor are important: by name, or an object of the user's."""
+"""Policies that choose a tensor's important packets: built-in ones by name, or objects of the user's."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,16 +14,16 @@ from mltswitch.wire import ElementType
 
 @runtime_checkable
 class ImportancePolicy(Protocol):
-    """Looks at a tensor before its first packet leaves; in the thread that posts."""
+    """Chooses a tensor's important packets before the first one leaves, in the thread that posts."""
 
     def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
-        """A flag a packet, shape (packets,); the last packet may be shorter."""
+        """A flag for each packet, shape (packets,); the last packet may be shorter."""
 
 
 def important_packets(
     policy: ImportancePolicy, memory: TensorMemory, elements_per_packet: int
 ) -> NDArray[np.bool_]:
-    """What a policy says; raises UserInputError where that is not a flag a packet."""
+    """The flags that a policy returns; raises UserInputError if they are not one for each packet."""
     flags = policy.important(memory, elements_per_packet)
     return _flags(flags, packets_of(memory, elements_per_packet), "importance policy")
 
@@ -40,18 +40,18 @@ def _flags(answer: Any, packets: int, where: str) -> NDArray[np.bool_]:
 
 
 def packets_of(memory: TensorMemory, elements_per_packet: int) -> int:
-    """How many packets hold a tensor."""
+    """How many packets hold the tensor."""
     return -(-memory.element_count // elements_per_packet)
 
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """A policy that the data plane has in C."""
+    """A policy that the data plane implements in C."""
 
     name: Literal["magnitude", "all", "none", "edges"]
 
     def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
-        """For transports without it: by magnitude nobody decides there, so all are."""
+        """The flags for transports without the data plane; `magnitude` marks all packets there."""
         flags = np.full(packets_of(memory, elements_per_packet), self.name in {"magnitude", "all"})
         flags[[0, -1]] |= self.name == "edges"
         return flags
@@ -59,10 +59,10 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class ByPosition:
-    """Elements at one end of a tensor: the back layers of a bucket cost more to lose (MLT, figure 4a)."""
+    """Policy by which one end of a tensor is important: a bucket's back layers cost more (MLT, figure 4a)."""
 
     share: float = 0.5
-    """Of the elements, 0 to 1."""
+    """Share of the tensor's elements that are important, 0 to 1."""
     end: Literal["front", "back"] = "back"
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class ByPosition:
             )
 
     def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
-        """Every packet that holds one of them."""
+        """Marks every packet that holds an element of the important end."""
         elements = round(self.share * memory.element_count)
         first = np.arange(packets_of(memory, elements_per_packet)) * elements_per_packet
         if self.end == "front":
@@ -83,15 +83,15 @@ class ByPosition:
 
 @dataclass(frozen=True, slots=True)
 class ByFunction:
-    """What a function says of packets as rows of their elements, shape (packets, elements), read-only.
+    """Policy: a function decides from packets as rows of elements, shape (packets, elements), read-only.
 
-    The last packet, where it is shorter, comes alone. bfloat16 comes as float32.
+    The last packet, if it is shorter, is passed alone. bfloat16 elements are passed as float32.
     """
 
     function: Callable[[NDArray[Any]], NDArray[np.bool_]]
 
     def important(self, memory: TensorMemory, elements_per_packet: int) -> NDArray[np.bool_]:
-        """Raises UserInputError where the function does not answer a flag a packet."""
+        """The flags that the function returns; raises UserInputError if they are not one for each packet."""
         elements = memory.elements()
         if memory.element_type is ElementType.BFLOAT16:
             elements = (elements.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -117,7 +117,7 @@ POLICIES: Final[Mapping[str, ImportancePolicy]] = {
 
 
 def policy_named(policy: ImportancePolicy | str) -> ImportancePolicy:
-    """By its name, or itself; raises UserInputError."""
+    """The policy of this name, or a given policy object unchanged; raises UserInputError."""
     if isinstance(policy, str):
         if policy in POLICIES:
             return POLICIES[policy]

@@ -1,1 +1,1 @@
-"""What an agent tells: events, counts, metrics."""
+"""What an agent reports: events, counters and metrics."""

@@ -1,4 +1,4 @@
-"""What observers are told. Times are of the host's monotonic clock, `time.monotonic_ns()`."""
+"""Events that observers are told. Times are of the host's monotonic clock, `time.monotonic_ns()`."""
 
 from dataclasses import dataclass, field
 from time import monotonic_ns
@@ -9,7 +9,7 @@ from mltswitch.hostagent.transport.records import TransferStatistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEvent:
-    """Base of all."""
+    """Base class of all events of an agent."""
 
     time_ns: int = field(default_factory=monotonic_ns)
 
@@ -165,8 +165,8 @@ class LinksMeasured(AgentEvent):
 
 
 class Observer(Protocol):
-    """Is told, in the agent's own thread: be quick. One that raises is told nothing more."""
+    """Observer of an agent's events, called in its thread: be quick. One that raises is told nothing more."""
 
     def observe(self, event: AgentEvent) -> None:
-        """Take it, into a queue say."""
+        """Called with each event; must not block, but may put the event into a queue."""
         ...

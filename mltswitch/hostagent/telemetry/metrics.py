@@ -1,4 +1,4 @@
-"""An agent's counts for Prometheus, served by prometheus_client's own server.
+"""An agent's counters as Prometheus metrics, served by prometheus_client's own server.
 
 Reading them changes nothing, but it tells who talks to whom, and how much: the endpoint is on loopback unless
 its user says otherwise.
@@ -24,6 +24,7 @@ from mltswitch.hostagent.transport.records import Direction
 from mltswitch.units import NANOSECONDS
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
     from mltswitch.hostagent.agent import Agent
@@ -42,7 +43,7 @@ ENDED: Final = {
     "duplicate_packets_total": ("packets_duplicate", "Data packets that arrived again, of ended transfers."),
     "marked_packets_total": ("packets_marked", "Data packets that arrived with CE, of ended transfers."),
 }
-"""Metric → field of TransferCounts, meaning; the next two likewise."""
+"""Metrics of ended transfers: name → field of TransferCounts, and help text."""
 CONNECTION: Final = {
     "rate_bits_per_second": ("rate_bps", "That rate control allows towards the peer."),
     "window_bytes": ("window_bytes", "That may be on their way to the peer."),
@@ -70,7 +71,7 @@ PATH: Final = {
 
 
 class AgentCollector:
-    """Makes the families of one scrape; an observer, for the histogram."""
+    """Prometheus collector that makes one scrape's metric families, and observes for the histogram."""
 
     def __init__(self, agent: "Agent") -> None:
         from prometheus_client import CollectorRegistry, Histogram
@@ -91,7 +92,7 @@ class AgentCollector:
         )
 
     def observe(self, event: AgentEvent) -> None:
-        """For the engine."""
+        """Take an event of the agent into the histogram."""
         if isinstance(event, GradientsLeftOut):
             self._left_out = event
         if isinstance(event, LinksMeasured):
@@ -103,39 +104,41 @@ class AgentCollector:
             self._seconds.labels(event.direction).observe(event.statistics.seconds)
 
     def collect(self) -> "Iterator[Metric]":
-        """Of now; nothing where the agent is closed."""
+        """The metric families as they are now; none once the agent is closed."""
         with suppress(AgentError):
             yield from _families(self._agent.snapshot())
             if (found := self._left_out) is not None:
                 shares = [({"by": "network"}, found.network_share), ({"by": "bound"}, found.bound_share)]
-                yield _family("left_out_share", "Of all ranks' gradients, not in sums, lately.", shares)
+                yield metric_family("left_out_share", "Of all ranks' gradients, not in sums, lately.", shares)
                 worst = [({"layer": found.layer}, found.layer_share)]
-                yield _family("left_out_worst_layer_share", "Of the layer that lacks most.", worst)
+                yield metric_family("left_out_worst_layer_share", "Of the layer that lacks most.", worst)
             if (learned := self._learned) is not None:
                 yield from _of_links(learned, [*self._links.values()])
 
 
 def _of_links(learned: LinksMeasured, links: list[LinkRate]) -> "Iterator[Metric]":
     text = "Number of the routes that are bound; 1: those of the start."
-    yield _family("routes_version", text, [({}, learned.version)])
+    yield metric_family("routes_version", text, [({}, learned.version)])
     text = "Rates and routes that other ranks told, and that were not believed."
-    yield _family("routes_refused_total", text, [({}, learned.refused)])
+    yield metric_family("routes_refused_total", text, [({}, learned.refused)])
     ends, now_ns = [{"source": link.source, "target": link.target} for link in links], time.monotonic_ns()
     rates = zip(ends, (link.measured_bps for link in links), strict=True)
-    yield _family("link_measured_bits_per_second", "Rate of a link, as its target measured it.", rates)
+    yield metric_family("link_measured_bits_per_second", "Rate of a link, as its target measured it.", rates)
     ages = zip(ends, ((now_ns - link.measured_ns) / NANOSECONDS for link in links), strict=True)
-    yield _family("link_measured_age_seconds", "Since this rank heard of that.", ages)
+    yield metric_family("link_measured_age_seconds", "Since this rank heard of that.", ages)
 
 
-def _family(name: str, text: str, samples: Iterable[tuple[dict[str, str], float | None]]) -> "Metric":
-    """A counter where the name ends in `_total`; None: not known, and left out."""
+def metric_family(
+    name: str, text: str, samples: Iterable[tuple[dict[str, str], float | None]], prefix: str = PREFIX
+) -> "Metric":
+    """A counter where the name ends in `_total`, else a gauge; None: not known, and left out."""
     from prometheus_client.core import Metric
 
     kind = "counter" if name.endswith("_total") else "gauge"
-    family = Metric(PREFIX + name.removesuffix("_total"), text, kind)
+    family = Metric(prefix + name.removesuffix("_total"), text, kind)
     for labels, value in samples:
         if value is not None:
-            family.add_sample(PREFIX + name, labels, value)
+            family.add_sample(prefix + name, labels, value)
     return family
 
 
@@ -148,28 +151,59 @@ def _families(snapshot: AgentSnapshot) -> "Iterator[Metric]":
     ]
     paths = [(key | {"path": str(path.path)}, path) for key, entry in connections for path in entry.paths]
     results = [(key | {"result": name}, n) for key, counts in ended for name, n in counts.results.items()]
-    yield _family("transfers_total", "Transfers that have ended.", results)
+    yield metric_family("transfers_total", "Transfers that have ended.", results)
     endings = snapshot.ended[Direction.RECEIVE].endings
     ended_by = [({"ending": name}, count) for name, count in endings.items()]
-    yield _family("receives_ended_total", "Receives that completed, by how they ended.", ended_by)
+    yield metric_family("receives_ended_total", "Receives that completed, by how they ended.", ended_by)
     opened = [(key | {"transport": entry.transport}, 1) for key, entry in connections]
-    yield _family("peer_connections", "1 for each channel that is open with a peer.", opened)
+    yield metric_family("peer_connections", "1 for each channel that is open with a peer.", opened)
     for rows, entries in ((ENDED, ended), (CONNECTION, connections), (PATH, paths)):
         for name, (field, text) in rows.items():
-            yield _family(name, text, [(key, getattr(entry, field)) for key, entry in entries])
+            yield metric_family(name, text, [(key, getattr(entry, field)) for key, entry in entries])
     states = [(key | {"state": state}, path.state == state) for key, path in paths for state in STATES]
-    yield _family("path_state", "1 for the state that the path is in.", states)
+    yield metric_family("path_state", "1 for the state that the path is in.", states)
     counters = [({"counter": name}, count) for name, count in snapshot.data_plane.items()]
-    yield _family("data_plane_total", "Counts of the data plane by their names in dataplane.h.", counters)
+    yield metric_family(
+        "data_plane_total", "Counts of the data plane by their names in dataplane.h.", counters
+    )
 
 
 @contextmanager
 def serve_metrics(agent: "Agent", endpoint: Endpoint, *, beyond_loopback: bool = False) -> Iterator[Endpoint]:
-    """Open an endpoint that Prometheus can scrape; yields where it is (port 0: any that is free).
+    """Serve metrics for Prometheus until the block ends; yields the address (port 0: any that is free).
+
+    Raises what `serve_registry` raises.
+    """
+    require_prometheus("agent")
+    collector = AgentCollector(agent)
+    with serve_registry(collector.registry, endpoint, beyond_loopback=beyond_loopback) as place:
+        agent.observe(collector)
+        try:
+            yield place
+        finally:
+            agent.stop_observing(collector)
+
+
+def require_prometheus(extra: str) -> None:
+    """Raise MachineError, naming the extra that has it, without the package prometheus_client."""
+    try:
+        import prometheus_client  # noqa: F401  (only whether it is there)
+    except ImportError:
+        hint = f"`pip install 'mltswitch[{extra}]'`"
+        raise MachineError("metrics need the package prometheus_client", hint=hint) from None
+
+
+@contextmanager
+def serve_registry(
+    registry: "CollectorRegistry", endpoint: Endpoint, *, beyond_loopback: bool = False
+) -> Iterator[Endpoint]:
+    """Let Prometheus scrape a registry; yields where it is (port 0: any that is free).
 
     Raises UserInputError for an address beyond loopback without `beyond_loopback`, MachineError where it
-    cannot be opened, or without the package prometheus_client.
+    cannot be opened.
     """
+    from prometheus_client import start_http_server
+
     where = f"metrics endpoint {endpoint}"
     if not endpoint.ip.is_loopback and not beyond_loopback:
         raise UserInputError(
@@ -179,20 +213,12 @@ def serve_metrics(agent: "Agent", endpoint: Endpoint, *, beyond_loopback: bool =
             hint="if that is wanted, say so: `--open-metrics`, `beyond_loopback=True` in Python",
         )
     try:
-        from prometheus_client import start_http_server
-    except ImportError:
-        hint = "`pip install 'mltswitch[agent]'`"
-        raise MachineError("metrics need the package prometheus_client", hint=hint) from None
-    collector = AgentCollector(agent)
-    try:
-        server, thread = start_http_server(endpoint.port, endpoint.address, collector.registry)
+        server, thread = start_http_server(endpoint.port, endpoint.address, registry)
     except OSError as error:
         raise MachineError(f"cannot listen there: {error.strerror}", where=where) from None
-    agent.observe(collector)
     try:
         yield Endpoint(endpoint.address, server.server_port)
     finally:
-        agent.stop_observing(collector)
         server.shutdown()
         thread.join()
         server.server_close()

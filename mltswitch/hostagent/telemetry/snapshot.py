@@ -1,4 +1,4 @@
-"""What an agent has counted until now: made by `Agent.snapshot()`, read by metrics and the doctor."""
+"""An agent's counters at one moment: made by `Agent.snapshot()`, read by metrics and the doctor."""
 
 import threading
 from collections import Counter
@@ -10,34 +10,34 @@ from typing import Final
 from mltswitch.hostagent.transport.records import ConnectionSnapshot, Direction, TransferStatistics
 
 COMPLETED: Final = "completed"
-"""`TransferEnded.result` of a transfer without an error."""
+"""Value of `TransferEnded.result` for a transfer without an error."""
 
 
 @dataclass(slots=True)
 class TransferCounts:
-    """Transfers of one direction that have ended."""
+    """Counters of the ended transfers of one direction."""
 
     results: Counter[str] = field(default_factory=lambda: Counter({COMPLETED: 0}))
-    """By COMPLETED, or the type of the error."""
+    """Number of transfers by result: COMPLETED, or the type of the error."""
     size_bytes: int = 0
-    """Of the tensors that completed."""
+    """Total size of the tensors that completed."""
     packets_resent: int = 0
     packets_needless: int = 0
     packets_duplicate: int = 0
     packets_marked: int = 0
     endings: Counter[str] = field(default_factory=Counter)
-    """Those that completed, by `TransferStatistics.ending`, where the transport knows it."""
+    """Number of completed transfers by `TransferStatistics.ending`, if the transport knows it."""
 
 
 class EndedTransfers:
-    """Counts transfers as they end; any thread may."""
+    """Counts transfers as they end; safe to use from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = {direction: TransferCounts() for direction in Direction}
 
     def count(self, direction: Direction, result: str, statistics: TransferStatistics) -> None:
-        """One more."""
+        """Count one ended transfer."""
         with self._lock:
             counts = self._counts[direction]
             counts.results[result] += 1
@@ -50,21 +50,21 @@ class EndedTransfers:
                 counts.endings[statistics.ending] += 1
 
     def read(self) -> dict[Direction, TransferCounts]:
-        """A copy."""
+        """A copy of the counters by direction."""
         with self._lock:
             return deepcopy(self._counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSnapshot:
-    """Counts since the agent began, or the peer connected; not all of one moment."""
+    """An agent's counters since its start, and its connections'; not all are read at the same moment."""
 
     name: str
     started_ns: int
-    """By the monotonic clock."""
+    """Start of the agent, by the monotonic clock."""
     peers: Mapping[str, Mapping[str, ConnectionSnapshot]]
-    """Peer, channel: of those that are connected."""
+    """Connection snapshots by peer and channel, of peers that are connected."""
     ended: Mapping[Direction, TransferCounts]
-    """`EndedTransfers.read()`."""
+    """Counters of ended transfers by direction, from `EndedTransfers.read()`."""
     data_plane: Mapping[str, int] = field(default_factory=dict)
-    """`struct mlt_counters` by its names; empty where no channel has used the data plane yet."""
+    """The data plane's `struct mlt_counters` by field name; empty if no channel has used it yet."""

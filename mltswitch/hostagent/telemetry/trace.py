@@ -14,17 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
-from mltswitch import __version__
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent.telemetry import events
 from mltswitch.hostagent.telemetry.events import AgentEvent
+from mltswitch.version import __version__
 
 FORMAT_VERSION: Final = 2
-"""Rises when a name changes or goes; names may be added within a version."""
+"""Version of the trace format; it rises when a name changes or goes, not when names are added."""
 FLUSH_SECONDS: Final = 1.0
-"""An event is in the file about so long after it happened."""
+"""How long after it happened an event is in the file, about."""
 MOST_WAITING: Final = 1 << 16
-"""Events that are kept for a slow disk; those beyond are counted, and not written."""
+"""The most events kept for a slow disk; further ones are counted but not written."""
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class EventsLeftOut(AgentEvent):
 
 
 def event_name(kind: type[AgentEvent]) -> str:
-    """`transfer_ended` of TransferEnded."""
+    """Name of an event type in a trace: `transfer_ended` for TransferEnded."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
@@ -56,11 +56,11 @@ KINDS: Final = {
     for kind in vars(events).values()
     if isinstance(kind, type) and issubclass(kind, AgentEvent) and kind is not AgentEvent
 }
-"""What an agent tells, by the names that traces have."""
+"""The types of events that an agent tells its observers, by their names in traces."""
 
 
 def plain(value: Any) -> Any:
-    """A dataclass as a dict of its fields and properties, also one in a tuple."""
+    """A value as JSON can hold it: dataclasses, also in tuples, become dicts of fields and properties."""
     if isinstance(value, tuple):
         return [plain(each) for each in value]
     if not is_dataclass(value):
@@ -71,7 +71,7 @@ def plain(value: Any) -> Any:
 
 
 class TraceWriter:
-    """An observer that writes a trace, in a thread of its own; a context manager that ends it."""
+    """An observer that writes a trace in a thread of its own; as a context manager it ends with its block."""
 
     def __init__(self, path: Path) -> None:
         """Replaces a file of that name; raises UserInputError where it cannot be written."""
@@ -91,7 +91,7 @@ class TraceWriter:
         self._thread.start()
 
     def observe(self, event: AgentEvent) -> None:
-        """From one thread at a time; never waits for the disk."""
+        """Queue an event for writing, without waiting for the disk; call from one thread at a time."""
         if self.has_failed or self._is_closed.is_set():
             return
         if len(self._waiting) >= MOST_WAITING:
@@ -100,7 +100,7 @@ class TraceWriter:
             self._waiting.append(event)
 
     def close(self) -> None:
-        """Write what waits; may be called again."""
+        """Write the queued events and end the trace; may be called again."""
         self._is_closed.set()
         self._thread.join()
 

@@ -1,1 +1,1 @@
-"""Transports: how one tensor crosses between two hosts. One module each."""
+"""Transports, which carry tensors between two hosts; each is a module."""

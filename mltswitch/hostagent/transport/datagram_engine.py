@@ -1,6 +1,6 @@
 """A transport over datagrams: flows of the agent's data plane, all set up in one way.
 
-`mlt` and `ltp` are two of them; posts and results are in datagram_flow.py.
+`mlt` and `ltp` are such transports; posts and results are in datagram_flow.py.
 """
 
 import secrets
@@ -50,8 +50,8 @@ class DatagramEngine:
     """An agent's end of one transport over datagrams.
 
     Args:
-        host: the agent.
-        name: of the transport, and of its section.
+        host: the agent, as its transports see it.
+        name: name of the transport, and of its section in the agent's file.
         at_once: whether acknowledgements name packets, so that each loss is repaired at once; else the sender
             asks behind each pass over a tensor.
     """
@@ -64,7 +64,7 @@ class DatagramEngine:
         self.plane: Final = plane_of(host)
 
     def offer(self, peer: str, channel: str) -> dict[str, Any]:  # noqa: ARG002  (every flow is new)
-        """A token of its own, and where data may come."""
+        """What a peer needs to open a flow to us: a new token, and the addresses for data."""
         config = self.host.config
         try:
             token = self.plane.core.reserve()
@@ -82,13 +82,13 @@ class DatagramEngine:
         ).model_dump()
 
     def withdraw(self, ours: dict[str, Any]) -> None:
-        """Its token is free again."""
+        """Free the token of an offer that is withdrawn."""
         self.plane.forget(ours["token"])
 
     def accept(
         self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]
     ) -> DatagramConnection:
-        """Open a flow to the peer; see TransportEngine."""
+        """Open a flow to the peer once both offers are known; raises PeerRefusedError if they do not fit."""
         mine = _Offer.model_validate(ours)
         try:
             offer = _Offer.model_validate(theirs)
@@ -153,11 +153,11 @@ class DatagramEngine:
         }
 
     def counters(self) -> dict[str, int]:
-        """See TransportEngine: of the data plane, whichever transports use it."""
+        """The data plane's counters, which all transports over datagrams share."""
         return self.plane.counters()
 
     def close(self) -> None:
-        """Leave the data plane, which ends with its last transport."""
+        """Release the data plane, which ends with the last transport that uses it."""
         self.plane.close()
 
 

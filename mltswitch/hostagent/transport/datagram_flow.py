@@ -1,4 +1,4 @@
-"""One peer on one channel over datagrams: posts become transfers of the data plane, results the agent's."""
+"""A peer's connection on a channel over datagrams: posts become data plane transfers, results completions."""
 
 import errno
 import threading
@@ -45,9 +45,9 @@ from mltswitch.hostagent.transport.records import (
 from mltswitch.hostagent.waiting import wait_in_slices
 
 ECT: Final = 2
-"""ECT(0) in the DSCP/ECN byte: ECN-capable, which is what important means."""
+"""ECN bits of important packets in the DSCP/ECN byte: ECT(0), ECN-capable."""
 SAMPLE_NS: Final = 1_000_000
-"""Between two samples for a controller of the user's, at least."""
+"""Least time in ns between two samples for a user's rate controller."""
 _CODES: Final[dict[str, int]] = {
     "all": lib.MLT_ALL_IMPORTANT,
     "none": lib.MLT_NONE_IMPORTANT,
@@ -89,7 +89,7 @@ _PATH_COUNTS: Final = [
 
 
 class DatagramConnection:
-    """One flow."""
+    """The connection with one peer on one channel: a flow of the data plane."""
 
     def __init__(
         self,
@@ -123,11 +123,11 @@ class DatagramConnection:
         """Of a datagram, elements alone."""
 
     def post_sends(self, requests: Sequence[Send]) -> list["_Ticket"]:
-        """See Connection."""
+        """Post sends, all of which begin, or none; raises AgentError."""
         return self._posted(self.plane.core.post_sends, requests, [self._send(entry) for entry in requests])
 
     def post_receives(self, requests: Sequence[Receive]) -> list["_Ticket"]:
-        """See Connection."""
+        """Post receives, all of which begin, or none; raises AgentError."""
         entries = [self._receive(entry) for entry in requests]
         return self._posted(self.plane.core.post_receives, requests, entries)
 
@@ -199,14 +199,14 @@ class DatagramConnection:
         return [_Ticket(self, request, number) for request, number in zip(requests, numbers, strict=True)]
 
     def send_message(self, message: bytes) -> bool:
-        """See Connection."""
+        """Send a message, reliably and in order; False if the peer has too many unread messages."""
         try:
             return self.plane.core.send_message(self._token, message)
         except DataPlaneError:
             raise self._closed_error() from None
 
     def take_message(self) -> bytes | None:
-        """See Connection."""
+        """The peer's next message; None if there is none."""
         with self._taking:
             if self._unread:
                 return self._unread.popleft()
@@ -223,14 +223,14 @@ class DatagramConnection:
         return type(closed)(closed.what, peer=self.peer)
 
     def is_settled(self) -> bool:
-        """See Connection."""
+        """Whether the peer has heard all that this end has said, above all how receives ended."""
         try:
             return bool(self.plane.core.flow_statistics(self._token).unsaid == 0)
         except DataPlaneError:
             return True  # closed
 
     def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:
-        """See Connection."""
+        """Change the rate cap, or let a user's controller decide the rate."""
         options = self._opened_with.copy()
         if cap_bps is not None:
             options["cap_bps"] = cap_bps
@@ -240,7 +240,7 @@ class DatagramConnection:
         self.plane.core.set_rate(self._token, options)
 
     def heard(self, event: Any) -> None:
-        """See Flow."""
+        """Handle a `struct mlt_event` of this flow."""
         host, peer, channel = self.plane.host, self.peer, self.channel
         if event.kind == lib.MLT_EVENT_PATH:
             state = path_state(event.value)
@@ -299,22 +299,22 @@ class DatagramConnection:
             self.plane.core.set_rate(self._token, self._rate)
 
     def set_weights(self, weights: Sequence[int]) -> None:
-        """Shares of the paths; 0: not used."""
+        """Set the shares in which packets are divided among the paths; 0: a path is not used."""
         self.plane.core.set_weights(self._token, weights)
 
     def frame_received(self, body: dict[str, Any]) -> None:  # noqa: ARG002  (whatever it says)
-        """The data plane has a control stream of its own: here nothing is ever said."""
+        """Does nothing: the data plane has a control stream of its own, so no frames come."""
         raise ProtocolViolationError("speaks of datagrams on the control channel", peer=self.peer)
 
     def close(self, error: AgentError) -> None:
-        """See Connection."""
+        """Close the flow; all that is open fails with a copy of this error."""
         self.closed_by = error
         with self._taking, suppress(DataPlaneError):  # closed by the data plane
             self._unread.extend(iter(partial(self.plane.core.take_message, self._token), None))
         self.plane.forget(self._token)
 
     def weigh(self) -> bool:
-        """See Flow."""
+        """Recompute the paths' shares; returns whether any transfer is open."""
         snapshot = self.snapshot()
         shares = path_weights(self.plane.host.config.spraying.policy, snapshot.paths, self._weighed)
         self._weighed = snapshot.paths
@@ -323,7 +323,7 @@ class DatagramConnection:
         return snapshot.open_transfers > 0
 
     def snapshot(self) -> ConnectionSnapshot:
-        """See Connection."""
+        """The connection's counters as they are now."""
         try:
             counts = self.plane.core.flow_statistics(self._token)
         except DataPlaneError:
@@ -489,5 +489,5 @@ def _seconds(nanoseconds: int) -> float | None:
 
 
 def path_state(value: int) -> str:
-    """`used`, `dead` or `gray`."""
+    """Name of a path state of the data plane: `used`, `dead` or `gray`."""
     return constant_name("path_state", value).removeprefix("MLT_PATH_").lower()

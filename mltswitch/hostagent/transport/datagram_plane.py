@@ -1,4 +1,4 @@
-"""The data plane of one agent: sockets and events of all its transports over datagrams."""
+"""One agent's data plane with the sockets and events of all its transports over datagrams."""
 
 import fcntl
 import socket
@@ -29,7 +29,7 @@ from mltswitch.wire import ETHERTYPE_IPV4, ETHERTYPE_SOURCE_ROUTE, SourceRoute
 
 QUIET_TICKS: Final = 10
 WEIGH_SECONDS: Final = 0.1
-"""Between two looks at the paths, while something is on its way."""
+"""Time between two computations of the paths' weights while transfers are open."""
 _SIOCGIFHWADDR: Final = 0x8927
 _SIOCGIFMTU: Final = 0x8921
 _NETLINK_ROUTE, _RTM_NEWROUTE, _RTM_GETROUTE, _RTA_DST, _RTA_OIF = 0, 24, 26, 1, 4
@@ -37,7 +37,7 @@ _planes: Final["WeakKeyDictionary[TransportHost, DatagramPlane]"] = WeakKeyDicti
 
 
 def plane_of(host: TransportHost) -> "DatagramPlane":
-    """An agent's, for one transport more; raises MachineError where it cannot be opened."""
+    """The agent's data plane for one more transport, opened if necessary; raises MachineError."""
     plane = _planes.get(host)
     if plane is None:
         plane = _planes[host] = DatagramPlane(host)
@@ -46,17 +46,17 @@ def plane_of(host: TransportHost) -> "DatagramPlane":
 
 
 class Flow(Protocol):
-    """A connection, as the data plane's events reach it."""
+    """A connection as it receives the data plane's events."""
 
     def heard(self, event: Any) -> None:
-        """Take a `struct mlt_event` of this flow."""
+        """Handle a `struct mlt_event` of this flow."""
 
     def weigh(self) -> bool:
-        """Set the paths' shares; whether something is on its way."""
+        """Recompute the paths' shares; returns whether any transfer is open."""
 
 
 class DatagramPlane:
-    """Sockets, paths and events."""
+    """The sockets, paths and events of an agent's data plane."""
 
     def __init__(self, host: TransportHost) -> None:
         self.host: Final = host
@@ -135,7 +135,7 @@ class DatagramPlane:
             ) from None
 
     def path(self, peer: str, number: int, remote: str, remote_port: int) -> Fields:
-        """A `struct mlt_path` to an address of a peer; raises PeerRefusedError without a route."""
+        """Fields of a `struct mlt_path` to a peer's address; raises PeerRefusedError without a route."""
         place, address, port = self.sockets[number]
         spraying = self.host.config.spraying
         if self._frames is None:
@@ -172,13 +172,13 @@ class DatagramPlane:
         self.host.warn(f"line_rate: {what}")
 
     def done(self, transfer: int) -> None:
-        """Whoever asked to be told of it, is."""
+        """Call the callback that was registered for the end of this transfer, if any."""
         callback = self.callbacks.pop(transfer, None)
         if callback is not None:
             callback()
 
     def posted(self) -> None:
-        """Weigh paths, and look after the port's shares, while something is on its way."""
+        """Start the periodic update of path weights and port shares, which runs while transfers are open."""
         if self._seat is not None and not self._has_posted:
             self._has_posted = True
             self.host.loop.call_soon_threadsafe(self._look)
@@ -225,18 +225,18 @@ class DatagramPlane:
             self.host.loop.call_later(WEIGH_SECONDS, self._weigh)
 
     def forget(self, token: int) -> None:
-        """A connection is closed."""
+        """Close the flow with this token."""
         self.flows.pop(token, None)
         with suppress(DataPlaneError):  # it is over already
             self.core.close_flow(token)
 
     def counters(self) -> dict[str, int]:
-        """See TransportEngine: `struct mlt_counters`."""
+        """The data plane's `struct mlt_counters`, by field name."""
         counters = self.core.counters()
         return {name: int(getattr(counters, name)) for name in dir(counters)}
 
     def close(self) -> None:
-        """By a transport. With the last one the thread ends; transfers can still be asked how they ended."""
+        """Release the data plane by one transport; the last ends its thread, but results stay readable."""
         self.users -= 1
         if self.users:
             return
@@ -250,9 +250,9 @@ class DatagramPlane:
 
 
 def way_out(remote: str, interface: str | None) -> tuple[str, int]:
-    """The interface that packets to an address leave by, unless it is given, and its MTU (rtnetlink(7)).
+    """Interface, unless it is given, by which packets to an address leave, and its MTU (rtnetlink(7)).
 
-    Without a route: an empty name and 0.
+    Without a route the name is empty and the MTU 0.
     """
     family = socket.AF_INET6 if ":" in remote else socket.AF_INET
     address = socket.inet_pton(family, remote)

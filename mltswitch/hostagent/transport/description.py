@@ -1,8 +1,8 @@
-"""What a transport is to the agent: how one tensor crosses between two hosts, and nothing else.
+"""The interface of transports, which carry one tensor between two hosts and do nothing else.
 
 A transport is a module of this package, its name without underscore, with an object `TRANSPORT`, or an entry
-point of the group `mltswitch.transports` that names one. All else, connecting, channels, defaults and
-completions, is the agent's.
+point of the group `mltswitch.transports` that names one. The agent does all else: connecting, channels,
+defaults and completions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,103 +32,104 @@ ENTRY_POINT_GROUP: Final = "mltswitch.transports"
 
 
 class Ticket(Protocol):
-    """One transfer inside a transport. Any thread may call."""
+    """One transfer as its transport sees it; safe to use from several threads."""
 
     request: Send | Receive
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        """Until it is done; False when the time is up. Holds no lock of the interpreter meanwhile."""
+        """Wait until the transfer has ended, without holding the GIL; False after the timeout."""
 
     def notify(self, callback: Callable[[], object]) -> None:
-        """Call once it is done, in the engine's thread; soon, where it is done already."""
+        """Have a function called in the engine's thread when the transfer ends; soon, if it has ended."""
 
     def completion(self) -> Completion | None:
-        """None while it is open. Called once more after it is done; the memory is the user's from then on."""
+        """The completion, None while the transfer is open; with it the memory is the user's again."""
 
     def statistics(self) -> TransferStatistics:
-        """As far as it is now; not after `completion`."""
+        """Statistics of the transfer so far; not to be called after `completion`."""
 
     def finish(self) -> None:
-        """A receive takes what is there; nothing happens where it is over."""
+        """Complete a receive with what has arrived; does nothing if it has ended."""
 
     def cancel(self, reason: str) -> None:
-        """Fail with CancelledError, here and at the peer; nothing happens where it is over."""
+        """Fail the transfer with CancelledError, here and at the peer; does nothing if it has ended."""
 
     def retag(self, dscp: int) -> None:
-        """Later packets of a send have this code point; nothing happens where it is over."""
+        """Set the DSCP of a send's further packets; does nothing if it has ended."""
 
 
 class Connection(Protocol):
-    """One peer on one channel. Any thread may call what posts; the engine calls the rest."""
+    """The connection with one peer on one channel. Posting is thread-safe; the engine calls the rest."""
 
     def post_sends(self, requests: Sequence[Send]) -> Sequence[Ticket]:
-        """All begin, or none; raises AgentError."""
+        """Post sends, all of which begin, or none; raises AgentError."""
 
     def post_receives(self, requests: Sequence[Receive]) -> Sequence[Ticket]:
-        """All begin, or none; raises AgentError."""
+        """Post receives, all of which begin, or none; raises AgentError."""
 
     def send_message(self, message: bytes) -> bool:
-        """Reliable and in order; False while the peer has too many to read."""
+        """Send a message, reliably and in order; False if the peer has too many unread messages."""
 
     def take_message(self) -> bytes | None:
-        """The next one of the peer's."""
+        """The peer's next message; None if there is none."""
 
     def frame_received(self, body: dict[str, Any]) -> None:
-        """The peer's end of the transport says something; raises ProtocolViolationError."""
+        """Handle a frame from the peer's end of the transport; raises ProtocolViolationError."""
 
     def is_settled(self) -> bool:
         """Whether the peer has heard all that this end has said: how receives ended, above all."""
 
     def set_rate(self, cap_bps: float | None, controller: RateController | None) -> None:
-        """Another cap, or somebody else's control of the rate; raises UserInputError where there is none."""
+        """Set a rate cap, or a user's controller; raises UserInputError if there is no rate control."""
 
     def close(self, error: AgentError) -> None:
-        """Whatever is open fails with a copy of this."""
+        """Close the connection; all that is open fails with a copy of this error."""
 
     def snapshot(self) -> ConnectionSnapshot:
-        """What has been counted until now."""
+        """The connection's counters as they are now."""
 
 
 class TransportEngine(Protocol):
     """An agent's end of one transport. All but `close` are called in the engine's thread."""
 
     def offer(self, peer: str, channel: str) -> dict[str, Any]:
-        """What the peer needs to know, as JSON has it; raises AgentError where nothing can be offered."""
+        """What the peer needs to know to connect, as JSON data; raises AgentError if that is nothing."""
 
     def withdraw(self, ours: dict[str, Any]) -> None:
-        """An offer that came to nothing: its tokens are free again."""
+        """Take back an offer that led to no connection, and free its tokens."""
 
     def accept(self, peer: str, channel: str, ours: dict[str, Any], theirs: dict[str, Any]) -> Connection:
-        """Both offers are known; raises PeerRefusedError where they do not fit, or are malformed."""
+        """Connect with the peer, given both offers; raises PeerRefusedError if they do not fit."""
 
     def counters(self) -> Mapping[str, int]:
-        """What is counted for all peers together, by name; any thread may ask."""
+        """Counters for all peers together, by name; may be called from any thread."""
 
     def close(self) -> None:
-        """All connections are closed already. Bounded in time."""
+        """Release the transport's resources, in bounded time, after all its connections are closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """The description that is registered."""
+    """Description of a transport, by which it is registered."""
 
     name: str
     settings: type[BaseModel]
-    """Its section of the agent's file, under its name."""
+    """Model of the transport's section in the agent's file, which has the transport's name."""
     open: Callable[[Any], TransportEngine]
-    """Opens sockets and the like for a TransportHost, in the engine's thread; raises MachineError,
+    """Opens the transport's end for an agent (a TransportHost), in the engine's thread; raises MachineError,
     UserInputError."""
     importance: str | None = None
-    """Policy of sends where neither they nor the file name one; None: that of the file's defaults."""
+    """Importance policy of sends if neither they nor the file name one; None: the default of the file."""
     sends_datagrams: bool = False
-    """Whether packets and their bursts are its own."""
+    """Whether the transport makes packets and bursts itself."""
     closes_early: bool = False
-    """Whether its receives may be of a gather; then `settings` are EarlyCloseSettings."""
+    """Whether a receive may belong to a gather, which ends several of them early together; then `settings` is
+    of the kind EarlyCloseSettings."""
 
 
 @cache
 def transports() -> Mapping[str, Transport]:
-    """Name → description, in alphabetical order."""
+    """All transports by name, in alphabetical order."""
     names = [found.name for found in iter_modules(room.__path__) if "_" not in found.name]
     modules = (import_module(f"{room.__name__}.{name}") for name in names)
     found = [module.TRANSPORT for module in modules if hasattr(module, "TRANSPORT")]
@@ -137,7 +138,7 @@ def transports() -> Mapping[str, Transport]:
 
 
 def transport_named(name: str, *, where: str = "transport") -> Transport:
-    """Raises UserInputError listing the known ones."""
+    """The transport of this name; raises UserInputError that lists the known ones."""
     try:
         return transports()[name]
     except KeyError:

@@ -9,27 +9,27 @@ from mltswitch.hostagent.telemetry.events import AgentEvent
 
 
 class TransportHost(Protocol):
-    """What an agent gives its transports. Only the engine's thread may call, but for `loop`'s own doors."""
+    """What an agent offers its transports; for the engine's thread, but for `loop`'s thread-safe methods."""
 
     @property
     def config(self) -> AgentConfig:
-        """Resolved."""
+        """The agent's settings, resolved."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The engine's."""
+        """The event loop of the engine's thread."""
 
     def send_frame(self, peer: str, channel: str, body: dict[str, Any]) -> None:
-        """To the other end of the connection, on the control channel."""
+        """Send a frame to the transport's other end on a channel, by the control connection."""
 
     def tell(self, event: AgentEvent) -> None:
-        """Observers."""
+        """Tell the agent's observers of an event."""
 
     def message_arrived(self, peer: str, channel: str) -> None:
-        """There is something to take."""
+        """Report that a message of the peer can be received on a channel."""
 
     def connection_failed(self, peer: str, error: AgentError) -> None:
         """The peer is gone, or breaks the protocol: the agent disconnects, and closes all its channels."""
 
     def warn(self, text: str) -> None:
-        """What the user should know about this machine."""
+        """Warn the user about this machine."""

@@ -1,4 +1,4 @@
-"""The transport `ltp`: repairs at once, closes what has waited as long as it pays (LTP, III and IV)."""
+"""The transport `ltp`: repairs losses at once, closes receives when waiting no longer pays (LTP, III-IV)."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """The transport `mlt`: bounded loss over UDP, sprayed over all paths (MLT, sections 4 and 5).
 
-Here is its description; the work is the compiled data plane's, which is loaded when it is first used.
+This module only describes it; the work is done by the compiled data plane, which is loaded on first use.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from mltswitch.hostagent.transport.description import Transport, TransportEngine
 
 
 def datagrams(name: str, *, at_once: bool) -> Callable[[Any], TransportEngine]:
-    """Returns what opens a transport over datagrams: see DatagramEngine.
+    """Returns a function that opens a transport over datagrams, with the arguments of DatagramEngine.
 
     The function raises MachineError where the data plane was not built, or an address is not this host's.
     """

@@ -14,14 +14,14 @@ from mltswitch.hostagent.tagging.policies import ImportancePolicy
 
 
 class Direction(StrEnum):
-    """Which end of a transfer this is."""
+    """Which end of a transfer a record is of: the sender's or the receiver's."""
 
     SEND = "send"
     RECEIVE = "receive"
 
 
 class Moment(StrEnum):
-    """From when a deadline counts."""
+    """The moment from which a deadline counts."""
 
     POST = "post"
     PEER_READY = "peer-ready"
@@ -29,48 +29,48 @@ class Moment(StrEnum):
 
 
 class StopRule(StrEnum):
-    """When a loss bound ends a receive."""
+    """When a receive that meets its loss bound ends."""
 
     PATIENT = "patient"
-    """When waiting for more would cost time."""
+    """The receive ends when waiting for more would cost time."""
     PAPER = "paper"
-    """As soon as the bound is met (MLT, section 4.2)."""
+    """The receive ends as soon as its loss bound is met (MLT, section 4.2)."""
 
 
 class AtDeadline(StrEnum):
-    """What a receive does when its time is up."""
+    """What a receive does at its deadline."""
 
     FAIL = "fail"
     TAKE = "take"
-    """It completes with what is there."""
+    """The receive completes with what has arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """A tensor to be sent; checked, and every default filled in."""
+    """A checked request to send a tensor, with all defaults filled in."""
 
     memory: TensorMemory
     tensor: int
     round_number: int
     layer: int
     priority: int
-    """Of tensors that wait for their turn, those of the least leave first."""
+    """Order among tensors that wait to be sent: the lowest number leaves first."""
     dscp: int
     importance: ImportancePolicy
     important_if_whole: bool = False
-    """The policy is a default: all packets are important where the receiver may miss none."""
+    """Whether all packets are important if the receiver may miss none: `importance` is but a default."""
     burst_packets: int
-    """0: as many as the kernel takes at once."""
+    """How many packets form a burst; 0: as many as the kernel takes at once."""
     deadline_ns: int
     deadline_from: Moment
 
 
 @dataclass(frozen=True, slots=True)
 class ClosingRule:
-    """When a receive may end before all is there: `struct mlt_gather` of the data plane, by its fields."""
+    """When a receive may end before all has arrived: the fields of the data plane's `struct mlt_gather`."""
 
     number: int
-    """Of the gather, whose receives end together; 0: this one alone."""
+    """Number of the gather whose receives end together; 0: this receive ends by itself."""
     percentage: float
     lt_ns: int
     slack_ns: int
@@ -78,23 +78,23 @@ class ClosingRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receive:
-    """Memory for a tensor; checked, and every default filled in."""
+    """A checked request to receive a tensor into memory, with all defaults filled in."""
 
     memory: TensorMemory
     tensor: int
     round_number: int
     loss_bound: float
     important_loss_bound: float
-    """1: not asked."""
+    """Largest share of important packets that may be missing; 1: no bound."""
     soft_ns: int
-    """After which the bounds are enough under any rule; 0: none."""
+    """Time in ns after which meeting the bounds is enough under any stop rule; 0: none."""
     deadline_ns: int
     deadline_from: Moment
     at_deadline: AtDeadline
     stop: StopRule
     keep_missing: bool
     closing: ClosingRule | None = None
-    """In the place of `stop`."""
+    """Rule that replaces `stop`; None: `stop` applies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ class TransferStatistics:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completion:
-    """What became of a post; its memory is the caller's again."""
+    """Result of a post, after which the memory is the caller's again."""
 
     peer: str
     channel: str
@@ -164,7 +164,7 @@ class Completion:
     error: AgentError | None
     statistics: TransferStatistics
     bitmap: bytes
-    """Which packets have arrived, a bit each, least significant first; at the sender as the receiver said."""
+    """Which packets have arrived, one bit each, least significant first; at the sender as reported."""
     elements_per_packet: int
     element_count: int
 
@@ -186,7 +186,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathSnapshot:
-    """One path to one peer, by all traffic of the channel."""
+    """Counters of one path to a peer, over all traffic of the channel."""
 
     path: int
     state: str
@@ -205,7 +205,7 @@ class PathSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSnapshot:
-    """One channel with one peer. None is what this transport does not know."""
+    """Counters of one channel with one peer; None is what the transport does not know."""
 
     transport: str
     rate_bps: float | None = None
@@ -214,7 +214,7 @@ class ConnectionSnapshot:
     round_trip_seconds: float | None = None
     base_round_trip_seconds: float | None = None
     bottleneck_bps: float | None = None
-    """RTprop and BtlBw of BBR."""
+    """Bandwidth of the bottleneck as BBR estimates it (BtlBw); None if the transport does not know it."""
     needless_packets: int = 0
     open_transfers: int = 0
     forged_datagrams: int = 0
@@ -222,27 +222,27 @@ class ConnectionSnapshot:
     refused_datagrams: int = 0
     paths: tuple[PathSnapshot, ...] = ()
     received_by_tos: Mapping[int, int] = field(default_factory=dict)
-    """Packets by DSCP/ECN byte."""
+    """Number of received packets by DSCP/ECN byte."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateSample:
-    """What a flow has heard of the network since the last one."""
+    """Feedback that a flow got from the network since the last sample."""
 
     delivered_bytes: int
     delivered_packets: int
     lost_packets: int
     marked_packets: int
     in_flight_bytes: int
-    """On the way at its end."""
+    """Bytes in flight at the end of the sample."""
     window_bytes: int
-    """What may be on the way: it grows with what is delivered, and begins anew when nothing is heard."""
+    """Bytes that may be in flight: grows with what is delivered, and restarts when no feedback comes."""
     least_round_trip_seconds: float | None
     interval_seconds: float
 
 
 class RateController(Protocol):
-    """A congestion control of the user's, in the place of TIMELY. Is asked in the engine's thread."""
+    """A user's congestion control, in place of the built-in one; called in the engine's thread."""
 
     def rate_bps(self, sample: RateSample) -> float:
-        """How fast the flow may be from now on."""
+        """The rate that the flow may have from now on, in bit/s."""

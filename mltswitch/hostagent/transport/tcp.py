@@ -2,7 +2,7 @@
 
 The receiver's READY lets a tensor leave; chunks go out by all data connections, front layers first; its DONE
 ends the send. Everything but posting happens in the engine's thread, in callbacks that do not wait: between
-two of them nobody touches a tensor, so that its memory is the user's at once when its transfer ends.
+two of them no code touches a tensor, so that its memory is the user's at once when its transfer ends.
 """
 
 import itertools
@@ -26,10 +26,10 @@ from mltswitch.hostagent.transport.tcp_streams import Incoming, Outgoing, data_s
 from mltswitch.hostagent.transport.tcp_transfers import Transfers
 
 LAST_WORDS_SECONDS: Final = 0.5
-"""A data connection may end before the control channel says why."""
+"""Time to wait for the control channel's reason after a data connection has ended."""
 MOST_UNREAD_MESSAGES: Final = 64
 STRANGER_SECONDS: Final = 3
-"""Until then the kernel keeps who connects and says nothing; it keeps MOST_STRANGERS at most."""
+"""Time for which the kernel keeps a connection that sends nothing; it keeps MOST_STRANGERS at most."""
 MOST_STRANGERS: Final = 256
 
 

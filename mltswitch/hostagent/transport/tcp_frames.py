@@ -1,4 +1,4 @@
-"""What the two ends of the transport `tcp` say to each other: formats and their limits, no I/O.
+"""Messages between the two ends of the transport `tcp`: formats and their limits, without I/O.
 
 A data connection is MAGIC and the receiver's token, then chunks: CHUNK, elements, an end mark. All else is
 entries on the control channel, one a frame: a list that begins with its kind.
@@ -16,18 +16,18 @@ from mltswitch.wire import ElementType
 MAGIC: Final = b"MLT\x01"
 TOKEN_BYTES: Final = 8
 CHUNK: Final = Struct(">IIIQI")
-"""Tensor, round, number of the READY that asked for it, first byte, bytes."""
+"""Header of a chunk: tensor, round, number of the READY that asked for it, first byte, number of bytes."""
 GIVEN_UP: Final = b"\0"
 WHOLE: Final = b"\1"
-"""End marks: zeros fill up a chunk whose transfer ended while it was on its way."""
+"""End mark of a complete chunk; GIVEN_UP is that of one filled up with zeros because its transfer ended."""
 MOST_CHUNKS: Final = 1 << 16
-"""Of a tensor: larger ones have larger chunks, so that a bitmap of them fits into a frame."""
+"""The most chunks of a tensor; larger tensors have larger chunks, so that their bitmap fits into a frame."""
 MOST_STREAMS: Final = 32
 
 _Number = Annotated[int, Field(ge=0, lt=1 << 32)]
 """Of a tensor, a round or a READY."""
 Key = tuple[_Number, _Number]
-"""Tensor and round."""
+"""Numbers of the tensor and of the round, which identify a transfer."""
 _Elements = Annotated[int, Field(ge=1, le=1 << 32)]
 _Bitmap = Annotated[Base64Bytes, Field(max_length=MOST_CHUNKS // 8)]
 """Which chunks have arrived; empty: all."""
@@ -44,32 +44,32 @@ _ChunkBytes = Annotated[int, Field(ge=4096, le=16 << 20)]
 
 
 class TcpSettings(BaseModel):
-    """Section `tcp` of the agent's file."""
+    """The section `tcp` of the agent's file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     streams: Annotated[int, Field(ge=1, le=MOST_STREAMS)] = 1
     """Data connections to each peer, over its addresses in turn; each takes the next chunk when it can."""
     congestion_control: Annotated[str, Field(pattern=r"^[a-z0-9_-]{1,15}$")] | None = None
-    """By the kernel's name, `bbr` say; None: the kernel's default."""
+    """Name of the kernel's congestion control, such as `bbr`; None: the kernel's default."""
     chunk_bytes: _ChunkBytes = 4 << 20
-    """Goes in one piece before a tensor of a layer farther in front; both ends use the lesser number."""
+    """Bytes sent in one piece, for which layers farther in front wait; the lesser of both ends' numbers."""
 
 
 class TcpOffer(BaseModel):
-    """What a peer needs to connect to us."""
+    """What a peer needs to know to open data connections to this agent."""
 
     version: Literal[1] = 1
     token: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$", repr=False)]
     addresses: list[tuple[IPvAnyAddress, Annotated[int, Field(ge=1, le=65535)]]] = Field(
         min_length=1, max_length=64
     )
-    """One a path."""
+    """Addresses and ports at which data connections are accepted, one for each path."""
     chunk_bytes: _ChunkBytes
 
 
 def checked_offer(theirs: dict[str, Any], peer: str) -> TcpOffer:
-    """Raises PeerRefusedError."""
+    """The peer's offer, validated; raises PeerRefusedError."""
     try:
         return TcpOffer.model_validate(theirs)
     except ValidationError as error:
@@ -79,7 +79,7 @@ def checked_offer(theirs: dict[str, Any], peer: str) -> TcpOffer:
 
 
 def checked_entry(body: dict[str, Any], peer: str) -> tuple[str, tuple[Any, ...]]:
-    """Kind and fields; raises ProtocolViolationError."""
+    """Kind and fields of a control message; raises ProtocolViolationError."""
     try:
         kind, *fields = body["entry"]
         return kind, _ENTRIES[kind].validate_python(fields)

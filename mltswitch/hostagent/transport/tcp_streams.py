@@ -1,4 +1,4 @@
-"""Data connections of the transport `tcp`: chunks on their way out and in.
+"""Data connections of the transport `tcp`, which carry chunks out and in.
 
 Callbacks in the engine's thread; none waits. Elements go between the tensor and the kernel without a copy.
 """
@@ -21,21 +21,21 @@ from mltswitch.hostagent.transport.tcp_transfers import Transfers, _Ticket
 from mltswitch.units import NANOSECONDS
 
 ATTEMPTS: Final = 3
-"""To reach a data port, by the kernel: after 1, 2 and 4 s."""
+"""How often the kernel repeats its attempt to reach a data port: after 1, 2 and 4 s."""
 TURN_BYTES: Final = 4 << 20
-"""Of one data connection, before others have their turn."""
+"""The most bytes that one data connection handles before others have their turn."""
 SO_TIMESTAMPNS: Final = 35
-"""Of Linux (socket(7)), also of what it tells: a struct timespec of its wall clock."""
+"""Linux socket option, and message type, for receive times: a struct timespec, wall clock (socket(7))."""
 TIMESPEC: Final = struct.Struct("@qq")
 MOST_AGE_NS: Final = NANOSECONDS
-"""Of what is read: nothing waits longer in a process that runs."""
+"""Highest credible age in ns of data that is read: nothing waits longer in a process that runs."""
 TOLD_BYTES: Final = socket.CMSG_SPACE(TIMESPEC.size)
 _SCRATCH: Final = memoryview(bytearray(64 << 10))
 """Where the bytes go that are nobody's any more; it is never read."""
 
 
 def data_socket(settings: TcpSettings, version: int = 4) -> socket.socket:
-    """Raises UserInputError where the kernel does not have the congestion control, or not for us."""
+    """A socket for a data connection; raises UserInputError if its congestion control cannot be used."""
     opened = socket.socket(socket.AF_INET if version == 4 else socket.AF_INET6)
     name = settings.congestion_control
     if name is not None:
@@ -50,7 +50,7 @@ def data_socket(settings: TcpSettings, version: int = 4) -> socket.socket:
 
 
 class DataConnection:
-    """One TCP connection; when it breaks, soon all that is open with the peer fails."""
+    """One TCP connection for tensors; when it breaks, all that is open with the peer soon fails."""
 
     def __init__(self, connection: Transfers, opened: socket.socket) -> None:
         self._connection, self._loop, self._socket = connection, connection.loop, opened
@@ -60,7 +60,7 @@ class DataConnection:
         self._loop.add_reader(opened, self._guarded, self._read)
 
     def close(self) -> None:
-        """At once; what the kernel has still leaves."""
+        """Close the connection at once; the kernel still sends what it holds."""
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
             self._loop.remove_writer(self._socket)
@@ -83,7 +83,7 @@ class DataConnection:
 
 
 class Outgoing(DataConnection):
-    """To the peer; takes the next chunk whenever it has room."""
+    """A data connection to the peer, which takes the next chunk whenever it has room."""
 
     def __init__(
         self, connection: Transfers, opened: socket.socket, own: str, remote: Endpoint, opening: bytes
@@ -103,7 +103,7 @@ class Outgoing(DataConnection):
         self.write()
 
     def write(self) -> None:
-        """Until there is nothing left, or no room."""
+        """Write chunks until none is left, or the socket has no room."""
         if self._socket.fileno() >= 0:
             self._guarded(self._write)
 
@@ -164,7 +164,7 @@ def _arrival_ns(told: Sequence[tuple[int, int, bytes]]) -> int:
 
 
 class Incoming(DataConnection):
-    """From the peer, behind the opening: elements go straight to their places."""
+    """A data connection from the peer; elements are received directly into their places."""
 
     def __init__(self, connection: Transfers, opened: socket.socket) -> None:
         super().__init__(connection, opened)

@@ -1,6 +1,6 @@
 """Transfers of the transport `tcp` with one peer: who is ready, which chunk goes next, what ends them.
 
-No socket is touched here. All but what posts runs in the engine's thread.
+This module touches no socket. All but posting runs in the engine's thread.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from mltswitch.hostagent.waiting import wait_in_slices
 from mltswitch.wire import ElementType
 
 MOST_TRANSFERS: Final = 16_384
-"""Open ones of a connection; and READYs of the peer's that no send has met, or that ended before one did."""
+"""The most open transfers of a connection, and the most READYs of the peer that no send has answered."""
 _ERRORS: Final = {
     "cancelled": errors.CancelledError,
     "deadline": errors.DeadlineExceededError,
@@ -142,20 +142,20 @@ class Transfers(ABC):
 
     @abstractmethod
     def say(self, *entry: Any) -> None:
-        """Tell the peer, on the control channel."""
+        """Send the peer a message on the control channel."""
 
     @abstractmethod
     def write(self) -> None:
-        """Let the data connections take chunks."""
+        """Let the data connections take further chunks."""
 
     @abstractmethod
     def fail(self, error: AgentError) -> None:
-        """What was in a data connection is gone: so is the peer."""
+        """Fail the connection with the peer, because what was in a broken data connection is lost."""
 
     # Any thread
 
     def soon(self, call: Callable[[], object]) -> None:
-        """Call it in the engine's thread; at once where the agent has none any more."""
+        """Call a function in the engine's thread, or at once if the closed agent has none any more."""
         try:
             self.loop.call_soon_threadsafe(call)
         except RuntimeError:  # the agent is closed, and has no thread any more
@@ -260,7 +260,7 @@ class Transfers(ABC):
             heapq.heappush(self._sendable, (cast(Send, send.request).priority, next(self._numbers), send))
 
     def next_chunk(self) -> tuple[_Ticket, int] | None:
-        """For a data connection that has room: a send, and the first byte of its next chunk."""
+        """The next chunk to send: the send it is of, and its first byte; None: no chunk waits."""
         while self._sendable:
             send = self._sendable[0][2]
             if not send.is_over and send.taken < len(send.arrived):
@@ -272,7 +272,7 @@ class Transfers(ABC):
         return None
 
     def receive_of(self, key: Key, number: int, first: int, size: int, at_ns: int) -> _Ticket | None:
-        """Where a chunk belongs that begins to arrive at a time; None: its transfer is over."""
+        """The receive to which an arriving chunk belongs; None: its transfer has ended."""
         receive = self._find(False, key, number)
         if receive is None:
             return None
@@ -287,7 +287,7 @@ class Transfers(ABC):
         return receive
 
     def chunk_arrived(self, receive: _Ticket, end: int, at_ns: int) -> None:
-        """The chunk that ends before this byte is in its place; its last packet came then."""
+        """Record that a receive's chunk up to byte `end` is complete; its last packet came at `at_ns`."""
         chunk = (end - 1) // receive.chunk_bytes
         receive.arrived_count += not receive.arrived[chunk]
         receive.arrived[chunk] = True
@@ -299,7 +299,7 @@ class Transfers(ABC):
             self.take(receive)
 
     def take(self, receive: _Ticket) -> None:
-        """Complete it with the chunks that are there whole."""
+        """Complete a receive with the chunks that are complete."""
         if receive.is_over:
             return
         missing = np.flatnonzero(~receive.arrived).tolist()
@@ -312,7 +312,7 @@ class Transfers(ABC):
         self._end(receive, None)
 
     def give_up(self, ticket: _Ticket, kind: str, what: str) -> None:
-        """Here and at the peer."""
+        """Fail a transfer, here and at the peer."""
         if ticket.is_over:
             return
         if ticket.number >= 0:

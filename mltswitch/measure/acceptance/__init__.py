@@ -1,4 +1,4 @@
-"""Settles on a real rack what capability data alone can only claim: one port, overloaded class by class."""
+"""Tests on a real rack what capability data can only claim: one port, overloaded class by class."""
 
 from mltswitch.measure.acceptance.checks import Check, Question, TestedClass
 from mltswitch.measure.acceptance.place import Place, find_place

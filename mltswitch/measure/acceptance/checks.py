@@ -1,4 +1,4 @@
-"""What an acceptance test asks, and how an answer looks."""
+"""The questions of an acceptance test, and the form of their answers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from mltswitch.capabilities import AlphaLimit, BytesLimit, Limit
 
 
 class Question(StrEnum):
-    """What is checked; the wording is that of the table."""
+    """A question of the acceptance test, worded as in the printed table."""
 
     RATE = "the port sends at its rate"
     BURST = "a burst below S passes untouched"
@@ -52,7 +52,7 @@ FAILURES: Final[Mapping[Question, str]] = {
     "sends so much control starves the gradients",
     Question.SHARE: "gradients starve background: its queue has no guaranteed share, or a smaller one",
 }
-"""What a failure means, for questions whose answer is the same whatever failed."""
+"""Question → what a failure means, where that does not depend on what failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,65 +62,65 @@ class Check:
     question: Question
     traffic_class: str
     holds: bool | None = None
-    """None: not checked, and `explanation` says why."""
+    """Whether the answer is yes; None: it was not checked, and `explanation` says why."""
     seen: str = ""
     expected: str = ""
     explanation: str = ""
-    """What a failure means, or why there is no answer; empty where it passed."""
+    """What the failure means, or why there is no answer; empty where the check passed."""
     measured: int = 1
-    """Runs that were asked until one answered like this."""
+    """How many runs were made until one answered like this."""
     is_disturbed: bool = False
-    """No answer, and the hosts are to blame: they paused, or sent too little. Another run may give one."""
+    """Whether there is no answer because hosts paused or sent too little; another run may give one."""
 
     def answer(self, holds: bool, failure: str = "") -> "Check":
-        """The same, passed or failed; what a failure means is what `FAILURES` or `failure` says."""
+        """This check as passed or failed; `failure`, or else `FAILURES`, says what a failure means."""
         return replace(
             self, holds=bool(holds), explanation="" if holds else failure or FAILURES[self.question]
         )
 
     def unanswered(self, reason: str, *, is_disturbed: bool = False) -> "Check":
-        """The same, not checked, and why."""
+        """This check as not answered, and why."""
         return replace(self, explanation=reason, is_disturbed=is_disturbed)
 
     def excused(self, reason: str) -> "Check":
-        """The same, but a failure is none: the hosts may be what failed."""
+        """This check, but a failure becomes no answer, because the hosts may be what failed."""
         if self.holds is not False:
             return self
         return replace(self, holds=None, explanation=reason, is_disturbed=True)
 
     @property
     def result(self) -> str:
-        """As it is printed."""
+        """The result as it is printed: `pass`, `FAIL` or `not checked`."""
         return {True: "pass", False: "FAIL", None: "not checked"}[self.holds]
 
 
 @dataclass(frozen=True, slots=True)
 class TestedClass:
-    """One class of the port as the device can express the plan."""
+    """One traffic class of the port under test, as the device can express the plan."""
 
     __test__ = False  # pytest takes every Test… for its own
     traffic_class: str
     class_index: int
     dscp: int
     queue: int
-    """The hardware's number."""
+    """Number of the hardware queue."""
     limit: Limit
     standing_bytes: int
-    """Queue that an overload by ECT should reach at least: L, or where there is none, well above S."""
+    """Bytes that an overload by ECT packets should queue at least: L, or without a limit, well above S."""
     ecn_threshold_bytes: int | None = None
     maximum_bps: int | None = None
-    """What the device lets it have; None: the port's rate."""
+    """The device's bandwidth limit of the class in bit/s; None: the port's rate."""
     minimum_bps: int | None = None
-    """What it gets however much waits in other classes; None: nothing."""
+    """The bandwidth guaranteed to the class in bit/s however much waits in others; None: none."""
 
     @property
     def limit_bytes(self) -> int | None:
-        """L; None where the device's limit is no length."""
+        """The queue limit L in bytes; None where the device's limit is no length."""
         return self.limit.size_bytes if isinstance(self.limit, BytesLimit) else None
 
     @property
     def why_no_limit(self) -> str:
-        """Why L cannot be checked."""
+        """Why the limit L cannot be checked."""
         if isinstance(self.limit, AlphaLimit):
             return f"the device has no limit in bytes, but {self.limit} of what its pool has free"
         return "the device has no limit in bytes"

@@ -13,26 +13,26 @@ from mltswitch.measure.schedule import Bools
 from mltswitch.units import BITS_PER_BYTE, format_bps, format_seconds
 
 STARVED_SHARE: Final = 0.1
-"""Of a lower class's packets, that may be served while the upper one fills the port: hosts pause at times."""
+"""Share of a lower class's packets that may be served while the upper one fills the port: hosts pause."""
 SHARED_SHARE: Final = 0.5
-"""Beyond this it is no matter of pauses."""
+"""Share of a lower class's served packets above which pauses of hosts are no explanation."""
 SETTLED_SHARE: Final = 0.25
-"""Part of a phase in which queues grow."""
+"""Share of a phase, at its start, that is left out because queues still grow."""
 FILLED_SHARE: Final = 0.85
-"""Of the port's rate, that an upper class must get before a lower one can be said to starve."""
+"""Share of the port's rate that an upper class must get before a lower one can be said to starve."""
 CARRIED_SHARE: Final = 0.95
-"""Of the port's rate, that all classes together must get before background can be said to fall short."""
+"""Share of the port's rate that all classes together must get before background can be said to fall short."""
 CONTROL_PACKETS: Final = 4
-"""Wait of control traffic: a packet in transmission, one in a shaper's hands, and others of its own class."""
+"""Packet times that control may wait: one packet in transmission, one in a shaper, others of its class."""
 CONTROL_PERCENTILE: Final = 90.0
 CAP_SHARE: Final = 0.15
-"""By how much what control gets may exceed its cap: bursts of the device's own shaper, and four packets."""
+"""Share by which control may exceed its cap, for bursts of the device's own shaper, besides four packets."""
 GUARANTEE_SHARE: Final = 0.2
-"""By how much background may fall short: a round robin's turns, and four packets."""
+"""Share by which background may fall short, for the turns of a round robin, besides four packets."""
 SLACK_PACKETS: Final = 4
 SUFFERING_SHARE: Final = 0.8
-"""Of background's packets, that must be late or lost before others can be said to fare like it; and of that
-part, what others must suffer."""
+"""Share of background's packets that must be late or lost before others can be said to fare like it; and the
+share of that share which others must suffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class _Window:
 
 
 def judge_order(trace: Trace, upper: TestedClass, lower: TestedClass, port: TestedPort) -> Check:
-    """Whether the lower class starves while the upper one, ECT alone, offers more than the port's rate.
+    """Check that the lower class starves while the upper one, ECT alone, offers more than the port's rate.
 
-    A short upper queue empties whenever a host pauses, and then the lower class is served by right. So a
+    A short upper queue empties whenever a host pauses, and then the lower class is rightly served. So a
     lower class that gets a little counts as wrongly served only where upper packets were overtaken.
     """
     above, below = trace.of("upper"), trace.of("lower")
@@ -118,7 +118,7 @@ def judge_control(trace: Trace, control: TestedClass, port: TestedPort) -> Check
 
 
 def judge_cap(trace: Trace, control: TestedClass, maximum_bps: int, port: TestedPort) -> Check:
-    """Whether control, which offers more than its cap, gets no more."""
+    """Check that control, which offers more than its cap, gets no more than the cap."""
     greedy = trace.of("greedy")
     window = _Window.of(greedy, port)
     got = window.served_bps(greedy)
@@ -137,7 +137,7 @@ def judge_cap(trace: Trace, control: TestedClass, maximum_bps: int, port: Tested
 
 
 def judge_share(trace: Trace, background: TestedClass, share_bps: int, port: TestedPort) -> Check:
-    """Whether background gets its share while gradients wait; what an idle port gives it proves nothing."""
+    """Check that background gets its share while gradients wait; an idle port's service proves nothing."""
     last, overload = trace.of("background"), trace.of("overload")
     window = _Window.of(last, port)
     got, carried = window.served_bps(last), window.served_bps(trace)
@@ -166,7 +166,8 @@ def judge_share(trace: Trace, background: TestedClass, share_bps: int, port: Tes
 def judge_host_control(
     trace: Trace, host_control: TestedClass, background: TestedClass, port: TestedPort
 ) -> Check:
-    """Whether network control from hosts is late or lost as background is, under gradients' overload."""
+    """Check that hosts' network control is late or lost like background, while gradients overload the
+    port."""
     allowed = _allowed_wait_seconds(trace, port)
 
     def suffering(phase: str) -> float:

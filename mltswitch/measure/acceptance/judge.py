@@ -1,4 +1,4 @@
-"""Judgements: what a trace of one run says about what was expected. Pure functions of numbers.
+"""Judges, from the trace of one run, whether a class did what was expected; pure functions of numbers.
 
 "Above S" is a packet that found more than S plus the tolerance waiting, and so did the packets of the
 averaging window before it; "below" the same the other way round. The tolerance is two packets (one may be
@@ -22,21 +22,21 @@ from mltswitch.units import BITS_PER_BYTE, format_bps, format_bytes
 RESOLUTION_PACKETS: Final = 2
 RESOLUTION_SHARE: Final = 0.05
 EXCEPTIONS: Final = 0.03
-"""Share of packets that may stand on the wrong side: a busy host delays some before it stamps them."""
+"""Share of packets that may be wrongly marked or dropped: a busy host delays some before it stamps them."""
 FEWEST_PACKETS: Final = 20
-"""Below this a share says nothing."""
+"""The fewest packets of which a share says anything."""
 RATE_SHARE: Final = 0.05
 LEAST_BURST_SHARE: Final = 0.25
-"""Of S, that bursts must have queued to prove anything."""
+"""Share of the threshold S that bursts must have queued to prove anything."""
 COUNTER_SHARE: Final = 0.03
 COUNTER_PACKETS: Final = 5
-"""By how much a counter may differ: other traffic of the class, losses on the way."""
+"""Packets by which a counter may differ: other traffic of the class, losses on the way."""
 COUNTED: Final = ("ce_marked_packets", "dropped_at_threshold_packets", "dropped_at_limit_packets")
-"""Counters of which a check needs one at least."""
+"""Names of the counters of which the device must tell at least one for a check."""
 
 
 def judge_class(trace: Trace, expected: TestedClass, port: TestedPort) -> tuple[Check, ...]:
-    """Everything that one threshold run tells, but for the counters."""
+    """All checks that one threshold run answers, except those of counters."""
     return tuple(_Judge(trace, expected, port).checks())
 
 

@@ -1,6 +1,6 @@
-"""Which port of a device is tested, between which hosts, and what is expected of it.
+"""Finds the port of a device to test, the hosts for it, and what is expected of the port.
 
-Expected is the plan as the device can express it (rounded), not the plan as it was wished for.
+The plan as the device can express it (rounded) is expected, not the original one.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from mltswitch.plan import ClassKind, Host, Plan, Port, PortProfile, Switch, Swi
 from mltswitch.targets import FittedState, target_for
 
 UNBOUNDED_PACKETS: Final = 20
-"""Beyond twice S: how far a queue without a limit in bytes is filled."""
+"""Packets, beyond twice S, to which a queue without a limit in bytes is filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +38,24 @@ class Place:
     receiver: str
     senders: tuple[str, ...]
     destinations: tuple[tuple[IPv4Address, ...], ...]
-    """For each sender the addresses of the receiver whose packets cross the port, taken in turn."""
+    """For each sender the receiver's addresses whose packets cross the port, used in turn."""
     tested: TestedPort
     gradients: tuple[TestedClass, ...]
-    """In order of service."""
+    """The gradient classes, in order of service."""
     controls: tuple[TestedClass, ...]
     background: TestedClass
     host_control: TestedClass | None
-    """Network control that hosts send, which is none of theirs; None: the plan has no network control."""
+    """The class of network control, sent by hosts without right to it; None: the plan has no such class."""
     host_control_senders: tuple[int, ...]
-    """Senders right behind the device from whose ports it leads to background."""
+    """Indices of the senders directly behind the device, whose network control it leads to background."""
     unverified: tuple[Unverified, ...]
-    """What the device's capabilities leave open."""
+    """Items that the device's capabilities leave open."""
 
 
 def find_place(
     plan: Plan, switch_name: str, hosts: Sequence[str], receiver: str | None, port: str | None
 ) -> Place:
-    """The place for these hosts; raises UserInputError where they cannot overload the port."""
+    """The port to test with these hosts; raises UserInputError where they cannot overload it."""
     switch = plan.topology.switch(switch_name)
     known = {host.name: host for host in plan.topology.hosts}
     unknown = [name for name in hosts if name not in known]

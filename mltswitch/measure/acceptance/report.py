@@ -1,4 +1,4 @@
-"""The result of an acceptance test, and what it says about a capability's open questions."""
+"""The result of an acceptance test, and what it says about the open items of a device's capabilities."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,25 +16,25 @@ SETTLED_BY: Final[Mapping[str, tuple[Question, ...]]] = {
 }
 """The end of an unverified item's ID → the questions that settle it, on targets that say so.
 
-Elsewhere such an item says more than these checks see, and stays open whatever they find.
+On other targets such an item says more than these checks see, and stays open whatever they find.
 """
 
 REQUIRED: Final = (Question.MARKED_ABOVE, Question.DROPPED_ABOVE)
-"""What a plan rests on: without both of every gradient class nothing is accepted."""
+"""The questions that must pass for every gradient class: without both, nothing is accepted."""
 
 
 class Verdict(StrEnum):
-    """All that was asked, in one word."""
+    """The verdict on all checks, in one word."""
 
     ACCEPTED = "accepted"
     FAILED = "failed"
     INCONCLUSIVE = "inconclusive"
-    """Nothing failed, but what a plan rests on was not seen."""
+    """No check failed, but a required one was not answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceResult:
-    """What was tested, where, and every answer."""
+    """What was tested, where, and the answer of every check."""
 
     switch: str
     port: str
@@ -45,21 +45,20 @@ class AcceptanceResult:
     rate_bps: int
     packet_bytes: int
     seconds: float
-    """Time on the wire, all runs together."""
+    """Time on the wire in seconds, of all runs together."""
     noise_seconds: float
-    """Spread of the empty path's delay, in the worst run."""
+    """Spread in seconds of the empty path's delay, in the worst run."""
     late_seconds: float
-    """How far the slowest sender fell behind its schedule."""
+    """How many seconds the slowest sender fell behind its schedule."""
     checks: tuple[Check, ...]
     settled: tuple[Unverified, ...]
-    """Items of the capability's `unverified` that these checks prove, on this port."""
+    """Open items of the device's capabilities that these checks prove, on this port."""
     still_open: tuple[Unverified, ...]
-    """The others."""
+    """Open items of the device's capabilities that these checks do not settle."""
 
     @property
     def verdict(self) -> Verdict:
-        """Failed where one check did; accepted where none did, and both that are required passed for each
-        gradient class."""
+        """Failed if a check failed; accepted if none did and all required ones passed; else inconclusive."""
         if any(check.holds is False for check in self.checks):
             return Verdict.FAILED
         asked = {check.question for check in self.checks}
@@ -67,14 +66,14 @@ class AcceptanceResult:
 
     @property
     def missing(self) -> tuple[Check, ...]:
-        """What would have to be checked for a verdict, and was not."""
+        """The required checks that were not answered, and without which there is no verdict."""
         return tuple(check for check in self.checks if check.question in REQUIRED and check.holds is None)
 
 
 def open_items(
     unverified: Sequence[Unverified], checks: Sequence[Check]
 ) -> tuple[tuple[Unverified, ...], tuple[Unverified, ...]]:
-    """(settled, still open): settled is what each question that bears on it passed, and none failed."""
+    """(settled, still open) items: one is settled if each of its questions passed and none failed."""
     settled = tuple(item for item in unverified if _is_settled(item, checks))
     return settled, tuple(item for item in unverified if item not in settled)
 

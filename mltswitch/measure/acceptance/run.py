@@ -1,4 +1,4 @@
-"""An acceptance test from its first packet to its result: runs, counters, judgements."""
+"""Runs an acceptance test from its first packet to its result: runs, counters, judgements."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -29,23 +29,23 @@ from mltswitch.targets.base import EgressCounters
 from mltswitch.units import format_seconds
 
 MEASUREMENTS: Final = 3
-"""Runs that a check may fail before it has failed; one that passes is asked once."""
+"""How many runs a check must fail to count as failed; after one that passes, no further run is made."""
 ATTEMPTS: Final = 3
-"""To have one run in which no host paused."""
+"""How often a run is tried until no host paused in it."""
 AGAIN_SECONDS: Final = 0.04
-"""A sender that fell behind by more has its run repeated."""
+"""Seconds behind its schedule from which a sender's run is repeated."""
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounters:
-    """Where the device's counters come from."""
+    """The source of the device's counters."""
 
     session: Session | None
     why_not: str = ""
-    """Why nobody can be asked."""
+    """Why the device cannot be asked for counters; empty where it can."""
     target: Target | None = field(kw_only=True)
-    """Whose answers these are; None: nobody can be asked."""
+    """The target whose commands and answers are used; None: the device cannot be asked."""
 
 
 def accept(place: Place, hosts: Hosts, counters: DeviceCounters, progress: Progress) -> AcceptanceResult:
@@ -238,7 +238,7 @@ class _Acceptance:
 
 
 def settle(answers: Sequence[Check]) -> Check:
-    """One answer of several runs: passed where one passed, failed where at least two failed, or the only one.
+    """One check from several runs: passed where one passed, failed where two or more failed, or the only one.
 
     A switch that does the wrong thing does it in every run; a host that is busy for a moment is not.
     """

@@ -1,4 +1,4 @@
-"""Policies: how a network and the nodes of a job become routes; one module each."""
+"""Routing policies: each is a module that turns a network and a job's nodes into trees."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,17 +19,17 @@ from mltswitch.overlay.routes import Routes, RoutesTree, Tree, row
 
 ENTRY_POINT_GROUP: Final = "mltswitch.routes"
 MOST_PARENTS: Final = 4_000_000
-"""Ranks of all trees of a job together: more take too much memory."""
+"""The most entries of all trees of a job, trees times ranks: more would take too much memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Registered as `POLICY` of a module of this package, or by an entry point of `mltswitch.routes`."""
+    """A routing policy: the object `POLICY` of a module here, or an entry point of `mltswitch.routes`."""
 
     name: str
     settings: type[BaseModel]
     trees: Callable[[Overlay, Any, Exchange], Mapping[int, Tree] | Sequence[RoutesTree]]
-    """A tree for each root, or trees with shares and ways down; the same for the same arguments.
+    """Returns a tree for each root, or trees with shares and ways of results; deterministic.
 
     Called with the network and where the job's nodes are, the checked settings, and the exchange that the
     trees are for. Raises UserInputError for settings that do not fit the network, MachineError.
@@ -44,7 +44,7 @@ class NoSettings(BaseModel):
 
 @cache
 def policies() -> Mapping[str, Policy]:
-    """Name → policy, in alphabetical order."""
+    """All routing policies by name, in alphabetical order."""
     modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
     found = [module.POLICY for module in modules if hasattr(module, "POLICY")]
     found += [entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP)]
@@ -52,9 +52,9 @@ def policies() -> Mapping[str, Policy]:
 
 
 def route(overlay: Overlay, policy: str, settings: Mapping[str, Any], exchange: Exchange) -> Routes:
-    """Routes by a policy's name.
+    """The routes of a job, computed by the policy of this name.
 
-    Raises UserInputError for one that is unknown, settings that are none, or more than MOST_PARENTS.
+    Raises UserInputError for an unknown policy, settings it does not take, or more than MOST_PARENTS parents.
     """
     entry = policies().get(policy)
     if entry is None:

@@ -1,8 +1,8 @@
-"""Fastest-path trees for networks of slow, unequal links, the best of them with most of the model (NetStorm).
+"""The policy `fapt`: fastest-path trees for slow, unequal links; the best get most of the model (NetStorm).
 
-Each root has Dijkstra's tree towards it, by the seconds that a bit needs on a link, and from it; its score is
-one over the delay of both, and pieces are dealt by score (NetStorm, section IV). Each tree is planned as if
-it were alone.
+For each root it takes Dijkstra's tree towards the root and the one from it, weighted by the seconds that a
+bit needs on a link. A root's score is one over the delay of both; pieces are dealt out by score (NetStorm,
+section IV). Each tree is planned as if it were alone.
 """
 
 from collections.abc import Sequence
@@ -19,16 +19,16 @@ from mltswitch.overlay.routes import RoutesTree, row
 
 
 class FaptSettings(BaseModel):
-    """Which roots `fapt` may choose."""
+    """Settings of the policy `fapt`: which nodes may be roots."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     roots: Annotated[int, Field(ge=1, strict=True)] | tuple[str, ...] | None = None
-    """How many, those of the best scores, or the names of their hosts; none: all servers, or all ranks."""
+    """How many roots (the best by score), or their hosts' names; None: all servers, or else all ranks."""
 
 
 def fapt_trees(overlay: Overlay, settings: FaptSettings, _exchange: Exchange) -> Sequence[RoutesTree]:
-    """See `Policy.trees`. Raises UserInputError for more roots than there are, or others."""
+    """The trees of the policy `fapt`; raises UserInputError for too many roots, or unknown ones."""
     graph, wanted, candidates = directed(overlay), settings.roots, [*overlay.roots]
     if isinstance(wanted, tuple):
         named = {overlay.members[root].name: root for root in candidates}

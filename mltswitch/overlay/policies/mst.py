@@ -1,4 +1,4 @@
-"""The greatest spanning tree by rate, for all pieces (TSEngine): it leaves out what slow links it can."""
+"""The policy `mst`: one maximum spanning tree by rate for all pieces, which avoids slow links (TSEngine)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,7 +13,7 @@ from mltswitch.overlay.trees import depths
 
 
 def mst_trees(overlay: Overlay, _settings: NoSettings, _exchange: Exchange) -> Sequence[RoutesTree]:
-    """See `Policy.trees`; a link is as fast as its slower direction.
+    """The tree of the policy `mst`; a link counts as fast as its slower direction.
 
     The root is the one from which the farthest rank has the fewest hops.
     """

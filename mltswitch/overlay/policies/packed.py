@@ -1,7 +1,7 @@
-"""Trees for small parts of the model that share the network: the fullest link is as empty as can be.
+"""The policy `packed`: trees for small parts of the model that together load the fullest link least.
 
-One part after the other gets the cheapest trees, up and down, where a link is the dearer the more it carries
-by now (multiplicative weights; Garg and Koenemann, FOCS 1998). What no trees can be below: each cut of the
+One part after the other gets the cheapest trees, up and down; the more a link carries by then, the more it
+costs (multiplicative weights; Garg and Koenemann, FOCS 1998). A lower bound for all trees: each cut of the
 network carries the model once each way.
 """
 
@@ -25,21 +25,21 @@ from mltswitch.overlay.routes import RoutesTree, row
 
 MOST_SITES: Final = 32
 PARTS_A_ROOT: Final = 8
-"""Roots are looked for once in so many parts."""
+"""For how many parts of the model a root is kept before it is chosen anew."""
 Ends = tuple[str, str]
 Edges = tuple[tuple[int, int], ...]
 STEEPNESS: Final = 12.0
-"""How much dearer, as a power of e, a link is that is as full as the fullest one may become."""
+"""The exponent of e by which a link's cost has grown when it is as full as the fullest link may become."""
 STEEPEST: Final = 20.0
-"""At most, so that costs can be told apart."""
+"""The largest exponent of e in a link's cost, so that costs can still be told apart."""
 SLACK: Final = 1.3
-"""How full the fullest link becomes, over the bound, about."""
+"""How full the fullest link may become, about, as a multiple of the lower bound."""
 ANY: Final = "any root"
 COST: Final = "cost"
 
 
 class PackedSettings(BaseModel):
-    """How finely `packed` cuts the model."""
+    """Settings of the policy `packed`: how finely it cuts the model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -48,7 +48,7 @@ class PackedSettings(BaseModel):
 
 
 def packed_trees(overlay: Overlay, settings: PackedSettings, exchange: Exchange) -> Sequence[RoutesTree]:
-    """See `Policy.trees`; `fapt` and `mst` are what it is measured against, and taken where they do better.
+    """The trees of the policy `packed`, or those of `fapt` or `mst` where they load the fullest link less.
 
     Raises UserInputError where hosts are not linked with each other, or are more than MOST_SITES.
     """
@@ -69,7 +69,7 @@ def packed_trees(overlay: Overlay, settings: PackedSettings, exchange: Exchange)
 
 
 def fullest_seconds(overlay: Overlay, rows: Sequence[RoutesTree]) -> float:
-    """That the fullest link needs for a bit of the model."""
+    """Seconds that the fullest link needs for each bit of the model under these trees."""
     names = [node.name for node in overlay.ranks]
     rates_bps = {(link.source, link.target): link.rate_bps for link in overlay.links}
     loads: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -148,7 +148,7 @@ def _arborescence(graph: Any, root: str | None) -> tuple[str, list[tuple[str, st
 
 
 def seconds_at_least(overlay: Overlay) -> float:
-    """How long a bit of the model takes at least: the narrowest cut carries it once each way, at once."""
+    """Lower bound of the seconds for each bit of the model: what the narrowest cut of the network needs."""
     graph, found = directed(overlay), networkx()
     first, *others = (node.name for node in overlay.ranks)
     ways = [ends for other in others for ends in ((first, other), (other, first))]

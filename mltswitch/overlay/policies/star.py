@@ -1,4 +1,4 @@
-"""Every rank sends to each root by itself, as parameter servers have it."""
+"""The policy `star`: every rank sends to each root directly, as with parameter servers."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,7 +11,7 @@ from mltswitch.overlay.trees import star
 
 
 def stars(overlay: Overlay, _settings: NoSettings, _exchange: Exchange) -> Mapping[int, Tree]:
-    """See `Policy.trees`."""
+    """The trees of the policy `star`: the parent of each rank is the root itself."""
     return {root: star(root, len(overlay.ranks)) for root in overlay.roots}
 
 

@@ -1,4 +1,4 @@
-"""Ranks add up on the way, so that a link carries a tensor once, not once for each rank behind it (MLNET)."""
+"""The policy `tree`: ranks sum on the way, so that a link carries a tensor once, not once a rank (MLNET)."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal
@@ -15,7 +15,7 @@ from mltswitch.overlay.trees import RACK, star, tree
 
 AUTO: Final = "auto"
 CANDIDATES: Final = (2, 4, 8)
-"""In-degrees among which `AUTO` takes the best, with `RACK` where there are racks, and `STAR`."""
+"""The in-degrees among which `AUTO` chooses, beside `STAR` and, where there are racks, `RACK`."""
 STAR: Final = "star"
 
 
@@ -27,19 +27,19 @@ def _checked_degree(value: Any) -> int | str:
 
 
 class TreeShape(BaseModel):
-    """What trees look like, wherever they are grown."""
+    """Settings of the shape of trees: the most children of a node, where ranks stand, and use of racks."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     in_degree: Annotated[Any, BeforeValidator(_checked_degree)] = 2
-    """The most children that a node has; `rack`: one aggregator a rack; `auto`: the shortest exchange."""
+    """The most children of a node; `rack`: one aggregator a rack; `auto`: for the shortest exchange."""
     placement: Literal["spread", "fixed"] = "spread"
-    """Whether ranks have other places in each tree, or are near the root in the order of their numbers."""
+    """`spread`: ranks have other places in each tree; `fixed`: lower ranks are nearer to every root."""
     locality: Literal["rack", "none"] = "rack"
-    """Whether a tree enters each rack once, where racks are told."""
+    """`rack`: a tree enters each rack once, where racks are known; `none`: racks are ignored."""
 
     def candidates(self, ranks: int, *, has_racks: bool) -> list[int | str]:
-        """In-degrees to choose from."""
+        """The in-degrees to try: the configured one, or with `auto` all that make sense for so many ranks."""
         if self.in_degree != AUTO:
             return [self.in_degree]
         found: list[int | str] = [each for each in CANDIDATES if each < ranks]
@@ -48,7 +48,7 @@ class TreeShape(BaseModel):
     def grown(
         self, in_degree: int | str, roots: Iterable[int], ranks: int, racks: Mapping[int, Hashable]
     ) -> dict[int, Tree]:
-        """Trees over ranks by their roots; raises UserInputError."""
+        """Build the tree of each root over all ranks; raises UserInputError for an invalid in-degree."""
         if in_degree == STAR:
             return {root: star(root, ranks) for root in roots}
         is_near = racks and RACK in {self.locality, in_degree}
@@ -62,7 +62,7 @@ class TreeShape(BaseModel):
 
 
 def shaped_trees(overlay: Overlay, settings: TreeShape, exchange: Exchange) -> Mapping[int, Tree]:
-    """See `Policy.trees`; racks, and that of a server, are the overlay's."""
+    """The trees of the policy `tree`, grouped by the racks that the overlay names."""
     racks = {number: node.rack for number, node in enumerate(overlay.members) if node.rack is not None}
     if settings.in_degree == RACK and not overlay.racks:
         raise UserInputError("are missing", where="racks of the overlay", hint="in_degree is rack")

@@ -1,4 +1,4 @@
-"""Columns of convolutions with a classifier behind them: AlexNet, VGG-16 and MobileNet."""
+"""Plain convolutional networks with a classifier at the end: AlexNet, VGG-16 and MobileNet."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -17,7 +17,7 @@ ALEXNET_CONVOLUTIONS: Final = (
     (8, 384, 256, 3),
     (10, 256, 256, 3),
 )
-"""Position among the features, channels before and after, and kernel."""
+"""AlexNet's convolutions: index in `features`, input and output channels, and kernel size."""
 ALEXNET_POSITIONS: Final = 6 * 6
 
 
@@ -43,7 +43,7 @@ ALEXNET: Final = Architecture(
 VGG16_STAGES: Final = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 """Channels and number of 3x3 convolutions; each stage ends with a pooling."""
 VGG16_POSITIONS: Final = 7 * 7
-"""Of a 224x224 image after five poolings."""
+"""Positions that are left of a 224x224 image after five poolings."""
 
 
 def vgg16() -> Iterator[Layer]:
@@ -75,7 +75,7 @@ VGG16: Final = Architecture(
 
 MOBILENET_STEM: Final = 32
 MOBILENET_WIDTHS: Final = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024)
-"""Channels behind each pair of a depthwise and a pointwise convolution."""
+"""Output channels of each pair of a depthwise and a pointwise convolution in MobileNet."""
 
 
 def mobilenet() -> Iterator[Layer]:

@@ -9,7 +9,7 @@ from mltswitch.profile.layers import Layer
 CLASSES: Final = 1000
 
 GOOGLENET_STEM: Final = ((64, 7), (64, 1), (192, 3))
-"""Channels and kernel of the convolutions before the first inception block."""
+"""Channels and kernel size of the convolutions before GoogLeNet's first inception block."""
 GOOGLENET_BLOCKS: Final = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
@@ -21,7 +21,8 @@ GOOGLENET_BLOCKS: Final = {
     "5a": (256, 160, 320, 32, 128, 128),
     "5b": (384, 192, 384, 48, 128, 128),
 }
-"""Channels as in the paper's columns: #1x1, #3x3 reduce, #3x3, #5x5 reduce, #5x5, pool proj."""
+"""Channels of GoogLeNet's blocks, as in the paper's columns: #1x1, #3x3 reduce, #3x3, #5x5 reduce, #5x5, pool
+proj."""
 
 
 def googlenet() -> Iterator[Layer]:
@@ -64,7 +65,8 @@ GOOGLENET: Final = Architecture(
 )
 
 Convolutions = Mapping[str, tuple[int, Kernel]]
-"""Channels and kernel by name; each reads as many channels as the one before it has."""
+"""Channels and kernel of consecutive convolutions by name; each reads the channels that the one before it
+outputs."""
 
 
 def _numbered(name: str, *convolutions: tuple[int, Kernel]) -> Convolutions:
@@ -123,7 +125,7 @@ INCEPTION_BLOCKS: Final[Mapping[str, tuple[int, tuple[Convolutions, ...]]]] = {
     "Mixed_7b": (1280, _EXPANDED),
     "Mixed_7c": (2048, _EXPANDED),
 }
-"""Channels that a block reads, and its branches."""
+"""Input channels and branches of each block of Inception-v3."""
 
 
 def inception_v3() -> Iterator[Layer]:

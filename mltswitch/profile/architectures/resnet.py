@@ -16,7 +16,7 @@ STEM_CHANNELS: Final = 64
 WIDTHS: Final = (64, 128, 256, 512)
 """Bottleneck widths of conv2_x to conv5_x."""
 EXPANSION: Final = 4
-"""A block's output has four times the channels of its bottleneck."""
+"""Ratio of a block's output channels to the width of its bottleneck."""
 CLASSES: Final = 1000
 
 

@@ -89,12 +89,12 @@ GPT2_SMALL: Final = Architecture(
 
 T5_WIDTH: Final = 1024
 T5_BLOCKS: Final = 24
-"""In the encoder, and as many in the decoder."""
+"""Number of blocks in T5-3B's encoder, and as many in its decoder."""
 T5_HEADS: Final = 32
 T5_HEAD_WIDTH: Final = 128
 T5_FEED_FORWARD: Final = 16_384
 T5_VOCABULARY: Final = 32_128
-"""32,000 word pieces and 100 sentinels, padded to a multiple of 128."""
+"""Size of T5's vocabulary: 32,000 word pieces and 100 sentinels, padded to a multiple of 128."""
 T5_POSITION_BUCKETS: Final = 32
 
 

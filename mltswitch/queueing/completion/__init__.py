@@ -1,6 +1,6 @@
 """The default loss model: bursts, strict priority and two thresholds, solved through completion times.
 
-docs/model.md derives it. `port` goes from class to class, `passage` solves one class,
+docs/model.md derives the model. `port` goes from class to class, `passage` solves one class,
 `rational` carries what one class does to the next, `counted` is the variant that counts the packet in
 transmission.
 """

@@ -1,4 +1,4 @@
-"""What a queue makes of bursts that are offered while nothing leaves it: who joins, and where the queue ends.
+"""Admission of bursts to a queue while nothing leaves it: which packets join, and how long the queue becomes.
 
 Below S every packet joins, from S to L only important ones, at L none. The two rules differ in how the
 packets of one burst share their importance: each by itself, or all alike. Both are weights over what is
@@ -18,54 +18,54 @@ from mltswitch.queueing.completion.rational import FloatArray
 from mltswitch.queueing.completion.tables import Array, chosen, sums_of_bursts
 
 SAFETY: Final = 9.0
-"""Standard deviations beyond the mean after which a queue that was offered so much counts as full."""
+"""Standard deviations beyond the mean number of packets after which a queue counts as surely full."""
 MOST_PACKETS: Final = 100_000
 HARDLY: Final = 1e-13
-"""Probability of more arrivals below which nobody looks."""
+"""Probability below which the arrival of still more bursts is neglected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What arrives during one duration, weighted by exp(-s T)."""
+    """The bursts and packets that arrive during a random duration T, weighted by exp(-s T)."""
 
     bursts: Array
-    """Weight of 0, 1, … bursts."""
+    """Weights of 0, 1, … bursts arriving."""
     packets: Array
-    """Weight of 0, 1, … packets in these bursts."""
+    """Weights of 0, 1, … packets arriving in these bursts."""
     more: Array
-    """Weight of still more: whoever is offered that is full."""
+    """Weight of more arrivals than the tables hold, which always fill the queue."""
     total: Array
-    """Sum of all: the transform of the duration."""
+    """Sum of all weights: the transform E exp(-s T) of the duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassQueue:
-    """One class that is offered something, with whole thresholds."""
+    """One traffic class with a positive load and integer thresholds."""
 
     rate: float
-    """Bursts per packet time."""
+    """The class's arrival rate in bursts per packet time."""
     threshold: int
     limit: int
     important_share: float
     sizes: tuple[int, ...]
-    """Burst sizes, each with its probability."""
+    """Burst sizes in packets, each with its probability in `probabilities`."""
     probabilities: tuple[float, ...]
     is_burst_alike: bool
-    """All packets of a burst are important, or none."""
+    """Whether all packets of a burst share one importance."""
 
     @property
     def mean_burst(self) -> float:
-        """Packets."""
+        """Mean burst size in packets."""
         return float(np.dot(self.sizes, self.probabilities))
 
     @property
     def load(self) -> float:
-        """Packets per packet time."""
+        """Offered load in packets per packet time."""
         return self.rate * self.mean_burst
 
 
 def filling_packets(threshold: int, limit: int, important_share: float) -> int:
-    """Packets that fill an empty queue, but for a chance of about 1e-13."""
+    """Number of offered packets that fill an empty queue, except with a probability of about 1e-13."""
     room = limit - threshold
     if not room:
         return threshold + 1
@@ -74,7 +74,8 @@ def filling_packets(threshold: int, limit: int, important_share: float) -> int:
 
 
 class Admission(ABC):
-    """Rules of one queue with whole S and L, packets important with probability `important_share`."""
+    """Admission rules of one queue with integer S and L, its packets important with probability
+    `important_share`."""
 
     def __init__(
         self,
@@ -100,26 +101,28 @@ class Admission(ABC):
 
     @property
     def fixed_burst(self) -> int | None:
-        """Size of every burst, where they are alike."""
+        """The size of every burst in packets where all are equal; None: sizes differ."""
         return int(self._sizes[0]) if len(self._sizes) == 1 else None
 
     @property
     def stride_above(self) -> int:
-        """Packets let in above S are a multiple of it, unless they fill the queue."""
+        """The number of packets admitted above S is a multiple of this, unless they fill the queue."""
         return 1
 
     def trim(self, counts: FloatArray) -> None:
-        """Forget what hardly arrives, from the probabilities of 0, 1, … bursts in the longest duration."""
+        """Shorten the tables to counts that hardly ever are exceeded, given the probabilities of 0, 1, …
+        bursts in the longest duration."""
         tail = np.cumsum(counts[::-1])[::-1]
         self.most_bursts = min(self.most_bursts, max(1, int(np.count_nonzero(tail > HARDLY))))
 
     def offer(self, bursts: Array, total: Array) -> Offer:
-        """Packets from bursts."""
+        """The offer of packets that follows from the weights of 0, 1, … bursts and their total."""
         packets = self._packets_of(bursts)
         return Offer(bursts, packets, total - packets.sum(axis=1), total)
 
     def landing(self, packets: int) -> FloatArray:
-        """Probabilities of 0 … L waiting after so many packets of one burst have come to an empty queue."""
+        """Probabilities of queue lengths 0 … L after this many packets of one burst have come to an empty
+        queue."""
         ended = np.zeros(self.limit + 1)
         if packets <= self.threshold:
             ended[packets] = 1.0
@@ -128,7 +131,7 @@ class Admission(ABC):
         return ended
 
     def time_at_lengths(self, change: FloatArray, busy_time: float, rate: float) -> FloatArray:
-        """Time with 0 … L waiting, from the balance of each length.
+        """Expected time at queue lengths 0 … L, from the balance of flows into and out of each length.
 
         Between the start and the end of a stay the length changes by arrivals alone, `rate` bursts per
         time; so rate · time · (one - one burst) = `change`: stays that start at a length less those that
@@ -164,7 +167,8 @@ class Admission(ABC):
         return rows
 
     def rest_of_burst(self) -> FloatArray:
-        """Probabilities of 0 … L waiting after a burst at an idle port, which serves its first packet."""
+        """Probabilities of queue lengths 0 … L after a burst at an idle port, which transmits its first
+        packet at once."""
         ended = np.zeros(self.limit + 1)
         for size, share in zip(self._sizes, self._shares, strict=True):
             ended += share * self.landing(int(size) - 1)
@@ -172,7 +176,7 @@ class Admission(ABC):
 
     @property
     def lost_at_idle(self) -> float:
-        """Important packets that such a burst loses on average."""
+        """Mean number of important packets that a burst at an idle port loses."""
         rests = self._sizes - 1
         return float(
             sum(share * self._missed(int(rest)) for rest, share in zip(rests, self._shares, strict=True))
@@ -180,19 +184,22 @@ class Admission(ABC):
 
     @abstractmethod
     def above(self, offer: Offer) -> Array:
-        """From S: weights of 0, 1, … L - S packets let in, the last one standing for all that follow."""
+        """Weights of 0, 1, … L - S admitted packets from queue length S; the last one stands for all larger
+        numbers."""
 
     @abstractmethod
     def crossing_values(self, offer: Offer, values: Array) -> Array:
-        """Column d: worth of what comes from S - d, where it passes S; values[:, r] is that of S + r."""
+        """Column d: expected value after arrivals at length S - d that carry the queue past S; values[:, r]
+        is that of S + r."""
 
     @abstractmethod
     def crossing_tails(self, starts: FloatArray, offer: Offer) -> FloatArray:
-        """Column r: weight that ends above S + r, from starts[:, v] at v < S, where it passes S."""
+        """Column r: weight of queues that end above S + r, from the weights starts[:, v] of lengths v < S."""
 
     @abstractmethod
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
-        """Important packets dropped at L, from starts[:, v] at v = 0 … L, of mean_packets offered."""
+        """Mean number of important packets dropped at L, from the weights starts[:, v] of lengths v = 0 … L,
+        with mean_packets offered."""
 
     @abstractmethod
     def _landing_above(self, packets: int) -> FloatArray: ...
@@ -205,14 +212,14 @@ class Admission(ABC):
     def _packets_of(self, bursts: Array) -> Array: ...
 
     def spaced(self, bursts: Array) -> Array:
-        """Weights of packets from those of bursts of one size."""
+        """Weights of 0, 1, … packets from the weights of 0, 1, … bursts that all have one size."""
         size = int(self._sizes[0])
         packets = np.zeros((len(bursts), self.most_bursts * size + 1), dtype=bursts.dtype)
         packets[:, ::size] = bursts
         return packets
 
     def lost_beyond(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
-        """Important packets dropped where more is offered than the tables show."""
+        """Mean number of important packets dropped where more packets arrive than the tables hold."""
         more = float(offer.more[0])
         if more <= HARDLY:
             return np.zeros(len(starts))
@@ -225,11 +232,12 @@ class Admission(ABC):
 
 
 FEW_BURSTS: Final = 96
-"""So many are summed one by one, more by Fourier transform."""
+"""Up to this many bursts convolutions are summed directly, beyond it by Fourier transform."""
 
 
 class BurstAdmission(Admission):
-    """The packets of a burst, all bursts of one size, are important together (they share one ECN field)."""
+    """Admission where all bursts have one size and the packets of each burst share one importance (one ECN
+    field)."""
 
     @property
     def _burst(self) -> int:
@@ -243,7 +251,7 @@ class BurstAdmission(Admission):
 
     @property
     def stride_above(self) -> int:
-        """See Admission."""
+        """The burst size: above S whole bursts are admitted, unless they fill the queue."""
         return self._burst
 
     def _packets_of(self, bursts: Array) -> Array:
@@ -259,7 +267,8 @@ class BurstAdmission(Admission):
         return self.important_share * max(0, packets - self.limit)
 
     def above(self, offer: Offer) -> Array:
-        """See Admission."""
+        """Weights of 0, 1, … L - S admitted packets from queue length S; the last one stands for all larger
+        numbers."""
         joined = np.zeros((len(offer.bursts), self.room + 1), dtype=offer.bursts.dtype)
         important = self._important.distributed(offer.bursts)
         for count, end in enumerate(self._ends[0]):
@@ -268,7 +277,8 @@ class BurstAdmission(Admission):
         return joined
 
     def crossing_values(self, offer: Offer, values: Array) -> Array:
-        """See Admission."""
+        """Column d: expected value after arrivals at length S - d that carry the queue past S; values[:, r]
+        is that of S + r."""
         columns = np.zeros((len(values), self.threshold + 1), dtype=complex)
         stay = 1 - self.important_share
         at_threshold = self._important.expected(values[:, self._ends[0]], self.most_bursts)
@@ -298,7 +308,7 @@ class BurstAdmission(Admission):
                 yield bursts, slice(lowest - first, self._burst - first), distances
 
     def crossing_tails(self, starts: FloatArray, offer: Offer) -> FloatArray:
-        """See Admission."""
+        """Column r: weight of queues that end above S + r, from the weights starts[:, v] of lengths v < S."""
         important = self._important_beyond(starts, offer)
         landed = np.zeros((len(starts), self.room + 1))
         ended = important.sum(axis=0)
@@ -312,7 +322,8 @@ class BurstAdmission(Admission):
         return np.asarray(tails + starts[:, : self.threshold].sum(axis=1, keepdims=True) * offer.more)
 
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
-        """See Admission."""
+        """Mean number of important packets dropped at L, from the weights starts[:, v] of lengths v = 0 …
+        L."""
         counts = np.arange(self.most_bursts + 1) * self._burst
         offsets = np.arange(self._first_offset, self._burst)[:, None]
         missed = self.important_share * np.maximum(offsets + counts - self.room, 0)
@@ -337,7 +348,7 @@ class BurstAdmission(Admission):
 
 
 class PacketAdmission(Admission):
-    """Every packet is important or not by itself."""
+    """Admission where each packet is important or not independently of the others."""
 
     @property
     def _most_packets(self) -> int:
@@ -366,13 +377,15 @@ class PacketAdmission(Admission):
         return folded
 
     def above(self, offer: Offer) -> Array:
-        """See Admission."""
+        """Weights of 0, 1, … L - S admitted packets from queue length S; the last one stands for all larger
+        numbers."""
         joined = self._folded(self._important.distributed(offer.packets))
         joined[:, -1] += offer.more
         return joined
 
     def crossing_values(self, offer: Offer, values: Array) -> Array:
-        """See Admission."""
+        """Column d: expected value after arrivals at length S - d that carry the queue past S; values[:, r]
+        is that of S + r."""
         worth = self._important.expected(values, self._most_packets)
         worth[:, 0] = 0  # just S reached is no crossing
         size = self.fixed_burst
@@ -392,13 +405,14 @@ class PacketAdmission(Admission):
         return np.asarray(columns + (offer.more * values[:, -1])[:, None])
 
     def crossing_tails(self, starts: FloatArray, offer: Offer) -> FloatArray:
-        """See Admission."""
+        """Column r: weight of queues that end above S + r, from the weights starts[:, v] of lengths v < S."""
         landed = self._folded(self._important.distributed(self._beyond(starts, offer)))
         tails = landed[:, :0:-1].cumsum(axis=1)[:, ::-1]
         return np.asarray(tails + starts[:, : self.threshold].sum(axis=1, keepdims=True) * offer.more)
 
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
-        """See Admission."""
+        """Mean number of important packets dropped at L, from the weights starts[:, v] of lengths v = 0 …
+        L."""
         beyond = self._important.distributed(self._beyond(starts, offer))[:, self.room :]
         lost: FloatArray = beyond @ np.arange(beyond.shape[1])
         # Column r: dropped of all offered to a queue above S with room for r.
@@ -421,6 +435,6 @@ class PacketAdmission(Admission):
 
 
 def admission_of(queue: ClassQueue) -> Admission:
-    """How the packets of a class join its queue."""
+    """The admission rules of a class: per burst or per packet."""
     kind = BurstAdmission if queue.is_burst_alike and queue.sizes != (1,) else PacketAdmission
     return kind(queue.threshold, queue.limit, queue.important_share, queue.sizes, queue.probabilities)

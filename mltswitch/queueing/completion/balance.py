@@ -1,4 +1,5 @@
-"""How often each class is away serving lower packets, so that all classes carry what they carry.
+"""How often each class waits while lower packets are sent, found so that all classes carry their own
+throughput.
 
 Seen from one class, time is a row of excursions from "this class and all above are empty": a lower packet's
 transmission, an own burst or a higher one at an idle port. Lower classes touch it in the first way only, and
@@ -18,24 +19,25 @@ SWEEPS: Final = 30
 SETTLED: Final = 1e-10
 
 VACATION, OWN, HIGH = range(3)
-"""Kinds of excursions: a lower packet's transmission, an own burst at an idle port, a higher one."""
+"""Kinds of excursions of a class: a lower packet's transmission, an own burst at an idle port, a higher burst
+there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """One cycle on average; times and weights are relative to the same number of excursions."""
+    """One mean cycle of a class; times and weights are relative to the same number of excursions."""
 
     weights: FloatArray
-    """Share of each kind of excursion."""
+    """Shares of the kinds of excursions (VACATION, OWN, HIGH)."""
     idle_time: float
     busy_time: float
 
 
 def settled(loads: Sequence[float], carried_share: Callable[[int, float], float]) -> list[float]:
-    """Load that the classes below each class get through, when all carry what they do.
+    """For each class, the load that the classes below it carry together, found by iteration.
 
     Args:
-        loads: offered, highest class first.
+        loads: the offered loads, highest class first.
         carried_share: (class, load carried below it) → share of its load that the class carries.
     """
     carried = list(loads)
@@ -62,16 +64,16 @@ def mix(
     rate_above: float,
     carried_below: float,
 ) -> Mix:
-    """How the excursions of one class are mixed when the classes below carry so much.
+    """The shares of the kinds of excursions of one class, given the load that the classes below carry.
 
     Args:
-        turns: [kind, length] expected turns in `unit` excursions of each kind.
+        turns: [kind, length], the expected turns in `unit` excursions of each kind.
         unit: the number of excursions, below 1 where a class is hardly ever empty; it may underflow.
-        turn: first duration of a vacation and of an own burst, and of every turn.
-        high: first duration of a higher burst's excursion; None: nothing is above.
-        rate: bursts of the class.
-        rate_above: bursts of all classes above.
-        carried_below: load.
+        turn: duration of every turn, and the first one of a vacation and of an own burst.
+        high: first duration of a higher burst's excursion; None: there is no higher class.
+        rate: bursts of the class per packet time.
+        rate_above: bursts of all classes above per packet time.
+        carried_below: the load that the classes below carry.
     """
     total = rate_above + rate
     kinds = len(turns)

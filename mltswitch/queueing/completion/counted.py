@@ -48,7 +48,7 @@ class _Level:
 
 
 def solve_counted_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
-    """State of every queue, highest priority first; None: starved."""
+    """The state of every queue, highest priority first; None: the queue is starved."""
     if not queues:
         return []
     levels: list[_Level] = []

@@ -15,7 +15,7 @@ from mltswitch.queueing.completion.rational import ComplexArray, FloatArray, Rat
 NEGLIGIBLE = 1e-17
 MOMENT_STEPS = 4
 SHOWING = 0.05
-"""Distance from s = 0 at which moments are read, in units of E T / E T^2."""
+"""Distance from s = 0 at which moments are read off the transform, in units of E T / E T^2."""
 
 
 class Duration(Protocol):
@@ -23,15 +23,15 @@ class Duration(Protocol):
 
     @property
     def mean(self) -> float:
-        """May be infinite for practical purposes."""
+        """The mean duration in packet times, which may be infinite for practical purposes."""
         ...
 
     def moments(self) -> tuple[float, float]:
-        """E T^2 and E T^3."""
+        """The second and third moment, E T^2 and E T^3, of the duration T."""
         ...
 
     def transform(self, points: ComplexArray) -> ComplexArray:
-        """E exp(-s T) at each point s."""
+        """The Laplace transform E exp(-s T) of the duration T at each point s."""
         ...
 
     def counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
@@ -41,33 +41,33 @@ class Duration(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Exactly one packet time: what the highest class waits for."""
+    """A duration of exactly one packet time, which is what the highest class waits for."""
 
     mean: float = 1.0
 
     def moments(self) -> tuple[float, float]:
-        """Both 1."""
+        """The second and third moment of the constant 1, both 1."""
         return 1.0, 1.0
 
     def transform(self, points: ComplexArray) -> ComplexArray:
-        """E exp(-s)."""
+        """The transform exp(-s) of one packet time at each point s."""
         return np.asarray(np.exp(-points))
 
     def counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
-        """Poisson."""
+        """Poisson weights of 0 … most arrivals during one packet time, a row for each s."""
         return np.asarray(np.exp(-points)[:, None] * poisson(rate, most))
 
 
 @dataclass(frozen=True, slots=True)
 class BusySlot:
-    """One packet time and the busy period behind it."""
+    """A duration of one packet time and of the busy period of higher classes that follows it."""
 
     mean: float
     busy: Rational
-    """Transform of the busy period alone."""
+    """Transform of the busy period alone, without the packet time before it."""
 
     def moments(self) -> tuple[float, float]:
-        """E T^2 and E T^3, read near s = 0.
+        """E T^2 and E T^3 of this duration T, in packet times squared and cubed, read near s = 0.
 
         2 / s · (mean - (1 - transform) / s) = E T^2 - s E T^3 / 3 + …, at s where both terms show. The poles
         themselves would not do: at s = 0 they magnify what the approximation is off by.
@@ -86,11 +86,11 @@ class BusySlot:
         return 2 / point * (self.mean - (1 - value) / point)
 
     def transform(self, points: ComplexArray) -> ComplexArray:
-        """The product: what arrives in the slot starts the busy period, whose length is counted apart."""
+        """The transform at each point: that of the packet time multiplied by that of the busy period."""
         return np.asarray(np.exp(-points) * self.busy.at(points))
 
     def counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
-        """Arrivals in the slot and in the busy period, convolved."""
+        """Weights of 0 … most arrivals in packet time and busy period together, a row for each s."""
         later = self.busy_counts(rate, points, most)
         total = np.zeros_like(later)
         for count, share in enumerate(poisson(rate, most)):
@@ -100,7 +100,8 @@ class BusySlot:
         return np.asarray(np.exp(-points)[:, None] * total)
 
     def busy_counts(self, rate: float, points: ComplexArray, most: int) -> ComplexArray:
-        """Arrivals in the busy period alone: each pole is an exponential phase, so counts are geometric."""
+        """Weights of 0 … most arrivals in the busy period alone, geometric for each pole, which is an
+        exponential phase."""
         away = points[:, None] + rate - self.busy.poles
         terms = np.empty((*away.shape, most + 1), dtype=complex)
         terms[:, :, 0] = self.busy.residues / away
@@ -111,7 +112,7 @@ class BusySlot:
 
 
 def poisson(mean: float, most: int) -> FloatArray:
-    """Probabilities of 0 … most."""
+    """Poisson probabilities of 0 … most arrivals at this mean."""
     shares = np.empty(most + 1)
     share = exp(-mean)
     for count in range(most + 1):

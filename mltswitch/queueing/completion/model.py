@@ -1,4 +1,5 @@
-"""The model `completion` behind the common call: what it takes, what it refuses, what it says."""
+"""The entry to the loss model `completion`: checks what it supports, solves the port and returns
+predictions."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,11 +41,12 @@ def one_thread() -> Any:
 
 DELAYS: Final = (0.5, 0.99, 0.999)
 LEAST_TOLD: Final = 0.1
-"""Part of the queue that must have arrived for its mean to be more than a difference of approximations."""
+"""The part of the computed mean queue that must have arrived for the mean to be reported; below it errors
+dominate."""
 REACHED_DECAYS: Final = 28.0
-"""Natural logarithm of 1e12: so many times shorter by e."""
+"""ln(1e12): after this many decay lengths a quantity has shrunk by a factor of 1e12."""
 MOST_COUNTED: Final = 512
-"""Packets of one queue up to which thresholds that count the packet in transmission are solved."""
+"""The longest queue in packets that is solved with thresholds that count the packet in transmission."""
 HINT: Final = "the model simulate knows it"
 
 
@@ -83,7 +85,7 @@ def _joins(offered: QueueTraffic, limits: QueueThresholds) -> bool:
 def predict_losses(
     port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
 ) -> tuple[QueuePrediction, ...]:
-    """As `predict`, but losses and marks only, in half the time: for a search."""
+    """Losses and marks of each queue, in half the time of `predict`, for use in a search."""
     if port.count_in_service:
         return predict(port, traffic, thresholds)
     _check(port, traffic, thresholds)

@@ -1,4 +1,4 @@
-"""One queue between two moments at which it and all classes above it are empty: how long, and how often.
+"""How long one queue takes to empty, and how often it has each length in between.
 
 First passages say how long until a queue, with all classes above it, has one packet less.
 A class serves one packet in a duration T (its transmission and the busy period above it), and what arrives
@@ -28,30 +28,33 @@ from mltswitch.queueing.completion.tables import Array
 
 HUGE = 1e150
 INTERVAL = 8
-"""Levels between two looks at how large the numbers are; one level multiplies them by 1e13 at most."""
+"""Number of queue lengths between two checks for overflow; each length multiplies the numbers by 1e13 at
+most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How an excursion begins: so many wait, and then comes what is offered during the first duration."""
+    """How an excursion begins: the packets that wait, and the arrivals in its first duration."""
 
     waiting: FloatArray
-    """Probabilities of 0 … L."""
+    """Probabilities that 0 … L packets wait at the beginning."""
     offer: Offer
 
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """Expected turns at each length, a row for each kind of start, all relative to `unit` excursions."""
+    """Expected turns at each queue length, a row for each kind of start, relative to `unit` excursions."""
 
     turns: FloatArray
-    """[kind, w]: turns with w waiting, w = 0 … L (0 at w = 0)."""
+    """Element [kind, w] is the expected number of turns with w packets waiting, w = 0 … L (0 at w = 0)."""
     unit: float
-    """Underflows to 0 where an excursion has no end in practice."""
+    """The number of excursions that `turns` counts, which underflows to 0 where an excursion has no end in
+    practice."""
 
 
 def visits(admission: Admission, offer: Offer, starts: Sequence[Start]) -> Visits:
-    """Turns of each kind of excursion; `offer` is what comes during each later turn."""
+    """Expected turns of each kind of excursion at each queue length; `offer` is the arrivals in each later
+    turn."""
     threshold, limit = admission.threshold, admission.limit
     up = np.array([_up_crossings(admission, start) for start in starts])
     turns = np.zeros((len(starts), limit + 1))
@@ -101,16 +104,17 @@ def _tails(weights: FloatArray, more: float, length: int) -> FloatArray:
 
 
 SAME: Final = 1e-12
-"""Relative change from one length to the next below which the queue no longer feels its thresholds."""
+"""Relative change from one queue length to the next below which the thresholds no longer have an effect."""
 LEAST_INTERVAL: Final = 8
-"""Lengths between two such comparisons, at least one burst."""
+"""The fewest queue lengths between two checks of that change, which are at least one burst apart."""
 
 BLOCK: Final = 64
-"""Lengths after which the products over all of them are renewed in one go."""
+"""Number of queue lengths after which the products over all lengths are renewed in one go."""
 
 
 def passages(admission: Admission, offer: Offer) -> ComplexArray:
-    """F[:, w]: transform of the time from w waiting packets to none, w = 0 … L."""
+    """F[:, w], the transform of the time in which the queue goes from w waiting packets to none, for w = 0 …
+    L."""
     threshold, limit, room = admission.threshold, admission.limit, admission.room
     late = np.zeros((len(offer.total), limit + 1), dtype=complex)
     """Column w: the complement 1 - g_w of one step down, from w waiting to w - 1."""

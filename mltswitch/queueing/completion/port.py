@@ -1,4 +1,4 @@
-"""The port: class after class from the highest down, then the balance with the classes below.
+"""Solves a port class by class from the highest down, then the balance with the classes below.
 
 For class i let T_i be the time from the start of one of its packets (or of any lower one: nothing is
 preempted) to the moment when no higher packet waits, and E_i the same from the arrival of a higher burst at
@@ -30,12 +30,13 @@ ENDLESS: Final = 1e12
 """Mean packet times between two turns after which a class counts as starved."""
 ORIGIN: Final = np.zeros(1, dtype=complex)
 REMEMBERED: Final = 512
-"""Classes whose solution is kept: a search that changes one class need not solve those above it again."""
+"""How many classes' solutions are cached: a search that changes one class need not solve those above it
+again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """One class with what it knows of the classes above."""
+    """One class with the durations and results that it takes from the classes above."""
 
     queue: ClassQueue
     admission: Admission
@@ -44,11 +45,11 @@ class Level:
     rate_above: float
     visits: Visits
     lost: FloatArray
-    """Important packets dropped per excursion, by kind, relative to `visits.unit`."""
+    """Important packets dropped per excursion, by kind of excursion, relative to `visits.unit`."""
 
 
 def solve_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
-    """State of every queue, highest priority first; None: starved, hardly ever served."""
+    """The state of every queue, highest priority first; None: the queue is starved, hardly ever served."""
     levels = _levels(tuple(queues))
     states = [
         queue_state(level.admission, stay, rate=level.queue.rate, turn=level.turn, high=level.high)
@@ -58,7 +59,7 @@ def solve_port(queues: Sequence[ClassQueue]) -> list[QueueState | None]:
 
 
 def port_losses(queues: Sequence[ClassQueue]) -> list[Losses | None]:
-    """The losses alone, in less time; None: starved."""
+    """Only the losses of every queue, in less time than `solve_port`; None: the queue is starved."""
     levels = _levels(tuple(queues))
     found = [losses(level.admission, stay) for level, stay in zip(levels, _balanced(levels), strict=True)]
     return [*found, *[None] * (len(queues) - len(levels))]

@@ -20,13 +20,13 @@ FloatArray = npt.NDArray[np.float64]
 
 SAMPLES: Final = 28
 NEAREST: Final = 1e-6
-"""First angle of the samples; they thicken towards s = 0, where long busy periods show."""
+"""Smallest angle of the sample points; they are denser near s = 0, where long busy periods matter."""
 FURTHEST: Final = 0.985 * np.pi
 TOLERANCE: Final = 1e-12
-"""Of the samples; derivatives, which arrivals ask for, are met less exactly by some digits."""
+"""Largest error of the approximation at the samples; derivatives are less exact by some digits."""
 MOST_PAIRS: Final = 12
 FIRST: Final = (2, 8, 14, 20, 26)
-"""Samples that every approximation begins with."""
+"""Indices of the samples that every approximation begins with."""
 ROOT_STEPS: Final = 12
 SETTLED: Final = 1e-10
 LEVEL: Final = 1e-6
@@ -35,14 +35,14 @@ LEVEL: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Rational:
-    """constant + sum of residues / (s - poles)."""
+    """A rational function: constant + sum of residues / (s - poles)."""
 
     constant: float
     poles: ComplexArray
     residues: ComplexArray
 
     def at(self, points: ComplexArray) -> ComplexArray:
-        """Values at points of any number."""
+        """The function's values at these points."""
         return np.asarray(self.constant + (self.residues / (points[:, None] - self.poles)).sum(axis=1))
 
 

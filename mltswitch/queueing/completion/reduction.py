@@ -1,4 +1,5 @@
-"""What of a class its queue can tell apart: whole packets, bursts at once and no longer than fill it.
+"""Reduces a class to what its queue can tell apart: integer thresholds, and bursts at once no longer than
+fill it.
 
 Two things keep the work bounded. A burst longer than what surely fills the queue loses the rest for certain:
 it is cut, and the loss is put back afterwards. And of a very long queue only the parts next to the thresholds
@@ -34,7 +35,8 @@ from mltswitch.queueing.completion.tables import chosen
 from mltswitch.queueing.problem import QueueThresholds, QueueTraffic
 
 SENT_MEANWHILE: Final = 0.8
-"""Between 1/2 (a burst's middle packet counts) and 1 (its last)."""
+"""The part of a burst already sent that raises thresholds, between 1/2 (as for its middle packet) and 1 (its
+last)."""
 
 
 def source_rate_ratio(offered: QueueTraffic) -> float:
@@ -46,7 +48,8 @@ def source_rate_ratio(offered: QueueTraffic) -> float:
 def raised_thresholds(
     traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds]
 ) -> tuple[QueueThresholds, ...]:
-    """Thresholds that act on bursts at once as the given ones on bursts that take time."""
+    """Thresholds that act on bursts arriving at once as the given ones act on bursts that take time to
+    arrive."""
     raised: list[QueueThresholds] = []
     above = 0.0
     for offered, limits in zip(traffic, thresholds, strict=True):
@@ -59,7 +62,8 @@ def raised_thresholds(
 
 
 def not_arrived_packets(offered: QueueTraffic, carried: float) -> float:
-    """Packets of bursts under way that have not arrived yet, over time; `carried` are the packets let in."""
+    """Mean number of packets over time that belong to bursts under way and have not arrived; `carried` is the
+    admitted load."""
     burst = mean_burst_packets(offered.arrivals)
     return carried * (burst - 1) / (2 * source_rate_ratio(offered))
 
@@ -83,19 +87,19 @@ RAREST_SIZE: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Reduced:
-    """A class as the port solves it, and what to put back."""
+    """A class reduced for the solver, and what to correct in its results."""
 
     queue: ClassQueue
     kept_share: float
-    """Packets left of all offered, after bursts were cut."""
+    """Share of the offered packets that is left after long bursts were cut."""
     hidden_below: int
-    """Packets by which S was lowered."""
+    """How many packets S was lowered by."""
     hidden_above: int
-    """Packets by which the room from S to L was narrowed."""
+    """How many packets the room from S to L was narrowed by."""
 
 
 def reduced(offered: QueueTraffic, limits: QueueThresholds) -> Reduced:
-    """The class with thresholds and bursts as far as they matter."""
+    """The class with thresholds and bursts shortened where their full length makes no difference."""
     limit = ceil(limits.limit_packets)
     threshold = limits.ecn_threshold_packets
     start = limit if threshold is None else min(limit, ceil(threshold))
@@ -122,13 +126,14 @@ def reduced(offered: QueueTraffic, limits: QueueThresholds) -> Reduced:
 
 
 def is_burst_alike(offered: QueueTraffic) -> bool:
-    """An epoch of many senders is one burst here, but not of one importance."""
+    """Whether all packets of a burst share one importance; an incast round, though one burst here, does
+    not."""
     is_single = mean_burst_packets(offered.arrivals) == 1
     return offered.importance == "burst" and not is_single and not isinstance(offered.arrivals, Incast)
 
 
 def largest_burst(arrivals: Arrivals) -> int:
-    """Packets of the largest burst; of random ones the mean."""
+    """The largest burst in packets; for random sizes, their mean."""
     return max(arrivals.sizes_packets) if isinstance(arrivals, Trace) else ceil(_mean_size(arrivals))
 
 

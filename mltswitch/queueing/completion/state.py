@@ -1,4 +1,4 @@
-"""From visits of a queue to what a reader wants to know of it.
+"""Turns the visits of a queue into losses, queue lengths and delays.
 
 Percentiles of the delay come from what packets meet and the moments of the turns. A packet that joins behind
 w others waits for the rest of the duration under way and for w turns. Its mean is exact (Little); the shape
@@ -20,55 +20,55 @@ from mltswitch.queueing.completion.rational import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Expected amounts in some number of cycles of one class, the same for all of them."""
+    """Expected totals of one class over some number of cycles, the same number for all fields."""
 
     turns: FloatArray
-    """Packets served that left w - 1 behind them waiting, [w], w = 0 … L (0 at w = 0)."""
+    """Element [w]: packets served that left w - 1 waiting behind them, w = 0 … L (0 at w = 0)."""
     starts: FloatArray
-    """Excursions that begin with 0 … L waiting."""
+    """Number of excursions that begin with 0 … L packets waiting."""
     idle_time: float
     busy_time: float
-    """Time with any packet of this class, of a higher one, or a lower one in transmission."""
+    """Time in which a packet of this class or a higher one waits, or any packet is in transmission."""
     high_time: float
-    """Part of it that waits for the end of a higher burst which met an idle port."""
+    """Part of the busy time that is spent until the end of a higher burst that met an idle port."""
     served_at_once: float
-    """Packets that met an idle port."""
+    """Number of packets that met an idle port."""
     dropped_important: float
-    """Important packets dropped at L."""
+    """Number of important packets dropped at L."""
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What of the offered packets goes where."""
+    """Loss and mark ratios of one queue's packets."""
 
     unimportant: float
     important: float
     carried: float
-    """Packets let in over packets offered."""
+    """Admitted packets over offered packets."""
     marked: float
-    """Of the important packets let in, those that met S or more."""
+    """Share of the admitted important packets that met a queue of S or more, and are marked."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """What is known of one queue."""
+    """The solution for one queue: losses, queue lengths, and what arriving packets meet."""
 
     losses: Losses
     queue_probabilities: FloatArray
-    """Share of time with 0 … L waiting."""
+    """Share of time with 0 … L packets waiting."""
     joined: FloatArray
-    """Of the packets let in, those that met 0 … L - 1 waiting."""
+    """Share of the admitted packets that met 0 … L - 1 packets waiting."""
     at_once: float
-    """Of the packets let in, those that met an idle port."""
+    """Share of the admitted packets that met an idle port."""
     mean_delay: float
     turn: Duration
     high: Duration | None
     high_share: float
-    """Part of the busy time that waits for the end of a higher burst which met the port idle."""
+    """Part of the busy time that is spent until the end of a higher burst that met the port idle."""
 
 
 def losses(admission: Admission, stay: Stay) -> Losses:
-    """Levels are crossed both ways alike: packets that raise the queue from w are turns at w + 1."""
+    """Losses and marks from level crossings: packets that raise the queue from w equal the turns at w + 1."""
     important = admission.important_share
     raised = stay.turns[1:]
     joining = np.where(np.arange(admission.limit) < admission.threshold, 1.0, important)
@@ -92,7 +92,7 @@ def queue_state(
     turn: Duration,
     high: Duration | None,
 ) -> QueueState:
-    """Lengths over time, and what packets meet."""
+    """The queue's lengths over time and what packets meet, from the totals of a stay."""
     shares = losses(admission, stay)
     change = stay.starts - stay.turns
     change[:-1] += stay.turns[1:]
@@ -116,13 +116,13 @@ def queue_state(
 
 POINTS: Final = 64
 QUANTILES: Final = np.concatenate([np.linspace(0.05, 0.9, 18), 1 - np.geomspace(0.08, 1e-7, 22)])
-"""Of what packets meet: where one group of positions ends."""
+"""Quantiles of the queue lengths that packets meet at which lengths are grouped."""
 SHORTEST: Final = 0.02
 """First point of the grid on which the distribution is evaluated, in packet times."""
 
 
 def percentiles(state: QueueState, shares: Sequence[float]) -> tuple[float, ...]:
-    """Delay that these shares of the packets do not exceed, in packet times."""
+    """The delays, in packet times, that these shares of the packets do not exceed."""
     ahead, weights = _grouped(state.joined)
     if not weights.sum():
         return tuple(0.0 for _ in shares)

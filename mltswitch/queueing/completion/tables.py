@@ -1,4 +1,4 @@
-"""Tables over what is offered, and a product that spares memory."""
+"""Cached probability tables for offered packets, and a matrix product that saves memory."""
 
 from functools import lru_cache
 from typing import Any
@@ -9,19 +9,20 @@ import numpy.typing as npt
 from mltswitch.queueing.completion.rational import FloatArray
 
 Array = npt.NDArray[Any]
-"""Real at s = 0, complex elsewhere."""
+"""An array of weights, real at s = 0 and complex elsewhere."""
 BLOCK = 64
-"""Rows that are made, and multiplied, together."""
+"""Number of rows that are computed and multiplied at a time."""
 UNSEEN = 1e-30
-"""Probability of a number chosen below which nobody looks."""
+"""Probability of a number below which a row of the table is cut off."""
 REMEMBERED_CELLS = 1 << 18
-"""Of larger tables (2 MiB) only the last one is remembered."""
+"""The largest table, in cells (2 MiB), of which several are cached; of larger ones only the last is kept."""
 
 
 class Chosen:
     """How many of n = 0, 1, … are chosen, each with the same probability: rows of the binomial distribution.
 
-    A row is kept as far as it is seen: of 18,000 packets 1,500 numbers. Rows are made as they are asked for.
+    A row keeps only values that are not negligible: of 18,000 packets 1,500 numbers. Rows are made as they
+    are asked for.
     """
 
     def __init__(self, share: float) -> None:
@@ -32,14 +33,14 @@ class Chosen:
         """The row behind the last block, and its first column."""
 
     def row(self, count: int) -> FloatArray:
-        """Probabilities of 0 … count."""
+        """Binomial probabilities that 0 … count of count items are chosen."""
         first, rows = self._made(count)[count // BLOCK]
         row = np.zeros(count + 1)
         row[first : first + rows.shape[1]] = rows[count % BLOCK, : count + 1 - first]
         return row
 
     def distributed(self, weights: Array) -> Array:
-        """[…, r]: weight of r chosen, where weights[…, n] is that of n."""
+        """Element […, r] is the weight of r chosen items, where weights[…, n] is the weight of n items."""
         flat = weights.reshape(-1, weights.shape[-1])
         chosen = np.zeros_like(flat)
         for index, (first, rows) in enumerate(self._made(flat.shape[1] - 1)):
@@ -51,7 +52,8 @@ class Chosen:
         return chosen.reshape(weights.shape)
 
     def expected(self, values: Array, most: int) -> Array:
-        """[…, n]: mean of values[…, r] over the r chosen of n = 0 … most; the last stands for all more."""
+        """Element […, n] is the mean of values[…, r] over the r chosen of n = 0 … most; the last value stands
+        for larger r."""
         flat = values.reshape(-1, values.shape[-1])
         means = np.empty((len(flat), most + 1), dtype=flat.dtype)
         for index, (first, rows) in enumerate(self._made(most)):
@@ -77,12 +79,13 @@ class Chosen:
 
 @lru_cache(maxsize=8)
 def chosen(share: float) -> Chosen:
-    """Rows for one probability; all calls share them."""
+    """The binomial table for one probability, shared by all callers."""
     return Chosen(share)
 
 
 def sums_of_bursts(sizes: bytes, shares: bytes, most_bursts: int, most_packets: int) -> FloatArray:
-    """Row k = 0 … most_bursts: probabilities of 0 … most_packets packets in k bursts of random size."""
+    """Row k = 0 … most_bursts: probabilities that k bursts of random size have 0 … most_packets packets
+    together."""
     rows, columns = 1 << most_bursts.bit_length(), 1 << most_packets.bit_length()
     table = _sums_of_bursts if rows * columns <= REMEMBERED_CELLS else _large_sums_of_bursts
     return table(sizes, shares, rows, columns)[: most_bursts + 1, : most_packets + 1]
@@ -109,7 +112,7 @@ _large_sums_of_bursts = lru_cache(maxsize=1)(_sums_of_bursts.__wrapped__)
 
 
 def times_real(left: Array, right: FloatArray) -> Array:
-    """A complex times a real matrix, without making the real one complex."""
+    """The product of a complex and a real matrix, without a complex copy of the real one."""
     if not np.iscomplexobj(left):
         return np.asarray(left @ right)
     parts = np.concatenate([left.real, left.imag]) @ right

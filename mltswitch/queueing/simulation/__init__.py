@@ -1,6 +1,6 @@
 """The model `simulate`: a compiled event simulation of one port, the referee of the analytic models.
 
-What it takes a port to do, where switches differ:
+How it assumes that a port behaves, where switches differ:
 
 - A packet is judged when it arrives, also where it finds the line idle: with S = 0 every unimportant packet
   is dropped. One that finds the line idle then goes into transmission and never counts as waiting, not even

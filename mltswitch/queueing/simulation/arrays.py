@@ -1,6 +1,6 @@
-"""What the compiled engine reads and writes: arrays with one record a queue, and a few plain ones.
+"""The arrays that the compiled engine reads and writes, most of them with one record for each queue.
 
-Records and not one array per figure: compiled code passes an array by a dozen words, a record by one.
+Records replace one array for each figure: compiled code passes an array as a dozen words, a record as one.
 """
 
 from typing import Any, Final
@@ -12,21 +12,21 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Records = NDArray[np.void]
 Record = Any
-"""One element of a record array; its fields are read as attributes, which only compiled code can."""
+"""One element of a record array, whose fields only compiled code can read as attributes."""
 
 FIXED, GEOMETRIC, TABLE, INCAST = range(4)
-"""How the sizes of bursts are drawn, and at which distance they start."""
+"""Kinds of arrival processes: how burst sizes are drawn, and at which distance bursts start."""
 
 UNIMPORTANT, IMPORTANT = range(2)
-"""Columns of the counters, and tags of a burst."""
+"""Columns of the counters by importance, and tags of a burst."""
 
 IDLE = -1
-"""Stands for a queue where the line transmits nothing."""
+"""Number that stands for a queue while the line transmits nothing."""
 
 DELAY_STEPS = 16
-"""Bins of the delay histogram per packet time, below 2 * DELAY_BINS / DELAY_STEPS packet times."""
+"""Bins of the delay histogram per packet time, for delays below 2 * DELAY_BINS / DELAY_STEPS packet times."""
 DELAY_BINS = 1024
-"""Bins per octave beyond."""
+"""Bins of the delay histogram per octave, for longer delays."""
 DELAY_OCTAVES = 32
 
 SOURCE: Final = np.dtype(
@@ -55,7 +55,7 @@ SOURCE: Final = np.dtype(
 """
 
 SIZE: Final = np.dtype([("packets", np.int64), ("cumulative", np.float64)], align=True)
-"""A measured burst size, and the probability of this or a smaller one."""
+"""The record of a measured burst size: the size, and the probability of this or a smaller one."""
 
 RULE: Final = np.dtype(
     [
@@ -69,14 +69,14 @@ RULE: Final = np.dtype(
     ],
     align=True,
 )
-"""What a queue does with a packet; infinite where there is no such rule.
+"""The record of a queue's thresholds; a field is infinite where there is no such rule.
 
 - `maximum`: where RED's probability ends; minus infinity for a step at S.
 - `quantum`: packets that deficit round robin grants per round; 0 is strict priority.
 """
 
 STREAM: Final = np.dtype([("word", np.uint64)])
-"""A generator of random numbers."""
+"""The record of one random number generator's state."""
 
 QUEUE: Final = np.dtype(
     [
@@ -123,7 +123,7 @@ PORT: Final = np.dtype(
     ],
     align=True,
 )
-"""The port: its rules, and where it stands.
+"""The record of a port: its rules and its present state.
 
 - `serving`: the queue in transmission; `end`: when that ends.
 - `first`: no strict queue before this one holds packets; `turn`: whose turn it is in round robin.
@@ -142,4 +142,5 @@ COUNTER: Final = np.dtype(
     ],
     align=True,
 )
-"""What is counted per queue: `started` transmissions, and those of them that found the line idle."""
+"""The record of a queue's counters, such as `started` transmissions and those of them that found the line
+idle."""

@@ -1,4 +1,4 @@
-"""The event loop, compiled.
+"""The compiled event loop of the simulation.
 
 All compiled code stands in this one file: numba's cache on disk notices a change only in the file of the
 function that was compiled, not in those that it calls.
@@ -36,9 +36,9 @@ Result = TypeVar("Result")
 
 
 def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """Compile at the first call; keep the machine code on disk where a folder can be written.
+    """Compile a function at its first call, and cache the machine code on disk where a folder can be written.
 
-    Where none can (a read-only installation of a user without a home), every process compiles anew.
+    Where no folder can (a read-only installation of a user without a home), every process compiles anew.
     """
     try:
         compiled = numba.njit(cache=True, error_model="numpy")(function)
@@ -48,14 +48,14 @@ def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
 
 
 FORWARD, MARK, DROP_UNIMPORTANT, DROP_LIMIT = range(4)
-"""The verdicts, in the order of `decision.Decision`."""
+"""The verdicts about a packet as numbers, in the order of `decision.Decision`."""
 
 TIE = 1e-6
-"""A transmission that ends within this time of an arrival ends before it: a sender as fast as the port leaves
-its packets exactly one packet time apart, and rounding must not decide."""
+"""A transmission that ends within this many packet times of an arrival ends before it. A sender as fast as
+the port leaves its packets exactly one packet time apart, and rounding must not decide."""
 
 UNTAGGED = -1
-"""A burst whose packets draw their importance one by one."""
+"""Tag of a burst whose packets draw their importance one by one."""
 
 _WORD_STEP = np.uint64(0x9E3779B97F4A7C15)
 _WORD_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -65,7 +65,7 @@ _30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 
 @jit
 def draw(stream: Record) -> float:
-    """Uniform in [0, 1) (SplitMix64: one word of state)."""
+    """A random number uniform in [0, 1) (SplitMix64: one word of state)."""
     word = stream.word + _WORD_STEP
     stream.word = word
     word = (word ^ (word >> _30)) * _WORD_MIX_1
@@ -75,13 +75,14 @@ def draw(stream: Record) -> float:
 
 @jit
 def draw_exponential(stream: Record) -> float:
-    """Exponential with mean 1."""
+    """A random number from the exponential distribution with mean 1."""
     return -log(1.0 - draw(stream))
 
 
 @jit
 def verdict(length: float, average: float, is_important: bool, threshold: float, limit: float) -> int:
-    """`decision.decide`, the threshold S seen by the average."""
+    """The decision of `decision.decide` as a number, with S compared with the average and L with the
+    length."""
     if length >= limit:
         return DROP_LIMIT
     if average < threshold:
@@ -91,7 +92,8 @@ def verdict(length: float, average: float, is_important: bool, threshold: float,
 
 @jit
 def delay_bin(delay: float) -> int:
-    """Bins of 1/16 packet time up to 128 packet times, then 1,024 bins per octave."""
+    """The histogram bin of a delay: 1/16 packet time wide up to 128 packet times, then 1,024 bins per
+    octave."""
     steps = int(delay * DELAY_STEPS)
     octave = 0
     while (steps >> octave) >= 2 * DELAY_BINS and octave < DELAY_OCTAVES:
@@ -101,7 +103,7 @@ def delay_bin(delay: float) -> int:
 
 @jit
 def train_size(source: Record, sizes: Records, stream: Record) -> int:
-    """Packets of the train that starts now."""
+    """Number of packets of the train that starts now."""
     if source.kind == GEOMETRIC and source.train_packets > 1:
         return 1 + int(log(1.0 - draw(stream)) / log(1.0 - 1.0 / source.train_packets))
     if source.kind == TABLE:
@@ -115,7 +117,7 @@ def train_size(source: Record, sizes: Records, stream: Record) -> int:
 
 @jit
 def begin_round(source: Record, queue: Record, pending: Floats, stream: Record, index: int) -> None:
-    """Put the senders of an incast round among the pending starts, which rise."""
+    """Insert the starts of an incast round's senders into the sorted pending starts."""
     capacity = pending.shape[1]
     rest = 1.0
     for senders_left in range(source.senders, 0, -1):
@@ -133,7 +135,7 @@ def begin_round(source: Record, queue: Record, pending: Floats, stream: Record, 
 
 @jit
 def schedule_start(source: Record, queue: Record, pending: Floats, stream: Record, index: int) -> None:
-    """Find the next train's start."""
+    """Find when the queue's next train starts."""
     if source.kind != INCAST:
         queue.start += source.start_gap * draw_exponential(stream)
         return
@@ -146,7 +148,7 @@ def schedule_start(source: Record, queue: Record, pending: Floats, stream: Recor
 
 @jit
 def prepare(sources: Records, queues: Records, events: Floats, pending: Floats, streams: Records) -> None:
-    """Set the first arrival of every queue."""
+    """Set the first arrival of every queue at the beginning of a replication."""
     for index in range(len(queues)):
         source, queue, stream = sources[index], queues[index], streams[index]
         events[index] = inf
@@ -159,7 +161,7 @@ def prepare(sources: Records, queues: Records, events: Floats, pending: Floats, 
 
 @jit
 def with_room(trains: Records, queues: Records) -> Records:
-    """The rings of trains under way, twice as large."""
+    """The rings of trains under way, enlarged to twice their size."""
     count, capacity = trains.shape
     larger = np.empty((count, 2 * capacity), TRAIN)
     for index in range(count):
@@ -171,7 +173,8 @@ def with_room(trains: Records, queues: Records) -> Records:
 
 @jit
 def next_weighted(rules: Records, queues: Records, turn: int) -> int:
-    """Deficit round robin: the queue whose packet goes next; at least one weighted queue holds packets."""
+    """The queue whose packet goes next by deficit round robin; at least one weighted queue must hold
+    packets."""
     while queues[turn].waiting == 0 or queues[turn].deficit < 1 - TIE:
         if queues[turn].waiting == 0:
             queues[turn].deficit = 0
@@ -183,7 +186,8 @@ def next_weighted(rules: Records, queues: Records, turn: int) -> int:
 
 @jit
 def sample_average(weight: float, queue: Record, length: int, now: float, is_idle: bool) -> float:
-    """Exponentially weighted average of the length, as Linux's red and Floyd and Jacobson's paper keep it.
+    """Exponentially weighted average of the queue length, as Linux's red and Floyd and Jacobson's paper keep
+    it.
 
     An arrival at an idle queue takes no sample; the average decays by one factor per packet time instead.
     """
@@ -197,7 +201,7 @@ def sample_average(weight: float, queue: Record, length: int, now: float, is_idl
 
 @jit
 def judge(rule: Record, queue: Record, port: Record, index: int, is_important: bool, lottery: Record) -> int:
-    """The fate of one packet."""
+    """Decide whether one arriving packet is forwarded, marked or dropped."""
     length = queue.waiting
     is_own_in_service = port.serving == index
     is_idle = length == 0 and not is_own_in_service
@@ -220,7 +224,7 @@ def judge(rule: Record, queue: Record, port: Record, index: int, is_important: b
 
 @jit
 def next_queue(rules: Records, queues: Records, port: Record) -> int:
-    """Which queue transmits; at least one holds packets."""
+    """The queue that transmits next; at least one must hold packets."""
     first = port.first
     while first < len(queues) and (queues[first].waiting == 0 or rules[first].quantum > 0):
         first += 1
@@ -233,7 +237,7 @@ def next_queue(rules: Records, queues: Records, port: Record) -> int:
 
 @jit
 def service_time(port: Record, stream: Record) -> float:
-    """Packet times that the next transmission takes."""
+    """Duration of the next transmission in packet times."""
     return draw_exponential(stream) if port.exponential_service else 1.0
 
 
@@ -248,7 +252,7 @@ def catch_up(
     delays: Integers,
     lengths: Floats,
 ) -> None:
-    """Transmit what the line transmits up to now."""
+    """Carry out all transmissions of the line up to the present time."""
     places = rings.shape[1] - 1  # a power of two less one
     while port.serving != IDLE and port.end <= port.now + TIE:
         end = port.end
@@ -281,7 +285,7 @@ def arrive(
     stream: Record,
     index: int,
 ) -> tuple[int, int, float]:
-    """Take a queue's next arrival.
+    """Take a queue's next arrival from its trains under way.
 
     All trains of a queue have one packet gap, so the one that sent last sends again last: a ring keeps their
     order.
@@ -319,7 +323,7 @@ def arrive(
 
 @jit
 def earliest(events: Floats) -> int:
-    """The queue whose next arrival comes first."""
+    """The queue whose arrival comes next."""
     # Selected, not branched upon: no processor can guess whose turn it is.
     first, time = 0, events[0]
     for index in range(1, len(events)):
@@ -347,7 +351,7 @@ def run(
     lengths: Floats,
     packets: int,
 ) -> Records:
-    """Offer this many packets, and the rest of the last burst; may be called again to go on.
+    """Offer this many packets to the port, and the rest of the last burst; a further call goes on from there.
 
     Returns:
         The rings of trains, which may have grown.

@@ -1,4 +1,5 @@
-"""From a problem to the engine's arrays: its sources, its rules, and the random streams that drive them."""
+"""Builds the engine's arrays from a problem: its sources, its rules, and the random streams that drive
+them."""
 
 from collections.abc import Sequence
 from math import ceil, floor, inf
@@ -24,11 +25,11 @@ from mltswitch.queueing.simulation.arrays import (
 )
 
 MAXIMUM_PENDING_STARTS: Final = 10_000_000
-"""Senders of one queue that may wait for their jitter to pass, over all rounds that overlap."""
+"""The most senders of one queue that may wait for their jitter to pass, over all rounds that overlap."""
 
 
 def build_sources(traffic: Sequence[QueueTraffic]) -> tuple[Records, Records]:
-    """Records of `SOURCE`, one a queue, and the table of `SIZE` that they refer to."""
+    """The `SOURCE` record of each queue, and the table of `SIZE` records that they refer to."""
     sources = np.zeros(len(traffic), SOURCE)
     table: list[tuple[int, float]] = []
     for index, offered in enumerate(traffic):
@@ -65,7 +66,7 @@ def random_streams(seed: int, replication: int, queues: int) -> Records:
 
 
 def pending_capacity(traffic: Sequence[QueueTraffic]) -> int:
-    """Starts of senders that may be known ahead: those of all rounds that overlap by their jitter.
+    """How many starts of senders may be pending at once: those of all rounds that overlap by their jitter.
 
     Raises:
         UserInputError: the jitter spans more rounds than memory holds.
@@ -125,10 +126,10 @@ def _train_packets(pattern: Arrivals) -> float:
 
 
 def build_rules(port: Port, thresholds: Sequence[QueueThresholds]) -> Records:
-    """Records of `RULE`, one a queue.
+    """The `RULE` record of each queue.
 
     Raises:
-        UserInputError: a dynamic limit without a shared buffer to take its share of.
+        UserInputError: a queue has a dynamic limit, but the port no shared buffer.
     """
     for index, limits in enumerate(thresholds):
         if limits.alpha is not None and port.buffer_packets is None:
@@ -150,7 +151,7 @@ def build_rules(port: Port, thresholds: Sequence[QueueThresholds]) -> Records:
 
 
 def build_port(port: Port) -> Records:
-    """An idle port, as the only record of its array."""
+    """The record of an idle port, as the only element of its array."""
     record = np.zeros(1, PORT)
     record["buffer"] = _or_infinite(port.buffer_packets)
     record["count_in_service"] = port.count_in_service
@@ -162,9 +163,9 @@ def build_port(port: Port) -> Records:
 def ring_places(
     port: Port, traffic: Sequence[QueueTraffic], thresholds: Sequence[QueueThresholds], packets: int
 ) -> int:
-    """A power of two above what any queue can hold waiting.
+    """Size of each queue's ring: a power of two above the most packets that can wait.
 
-    There is no use in more places than packets are sent: warm-up and count both end with a whole train.
+    More places than packets are sent would be of no use: warm-up and count both end with a whole train.
     """
     most = max(limits.limit_packets for limits in thresholds)
     most = min(most, _or_infinite(port.buffer_packets), packets + 2 * largest_train(traffic))

@@ -1,4 +1,4 @@
-"""Runs the engine replication by replication and sums up, with confidence intervals and percentiles."""
+"""Runs the simulation replication by replication and computes means, confidence intervals and percentiles."""
 
 from collections.abc import Sequence
 from math import atan, ceil, cos, isfinite, pi, sin, sqrt
@@ -37,7 +37,7 @@ from mltswitch.queueing.simulation.records import (
 )
 
 MAXIMUM_LENGTHS: Final = 1 << 16
-"""Queue lengths whose probabilities are told one by one, where the limit is beyond all use."""
+"""The most queue lengths whose probabilities are reported one by one."""
 CONFIDENCE: Final = 0.95
 
 
@@ -99,7 +99,8 @@ def replicate(
     thresholds: Sequence[QueueThresholds],
     settings: SimulationSettings,
 ) -> tuple[Integers, Integers, _Tally]:
-    """Packets offered and dropped by replication, queue and importance; the rest over all replications."""
+    """The packets offered and dropped by replication, queue and importance, and the tally over all
+    replications."""
     try:
         from mltswitch.queueing.simulation import engine
     except ImportError as error:
@@ -182,7 +183,7 @@ def ratio_half_width(events: Integers, trials: Integers) -> float | None:
     then [0, 3 / trials], the rule of three.
 
     Returns:
-        None where nothing was tried, or where events of a single replication have no spread.
+        The half width; None without trials, or where events of a single replication have no spread.
     """
     total = int(trials.sum())
     if total == 0:
@@ -224,12 +225,13 @@ def _student_within(value: float, degrees: int) -> float:
 
 
 def percentile(share: float, immediate: int, histogram: Integers) -> float:
-    """The delay that this share of the packets does not exceed, linear within its bin.
+    """The delay, in packet times, that this share of the packets does not exceed, interpolated within its
+    bin.
 
     Args:
-        share: 0.99, say.
-        immediate: packets without any delay.
-        histogram: the other packets by `engine.delay_bin`.
+        share: for example 0.99.
+        immediate: number of packets without any delay.
+        histogram: number of other packets in each `engine.delay_bin`.
     """
     rank = share * (immediate + int(histogram.sum())) - immediate
     if rank <= 0:

@@ -1,6 +1,7 @@
-"""simple_switch_grpc with our program, over P4Runtime; an entry takes effect at once, nothing is saved.
+"""The target for BMv2's simple_switch_grpc with mltswitch's P4 program, over P4Runtime; an entry takes effect
+at once, nothing is saved.
 
-Ours on a device: the program; queues, meters, trust and neighbours of the plan's ports; routes within its
+Managed on a device: the program; queues, meters, trust and neighbours of the plan's ports; routes within its
 prefixes; `spraying`; every DSCP map and group that no other entry refers to. The switch has no routing but
 what these tables say, so a state also holds the routes that other switches learn by themselves.
 """

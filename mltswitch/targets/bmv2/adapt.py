@@ -1,4 +1,4 @@
-"""A rounded plan as our P4 program can hold it: ports by number, with all that a router has to know."""
+"""A rounded plan as mltswitch's P4 program can hold it: ports by number, with all that routing needs."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from mltswitch.wire.tos import DSCP_COUNT
 
 
 def as_programmed(fitted: FittedState, plan: Plan, switch: Switch) -> FittedState:
-    """The state with the routes to hosts and neighbours, and with what BMv2 does not do left out."""
+    """The state with the routes to hosts and neighbours added, and with what BMv2 cannot do left out."""
     names = {name: port_name(number) for name, number in numbered(p.name for p in switch.ports).items()}
     addresses = {port.name: hardware_address(port.address) for port in switch.ports}
     former, addressing = fitted.state, plan.fabric.addressing

@@ -1,4 +1,4 @@
-"""What our P4 program on BMv2's simple_switch can do: it counts bytes, so little has to be rounded."""
+"""What mltswitch's P4 program on BMv2's simple_switch can do: it counts bytes, so little is rounded."""
 
 from typing import Final
 
@@ -13,22 +13,22 @@ from mltswitch.capabilities import (
 PLATFORM: Final = "bmv2"
 QUEUE_COUNT: Final = 8
 BACKGROUND_QUEUE: Final = 0
-"""Where packets go that no map leads elsewhere (mltswitch/p4/mlt.p4)."""
+"""Queue of packets that no DSCP map entry leads elsewhere (mltswitch/p4/mlt.p4)."""
 QUEUE_DEPTH_PACKETS: Final = 16_384
-"""Of BMv2's own queues, which never drop where our limits come first."""
+"""Length in packets of BMv2's own queues, which never drop where the program's byte limits come first."""
 LEAST_PACKET_BYTES: Final = 34
-"""An Ethernet and an IPv4 header; virtual links pad nothing, and the program refuses what is shorter."""
+"""The shortest packet: Ethernet and IPv4 header. Virtual links do not pad; the program drops shorter ones."""
 MAXIMUM_LIMIT_BYTES: Final = QUEUE_DEPTH_PACKETS * LEAST_PACKET_BYTES
 MAXIMUM_ROUTES: Final = 4096
 MAXIMUM_GROUPS: Final = 255
-"""`GROUPS` of mltswitch/p4/mlt.p4; number 0 stands for none."""
+"""The highest group number, `GROUPS` of mltswitch/p4/mlt.p4; number 0 stands for no group."""
 MAXIMUM_CLASSES: Final = 4096
-"""`DSCP_ENTRIES` there: code points of all ports together."""
+"""How many DSCP map entries all ports may have together, `DSCP_ENTRIES` of mltswitch/p4/mlt.p4."""
 ETHERNET_BYTES: Final = 14
 PORTS: Final = 511
-"""0 to 510; 511 drops (simple_switch's documentation, --drop-port)."""
+"""How many port numbers there are, 0 to 510; 511 drops (simple_switch's documentation, --drop-port)."""
 CPU_PORT: Final = 255
-"""The control plane's own (--cpu-port 255)."""
+"""Port number of the switch's control plane (--cpu-port 255)."""
 
 SIMPLE_SWITCH = Capabilities(
     platform=PLATFORM,

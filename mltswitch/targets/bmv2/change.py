@@ -1,12 +1,13 @@
-"""What takes a switch from what it runs to the plan, one entry at a time, so that no packet is worse off.
+"""The entries that take a switch from what it runs to the plan, in an order in which no packet is worse off.
 
-An entry changes at once, S and L of a queue together. In between, a packet's queue is the present or the
-planned one, and takes no less than the one of both that takes less:
+An entry changes at once, a queue's ECN threshold S and its limit L together. In between, a packet's queue is
+the present or the planned one, and takes no less than the one of both that takes less:
 
 1. queues are widened to what both plans ask of them, where packets change queues; new ones are made;
 2. each code point of each port goes over to its planned queue by one entry, in the order of service_order.py;
-3. queues get what the plan says, and those that no packet takes any more go;
-4. neighbours, groups, routes; what no port and no prefix of the plan needs goes last, and groups of nobody.
+3. queues get the plan's values, and those that no packet takes any more are removed;
+4. neighbours, groups and routes are set; what no port and no prefix of the plan needs is removed last, and so
+   are unused groups.
 """
 
 from collections import Counter
@@ -47,11 +48,11 @@ _TABLES: Final = (sheet.QUEUES, sheet.NEIGHBOURS, sheet.GROUPS, sheet.CLASSES, s
 
 
 def diff(running: RunningState, wanted: SwitchState, _capabilities: Capabilities) -> Change:
-    """The depth of BMv2's queues, the program, entries: each where it is not the plan's.
+    """The change that sets the depth of BMv2's queues, the program and the entries that differ from the plan.
 
     Where the depth cannot be set nothing else is sent, and no program loaded. Every other push sends it last,
-    since nothing reads it: our mark tells what was set once. Nothing can be saved. Raises DeviceError where
-    foreign entries leave no number for a group.
+    since nothing reads it back: a meter of ours records what was set (DEPTH_MARK). Nothing can be saved.
+    Raises DeviceError where foreign entries leave no number for a group.
     """
     program = running.answers[PIPELINE].strip()
     planned, now = facts_of(wanted), facts_in(running.answers)[0]
@@ -120,7 +121,7 @@ def _trial(planned: Entries) -> Trial:
 def restore(
     before: Mapping[str, str], running: RunningState, wanted: SwitchState, _capabilities: Capabilities
 ) -> Change:
-    """The entries that a push of the wanted state changes in what ran before, as they were.
+    """The change that restores the entries which a push of the wanted state changed.
 
     A moved code point may find a queue that is shorter than at both ends until the last entry is back. The
     program, the depth of BMv2's queues and the rates of meters that had none stay: P4Runtime removes none of

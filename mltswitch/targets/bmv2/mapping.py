@@ -1,4 +1,4 @@
-"""A state as the entries of our tables, and back, whether a file says them or a switch."""
+"""A switch state as entries of the P4 program's tables, and back, whether from a file or a switch."""
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -35,18 +35,19 @@ FILE: Final = "mltswitch.txt"
 _NOWHERE: Final = IPv4Address(0)
 """The next hop of a route whose MAC address is not one by rule; its port says which it is."""
 Level = tuple[Any, ...]
-"""What a queue takes: S, L, the longest frame, rates and bursts of its meter; None: nothing bounds it."""
+"""What a queue takes: ECN threshold S and limit L in bytes, the longest frame in bytes, then the rates and
+bursts of its meter; None: no bound."""
 
 
 def level_in(facts: Entries, port: int, queue: int) -> Level:
-    """What a queue takes; a policed queue whose meter has no rates is not bounded by it."""
+    """The bounds of a queue; those of its meter are None unless it is policed and the meter has rates."""
     *threshold, limit, is_policed, frame_bytes = facts[sheet.QUEUES, port, queue]
     rates = facts.get(meter_of(port, queue)) if is_policed else None
     return threshold[0] if threshold else None, limit, frame_bytes, *(rates or (None,) * 4)
 
 
 def level_facts(level: Level, port: int, queue: int) -> Entries:
-    """The entry of a queue that takes this, behind the meter for which it asks."""
+    """The entries that give a queue these bounds: that of its meter, if any, and its own behind it."""
     threshold, limit, frame_bytes, *rates = level
     meter: Entries = {meter_of(port, queue): tuple(rates)} if rates[0] is not None else {}
     begin = () if threshold is None else (threshold,)
@@ -54,21 +55,21 @@ def level_facts(level: Level, port: int, queue: int) -> Entries:
 
 
 def or_more(one: Level, other: Level) -> Level:
-    """The least that takes whatever either of both takes."""
+    """The strictest bounds that let in whatever at least one of the two lets in."""
     pairs = zip(one, other, strict=True)
     return tuple(None if left is None or right is None else max(left, right) for left, right in pairs)
 
 
 def meter_of(port: int, queue: int) -> Fact:
-    """The meter to which the entry of a queue refers."""
+    """The fact of the meter to which the entry of a queue refers."""
     return sheet.METERS, port * QUEUE_COUNT + queue
 
 
 @remembering_last
 def facts_of(state: SwitchState) -> Entries:
-    """What the tables have to hold, groups numbered from 1 in the order in which routes need them.
+    """The table entries of a state, with groups numbered from 1 in the order in which routes need them.
 
-    Raises UnsupportedPlanError for what they cannot say.
+    Raises UnsupportedPlanError for what the tables cannot say.
     """
     numbers = numbered(port.name for port in state.ports)
     facts: Entries = {(sheet.DEPTH,): QUEUE_DEPTH_PACKETS, (sheet.DEPTH_MARK,): sheet.DEPTH_METER}
@@ -174,12 +175,12 @@ def _routes(state: SwitchState, numbers: Mapping[str, int]) -> Entries:
 
 
 def queue_of(leads_to: Any) -> int:
-    """The queue that an entry of `classes` says."""
+    """The queue that the value of a `classes` entry names."""
     return int(leads_to[0] if isinstance(leads_to, tuple) else leads_to)
 
 
 def by_port(facts: Entries) -> dict[int, Entries]:
-    """The entries of each port in the tables whose keys begin with one."""
+    """Port number → its entries in the tables whose keys begin with a port."""
     found: dict[int, Entries] = defaultdict(dict)
     for fact, value in facts.items():
         if fact[0] in sheet.OF_PORTS:
@@ -188,7 +189,7 @@ def by_port(facts: Entries) -> dict[int, Entries]:
 
 
 def port_state(port: int, facts: Entries, own: Entries, unexpected: Iterable[str] = ()) -> PortState:
-    """A port by its entries, `own`; the meters of its queues are among all `facts`."""
+    """The state of a port from its own entries (`own`); its meters are looked up among all `facts`."""
     levels = {queue: level_in(facts, port, queue) for _, queue, _ in of(own, sheet.QUEUES)}
     classes = {dscp: leads_to for *_, dscp, leads_to in of(own, sheet.CLASSES)}
     *_, (address, trust) = ("", None), *(found[1:] for found in of(own, sheet.TRUST))
@@ -212,7 +213,7 @@ def port_state(port: int, facts: Entries, own: Entries, unexpected: Iterable[str
 
 
 def background_in(facts: Entries, ports: Container[int]) -> int:
-    """The code point that these ports rewrite others to; of several, the highest; 0 where there is none."""
+    """The DSCP to which these ports rewrite others; of several the highest, 0 where there is none."""
     distrusted = [dscp for port, _, dscp in of(facts, sheet.TRUST) if port in ports and dscp != sheet.TRUSTED]
     leads_to = [value for port, *_, value in of(facts, sheet.CLASSES) if port in ports]
     return max([*distrusted, *(value[1] for value in leads_to if isinstance(value, tuple))], default=0)
@@ -221,7 +222,7 @@ def background_in(facts: Entries, ports: Container[int]) -> int:
 def routes_in(
     facts: Entries, ports: Container[int], own: Container[Any] | None = None
 ) -> Iterator[RouteState]:
-    """The IPv4 routes to prefixes that are ours, one for each next hop; without `own` all are."""
+    """The IPv4 routes, one for each next hop, to the prefixes in `own`; None: all of them."""
     for prefix, leads_to in of(facts, sheet.IPV4):
         if own is not None and prefix not in own:
             continue
@@ -250,7 +251,7 @@ def _text(state: SwitchState) -> str:
 
 
 def read_files(files: Mapping[str, str], _capabilities: Capabilities) -> SwitchState:
-    """Inverse of `write_files`, in any order of lines; raises FileError."""
+    """Read the files of `write_files` back, with lines in any order; raises FileError."""
     text = files[FILE]
     state = _planned_state({fact: value for _, line in each_line(text, _read) for fact, value in line.facts})
     if (rendered := _text(state)) != text:

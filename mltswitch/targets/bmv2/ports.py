@@ -18,7 +18,7 @@ PORT_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9/_.-]{0,31}")
 
 @lru_cache(maxsize=1024)
 def port_number(name: str) -> int:
-    """3 of `eth3`, `s1-eth3` or `3`; raises UnsupportedPlanError."""
+    """The number at the end of a port's name: 3 of `eth3`, `s1-eth3` or `3`; raises UnsupportedPlanError."""
     number = trailing_number(name) if PORT_NAME.fullmatch(name) else None
     if number is None or number >= PORTS or number == CPU_PORT:
         raise UnsupportedPlanError(
@@ -30,12 +30,12 @@ def port_number(name: str) -> int:
 
 
 def port_name(number: int) -> str:
-    """The name of a port in a state."""
+    """The name in a state of the port with this number: `eth3` for 3."""
     return SIMPLE_SWITCH.port_numbering.pattern.format(n=number)
 
 
 def numbered(names: Iterable[str]) -> dict[str, int]:
-    """Name → number; raises UnsupportedPlanError where two ports would be one."""
+    """Port name → its number; raises UnsupportedPlanError where two ports would have one number."""
     owners: dict[int, str] = {}
     for name in names:
         if (number := port_number(name)) in owners:

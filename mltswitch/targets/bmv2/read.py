@@ -1,4 +1,4 @@
-"""What a switch answers, as state: entries and meters of our program, and what else stands in its tables."""
+"""Reads a switch's answers as state: entries and meters of mltswitch's program, and whatever else it has."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -23,9 +23,9 @@ _NOTHING_LASTS: Final = "nothing survives a restart of the switch: push again th
 
 
 def facts_in(answers: Mapping[str, str]) -> tuple[Entries, list[str]]:
-    """What a switch holds for our program, and lines that it has no words for; nothing of another program.
+    """The entries of mltswitch's program on a switch (of no other program), and lines not understood.
 
-    Of two lines for one place, which none holds, the last counts.
+    If two lines set the same entry, which no switch should show, the last one counts.
     """
     facts: Entries = {}
     unknown: list[str] = []
@@ -39,14 +39,14 @@ def facts_in(answers: Mapping[str, str]) -> tuple[Entries, list[str]]:
 
 
 def addresses_in(planned: Entries) -> dict[int, str]:
-    """The ports of a plan, each with its MAC address."""
+    """Port number → MAC address, for the ports of a plan."""
     return {port: address for port, address, _ in of(planned, sheet.TRUST)}
 
 
 def read_answers(
     answers: Mapping[str, str], wanted: SwitchState, _capabilities: Capabilities
 ) -> RunningState:
-    """State of the wanted ports, and our routes; without our program there are none."""
+    """The running state of the wanted ports, and the plan's routes; empty if another program runs."""
     facts, unknown = facts_in(answers)
     planned, own, entries = facts_of(wanted), OwnPrefixes(wanted.routes), by_port(facts)
     addresses = addresses_in(planned)

@@ -1,4 +1,4 @@
-"""How entries of our tables are written: lines of BMv2's own command line, simple_switch_CLI.
+"""The table entries of mltswitch's P4 program as lines of BMv2's own command line, simple_switch_CLI.
 
 An entry is a fact, (table, *key) → parameters of its action, or (action,) where it has none; a meter is one,
 too. `table_add` and `meter_set_rates` are commands as that program has them (runtime_CLI.py of p4lang's
@@ -23,31 +23,33 @@ from mltswitch.wire.tos import DSCP_COUNT
 
 Entries = dict[Fact, Any]
 QUEUES: Final = "queues"
-"""What the queue of a port takes, with S or without."""
+"""Table of queue bounds: ECN threshold S (may be missing), limit L, and the longest frame."""
 CLASSES: Final = "classes"
-"""Where a code point goes that arrives at a port with this MAC address, and perhaps what it becomes."""
+"""Table: (port, its MAC address, arriving DSCP) → the queue, and perhaps the DSCP that replaces it."""
 TRUST: Final = "ports"
-"""Whether code points that arrive there are believed, and if not, what they become."""
+"""Table: (port, its MAC address) → whether arriving DSCPs are believed; if not, their replacement."""
 NEIGHBOURS: Final = "neighbours"
-"""MAC addresses of a port and of whoever is behind it."""
+"""Table: port → its own MAC address and that of the neighbour behind it."""
 OF_PORTS: Final = (QUEUES, CLASSES, TRUST, NEIGHBOURS)
 """The tables whose keys begin with a port."""
 GROUPS: Final = "groups"
 IPV4: Final = "ipv4_routes"
 IPV6: Final = "ipv6_routes"
-"""Routes of which no plan says anything."""
+"""Table of IPv6 routes, which no plan uses."""
 FORWARD: Final = "forward"
 DISCARD: Final = ("discard",)
 SHARING: Final = ("share_flows", "share_packets")
-"""Actions of routes that lead to a group: flow by flow, and packet by packet."""
+"""Actions of routes that lead to a group of next hops: spread flow by flow, or packet by packet."""
 TRUSTED: Final = ("trust",)
 METERS: Final = "meters"
 """(meters, port · 8 + queue) → two rates in bytes a second, each with its burst in bytes behind it; a packet
 that exceeds either is dropped."""
 DEPTH: Final = "depth"
 DEPTH_MARK: Final = "mark of the depth"
-"""The meter whose bursts tell how deep BMv2's queues were made. The last port stands for dropping, and no
-packet goes there."""
+"""The meter whose bursts record how deep BMv2's queues were made.
+
+It belongs to the last port number, which stands for dropping, so no packet passes it.
+"""
 DEPTH_METER: Final = (0, QUEUE_DEPTH_PACKETS, 0, QUEUE_DEPTH_PACKETS)
 
 _ENTRIES: Final = """\
@@ -156,12 +158,12 @@ def added(fact: Fact, value: Any) -> str:
 
 
 def of(facts: Entries, *tables: str) -> Iterator[tuple[Any, ...]]:
-    """The entries of tables: (*key, parameters)."""
+    """The entries of these tables: (*key, parameters)."""
     return ((*fact[1:], value) for fact, value in facts.items() if fact[0] in tables)
 
 
 def read_line(line: str) -> Written | None:
-    """What a line says; None for one that is none of ours to the letter."""
+    """The entry that a line sets; None for a line that mltswitch would not write exactly so."""
     try:
         return running_line(SHEET, (), line, of_switch=True)
     except ValueError:

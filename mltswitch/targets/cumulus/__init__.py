@@ -1,8 +1,9 @@
-"""Cumulus Linux over a shell; the user needs the right to run `nv config apply`, as `cumulus` has.
+"""The target for Cumulus Linux over a shell; the user needs the right to run `nv config apply`, as `cumulus`
+has.
 
-Ours on a device: the profiles and access lists named mlt-…, which of them the plan's ports have, the traffic
-classes of the plan's switch priorities, and static routes within the plan's prefixes. Buffers, PFC, addresses
-and all other profiles and access lists stay as they are.
+Managed on a device: the profiles and access lists named mlt-…, which of them the plan's ports have, the
+traffic classes of the plan's switch priorities, and static routes within the plan's prefixes. Buffers, PFC,
+addresses and all other profiles and access lists stay as they are.
 """
 
 import re

@@ -21,7 +21,7 @@ from mltswitch.capabilities.hardware import box, chip, require, threshold_capabi
 
 TRAFFIC_CLASSES: Final = 8
 CPU_PRIORITY: Final = 3
-"""Switch priority, and queue, of packets that the switch itself sends."""
+"""Switch priority, and number of the queue, of packets that the switch itself sends."""
 KILOBIT: Final = 1000
 LARGEST_RATE_KBPS: Final = 2**31 - 1
 SMALLEST_RATE_BPS: Final = 200 * 10**6

@@ -1,9 +1,9 @@
 """The commands that take a Cumulus switch to the plan, and back.
 
 They build a pending revision, which changes nothing; `nv config apply` then makes all of it run, or refuses
-it whole. So no order of ours is ever half in effect, and nothing is sent where somebody else's changes are
-pending: they would be applied, too. A push that broke before the apply leaves its own pending: where all that
-is pending is ours, it is dropped first.
+it whole. So no change is ever half in effect, and nothing is sent where somebody else's changes are pending:
+they would be applied, too. A push that broke off before the apply leaves its own changes pending: where all
+pending changes are mltswitch's, they are dropped first.
 """
 
 import re
@@ -44,7 +44,7 @@ _SHALLOWEST: Final = {"acl": 2, "interface": 2, "qos": 3, "vrf": 5}
 
 
 def diff(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-    """Commands for our objects alone; raises DeviceError where changes are pending that are not all ours."""
+    """The commands that set mltswitch's objects; raises DeviceError where others' changes are pending."""
     del capabilities
     now = _running(running.answers)
     then = _pushed(now, wanted)
@@ -62,9 +62,9 @@ def diff(running: RunningState, wanted: SwitchState, capabilities: Capabilities)
 def restore(
     before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
 ) -> Change:
-    """Commands that bring back what a push of the wanted state changes in what ran before.
+    """The commands that undo what a push of the wanted state changed in what ran before.
 
-    What is pending is dropped where it is of that push, or of a way back that broke off; raises DeviceError
+    Pending changes are dropped if they are of that push, or of a rollback that broke off; raises DeviceError
     for other pending changes.
     """
     del capabilities
@@ -172,8 +172,12 @@ TIMER: Final = Timer(
     is_named=False,
     has_ended=re.compile(r"\bno\b[^:]*\b(?:waits|waiting|pending|confirm\w*)\b", re.IGNORECASE),
 )
-"""NVUE refuses where nothing waits any more: kept before, or gone back, which the next look tells. No manual
-has the words of that refusal, so one of other words is an error, which quotes them."""
+"""How NVUE undoes a change by itself (`nv config apply --confirm`).
+
+NVUE refuses to confirm where no change waits any more, because it was confirmed or undone before; the next
+reading tells which. No manual has the words of that refusal, so a refusal in other words is an error, which
+quotes them.
+"""
 
 GUARD: Final = Guard(
     shell_lock(),
@@ -182,4 +186,7 @@ GUARD: Final = Guard(
     whole=CONFIG,
     discard=(Step(_DETACH),),
 )
-"""`nv` waits until nvued has applied a revision, also when nobody hears it any more; a revision is whole."""
+"""How operators are kept apart, and a running `nv` is found.
+
+`nv` waits until nvued has applied a revision, even if its connection is lost; a revision is applied whole.
+"""

@@ -1,4 +1,4 @@
-"""State in the language of NVUE: a file of commands, and the same objects as YAML; and both read back."""
+"""A state in the language of NVUE, as a file of commands and the same objects in YAML; and both read back."""
 
 from collections.abc import Mapping
 from itertools import groupby
@@ -28,7 +28,7 @@ _ABOUT: Final = {
 
 
 def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
-    """`mltswitch.txt` and `mltswitch.yaml`."""
+    """The rendered files by name: `mltswitch.txt` with commands, and `mltswitch.yaml`."""
     del capabilities
     leaves, commands = leaves_of(state), list[str]()
     for title, lines in groupby(set_commands(leaves), section):
@@ -50,7 +50,7 @@ def _yaml(needed: Leaves) -> list[str]:
 
 
 def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
-    """Inverse of `write_files`."""
+    """Read the files of `write_files` back as a state."""
     del capabilities
     leaves, numbers = numbered(each_line(files[COMMANDS], leaves_in))
     background_dscp = int(next((value for path, value in leaves.items() if path[-2:] == ("set", "dscp")), 0))

@@ -1,4 +1,4 @@
-"""What we set on a Cumulus switch: the leaves of NVUE's tree, each a fact, that a state needs.
+"""The leaves of NVUE's configuration tree that a state needs, each a setting of a Cumulus switch.
 
 Switch priority n is traffic class n is queue n. NVUE knows the map from priority to traffic class for the
 whole switch only; it is the identity as delivered, and the plan needs no more than that for its own queues.
@@ -37,14 +37,14 @@ PORT_NAME: Final = re.compile(r"swp[1-9][0-9]{0,2}(?:s[0-7])?")
 PROFILE: Final = "mlt"
 _MAPS: Final = ("mlt", "mlt-untrusted", "mlt-host", "mlt-host-untrusted")
 MAP_OF: Final = {name: name.removesuffix("-untrusted") for name in _MAPS}
-"""Mapping profile → the one that has its map: a profile that believes nothing has none of its own."""
+"""Mapping profile → the profile with its DSCP map: those that trust no DSCP have no map themselves."""
 EVERY_PACKET: Final = "mlt-untrusted"
 """Beginning of the names of access lists that rewrite every packet."""
 INBOUND: Final = "inbound"
 QUEUE_MAP: Final = ("qos", "egress-queue-mapping", "default-global", "switch-priority")
 STATIC: Final = ("vrf", "default", "router", "static")
 DISCARD: Final = "blackhole"
-"""In the place of a next hop, whose type has the same name."""
+"""Stands in the place of a route's next hop, and is its type, where the route drops packets."""
 
 _KINDS: Final = ("egress-scheduler", "congestion-control", "egress-shaper", "mapping")
 
@@ -100,17 +100,17 @@ _PROBLEMS: Final = {
 
 
 def object_of(path: Path) -> Path:
-    """The profile or access list of which a leaf says something."""
+    """The profile or access list to which a leaf belongs."""
     return path[: 2 if path[:1] == ("acl",) else 3]
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a leaf is of a profile or an access list that belongs to us, whatever it says."""
+    """Whether a leaf belongs to a profile or access list with a name of mltswitch's, whatever it says."""
     return _OWN.fullmatch(" ".join(object_of(path))) is not None
 
 
 def bound_object(path: Path, value: str) -> Path:
-    """The profile or access list that a leaf gives to a port; of any other leaf, nothing."""
+    """The profile or access list that a leaf binds to a port; of any other leaf, the empty path."""
     match path:
         case ("interface", _, "qos", kind, "profile"):
             return ("qos", kind, value)
@@ -167,7 +167,7 @@ def leaves_of(state: SwitchState) -> Leaves:
 
 
 def below(path: Path, settings: Leaves) -> dict[Path, str]:
-    """The settings of an object as leaves of the tree."""
+    """The settings of an object as leaves below its path."""
     return {(*path, *name): value for name, value in settings.items()}
 
 
@@ -221,7 +221,7 @@ def _rates(queue: QueueState) -> dict[str, str]:
 
 
 def access_lists(rewritten: tuple[int, ...], background_dscp: int) -> dict[Path, Leaves]:
-    """The two access lists of a port that rewrites these code points."""
+    """The IPv4 and the IPv6 access list of a port that rewrites these code points to background's."""
     is_every_packet = rewritten == every_dscp_but(background_dscp)
     rules: dict[Path, str] = {}
     for number, dscp in enumerate([None] if is_every_packet else rewritten, start=1):
@@ -233,7 +233,7 @@ def access_lists(rewritten: tuple[int, ...], background_dscp: int) -> dict[Path,
 
 
 def set_commands(leaves: Leaves) -> list[str]:
-    """Commands that set the leaves; those that differ in one listed name are one."""
+    """Commands that set the leaves; one command with a list sets those that differ only in one name."""
     listed: dict[Path, list[str]] = {}
     for path, value in leaves.items():
         words = (*path, value) if value else path
@@ -248,18 +248,18 @@ def set_commands(leaves: Leaves) -> list[str]:
 
 
 def command(verb: str, words: Iterable[str]) -> str:
-    """A command with its words quoted: an `nv unset` may name what the device says."""
+    """An `nv` command with its words quoted, because an `nv unset` may name what the device says."""
     return " ".join(map(_quoted, ("nv", verb, *words)))
 
 
 def section(line: str) -> str:
-    """The heading below which a command stands in a file; empty for what we never set."""
+    """The heading above a command in a rendered file; empty for one that mltswitch never sends."""
     match = _COMMAND.fullmatch(line)
     return str(match.lastgroup) if match else ""
 
 
 def leaves_in(line: str) -> list[tuple[Path, str]] | None:
-    """What a line of a file of commands sets; raises ValueError for what is no line of ours."""
+    """The leaves that a line of a command file sets, None for a comment; raises ValueError."""
     if not line or (line.startswith("#") and line.isascii() and line.isprintable()):
         return None
     if not section(line):

@@ -1,7 +1,7 @@
-"""What a Cumulus switch answers, as state.
+"""Reads a Cumulus switch's answers as state.
 
 NVUE's applied configuration holds what somebody has set; what it leaves out has the default of the user guide
-(capabilities, CL-D). What was written into the files below NVUE by hand does not show here: `nv config apply`
+(capabilities, CL-D). Edits by hand of the files that NVUE writes do not show here: `nv config apply`
 overwrites it.
 """
 
@@ -40,7 +40,8 @@ CONFIG: Final = "nv config show -o json"
 PENDING: Final = "nv config diff -o json"
 _UNREAD: Final = "unread"
 UNSAVED: Final = f"nv config diff startup applied -o json || echo {_UNREAD}"
-"""NVUE reference, Config Commands; it fails where there is no startup configuration."""
+"""The query for applied changes that are not saved (NVUE reference, Config Commands); it fails where there is
+no startup configuration."""
 QUERIES: Final = (CONFIG, PENDING, UNSAVED)
 SYSTEM: Final = "nv show system -o json"
 PLATFORM: Final = "nv show platform -o json"
@@ -70,7 +71,7 @@ _QOS: Final = re.compile(
 
 
 def trees_in(answers: Mapping[str, str], query: str) -> Mapping[str, Tree]:
-    """What an answer says under `header`, `set` and `unset`, ranges expanded; raises DeviceError.
+    """The trees of an answer under `header`, `set` and `unset`, ranges expanded; raises DeviceError.
 
     The attributes that `nv set` adds to static routes by itself, in some releases, are left out.
     """
@@ -96,7 +97,7 @@ def _without_additions(leaves: Iterable[tuple[Path, str]]) -> Iterator[tuple[Pat
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
-    """Who the switch says it is; raises DeviceError.
+    """The identity that the switch reports; raises DeviceError.
 
     NVIDIA's NVUE reference shows both commands. Before release 5.9 `nv show platform` lists the software
     instead, so serial number and model are not known there.
@@ -111,7 +112,7 @@ def identify(answers: Mapping[str, str]) -> Identity:
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
-    """State of the wanted ports and queues, and our routes.
+    """The running state of the wanted ports and queues, and the static routes within the plan.
 
     Raises DeviceError for what cannot be read, for PFC on a switch priority that the plan uses or that leads
     to a traffic class of the plan, for another access list on a port that rewrites what arrives, and for a
@@ -134,7 +135,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
 
 
 def state_with(config: Tree, wanted: SwitchState) -> SwitchState:
-    """What a configuration means for the wanted ports, with our routes."""
+    """The state that a configuration gives the wanted ports, with the static routes within the plan."""
     queues = {port.name: tuple(queue.queue for queue in port.queues) for port in wanted.ports}
     ports = tuple(read_ports(config, queues, wanted.background_dscp))
     own = OwnPrefixes(wanted.routes)
@@ -338,7 +339,7 @@ def _foreign_of_switch(config: Tree, wanted: SwitchState) -> Iterator[str]:
 
 
 def network_of(name: str) -> IPv4Network | None:
-    """The prefix by whose name NVUE knows a static route; None for IPv6."""
+    """The IPv4 prefix whose text is the name of a static route; None for IPv6."""
     try:
         return ipv4_network(name, strict=False)
     except ValueError:

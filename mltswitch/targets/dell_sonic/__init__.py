@@ -1,10 +1,10 @@
-"""Enterprise SONiC over `sonic-cli`; a line takes effect at once, `write memory` keeps it.
+"""The target for Enterprise SONiC over `sonic-cli`; a line takes effect at once, `write memory` keeps it.
 
-Ours on a device: the policies, maps, class-maps and policy-maps whose names begin with `mltswitch-`; on the
-plan's ports the bound scheduler policy, dscp-tc and tc-queue map, our policy-map, and the wred-policies of
-the plan's queues; static routes within the plan's prefixes. Buffers, tc-pg and flow control maps and all else
-stay as they are. A push is undone by binding what was bound before it; objects of ours that are gone by then
-are made anew.
+Managed on a device: the policies, maps, class-maps and policy-maps whose names begin with `mltswitch-`; on
+the plan's ports the bound scheduler policy, dscp-tc and tc-queue map, mltswitch's policy-map, and the
+wred-policies of the plan's queues; static routes within the plan's prefixes. Buffers, tc-pg and flow control
+maps and all else stay as they are. A push is undone by binding what was bound before it; objects of
+mltswitch's that are gone by then are made anew.
 """
 
 from collections.abc import Mapping

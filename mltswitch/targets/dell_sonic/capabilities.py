@@ -29,7 +29,7 @@ from mltswitch.capabilities.hardware import chip, threshold_step_source
 PLATFORM: Final = "dell-sonic"
 QUEUE_COUNT: Final = 8
 LOSSLESS: Final = (3, 4)
-"""Queues, traffic classes and priority groups that this system keeps for lossless traffic."""
+"""Numbers of the queues, traffic classes and priority groups that this OS keeps for lossless traffic."""
 KILOBYTE: Final = 1000
 """Bytes of one KB of a threshold: the command line multiplies by 1000 (KLISH, sonic_cli_wred.py)."""
 LARGEST_KILOBYTES: Final = 12_480
@@ -175,4 +175,4 @@ REFUSED: Final = MappingProxyType(
         "trident2": "no public list of Enterprise SONiC's switches has one with this chip",
     }
 )
-"""Chips for which nothing is rendered, and why."""
+"""Chip for which nothing is rendered → why."""

@@ -45,11 +45,11 @@ from mltswitch.wire.tos import DSCP_COUNT
 _COLORS: Final = ("green", "yellow", "red")
 _STRICT: Final[Attributes] = {"type": "strict"}
 Queues = Mapping[int, Attributes]
-"""Queue → how a scheduler policy serves it."""
+"""Number of a queue → how a scheduler policy serves it."""
 
 
 def facts_after(_sheet: Sheet, now: Facts, then: Facts) -> Facts:
-    """What runs after a change: the wanted facts, what others have configured, and objects of ours in use.
+    """The facts that run after a change: wanted ones, those of others, and mltswitch's objects still in use.
 
     Raises DeviceError where the switch lacks a port.
     """
@@ -102,7 +102,7 @@ def _objects_after(now: PortFacts, then: PortFacts, used: Set[str]) -> PortFacts
 
 
 def check_rollback(former: Facts, now: Facts) -> None:
-    """Raises DeviceError where no command is known that brings back what ran before."""
+    """Raise DeviceError where no command is known that restores what ran before."""
     present = {fact[1] for fact in now[SWITCH] if fact[0] in sheet.OBJECTS}
     for what, *place in former[SWITCH]:
         if what == sheet.STRANGE and place[0] not in present:
@@ -123,7 +123,7 @@ def check_rollback(former: Facts, now: Facts) -> None:
 
 
 def order_between(lines: Sheet, now: Facts, then: Facts) -> Order:
-    """The order of the lines that lead to the wanted facts, by what stands between."""
+    """The order of the lines that lead to the wanted facts, with the interim configuration between."""
     after = facts_after(lines, now, then)
     between = _facts_between(now, after)
     return _Departure(lines, between, after, tuple(ordered_lines(_Approach(lines, now, between))))

@@ -1,4 +1,4 @@
-"""What an Enterprise SONiC switch answers, as facts.
+"""Reads an Enterprise SONiC switch's answers as facts.
 
 One answer has it all: `show running-configuration` prints every map, policy and binding that exists, and
 there are no defaults that it would leave out. It is indented, or pasted without indentation and without what
@@ -66,15 +66,15 @@ _BYTES: Final = "meter-type bytes"
 
 
 def queries_for(_wanted: SwitchState) -> tuple[str, ...]:
-    """The commands whose answers `read_answers` needs: the configuration, and which box it is."""
+    """The commands whose answers `read_answers` needs: the running configuration, and the hardware model."""
     return (QUERY, VERSION)
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
-    """State of the wanted ports and queues that exist, and our routes.
+    """The running state of the wanted ports and queues that exist, and the static routes within the plan.
 
-    Raises DeviceError for what cannot be read, for flow control on a queue of ours, and for a policy-map of
-    somebody else where the plan needs its own.
+    Raises DeviceError for what cannot be read, for flow control on a queue of the plan, and for a policy-map
+    of somebody else where the plan needs its own.
     """
     facts = running_facts(answers, wanted, capabilities)
     notes = tuple(_check_box(answers[VERSION], capabilities.hardware)) if wanted.ports else ()
@@ -153,8 +153,7 @@ def _check_flow_control(objects: Tree, own: PortFacts, name: str, used: set[int]
 
 
 def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities: Capabilities) -> Facts:
-    """All facts of the wanted ports that exist, all objects, the routes within the plan's prefixes, and lines
-    that nobody knows.
+    """All facts of the wanted ports that exist, all objects, the plan's routes, and unknown lines.
 
     Raises DeviceError for an answer that is empty or cannot be read.
     """

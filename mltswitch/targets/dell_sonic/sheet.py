@@ -3,9 +3,9 @@
 A packet gets its traffic class by the dscp-tc map of the port where it arrives, and its queue by the tc-queue
 map, which is the same on every port of a plan. The queue's wred-policy marks or drops, the port's scheduler
 policy serves, and a policy-map rewrites code points as packets arrive. All of them are named objects that
-ports share. Names of ours are made of what the object says, so that none is ever changed: a port goes from
-one object to the next by one line, and an object that no port refers to any more is removed. Names have at
-most 32 characters of A-Z, a-z, 0-9, - and _ (sonic-wred-profile.yang, sonic_types.xml).
+ports share. The names of mltswitch's objects are made of their contents, so that none is ever changed: a port
+goes from one object to the next by one line, and an object that no port refers to any more is removed. Names
+have at most 32 characters of A-Z, a-z, 0-9, - and _ (sonic-wred-profile.yang, sonic_types.xml).
 
 That an object exists is a fact of the switch, such as ("qos wred-policy", NAME), and so it is of a part that
 has a mode; its lines are facts in it, such as ("qos wred-policy", NAME, "ecn") → "all". As a tree, that is
@@ -32,20 +32,20 @@ from mltswitch.targets.state import QueueState, RouteState, SwitchState, every_d
 from mltswitch.wire.tos import DSCP_COUNT
 
 PREFIX: Final = "mltswitch-"
-"""Every object of ours has it, and none of anybody else's."""
+"""Prefix of the names of all objects that mltswitch makes, and of no others."""
 TRUSTED: Final = f"{PREFIX}dscp-"
 UNTRUSTED: Final = f"{PREFIX}untrusted-"
 QUEUES_NAME: Final = f"{PREFIX}queues"
-"""The tc-queue map, which is always the same."""
+"""Name of mltswitch's tc-queue map, which is always the same."""
 CLASS_NAME: Final = f"{PREFIX}class-"
 ANY: Final = "any"
-"""In the name of a class-map without a match, which any packet fits (FBS)."""
+"""Part of the name of a class-map without a match, which fits any packet (FBS)."""
 IDENTITY: Final[Mapping[int, int]] = {number: number for number in range(QUEUE_COUNT)}
-"""Traffic class N → queue N: our map, and what a port without a map is taken to do."""
+"""Traffic class N → queue N: mltswitch's map, which a port without a map is taken to have, too."""
 BLACKHOLE: Final = "blackhole"
-"""Target of a route that drops."""
+"""The target of a route that drops packets."""
 PORT_NAME: Final = re.compile(r"Eth1/[1-9][0-9]{0,2}(?:/[1-9][0-9]?)?|Ethernet(?:0|[1-9][0-9]{0,3})")
-"""`Eth1/1`, a part of a broken-out port `Eth1/1/1`, or with native names `Ethernet0`."""
+"""Port names: `Eth1/1`, a part of a broken-out port `Eth1/1/1`, or with native names `Ethernet0`."""
 
 WRED: Final = "qos wred-policy"
 SCHEDULER: Final = "qos scheduler-policy"
@@ -69,7 +69,7 @@ _MAP_WORDS: Final = {
 """Kind of a map → its lines. Other kinds classify by something else, or overwrite the DSCP."""
 MAPS: Final = frozenset(_MAP_WORDS)
 OBJECTS: Final = (WRED, SCHEDULER, *_MAP_WORDS, CLASS, POLICY)
-"""Kinds of objects, in the order of a file."""
+"""Keywords of the kinds of objects, in the order of a rendered file."""
 PORT_SECTION: Final = "port"
 """The part of a scheduler policy that shapes the whole port; the others are numbers of queues."""
 
@@ -77,32 +77,32 @@ QUEUE_WRED: Final = "wred-policy of a queue"
 PORT_SCHEDULER: Final = "scheduler-policy of a port"
 PORT_MAP: Final = "qos-map of a port"
 OTHER_MAP: Final = "other qos-map of a port"
-"""Of a kind that no plan binds."""
+"""Name of the fact of a port's map of a kind that no plan binds."""
 PORT_POLICY: Final = "policy-map of a port"
-"""(policy-map of a port, name) → None: a port takes no other before this one is taken off."""
+"""Name of a fact: (policy-map of a port, name) → None. A port takes another after it has none."""
 PAUSED: Final = "priorities with flow control"
 ASYMMETRIC: Final = "asymmetric flow control"
 MEMBER: Final = "member of a LAG"
 STRANGE: Final = "line in an object of ours"
-"""(line in an object of ours, name, line) → None: a line that nobody here knows."""
+"""Name of a fact: (line in an object of ours, name, line) → None, an unknown line in mltswitch's object."""
 USED_ELSEWHERE: Final = "object of another port"
-"""(object of another port, name) → None: an object that a port binds which is not the plan's."""
+"""Name of a fact: (object of another port, name) → None, for an object that a port outside the plan binds."""
 
 Tree = Mapping[Any, Any]
-"""Objects by kind and name, and in them their parts and lines."""
+"""Kind of object → its name → its parts and lines."""
 Attributes = Mapping[str, str]
 """First word of a line → the words after it, such as `type` → `strict`."""
 
 
 class Exists(Enum):
-    """The value of a fact that says that something exists."""
+    """The value of a fact that says that an object, or a part of one, exists."""
 
     OBJECT = 1
     PART = 2
 
 
 class Phase(IntEnum):
-    """When a line is entered; passage.py says why."""
+    """The moments of a change at which a line can be entered, in order; passage.py says why."""
 
     CREATE = 0
     LOOSEN = 1
@@ -117,7 +117,7 @@ class Phase(IntEnum):
 
 
 def numbers_of(text: str) -> tuple[int, ...]:
-    """`0-2,5` as numbers up to 63; raises ValueError for what is no such list."""
+    """The numbers, up to 63, in a list such as `0-2,5`; raises ValueError for what is no such list."""
     return tuple(number for part in text.split(",") for number in numbers_in(part, DSCP_COUNT))
 
 
@@ -235,7 +235,7 @@ SHEET: Final = Sheet(
 
 
 def facts_in(tree: Tree, *place: Any) -> Iterator[tuple[Fact, Any]]:
-    """The facts that nested mappings of objects say: the keys on the way to a value are its place."""
+    """The facts in nested mappings of objects: the keys on the way to a value are the place of its fact."""
     for key, value in tree.items():
         if not isinstance(value, Mapping):
             yield (*place, key), value
@@ -246,7 +246,7 @@ def facts_in(tree: Tree, *place: Any) -> Iterator[tuple[Fact, Any]]:
 
 
 def objects_in(facts: PortFacts) -> Tree:
-    """The inverse of `facts_in`, with every kind of object, for all facts of a switch."""
+    """The inverse of `facts_in`: all objects in the facts of a switch, with an entry for every kind."""
     tree: dict[Any, Any] = {kind: {} for kind in OBJECTS}
     for (what, *place), value in facts.items():
         if what in tree:
@@ -261,7 +261,7 @@ def objects_in(facts: PortFacts) -> Tree:
 
 
 def facts_of(state: SwitchState, _capabilities: Capabilities) -> Facts:
-    """The facts of a plan, in the order of the rendered file."""
+    """The facts that a state asks for, in the order of the rendered file."""
     ports: dict[str, PortFacts] = {}
     thresholds: set[int] = set()
     objects: dict[str, dict[str, Any]] = {kind: {} for kind in OBJECTS}
@@ -289,14 +289,14 @@ def facts_of(state: SwitchState, _capabilities: Capabilities) -> Facts:
 
 
 def wred_of(threshold_bytes: int) -> tuple[str, Attributes]:
-    """Name and lines of the policy of one threshold, in KB."""
+    """Name and lines of the wred-policy for one ECN threshold; its lines have it in KB."""
     kilobytes = threshold_bytes // KILOBYTE
     step = f"minimum-threshold {kilobytes} maximum-threshold {kilobytes} drop-probability 100"
     return f"{PREFIX}wred-{kilobytes}", {"green": step, "ecn": "all"}
 
 
 def scheduler_of(queues: Iterable[QueueState]) -> tuple[str, Tree]:
-    """Name and parts of the policy of the queues' order, minimum and maximum."""
+    """Name and parts of the scheduler policy with the order, minimum and maximum of these queues."""
     own = [queue for queue in queues if not queue.is_lossless]
     content = tuple((queue.queue, str(queue.minimum), str(queue.maximum)) for queue in own)
     sections = {queue.queue: {"type": "strict"} for queue in own}
@@ -308,8 +308,11 @@ def scheduler_of(queues: Iterable[QueueState]) -> tuple[str, Tree]:
 
 
 def dscp_map_of(queues: Sequence[QueueState], *, trusted: bool) -> tuple[str, Mapping[int, int]]:
-    """Name and entries of a port's map, traffic class N being queue N; that of an untrusted port believes
-    nothing, and its name tells which one it would have, were it trusted."""
+    """Name and entries of a port's dscp-tc map, where traffic class N is queue N.
+
+    The map of an untrusted port believes no DSCP, and its name tells which map the port would have if
+    trusted.
+    """
     name = digest(tuple((queue.queue, queue.dscps) for queue in queues))
     if trusted:
         return TRUSTED + name, {dscp: queue.queue for queue in queues for dscp in queue.dscps}
@@ -317,8 +320,10 @@ def dscp_map_of(queues: Sequence[QueueState], *, trusted: bool) -> tuple[str, Ma
 
 
 def rewriting_of(dscps: tuple[int, ...], background_dscp: int) -> tuple[str, PortFacts]:
-    """Name of the policy-map that rewrites these code points to background's, and it with its class-maps, one
-    for each code point of IPv4 and IPv6 packets, or one for any packet."""
+    """Name and facts of the policy-map that rewrites these code points to background's.
+
+    It has a class-map for each code point of IPv4 and of IPv6 packets, or one for any packet.
+    """
     name = f"{PREFIX}rewrite-{digest((background_dscp, *dscps))}"
     matches: dict[int | str, Attributes] = {dscp: {"match dscp": str(dscp)} for dscp in dscps}
     if dscps == every_dscp_but(background_dscp):
@@ -330,7 +335,7 @@ def rewriting_of(dscps: tuple[int, ...], background_dscp: int) -> tuple[str, Por
 
 @lru_cache(maxsize=1024)
 def digest(content: tuple[object, ...]) -> str:
-    """What a name of ours ends in."""
+    """The hash of an object's content, with which the object's name ends."""
     return sha256(repr(content).encode()).hexdigest()[:8]
 
 
@@ -341,7 +346,7 @@ def _route_fact(route: RouteState) -> Fact:
 
 
 def route_of(_what: str, prefix: str, target: str, others: str) -> RouteState:
-    """The route of a fact; its port has whatever stands beside the next hop, such as a distance."""
+    """The route of a fact; its `port` holds whatever stands beside the next hop, such as a distance."""
     words, next_hop = target.split(), NO_NEXT_HOP
     try:
         next_hop = ipv4_address(words[0])

@@ -1,4 +1,4 @@
-"""What the facts of an Enterprise SONiC switch mean as state, for a rendered file and for a device alike."""
+"""The meaning of an Enterprise SONiC switch's facts as state, for a rendered file and for a device alike."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchSta
 from mltswitch.wire.tos import DSCP_COUNT
 
 MARKING: Final = ("all", "green")
-"""Words of `ecn` that mark: only green is configured, the colour of what no policer has coloured."""
+"""Values of `ecn` that mark green packets; only green is configured, for all that no policer coloured."""
 _NO_QUEUE: Final = -1
 """Where code points lead that a map leaves out."""
 _STEP: Final = re.compile(
@@ -30,7 +30,7 @@ _FLOW: Final = re.compile(rf"{sheet.CLASS_NAME}({sheet.ANY}|[0-9]{{1,2}}) priori
 
 
 def check_expressible(state: SwitchState) -> None:
-    """Refuse what this system cannot express at all; raises UnsupportedPlanError."""
+    """Raise UnsupportedPlanError for what this OS cannot express at all."""
     for queues, ports in groupby(state.ports, queues_of):
         where = f"port {next(ports).name}"
         numbers = [queue.queue for queue in queues if not queue.is_lossless]
@@ -46,7 +46,7 @@ def check_expressible(state: SwitchState) -> None:
 
 
 def planned_state(facts: Facts, _capabilities: Capabilities) -> SwitchState:
-    """The state of a rendered file; raises LineError where an object is missing or says something else."""
+    """The state of a rendered file; raises LineError where an object is missing or contradicts its name."""
     of_switch = facts.get(SWITCH, {})
     objects = objects_in(of_switch)
     names = {name for own in facts.values() for name in policies_of(own)}
@@ -72,7 +72,7 @@ def planned_state(facts: Facts, _capabilities: Capabilities) -> SwitchState:
 
 
 def running_state(facts: Facts, wanted: SwitchState, _capabilities: Capabilities) -> SwitchState:
-    """What facts of a device mean for the wanted ports that exist."""
+    """The state that a device's facts give the wanted ports that exist."""
     of_switch, background = facts[SWITCH], wanted.background_dscp
     objects = objects_in(of_switch)
     known: dict[tuple[int, tuple[int, ...]], PortState] = {}
@@ -91,7 +91,7 @@ def running_state(facts: Facts, wanted: SwitchState, _capabilities: Capabilities
 
 
 def queues_of_code_points(objects: Tree, dscp_map: str, queue_map: str) -> list[int]:
-    """The queue of each code point on a port to which these maps are bound."""
+    """The queue of each DSCP (index) on a port to which these maps are bound."""
     classes = objects[sheet.DSCP_MAP].get(dscp_map, {})
     queues = objects[sheet.QUEUE_MAP].get(queue_map, {}) if queue_map else sheet.IDENTITY
     return [queues.get(classes.get(dscp, _NO_QUEUE), _NO_QUEUE) for dscp in range(DSCP_COUNT)]
@@ -106,12 +106,13 @@ def _routes(facts: PortFacts) -> tuple[RouteState, ...]:
 
 
 def policies_of(own: PortFacts) -> Iterator[str]:
-    """Names of the policy-maps that act on packets as they arrive: one, or none."""
+    """Name of the policy-map that acts on packets as they arrive at the port, if there is one."""
     return (fact[1] for fact in own if fact[0] == sheet.PORT_POLICY)
 
 
 def curve_of(policy: Attributes) -> tuple[int, int, int] | None:
-    """Thresholds in KB and probability in percent of a wred-policy's green packets; None: nothing known."""
+    """Minimum and maximum threshold in KB, and probability in percent, of a wred-policy for green packets;
+    None: the policy has no such line."""
     match = _STEP.fullmatch(policy.get("green", ""))
     return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
@@ -279,7 +280,7 @@ class _PortReader:
 
 
 def bound_by(own: PortFacts) -> Iterator[str]:
-    """Names of the objects that a port binds."""
+    """Names of the objects that are bound to a port."""
     for (what, *place), name in own.items():
         if what == sheet.PORT_POLICY:
             yield place[0]

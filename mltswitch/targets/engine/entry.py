@@ -1,4 +1,4 @@
-"""How a database of tables writes one kind of entry: a string that says its fields and their values.
+"""The form of one kind of database entry, as a string that names its fields and their values.
 
     EntryForm("wred_green_enable true green_min_threshold {bytes} green_max_threshold {bytes}", words)
 
@@ -20,18 +20,18 @@ class EntryForm:
 
     text: str
     words: Mapping[str, Word]
-    """Name of a hole → what may stand in it."""
+    """Name of a hole (placeholder) → the words that may stand in it."""
     name: str = ""
-    """How an entry of this kind is called, for whoever names it."""
+    """The name of this kind of entry, for messages."""
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """Name of a field → its value, or the hole with its braces."""
+        """Name of a field → its value, or the hole in braces that stands for it."""
         words = self.text.split()
         return dict(zip(words[::2], words[1::2], strict=True))
 
     def write(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The entry that says these values; None where one is None for which it has a hole."""
+        """The entry that has these values; None if a value that has a hole is None."""
         texts: dict[str, Any] = {}
         for field, text in self.fields.items():
             if text[0] != "{":
@@ -43,7 +43,7 @@ class EntryForm:
         return texts
 
     def read(self, entry: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The values by the names of their holes; None for an entry of another kind."""
+        """Name of a hole → its value in the entry; None for an entry of another kind."""
         values: dict[str, Any] = {}
         for field, hole in self.fields.items():
             text, name = entry.get(field), hole[1:-1]

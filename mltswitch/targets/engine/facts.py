@@ -1,10 +1,10 @@
-"""The facts that a configuration is made of, and the names of those that the engine itself understands."""
+"""The facts (settings) that a configuration consists of, and the names of those that the engine knows."""
 
 from collections.abc import Mapping
 from typing import Any, Final
 
 Fact = tuple[Any, ...]
-"""(what, *place): what is set and where on its port, such as ("threshold", 6)."""
+"""The key of a setting: (what, *place), what is set and where on its port, such as ("threshold", 6)."""
 PortFacts = Mapping[Fact, Any]
 """The facts of one port, each with its value, in the order of a file. Ports that are alike share them."""
 Facts = Mapping[str, PortFacts]
@@ -12,20 +12,20 @@ Facts = Mapping[str, PortFacts]
 SWITCH: Final = ""
 
 TRUST: Final = "trust"
-"""(trust,) → whether and how the port believes the DSCP of packets."""
+"""Name of a fact: (trust,) → whether and how the port believes the DSCP of packets."""
 MAP: Final = "map"
-"""(map, DSCP) → the priority inside the switch that packets with this code point get."""
+"""Name of a fact: (map, DSCP) → the switch's internal priority of packets with this DSCP."""
 BIND: Final = "bind"
-"""(bind, priority) → the queue that packets of this priority take when they leave by the port."""
+"""Name of a fact: (bind, priority) → the queue of packets of this priority when they leave by the port."""
 SERVICE: Final = "scheduling"
-"""(scheduling, queue) → STRICT, or the words for its weight."""
+"""Name of a fact: (scheduling, queue) → STRICT, or the words for the queue's weight."""
 STRICT: Final = "strict"
 THRESHOLD: Final = "threshold"
-"""(threshold, queue) → the queue length from which packets are marked; None: from none."""
+"""Name of a fact: (threshold, queue) → the queue length from which packets are marked; None: never marked."""
 ROUTE: Final = "route"
-"""(route, prefix, next hop) → None: a static route that a plan could have."""
+"""Name of a fact: (route, prefix, next hop) → None, a static route that a plan could have."""
 DISTANCE: Final = "route with a distance"
-"""(route with a distance, prefix, next hop, words) → None: a route with words behind its next hop, which no
-plan has."""
+"""Name of a fact: (route with a distance, prefix, next hop, words) → None, a route with words behind its next
+hop, which no plan has."""
 FOREIGN_LINE: Final = "foreign line"
-"""(foreign line, line) → None: a line of a running configuration that nobody here knows."""
+"""Name of a fact: (foreign line, line) → None, an unknown line of a running configuration."""

@@ -1,6 +1,6 @@
-"""How one OS writes its configuration: lines that set facts.
+"""The form of an OS's configuration lines, each of which sets facts.
 
-A line is one string with holes, from which it is both written and read:
+A line is one string with holes (placeholders), from which it is both written and read:
 
     Line(THRESHOLD, "traffic-class {@traffic-class} congestion-control ecn minimum {low} maximum {high=low}")
 
@@ -20,23 +20,23 @@ from mltswitch.targets.engine.facts import Fact
 
 _HOLE: Final = re.compile(r"\{(@?)([a-z-]+)(\*?)(?:=([a-z-]+))?\}")
 Moment = tuple[int, ...]
-"""When a line is entered: first its phase, then what an OS needs beside; the lesser is earlier."""
+"""When a line is entered: its phase, then whatever else an OS sorts by; lower tuples come first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """What may stand in a hole."""
+    """The words that may stand in a hole (placeholder) of a line."""
 
     pattern: str
     read: Callable[[str], Any] = str
-    """The value that the text says; raises ValueError with the reason why it says none."""
+    """Turns a word into its value; raises ValueError with the reason where it cannot."""
     write: Callable[[Any], str] = str
     holds: type = str
-    """The type of such a value."""
+    """The type of the values that `read` returns."""
 
 
 class Use(Enum):
-    """What a line is good for."""
+    """The part that a line plays: in rendered files, in rollbacks, or only in reports."""
 
     PLANNED = "stands in rendered files, and sets what plans ask for"
     FOREIGN = "sets what no plan asks for: reported where it runs, and entered to put it back"
@@ -44,7 +44,7 @@ class Use(Enum):
 
 
 class Hole(NamedTuple):
-    """A hole by what stands in its braces; the marks are empty where it has none."""
+    """A hole (placeholder) of a line: its name and marks, each empty where the braces have none."""
 
     place_mark: str
     name: str
@@ -59,7 +59,7 @@ def holes_of(text: str) -> tuple[Hole, ...]:
 
 
 def spans_of(text: str) -> tuple[tuple[int, int], ...]:
-    """Where the holes begin and end."""
+    """Start and end index of each hole in a text, from left to right."""
     return tuple(match.span() for match in _HOLE.finditer(text))
 
 
@@ -70,33 +70,37 @@ def _template(text: str) -> str:
 
 
 def filled(text: str, words: dict[str, str]) -> str:
-    """The text with a word in each hole."""
+    """The text with its holes filled: name of a hole → word."""
     return _template(text).format_map(words)
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """One line of a command line."""
+    """One configuration line of an OS: its text, the fact that it sets, and when it is entered."""
 
     what: str
     text: str
-    """The line without the words that name its port, and without its modes."""
+    """The line without the words that name its port, and without the modes around it."""
     value: Any = None
     """The value that the line sets where its text has no hole for one."""
     use: Use = Use.PLANNED
     phase: int | Callable[[Any, Any], int] = 0
-    """When the line is entered, all ports before the next phase; where that depends on the values, a function
-    of the old and the new one."""
+    """The phase in which the line is entered: all ports finish one phase before the next begins.
+
+    Where it depends on the values, it is a function of the old and the new one.
+    """
     undo: str = ""
-    """The line that takes the fact back, in the same modes, with holes for parts of its place and its value;
-    empty: none does."""
+    """The line that undoes the fact in the same modes, with holes for place and value; empty: none does."""
     undo_phase: int = 0
-    """When that line is entered."""
+    """The phase in which the undoing line is entered."""
     of_switch: bool = False
-    """Whether the line concerns no port."""
+    """Whether the line concerns the whole switch instead of a port."""
     modes: tuple[str, ...] = ()
-    """What opens the modes in which it stands within its port's, outermost first. A line whose text is what
-    opens a mode says that an object exists: taking that back takes all that stands in it."""
+    """Lines that open the modes around this one, outermost first, without the mode of its port.
+
+    A line whose text is itself such an opening line says that an object exists: undoing it removes all that
+    is in the object.
+    """
 
     def __post_init__(self) -> None:
         names = (*self.place_names, *self.value_names)
@@ -121,16 +125,16 @@ class Line:
 
     @cached_property
     def list_index(self) -> int | None:
-        """Which part of the place is a list; None: no part."""
+        """Index of the part of the place that is a list; None: no part is."""
         lists = [hole.name for hole in self.holes if hole.list_mark]
         return self.place_names.index(lists[0]) if lists else None
 
     def values(self, value: Any) -> tuple[Any, ...]:
-        """The value as one item for each of `value_names`."""
+        """The fact's value split into one item for each of `value_names`."""
         return (value,) if len(self.value_names) == 1 else tuple(value)
 
     def facts(self, items: dict[str, Any]) -> Iterator[tuple[Fact, Any]]:
-        """The facts that it sets with these items in its holes and in those of its modes."""
+        """The facts that the line sets with these items in its holes and in those of its modes."""
         values = tuple(items[name] for name in self.value_names)
         value = self.value if not values else values[0] if len(values) == 1 else values
         place = tuple(items[name] for name in self.place_names)
@@ -142,10 +146,10 @@ class Line:
 
 
 class Written(NamedTuple):
-    """A line without the words that name its port, and the facts that it sets."""
+    """A written line, without the words that name its port, and the facts that it sets."""
 
     text: str
     line: Line
     facts: tuple[tuple[Fact, Any], ...]
     modes: tuple[str, ...] = ()
-    """What opens the modes in which it stands within its port's."""
+    """Lines that open the modes around it, without the mode of its port."""

@@ -18,34 +18,34 @@ Placed = tuple[Moment, Written]
 
 @dataclass(frozen=True)
 class Order:
-    """Lines by their phase alone; within a phase they keep the order of the file."""
+    """An order of a change's lines by their phase alone; within a phase they keep the order of the file."""
 
     sheet: Sheet
     now: Facts
     then: Facts
 
     def place(self, port: str, written: Written) -> Iterator[Placed]:
-        """When a line is entered that sets something new on a port; it may become several."""
+        """When a line that sets something new on a port is entered; it may become several lines."""
         fact, new = written.facts[0]
         phase = written.line.phase
         yield (phase(self.present(port).get(fact), new) if callable(phase) else phase,), written
 
     def place_undo(self, port: str, fact: Fact, undo: Written) -> Iterator[Placed]:
-        """When the line is entered that takes a fact back; none, where it goes with another or stays."""
+        """When a line that undoes a fact is entered; nothing if it is not needed or the fact must stay."""
         del port, fact
         yield (undo.line.undo_phase,), undo
 
     def between(self) -> Iterator[tuple[Moment, Key]]:
-        """Lines with their modes that neither end has, and that stand between."""
+        """Interim lines, with their modes, that neither the old nor the new configuration has."""
         yield from ()
 
     def present(self, port: str) -> PortFacts:
-        """The facts of a port that need not be set again; not those that `between` takes back."""
+        """The facts of a port that need not be set again; without those that `between` undoes."""
         return self.now.get(port, {})
 
 
 def ordered_lines(order: Order) -> list[Key]:
-    """The lines that lead from what runs to what shall run, each with the modes that it needs."""
+    """The lines that lead from the running to the wanted configuration, in order, with their modes."""
     # Sorting is stable: lines of one moment keep the order of the file.
     return [key for _, key in sorted(_lines(order), key=lambda entry: entry[0])]
 

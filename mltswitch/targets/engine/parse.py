@@ -1,4 +1,4 @@
-"""The lines of a rendered file, read back by the same sheet by which they were written."""
+"""Reads the lines of a rendered file back, by the same sheet by which they were written."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,16 +13,16 @@ from mltswitch.targets.engine.sheet import REMEMBERED, Sheet
 
 
 class Parsed(NamedTuple):
-    """A line of a rendered file, and what it says."""
+    """A line of a rendered file, and its meaning."""
 
     number: int
     text: str
     """The line as it stands in the file, with the words that name its port, without its indentation."""
     modes: tuple[str, ...]
-    """What opened the modes in which it stands, that of its port among them."""
+    """Lines that opened the modes around it, that of its port among them."""
     port: str
     written: Written | None
-    """None: it opens the mode of a port, and sets nothing."""
+    """The written line and its facts; None for a line that only opens the mode of a port."""
 
 
 def parse(sheet: Sheet, text: str) -> list[Parsed]:
@@ -31,7 +31,7 @@ def parse(sheet: Sheet, text: str) -> list[Parsed]:
 
 
 def facts_of_lines(lines: Iterable[Parsed]) -> Facts:
-    """The facts that lines set; ports with the same lines share them."""
+    """The facts that lines set; ports with the same lines share one mapping."""
     by_port: dict[str, list[Written]] = {}
     for line in lines:
         own = by_port.setdefault(line.port, [])
@@ -168,9 +168,9 @@ def _read(sheet: Sheet, mode: _Mode, text: str) -> Written:
 
 @lru_cache(REMEMBERED)
 def running_line(sheet: Sheet, modes: tuple[str, ...], text: str, *, of_switch: bool) -> Written | None:
-    """What a line of a running configuration says in modes within its port's; None: no line looks like it.
+    """What a running configuration's line means, in modes within its port's; None: no known line is like it.
 
-    Raises ValueError where it looks like lines of the sheet, and has in each a word that says nothing.
+    Raises ValueError where it looks like a known line but has a word that cannot be read.
     """
     problem: ValueError | None = None
     for (is_of_switch, patterns), lines in sheet.lines_in.items():

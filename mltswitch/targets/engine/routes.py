@@ -1,4 +1,4 @@
-"""Static routes as facts of the switch; routes that lie within the plan's prefixes are ours."""
+"""Static routes as facts of the switch; mltswitch manages those that lie within the plan's prefixes."""
 
 import re
 from collections.abc import Iterable
@@ -43,7 +43,7 @@ def _route(prefix: IPv4Network, hop: str, distance: str = "") -> RouteState:
 def read_routes(
     lines: Iterable[str], form: re.Pattern[str], where: str, planned: tuple[RouteState, ...]
 ) -> PortFacts:
-    """Our routes among the lines of a running configuration, those of the plan first.
+    """The routes within the plan's prefixes in lines of a running configuration, those of the plan first.
 
     The form of such a line has the groups `vrf`, `address`, `length` or `mask`, `target` for the next hop and
     `others` for what stands behind it. Raises DeviceError for a route of another form.

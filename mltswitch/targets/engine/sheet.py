@@ -1,4 +1,4 @@
-"""The sheet of an OS: all its lines, how they are laid out, and the text that facts have in it."""
+"""The sheet of an OS: its configuration lines, their layout in a file, and the text of facts in it."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,52 +13,53 @@ from mltswitch.targets.engine.facts import Fact, Facts, PortFacts
 from mltswitch.targets.engine.line import Line, Use, Word, Written, filled, holes_of, spans_of
 
 REMEMBERED: Final = 4096
-"""Values and lines that are remembered: ports and devices of a fabric share most of them."""
+"""How many values and lines are cached: ports and devices of a fabric share most of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph of a file: one for each port, and one for the switch."""
+    """A paragraph of a rendered file, written once for each port, or for the switch."""
 
     whats: frozenset[str]
-    """The facts whose lines stand in it."""
+    """Names of the facts whose lines stand in the paragraph."""
     heading: str | None = None
-    """A comment that may name `{port}`, with an empty line before it where it begins with a line feed."""
+    """The comment above the paragraph, which may name `{port}`; it begins with a line feed for an empty line
+    before it. None: no comment."""
     between: str = ""
-    """A comment between two modes within one of its modes."""
+    """A comment between two inner modes of the same mode; empty: none."""
     is_always_there: bool = False
-    """Whether the heading stands before no lines, too."""
+    """Whether the heading is written even if the paragraph has no lines."""
     places: frozenset[Any] = frozenset()
-    """Of the facts only those whose place begins with one of these; none: all."""
+    """First parts of the places of facts in the paragraph; empty: any place."""
 
     def has(self, fact: Fact) -> bool:
-        """Whether the line of this fact stands in it."""
+        """Whether the line of this fact stands in the paragraph."""
         return fact[0] in self.whats and (not self.places or fact[1] in self.places)
 
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """All lines of an OS, and the order in which a file has them."""
+    """All configuration lines of an OS, and their order and layout in a file."""
 
     words: Mapping[str, Word]
-    """What may stand in the holes, by name."""
+    """Name of a hole (placeholder) → the words that may stand in it."""
     lines: tuple[Line, ...]
-    """Of several lines for a fact the first one whose words can say the value is written."""
+    """The lines; of several for one fact, the first whose words can express the value is written."""
     blocks: tuple[Block, ...]
     comment: re.Pattern[str]
-    """What a line that says nothing looks like."""
+    """Pattern of comments and other lines that set nothing."""
     of_port: str = ""
-    """What stands before the text of a line and names its `{port}`, where that takes no mode."""
+    """Text before a line that names its `{port}`, where a port has no mode of its own."""
     port_mode: str = ""
-    """What opens the mode of a `{port}`, where there is one."""
+    """The line that opens the mode of a `{port}`; empty where there is none."""
     leave: str = ""
     """The line that leaves a mode; empty: the next line of an outer mode does."""
     indentation: str = ""
-    """What stands before a line of a file for each mode that it is in."""
+    """Indentation of a file's line for each mode around it."""
     end_of_mode: str = ""
-    """A comment behind a mode of a file that stands at the margin."""
+    """A comment behind each outermost mode of a file; empty: none."""
     preamble: str = ""
-    """The first line of a file."""
+    """The first line of a file; empty: none."""
 
     @cached_property
     def _lines_of(self) -> dict[str, list[Line]]:
@@ -73,7 +74,7 @@ class Sheet:
 
     @cached_property
     def lines_in(self) -> Mapping[tuple[bool, tuple[str, ...]], list[Line]]:
-        """The lines in each mode, of the switch or of a port, by what opens it and those around."""
+        """(whether of the whole switch, lines that open the modes) → the lines that stand there."""
         found: dict[tuple[bool, tuple[str, ...]], list[Line]] = {}
         for line in self.lines:
             found.setdefault((line.of_switch, line.modes), []).append(line)
@@ -81,7 +82,7 @@ class Sheet:
 
     @cached_property
     def planned_modes_in(self) -> Mapping[tuple[bool, tuple[str, ...]], dict[str, None]]:
-        """What opens the modes of planned lines within each mode."""
+        """(whether of the whole switch, lines that open the modes) → plans' lines that open a mode there."""
         found: dict[tuple[bool, tuple[str, ...]], dict[str, None]] = {}
         for (of_switch, modes), lines in self.lines_in.items():
             if any(line.use is Use.PLANNED for line in lines):
@@ -104,7 +105,7 @@ class Sheet:
 
     @cached_property
     def pattern(self) -> Callable[[str], re.Pattern[str]]:
-        """What lines look like that are written by a text with holes; a group for each hole."""
+        """Text of a line with holes → the pattern that matches such lines, with a group for each hole."""
         return lru_cache(None)(self._pattern)
 
     def _pattern(self, text: str) -> re.Pattern[str]:
@@ -116,7 +117,7 @@ class Sheet:
         return re.compile(parts + re.escape(text[at:]))
 
     def line_for(self, what: str, value: Any) -> Line:
-        """The line that sets such a fact to this value, or has words for it; else UnsupportedPlanError."""
+        """The line that sets or describes this value of a fact; raises UnsupportedPlanError if none can."""
         return self._line_for(what, value)
 
     @cached_property
@@ -141,19 +142,19 @@ class Sheet:
         )
 
     def report(self, fact: Fact, value: Any) -> str:
-        """The words for a fact that no plan asks for, without its port; empty where plans ask for it."""
+        """The text that reports a fact no plan asks for, without its port; empty if plans can ask for it."""
         line = self.line_for(fact[0], value)
         return "" if line.use is Use.PLANNED else filled(line.text, self._texts(line, fact, value))
 
     def undo(self, fact: Fact, value: Any) -> Written | None:
-        """The line that takes the fact back; None: there is none, so the fact stays."""
+        """The line that undoes the fact; None: no line can, so the fact stays."""
         if fact[0] not in self._undone:
             return None
         line = self.line_for(fact[0], value)
         return self._fill(line.undo, line, fact, value) if line.undo else None
 
     def write(self, line: Line, facts: tuple[tuple[Fact, Any], ...]) -> Written:
-        """One line for facts that differ in the list of places alone."""
+        """One written line for facts that differ only in the parts of the place that the line lists."""
         return self._write(line, facts)
 
     @cached_property
@@ -179,15 +180,14 @@ class Sheet:
         return {name: self.words[name].write(item) for name, item in items.items()}
 
     def entered(self, port: str, written: Written) -> Key:
-        """The whole line that is entered, with all modes that it needs; of a line that opens one the mode
-        alone."""
+        """A written line as it is entered, with its modes; of one that opens a mode, only the modes."""
         modes, text = _place_of(written, opens=bool(written.facts) and self.opens_mode(written.line))
         if port and self.port_mode:
             return (self.port_mode.format(port=port), *modes), text
         return modes, self.of_port.format(port=port) + text if port else text
 
     def written(self, facts: Facts) -> Iterator[tuple[str, Written]]:
-        """The lines that set the facts, in the order of a file, with their ports."""
+        """The port and the written line, for all lines that set the facts, in the order of a file."""
         for _, port, lines in self._paragraphs(facts):
             for line in lines:
                 yield port, line
@@ -231,8 +231,7 @@ class Sheet:
             yield self.end_of_mode
 
     def with_modes(self, placed: Iterable[Key]) -> Iterator[Key]:
-        """Lines in an order, and between them those that open and leave modes; an empty line asks for its
-        modes alone."""
+        """Lines, with those that open and leave modes put between; an empty line only asks for its modes."""
         current: tuple[str, ...] = ()
         for modes, text in placed:
             if modes == current and text:

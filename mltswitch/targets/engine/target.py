@@ -1,4 +1,4 @@
-"""What a target does for a plan, from the sheet of its OS and its mapping of facts."""
+"""The functions of a target whose OS has a command line, from its sheet and its mapping of facts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -37,31 +37,34 @@ class LineTarget:
     file: str
     """The name of the one file that is rendered."""
     sheet: Callable[[Capabilities], Sheet]
-    """The lines that hardware of this kind takes."""
+    """Capabilities → the sheet of lines that hardware of this kind takes."""
     facts_of: Callable[[SwitchState, Capabilities], Facts]
-    """The facts that a plan's state asks for, in the order of a file."""
+    """(state, capabilities) → the facts that the state asks for, in the order of a file."""
     planned_state: Callable[[Facts, Capabilities], SwitchState]
     """The inverse of `facts_of`, for facts in any order; raises LineError where some are missing."""
     running_facts: Callable[[Answers, SwitchState, Capabilities], Facts]
     """Every fact of the wanted ports and all routes within the plan's prefixes, from a device's answers."""
     running_state: Callable[[Facts, SwitchState, Capabilities], SwitchState]
-    """What running facts mean for the wanted ports and queues; what no plan asks for is in `unexpected`."""
+    """The state that running facts give the wanted ports; what no plan asks for is in `unexpected`."""
     goal: Callable[[Facts, Facts], Facts] = _as_planned
-    """What runs and what a plan asks for → the facts to which a push leads: those of the plan, without what
-    is in force although no line says so, and with what a push leaves although a line could take it back."""
+    """(running facts, facts of the plan) → the facts to which a push leads.
+
+    They are the plan's, without those in force although no line says so, and with those that a push leaves
+    although a line could undo them.
+    """
     after: Callable[[Sheet, Facts, Facts], Facts] = _facts_after
-    """What runs after a change, from running and wanted facts: these, and what no line takes back."""
+    """(sheet, running, wanted facts) → what runs after a change: the wanted, and what no line undoes."""
     order: Callable[[Sheet, Facts, Facts], Order] = Order
-    """The order of the lines that lead from facts to others."""
+    """The order of the lines that lead from running facts to others."""
     levelled: frozenset[str] = frozenset()
-    """The kinds of facts that a change may set meanwhile beside those of the plan, and sets back."""
+    """Names of facts that a change may set for a while beside those of the plan, and then sets back."""
     first: tuple[str, ...] = ()
     """Lines with which each change begins."""
     save: tuple[Step, ...] = ()
-    """What makes a change survive a reboot."""
+    """Steps that make a change survive a reboot."""
 
     def write(self, state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
-        """The rendered file by its name."""
+        """The rendered text by the name of its file."""
         return {self.file: self._text(state, capabilities)}
 
     @cached_property
@@ -71,7 +74,7 @@ class LineTarget:
         )
 
     def read_files(self, files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
-        """Inverse of `write`, in any order of lines; raises LineError or FileError."""
+        """Read the file of `write` back, with lines in any order; raises LineError or FileError."""
         sheet = self.sheet(capabilities)
         lines = parse(sheet, files[self.file])
         state = self.planned_state(facts_of_lines(lines), capabilities)
@@ -81,14 +84,14 @@ class LineTarget:
         return state
 
     def diff(self, running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-        """The lines of the rendered file that change something, and removals of what is not planned."""
+        """The change to the wanted state: lines of the rendered file that change something, and removals."""
         lines, stays = self.lines_to(running.answers, wanted, capabilities)
         return replace(self._change(lines, capabilities), stays=stays)
 
     def restore(
         self, before: Answers, running: RunningState, wanted: SwitchState, capabilities: Capabilities
     ) -> Change:
-        """The same lines with the values of `before`: what gives back all that a push of `wanted` sets.
+        """The change that undoes a push of `wanted`: the same lines with the values of `before`.
 
         Raises DeviceError for a value that no line sets, also where it is still in force.
         """
@@ -98,7 +101,7 @@ class LineTarget:
     def lines_to(
         self, answers: Answers, wanted: SwitchState, capabilities: Capabilities
     ) -> tuple[list[Key], tuple[Difference, ...]]:
-        """The lines that lead to a plan, in order, each with its modes, and what will not be as planned."""
+        """The lines that lead to a plan, in order, with their modes; and what will still differ from it."""
         sheet, now = self.sheet(capabilities), self.running_facts(answers, wanted, capabilities)
         then = self.goal(now, self.facts_of(wanted, capabilities))
         after = self.running_state(self.after(sheet, now, then), wanted, capabilities)
@@ -107,7 +110,7 @@ class LineTarget:
     def lines_back(
         self, before: Answers, answers: Answers, wanted: SwitchState, capabilities: Capabilities
     ) -> list[Key]:
-        """The lines that lead back to what a device answered before a push of `wanted`, as `lines_to`."""
+        """The lines, as in `lines_to`, that lead back to what a device answered before a push of `wanted`."""
         sheet, planned = self.sheet(capabilities), self.facts_of(wanted, capabilities)
         former = self.running_facts(before, wanted, capabilities)
         then = {

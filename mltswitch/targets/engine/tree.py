@@ -13,7 +13,7 @@ from typing import Any, Final
 from mltswitch.targets.base import FileError, LineError
 
 Tree = dict[str, Any]
-"""Name → a tree, or a value as text."""
+"""A configuration tree: name → a subtree, or a value as text."""
 Path = tuple[str, ...]
 Leaves = Mapping[Path, str]
 """Path → value; an object without attributes has the value "" ."""
@@ -22,11 +22,11 @@ _RANGE: Final = re.compile(
     r"(?P<stem>(?:[a-z]+(?:[0-9]{1,3}s)?)?)(?P<first>[0-9]{1,4})(?:-(?P=stem)?(?P<last>[0-9]{1,4}))?"
 )
 MOST_ENTRIES: Final = 100_000
-"""That ranges inside one another may name, `swp0-999` with `dscp 0-999` below."""
+"""How many entries ranges inside one another may name together, such as `dscp 0-999` below `swp0-999`."""
 
 
 def at(tree: Mapping[str, Any], *path: str) -> Tree:
-    """What is below a path, not to be changed; empty where there is no such object."""
+    """The subtree below a path, which must not be changed; empty where there is none."""
     node: Any = tree
     for name in path:
         node = node.get(name) if isinstance(node, dict) else None
@@ -36,14 +36,14 @@ def at(tree: Mapping[str, Any], *path: str) -> Tree:
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[Path, str]:
-    """Leaves of a tree of texts, in its order."""
+    """The leaves of a tree whose values are texts, in its order: path → value."""
     return dict(_leaves((), tree, frozenset()))
 
 
 def printed_leaves(tree: Mapping[str, Any], listed: Set[str]) -> list[tuple[Path, str]]:
-    """The leaves of a tree as a device prints it, with single names and values as text; raises ValueError.
+    """The leaves of a tree as a device prints it, with ranges expanded and values as text; raises ValueError.
 
-    Objects in those of the listed names may have ranges for names.
+    Only the objects directly below a name in `listed` may have ranges as names.
     """
     leaves: list[tuple[Path, str]] = []
     for path, value in _leaves((), tree, listed):
@@ -72,7 +72,7 @@ def _text(value: object) -> str:
 
 
 def nest(leaves: Iterable[tuple[Path, str]]) -> Tree:
-    """The tree of leaves; what several say of one object, or of a range with it, is put together."""
+    """The tree of leaves; leaves of the same object, or of a range that contains it, are merged."""
     tree: Tree = {}
     for path, value in leaves:
         *parents, name = path
@@ -87,7 +87,10 @@ def nest(leaves: Iterable[tuple[Path, str]]) -> Tree:
 
 
 def expand_names(text: str) -> tuple[str, ...]:
-    """`swp1-3,swp5` as single names; a name that is no range stands for itself. Raises ValueError."""
+    """The single names in a text such as `swp1-3,swp5`; a name that is no range stands for itself.
+
+    Raises ValueError.
+    """
     names: list[str] = []
     stem = ""
     for part in text.split(","):
@@ -120,7 +123,7 @@ def yaml_lines(tree: Tree, indent: str) -> list[str]:
 def numbered(
     lines: Iterable[tuple[int, Iterable[tuple[Path, str]]]],
 ) -> tuple[dict[Path, str], dict[Path, int]]:
-    """The leaves that lines of a file set, and the number of the line of each; raises LineError for two."""
+    """The leaves that lines of a file set, and leaf → its line number; raises LineError for duplicates."""
     leaves: dict[Path, str] = {}
     numbers: dict[Path, int] = {}
     for number, found in lines:
@@ -145,7 +148,7 @@ def check_leaves(found: Leaves, needed: Leaves, numbers: Mapping[Path, int]) -> 
 
 
 def removed_objects(before: Leaves, after: Leaves, shallowest: Mapping[str, int]) -> list[Path]:
-    """The objects that go, whole ones where nothing of them is kept.
+    """Paths of the objects to remove, as whole objects where nothing of them is kept.
 
     `shallowest` is the depth of the objects that may go whole, by the first word of their path.
     """
@@ -161,7 +164,7 @@ def removed_objects(before: Leaves, after: Leaves, shallowest: Mapping[str, int]
 
 
 def put_back(now: Leaves, before: Leaves, pushed: Leaves) -> dict[Path, str]:
-    """What runs now, but that what a push changed is again as it was before; `pushed` is what it led to."""
+    """The leaves that undo a push: what runs now, but all leaves which the push changed as before."""
     changed = {path for path in before.keys() | pushed.keys() if before.get(path) != pushed.get(path)}
     return {path: value for path, value in now.items() if path not in changed} | {
         path: value for path, value in before.items() if path in changed

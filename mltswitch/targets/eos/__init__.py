@@ -1,11 +1,12 @@
-"""EOS over its command line: one config session with a commit timer, confirmed after it was read back.
+"""The target for EOS over its command line: one config session with a commit timer, confirmed after it was
+read back.
 
-Ours on a device: the DSCP map of the whole switch, and how traffic classes 0 to 6 that the plan uses map to
-queues; trust, RED/ECN with its counter, priority, guarantee and rate of the used queues on the plan's ports;
-CoS and DSCP of ports that are not trusted; the policy maps of these and of hosts' ports with all that they
-name; static routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7, PFC, addresses
-and `ip routing` stay as they are. A push goes back by aborting its commit while that waits, else by the lines
-that ran before, in a session of their own.
+Managed on a device: the DSCP map of the whole switch, and how traffic classes 0 to 6 that the plan uses map
+to queues; trust, RED/ECN with its counter, priority, guarantee and rate of the used queues on the plan's
+ports; CoS and DSCP of ports that are not trusted; the policy maps of these and of hosts' ports with all that
+they name; static routes within the plan's prefixes. QoS profiles, the CoS map, buffers, queue 7, PFC,
+addresses and `ip routing` stay as they are. A push is undone by aborting its commit while that waits, else by
+the lines that ran before, in a session of their own.
 """
 
 import re

@@ -31,9 +31,9 @@ LOSSLESS: Final = (3, 4)
 UNICAST_QUEUE: Final = "uc-tx-queue"
 SHARED_QUEUE: Final = "tx-queue"
 RATE_STEP_BPS: Final = 1000
-"""Of `shape rate N kbps`."""
+"""The step of rates in `shape rate N kbps`, in bit/s."""
 LARGEST_RATE_BPS: Final = 400_000_000_000
-"""Of a port of these chips; no source says where the command ends."""
+"""The highest rate of a port of these chips in bit/s; no source says where the command ends."""
 
 _LIMIT: Final = LimitCapability(
     kind="none",
@@ -196,16 +196,16 @@ REFUSED: Final = MappingProxyType(
         f"{_missing(chip('jericho'))}; a plan depends on them (mltswitch targets --hardware jericho)",
     }
 )
-"""Chips that EOS runs on and mltswitch renders nothing for, and the figure that is missing."""
+"""Chip that EOS runs on and for which mltswitch renders nothing → the figure that is missing."""
 BOX_CHIPS: Final = MappingProxyType(
     {name: each.chip for name, each in hardware_data().boxes.items()} | {"7060dx4-32": TOMAHAWK3.hardware}
 )
 """Name of a box in small letters, without the `DCS-` that Arista's begin with → chip."""
 R_SERIES: Final = ("7020", "7280", "7500", "7800")
-"""How boxes begin whose R says that the chip is a Jericho (AVD, platform-settings.md: Jericho based platforms
-7280R to 7280R3, 7500R to 7500R3, 7800R3)."""
+"""Beginnings of the names of boxes where an R says that the chip is a Jericho (AVD, platform-settings.md:
+Jericho based platforms 7280R to 7280R3, 7500R to 7500R3, 7800R3)."""
 
 
 def queue_word(capabilities: Capabilities) -> str:
-    """The command that opens a queue's mode: chips with one kind of queue have their own."""
+    """The keyword that opens a queue's mode: chips with one kind of queue have one of their own."""
     return SHARED_QUEUE if capabilities.hardware == TRIDENT2.hardware else UNICAST_QUEUE

@@ -1,4 +1,4 @@
-"""What the facts of an EOS switch mean as state, and the facts that a plan asks for.
+"""Translates the facts of an EOS switch to state, and a plan's state to facts.
 
 The maps are the switch's, the same for all its ports: a packet gets a traffic class from its DSCP where the
 port on which it arrives trusts DSCP, and the traffic class names the queue on the port on which it leaves. An
@@ -78,7 +78,7 @@ from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchSta
 from mltswitch.wire.tos import DSCP_COUNT
 
 USED_ELSEWHERE: Final = "policy used elsewhere"
-"""(policy used elsewhere, policy) → None: a port or a profile has it that is not wanted."""
+"""Name of a fact: (policy used elsewhere, policy) → None, a policy of a port or profile outside the plan."""
 _LOW_ORDER: Final = (1, 0, *range(2, TRAFFIC_CLASSES))
 """Traffic class of CoS n, and of the eight code points from 8 n: 0 and 1 are swapped (EOS manual)."""
 MAPS_AS_DELIVERED: Final[PortFacts] = {
@@ -93,7 +93,7 @@ _LEFT: Final = frozenset({COS, DSCP, COUNT, SHARE})
 
 
 def in_force(own: PortFacts) -> PortFacts:
-    """The facts of a port with those that no line says."""
+    """The facts of a port with the defaults that no line of it says."""
     return {**_as_delivered(own), **own}
 
 
@@ -119,7 +119,7 @@ def _switch_map(state: SwitchState) -> SwitchMap:
 
 
 def facts_of(state: SwitchState, _capabilities: Capabilities) -> Facts:
-    """The facts of a plan, in the order of the rendered file."""
+    """The facts that a state asks for, in the order of the rendered file."""
     own = _switch_map(state)
     facts: dict[str, PortFacts] = {}
     untrusted: dict[Fact, Any] = {}
@@ -206,7 +206,7 @@ def _policy_of(fact: Fact) -> str:
 
 
 def goal(now: Facts, planned: Facts) -> Facts:
-    """The facts to which a push leads."""
+    """The facts to which a push leads: the plan's, and those on its ports that it leaves to others."""
     attached = {fact[1] for own in planned.values() for fact in own if fact[0] == POLICY}
     used_elsewhere = {fact[1] for fact in now[SWITCH] if fact[0] == USED_ELSEWHERE} - attached
     facts: dict[str, PortFacts] = {}
@@ -248,7 +248,7 @@ def planned_state(facts: Facts, _capabilities: Capabilities) -> SwitchState:
 
 
 def running_state(facts: Facts, wanted: SwitchState, _capabilities: Capabilities) -> SwitchState:
-    """What facts of a device mean for the wanted ports and queues, and our routes."""
+    """The state that a device's facts give the wanted ports and queues, with the routes within the plan."""
     switch = _Switch(facts[SWITCH], (facts[port.name] for port in wanted.ports))
     ports = []
     for port in wanted.ports:
@@ -266,12 +266,12 @@ def running_state(facts: Facts, wanted: SwitchState, _capabilities: Capabilities
 
 
 def policy_on(own: PortFacts) -> str:
-    """Name of the policy map on a port's entrance; empty: none."""
+    """Name of the policy map on packets that arrive at a port; empty: none."""
     return next((fact[1] for fact in own if fact[0] in {POLICY, FOREIGN_POLICY}), "")
 
 
 def classes_of_dscps(switch: PortFacts) -> tuple[int, ...]:
-    """The traffic class of each code point by the map of the switch; index: DSCP."""
+    """The traffic class of each DSCP (index) by the map of the switch."""
     values = (switch[MAP, dscp] for dscp in range(DSCP_COUNT))
     return tuple(value if isinstance(value, int) else value[0] for value in values)
 

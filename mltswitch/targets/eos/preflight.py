@@ -1,4 +1,4 @@
-"""Settings that are not ours, and under which no queue of ours does what the plan says."""
+"""Settings outside the plan under which its queues would not do what the plan says."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ def _by_head(lines: Iterable[Key]) -> dict[str, list[str]]:
 
 
 def check_preflight(lines: Sequence[Key], wanted: SwitchState, facts: Facts) -> Iterator[Lossless]:
-    """Priorities with PFC that the plan leaves alone; raises PreflightError for the first other."""
+    """The priorities with PFC that the plan leaves alone; raises PreflightError for the first other one."""
     of_switch = [text for modes, text in lines if not modes]
     for line in of_switch:
         for pattern, meaning in _GLOBAL:

@@ -1,6 +1,6 @@
-"""What an EOS switch answers, as facts.
+"""Reads an EOS switch's answers as facts.
 
-All that is ours stands in `show running-config`; what is left out there is as delivered. States of config
+All managed settings stand in `show running-config`; what is left out there is as delivered. States of config
 sessions and the model are read from JSON.
 """
 
@@ -49,7 +49,7 @@ RUNNING_CONFIG: Final = "show running-config"
 VERSION: Final = "show version | json"
 HOSTNAME: Final = "show hostname | json"
 UNSAVED: Final = "show running-config diffs"
-"""What runs and is not in the startup configuration; nothing where all is saved."""
+"""The query for what runs and is not in the startup configuration; its answer is empty where all is saved."""
 
 _FREE_TEXT: Final = re.compile(r"(?:banner (?:login|motd)|action bash|comment)")
 """Lines after which free text follows, up to a line `EOF`."""
@@ -83,7 +83,7 @@ priority; and the DSCP of the switch's own packets (EOS manual, Quality of Servi
 
 
 def placed_lines(text: str) -> Iterator[Key]:
-    """Every line that is no comment, with its modes, by indentation; free text is left out."""
+    """Each line that is no comment, with the modes around it, found by indentation; free text is left out."""
     modes: list[str] = []
     in_free_text = False
     # Not splitlines: a configuration ends a line at a line feed only.
@@ -102,7 +102,7 @@ def placed_lines(text: str) -> Iterator[Key]:
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
-    """Who the switch says it is; raises DeviceError.
+    """The identity that the switch reports; raises DeviceError.
 
     The fields are those that napalm's driver reads for its facts. A vEOS has no serial number and answers an
     empty one: its system MAC address stands there.
@@ -116,12 +116,12 @@ def identify(answers: Mapping[str, str]) -> Identity:
 
 
 def queries_for(_wanted: SwitchState) -> tuple[str, ...]:
-    """The running configuration, what of it is not saved, the config sessions, and the model."""
+    """The commands for the running configuration, its unsaved part, the config sessions, and the model."""
     return (RUNNING_CONFIG, UNSAVED, SESSIONS, VERSION)
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
-    """State of the wanted ports and queues, and our routes.
+    """The running state of the wanted ports and queues, and the routes within the plan.
 
     Raises DeviceError for what cannot be read, for a port that is not there or is a member of a port channel,
     and for settings of the whole switch or PFC that break what the plan promises.
@@ -154,7 +154,7 @@ def _unsaved_notes(answers: Mapping[str, str]) -> Iterator[str]:
 
 
 def hardware_of(model: str) -> set[str]:
-    """The chip of a box: behind its name stands how it is cooled and equipped, DCS-7050CX3-32S-F."""
+    """The chip names of a box; its model text also says how it is cooled and equipped (DCS-7050CX3-32S-F)."""
     name = model.lower().removeprefix("dcs-")
     if name.startswith(R_SERIES) and "r" in name.partition("-")[0]:
         return {"jericho"}
@@ -169,9 +169,9 @@ def _hardware_notes(answers: Mapping[str, str], wanted: str) -> Iterator[str]:
 
 
 def running_facts(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> Facts:
-    """The facts of the wanted ports, the switch's maps, our policies and routes, and lines that nobody knows.
+    """The facts of the wanted ports, the switch's maps, mltswitch's policies and routes, and unknown lines.
 
-    Maps, service and thresholds are complete; what else is as delivered is no fact. Raises DeviceError.
+    Maps, service and thresholds are complete; of other settings, defaults are left out. Raises DeviceError.
     """
     sheet = sheet_for(capabilities)
     own: dict[str, list[Key]] = {f"interface {port.name}": [] for port in wanted.ports}

@@ -34,7 +34,7 @@ from mltswitch.targets.state import SwitchState
 
 SESSIONS: Final = "show configuration sessions detail | json"
 CONFIRM_WITHIN: Final = "00:10:00"
-"""After which the switch restores what ran before: longer than reading back takes."""
+"""How long the switch waits before it undoes an unconfirmed commit: longer than reading back takes."""
 _LEAVE: Final = "end"
 _SAVE: Final = "write memory"
 _COMMIT_SECONDS: Final = 120.0
@@ -54,7 +54,7 @@ _SAVES_AT_ONCE: Final = "saveToStartupConfigOnCommit"
 
 
 def read_sessions(answer: str) -> dict[str, str]:
-    """Config session → its state, by the words of 4.31: one whose commit timer runs is `pendingCommitTimer`.
+    """Config session → its state, by the words of 4.31; a running commit timer is `pendingCommitTimer`.
 
     Raises DeviceError for an answer of another form, and for a state that no release is known to have.
     """
@@ -74,7 +74,7 @@ def read_sessions(answer: str) -> dict[str, str]:
 
 
 def waiting_sessions(sessions: Mapping[str, str], *, own: bool = True) -> list[str]:
-    """Sessions, ours or those of others, that are committed and not yet confirmed."""
+    """The sessions, mltswitch's or (`own` False) others', that are committed and not yet confirmed."""
     return [
         name
         for name, state in sessions.items()
@@ -89,7 +89,7 @@ def _saves_at_commit(answer: str) -> bool:
 
 
 class SessionTarget(LineTarget):
-    """Lines that take effect together, in a config session."""
+    """A target whose lines take effect together, in a config session."""
 
     def diff(self, running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
         """The lines of the rendered file that change something, and removals of what is not planned."""
@@ -131,7 +131,7 @@ class SessionTarget(LineTarget):
         wanted: SwitchState,
         capabilities: Capabilities,
     ) -> Change:
-        """What undoes a push of the wanted state, as far as `before` differs from what runs."""
+        """The change that undoes a push of the wanted state, as far as `before` differs from what runs."""
         sessions = read_sessions(running.answers[SESSIONS])
         waited = waiting_sessions(read_sessions(before[SESSIONS]))
         if waiting := [name for name in waiting_sessions(sessions) if name not in waited]:
@@ -183,7 +183,7 @@ def _timed(change: Change, before: Mapping[str, str], wanted: SwitchState, name:
 
 
 TIMER: Final = Timer(_timed, lambda _: ())
-"""Saving confirms the commit."""
+"""How a commit timer undoes a change by itself; saving confirms the commit."""
 
 
 def _locks(answer: str) -> dict[str, re.Match[str]]:

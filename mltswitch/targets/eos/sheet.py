@@ -1,4 +1,4 @@
-"""The lines of EOS, and the order in which a change enters them.
+"""The configuration lines of EOS, and the order in which a change enters them.
 
 A config session takes effect as a whole when it is committed. Still its lines stand in an order in which they
 could be entered one by one: queues get the more lenient of both thresholds and strict service; then ports are
@@ -8,8 +8,8 @@ may trust CoS, which leads to any queue; then thresholds and rates are tightened
 
 A policy map names class maps, and a class map of EOS names access lists; those of IPv4 and of IPv6 are two
 (aristanetworks/avd, tested configuration qos.cfg). `class-default` is what neither of both is (EOS manual,
-Traffic Management), so where every packet is meant, an access list says so. The names are ours, so all that
-stands in them is.
+Traffic Management), so where every packet is meant, an access list says so. The names are mltswitch's, so
+it also manages all that stands in these objects.
 """
 
 import re
@@ -62,9 +62,9 @@ SHARE: Final = "share"
 CAP: Final = "cap"
 COUNT: Final = "count"
 QUEUE_LINE: Final = "foreign line of a queue"
-"""(foreign line of a queue, queue, line) → None: what else stands there and changes what the queue does."""
+"""Name of a fact: (foreign line of a queue, queue, line) → None, another line that affects the queue."""
 OBJECT: Final = "object"
-"""(object, what opens its mode) → None: an access list, class map or policy map of ours."""
+"""Name of a fact: (object, line that opens its mode) → None, an object that mltswitch made."""
 ENTRY: Final = "entry"
 MATCH: Final = "match"
 CLASS: Final = "class"
@@ -78,14 +78,14 @@ CLASSES: Final = {
     HOST_POLICY: ("mltswitch-control-ipv4", "mltswitch-control-ipv6"),
     UNTRUSTED_POLICY: ("mltswitch-any-ipv4", "mltswitch-any-ipv6"),
 }
-"""Policy map → names of its access lists and of its class maps, one for each family."""
+"""Policy map → the names that its access lists and class maps share, one for IPv4 and one for IPv6."""
 FAMILY_OF: Final = {
     name: family for names in CLASSES.values() for name, family in zip(names, ("ip", "ipv6"), strict=True)
 }
 LISTS: Final = {name: f"{FAMILY_OF[name]} access-list {name}" for name in FAMILY_OF}
 CLASS_MAPS: Final = {name: f"class-map type qos match-any {name}" for name in FAMILY_OF}
 POLICY_MAPS: Final = {policy: f"policy-map type quality-of-service {policy}" for policy in CLASSES}
-"""Name → what opens the mode of such an object of ours."""
+"""Name of a policy map of mltswitch's → the line that opens its mode."""
 POLICY_OF_HEAD: Final = {
     **{head: policy for policy, head in POLICY_MAPS.items()},
     **{
@@ -95,7 +95,8 @@ POLICY_OF_HEAD: Final = {
         for name in names
     },
 }
-"""What opens a mode of ours → the policy map that it is for; what needs another stands before it."""
+"""Line that opens the mode of an object of mltswitch's → the policy map for which the object is; users of an
+object stand before it."""
 _CODE_POINTS: Final = {
     **{str(dscp): dscp for dscp in range(DSCP_COUNT)},
     **{f"cs{n}": 8 * n for n in range(8)},
@@ -111,33 +112,33 @@ _Foreign = tuple[int, str, int, str]
 
 
 class Phase(IntEnum):
-    """When a line is entered."""
+    """The phases of a change, in the order in which their lines are entered."""
 
     LOOSEN = 0
-    """Queues drop less than before."""
+    """Thresholds are raised or removed, so that queues drop less than before."""
     SERVE = 1
     SCHEDULE = 2
     MARK = 3
-    """Packets of ports that are not trusted get another CoS and DSCP."""
+    """Ports that are not trusted get another default CoS and DSCP for their packets."""
     DISTRUST = 4
     CLEAR = 5
-    """What is not the plan's leaves our policy maps."""
+    """Lines that are not the plan's are removed from mltswitch's policy maps."""
     POLICY = 6
     REPLACE = 7
-    """A policy map leaves a port that gets another one."""
+    """A policy map is taken off a port that gets another one."""
     ATTACH = 8
     BIND = 9
     MAP = 10
     DETACH = 11
     TRUST = 12
     TIGHTEN = 13
-    """Queues drop more than before."""
+    """Thresholds are set or lowered, so that queues drop more than before."""
     SHARE = 14
-    """Shares of somebody else come back, after guarantees of ours are gone, of which a queue has one."""
+    """Others' bandwidth shares come back after the guarantees in their place: a queue has one of both."""
     FORGET = 15
-    """What is not planned goes, what needs another object before that."""
+    """What is not planned is removed, and what refers to another object before that object."""
     UNROUTE = 16
-    """A route of ours with another distance, say, goes before it is added again."""
+    """A route of mltswitch's that differs, in its distance say, is removed before it is added again."""
     ROUTE = 17
     FORGET_ROUTE = 18
 
@@ -146,7 +147,7 @@ class SessionOrder(Order):
     """The order of the lines in a config session."""
 
     def place_undo(self, port: str, fact: Fact, undo: Written) -> Iterator[Placed]:
-        """Some lines depend on what follows them."""
+        """When the line that undoes a fact is entered; some depend on the lines that follow them."""
         if fact[0] == POLICY and any(what == POLICY for what, *_ in self.then[port]):
             yield (Phase.REPLACE,), undo
         elif fact[0] == OBJECT:
@@ -411,17 +412,17 @@ _SHEETS: Final = {word: _sheet(word) for word in (UNICAST_QUEUE, SHARED_QUEUE)}
 
 
 def sheet_for(capabilities: Capabilities) -> Sheet:
-    """The lines that a chip takes."""
+    """The sheet of lines that a chip takes."""
     return _SHEETS[queue_word(capabilities)]
 
 
 def report(fact: Fact, value: object) -> str:
-    """The words for a fact that no plan asks for, the same on all chips; empty where plans ask for it."""
+    """The text that reports a fact no plan asks for, the same on all chips; empty if plans can ask for it."""
     return _SHEETS[UNICAST_QUEUE].report(fact, value)
 
 
 def route_text(route: RouteState) -> str:
-    """A route as it stands behind `ip route`."""
+    """The text of a route behind `ip route`."""
     target, _, others = route.port.partition(" ")
     if target and not target[0].isalpha():
         target, others = "", route.port
@@ -433,9 +434,9 @@ def route_text(route: RouteState) -> str:
 
 @lru_cache(REMEMBERED)
 def route_of(text: str) -> RouteState:
-    """The route that stands behind `ip route`; raises ValueError for an address that is none.
+    """The route whose text stands behind `ip route`; raises ValueError for an invalid address.
 
-    What stands behind the next hop, such as a distance, is in its port; Null0 is the next hop 0.0.0.0.
+    Text behind the next hop, such as a distance, is in its `port`; Null0 is the next hop 0.0.0.0.
     """
     prefix, space, way = text.partition(" ")
     match = _WAY.fullmatch(space + way)

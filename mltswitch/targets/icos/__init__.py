@@ -1,10 +1,10 @@
-"""FASTPATH over its command line; a line takes effect at once, `write memory` keeps it.
+"""The target for FASTPATH (ICOS) over its command line; a line takes effect at once, `write memory` keeps it.
 
-Ours on a device: trust, queue of priority 0, scheduling, guarantees and RED/ECN with its averaging on the
+Managed on a device: trust, queue of priority 0, scheduling, guarantees and RED/ECN with its averaging on the
 plan's ports; the DSCP map of the whole switch (it has one, and a foreign port that trusts ip-dscp follows
 it); the DiffServ policy of hosts' ports with its classes; static routes within the plan's prefixes.
-Addresses, `ip routing`, PFC, other policies and all else stay as they are. The way back gives all of it the
-values that the switch showed before, and takes away policies and classes that were not there.
+Addresses, `ip routing`, PFC, other policies and all else stay as they are. A rollback gives all of it the
+values that the switch showed before, and removes policies and classes that were not there.
 """
 
 import re

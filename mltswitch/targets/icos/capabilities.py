@@ -1,4 +1,4 @@
-"""What switches can do under FASTPATH: RED thresholds are percentages, and of what, only some documents say.
+"""What switches can do under FASTPATH; its RED thresholds are percentages of a size that few documents tell.
 
 Sources by short name:
 
@@ -26,12 +26,13 @@ from mltswitch.capabilities.hardware import hardware_data, require
 
 PLATFORM: Final = "icos"
 QUEUE_COUNT: Final = 7
-"""CoS queues 0 to 6; 7 belongs to the system (UCG; M4300: traffic classes 0 to 6)."""
+"""How many CoS queues plans can use: 0 to 6; 7 is the system's (UCG; M4300: traffic classes 0 to 6)."""
 USER_PRIORITIES: Final = 8
 GREATEST_PERCENT: Final = 100
-"""Greater ones are accepted where the queue may borrow (UCG, an example with 200); not by every document."""
+"""The highest threshold in percent; greater ones are accepted where the queue may borrow (UCG, an example
+with 200), but not by every document."""
 COLOURS: Final = 4
-"""Columns of each RED parameter: green, yellow and red TCP, and all that is not TCP (UCG, M4300, EXTR200)."""
+"""How many columns a RED parameter has: green, yellow and red TCP, and all else (UCG, M4300, EXTR200)."""
 
 
 _SERIES: Final = MappingProxyType(
@@ -41,7 +42,7 @@ _SERIES: Final = MappingProxyType(
 
 
 def model_of(name: str) -> str | None:
-    """The model of a switch that calls itself so, such as N4032F; None: no document names its scale."""
+    """The model in a switch's own name for itself, such as N4032F; None: no document tells its scale."""
     match = re.fullmatch(r"(N[0-9]{2})[0-9]{2}[A-Z-]*", name.strip().upper())
     return None if match is None else _SERIES.get(match[1])
 
@@ -95,7 +96,7 @@ UNVERIFIED: Final = unverified(
 
 
 def percent_step_bytes(full_scale_bytes: int) -> int:
-    """One percent, rounded down to a byte: S is then at most 0.02 % below what the switch does."""
+    """Bytes of one percent of the threshold scale, rounded down: S is at most 0.02 % below the switch's."""
     return full_scale_bytes // 100
 
 

@@ -77,10 +77,10 @@ _NOTHING: Final = (0,) * QUEUE_COUNT
 
 
 class ServiceOrder(Order):
-    """How ports serve their queues, and whom policies make background, while code points move."""
+    """The order of a change's lines that never serves packets in a wrong order while code points move."""
 
     def place(self, port: str, written: Written) -> Iterator[Placed]:
-        """When a line is entered that sets something new."""
+        """When a line that sets something new is entered."""
         (what, *place), new = written.facts[0]
         own = self.present(port)
         if what == SERVICE:
@@ -107,7 +107,7 @@ class ServiceOrder(Order):
                 yield self._at(Phase(phase), port, step=2 if phase == Phase.POLICY else 0), line
 
     def place_undo(self, port: str, fact: Fact, undo: Written) -> Iterator[Placed]:
-        """When a line is entered that takes back what nobody else needs."""
+        """When a line that undoes a fact is entered; nothing while something else needs the fact."""
         what, *place = fact
         if what == MINIMUMS:
             yield from self._minimums(port, _NOTHING)
@@ -127,7 +127,7 @@ class ServiceOrder(Order):
             yield self._at(Phase.ROUTE, step=self._route_step(place[0]) + 1), undo
 
     def between(self) -> Iterator[tuple[Moment, Key]]:
-        """Strict service that ends while code points move, and what is taken back to be made anew."""
+        """Interim lines: queues are weighted while code points move, and what is made anew is removed."""
         for port in self._ports:
             for queue in self._levelled(port):
                 yield self._at(Phase.LEVEL, port, queue), self._key(port, (SERVICE, queue), WEIGHTED)
@@ -139,7 +139,7 @@ class ServiceOrder(Order):
                 yield self._at(Phase.POLICY, step=steps[fact[0]]), self.sheet.entered(SWITCH, undo)
 
     def present(self, port: str) -> PortFacts:
-        """The facts of a port, but for classes that are made anew."""
+        """The facts of a port, without the classes that are made anew."""
         return super().present(port) if port else self._left
 
     def _at(

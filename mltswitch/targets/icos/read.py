@@ -1,9 +1,9 @@
-"""What a FASTPATH switch answers, as facts.
+"""Reads a FASTPATH switch's answers as facts.
 
 Queues and maps are read from show commands: they tell what is in force, where `show running-config` leaves
 out whatever equals a default that differs between vendors. From the running configuration come static routes,
-our policies, and of our ports what no show command tells: default priority, PFC, a DSCP map of the port
-alone. All other lines in it are somebody else's and stay.
+mltswitch's policies, and of the plan's ports what no show command tells: default priority, PFC, a DSCP map of
+the port alone. All other lines in it are somebody else's and stay.
 """
 
 import re
@@ -113,7 +113,7 @@ _KNOWN: Final = re.compile(
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
-    """Who the switch says it is; raises DeviceError.
+    """The identity that the switch reports; raises DeviceError.
 
     Manuals of NETGEAR and Dell name the field `Host name` of `show hosts`, public captures have the fields
     of `show version`. Dell's N-series prints its release in a table by unit, which is not read.
@@ -137,7 +137,7 @@ def _model(fields: Mapping[str, str]) -> str:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """Four shows for each port, the DSCP map, the running configuration, and the model."""
+    """Four show commands for each port; those for DSCP map, running configuration and model."""
     return (
         *(show.format(port.name) for port in wanted.ports for show in _PORT_SHOWS),
         _DSCP_MAP,
@@ -147,10 +147,10 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
-    """State of the wanted ports and queues, and our routes.
+    """The running state of the wanted ports and queues, and the routes within the plan.
 
-    Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of ours, and for
-    what stands where a DiffServ policy of ours has to.
+    Raises DeviceError for what cannot be read, for PFC on a priority that leads to a queue of the plan, and
+    for a foreign DiffServ policy where the plan needs its own.
     """
     facts = running_facts(answers, wanted, capabilities)
     sections = _sections(_lines(answers))
@@ -184,7 +184,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
 
 
 def hardware_of(name: str) -> tuple[str, ...]:
-    """The model whose scale a document names."""
+    """The model of a switch, if a document tells the scale of its thresholds; else empty."""
     model = model_of(name)
     return () if model is None else (model,)
 
@@ -234,8 +234,7 @@ def _sections(lines: Iterable[Key]) -> defaultdict[str, list[str]]:
 
 
 def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities: Capabilities) -> Facts:
-    """All facts of the wanted ports and our policies, the routes within the plan's prefixes, and lines that
-    nobody knows.
+    """All facts of the wanted ports and mltswitch's policies, the plan's routes, and unknown lines.
 
     Raises DeviceError for an answer of another form.
     """

@@ -1,4 +1,4 @@
-"""The lines of FASTPATH, the facts that they set, and what the facts mean as state.
+"""The configuration lines of FASTPATH, the facts that they set, and what the facts mean as state.
 
 A packet gets its queue on the port where it arrives: by its DSCP and one map of the whole switch where the
 port trusts ip-dscp; else by the port's default 802.1p priority and the port's own dot1p-mapping. Packets that
@@ -61,39 +61,39 @@ from mltswitch.targets.state import PortState, QueueState, SwitchState
 from mltswitch.wire.tos import DSCP_COUNT
 
 PORT_NAME: Final = re.compile(r"(?:(?:gi|te|fo)?[1-8]/)?[0-9]/[1-9][0-9]{0,2}")
-"""`1/0/1` (unit/slot/port), `0/1` where there is no stack, `te1/0/1` on Dell's N-series."""
+"""Port names: `1/0/1` (unit/slot/port), `0/1` where there is no stack, `te1/0/1` on Dell's N-series."""
 LEAVE: Final = "exit"
 TRUSTED: Final = "ip-dscp"
 UNTRUSTED: Final = "untrusted"
 WEIGHTED: Final = "weighted"
 CERTAIN: Final = 100
 DEFAULT_PRIORITIES: Final = (1, 0, 0, 1, 2, 2, 3, 3)
-"""802.1p priority → queue, as delivered; the first three bits of a DSCP lead where the priority does."""
+"""The queue of each 802.1p priority (index) as delivered; a DSCP leads where its first three bits do."""
 FAMILIES: Final = ("ipv4", "ipv6")
 OWN_CLASS: Final = re.compile(r"mltswitch-(any|[0-9]|[1-5][0-9]|6[0-3])-(ipv4|ipv6)")
 
 AVERAGE: Final = "averaging"
 CURVE: Final = "drop curve"
-"""(drop curve, queue) → the percentage at which every packet of any colour is marked or dropped, or the words
-of a curve that no plan has; it counts where DETECT is true."""
+"""Name of a fact: (drop curve, queue) → the threshold in percent, from which all packets are marked or
+dropped, or the text of a curve that no plan has; it counts where DETECT is true."""
 DETECT: Final = "early detection"
 MINIMUMS: Final = "guarantees"
-"""(guarantees,) → those of all queues, in percent of the port's rate; absent: nothing for anyone."""
+"""Name of a fact: (guarantees,) → the minimum of each queue in percent of the port's rate; absent: none."""
 ATTACHED: Final = "policy on a port"
-"""(policy on a port, policy) → None, of our own policies alone."""
+"""Name of a fact: (policy on a port, policy) → None, for mltswitch's policies only."""
 CLASS: Final = "class"
-"""(class, name, version of IP) → None, of the names that our classes have."""
+"""Name of a fact: (class, name, version of IP) → None, for classes with names of mltswitch's."""
 MATCH: Final = "match"
-"""(match, class, version of IP, words) → None."""
+"""Name of a fact: (match, class, version of IP, words) → None, what the class matches."""
 POLICY: Final = "policy"
 INSTANCE: Final = "class of a policy"
-"""(class of a policy, policy, class) → None."""
+"""Name of a fact: (class of a policy, policy, class) → None, for a class that a policy contains."""
 ACTION: Final = "action"
-"""(action, policy, class, command) → its argument."""
+"""Name of a fact: (action, policy, class, command) → the argument of the command."""
 ELSEWHERE: Final = "policy elsewhere"
-"""(policy elsewhere, policy) → None: what is no port of the plan has it."""
+"""Name of a fact: (policy elsewhere, policy) → None, for a policy in use outside the plan's ports."""
 LENT: Final = "class elsewhere"
-"""(class elsewhere, class) → None: a policy of somebody else names it."""
+"""Name of a fact: (class elsewhere, class) → None, for a class that a foreign policy names."""
 ASSIGN: Final = "assign-queue"
 MARK: Final = "mark ip-dscp"
 SHAPER: Final = "shaper"
@@ -102,7 +102,7 @@ CAP: Final = "bandwidth maximum"
 
 
 class Phase(IntEnum):
-    """When a line is entered; order.py says why."""
+    """The phases of a change, in the order in which their lines are entered; order.py says why."""
 
     LOOSEN = 0
     BACKGROUND = 1
@@ -121,7 +121,7 @@ class Phase(IntEnum):
 
 
 def curve_at(step: int) -> str:
-    """The drop curve of plans: at this percentage every packet is marked or dropped, below it none.
+    """The drop curve of plans: from this percentage on every packet is marked or dropped, below it none.
 
     Each parameter has a value for green, yellow and red TCP, and one for what is not TCP.
     """
@@ -256,7 +256,7 @@ _LINES: Final = (
 
 
 def class_name(dscp: int | None, family: str) -> str:
-    """Name of our class of one code point, or of all, and a version of IP."""
+    """Name of mltswitch's class of one DSCP (None: of all), for one version of IP."""
     return f"mltswitch-{'any' if dscp is None else dscp}-{family}"
 
 
@@ -295,7 +295,7 @@ def _sheet_of_scale(percent_bytes: int) -> Sheet:
 
 
 def sheet_for(capabilities: Capabilities) -> Sheet:
-    """The lines of FASTPATH, in files that begin with what a percent is on this hardware."""
+    """The sheet of FASTPATH's lines, for files that begin with what a percent is on this hardware."""
     return _sheet_of_scale(capabilities.threshold.step_bytes)
 
 
@@ -313,7 +313,7 @@ def check_expressible(state: SwitchState) -> None:
 
 
 def facts_of(state: SwitchState, capabilities: Capabilities) -> Facts:
-    """The facts of a plan, in the order of the rendered file."""
+    """The facts that a state asks for, in the order of the rendered file."""
     facts: dict[str, PortFacts] = {}
     for _, ports in groupby(state.ports, attrgetter("queues", "trusted", "rewritten")):
         first, *others = ports
@@ -349,7 +349,7 @@ def _port_facts(port: PortState, step_bytes: int) -> PortFacts:
 
 
 def dscp_of(name: str) -> int | None:
-    """Code point of a class of ours, from its name; None: it has all, or is somebody else's."""
+    """The DSCP in the name of a class of mltswitch's; None: it has all DSCPs, or is a foreign class."""
     match = OWN_CLASS.fullmatch(name)
     return int(match[1]) if match and match[1].isdecimal() else None
 
@@ -399,7 +399,7 @@ def planned_state(facts: Facts, capabilities: Capabilities) -> SwitchState:
 
 
 def running_state(facts: Facts, wanted: SwitchState, capabilities: Capabilities) -> SwitchState:
-    """What facts of a device mean for the wanted ports and queues."""
+    """The state that a device's facts give the wanted ports and queues."""
     queues = {port.name: [queue.queue for queue in port.queues] for port in wanted.ports}
     return _state(facts, queues, capabilities, wanted.background_dscp)
 
@@ -455,7 +455,7 @@ def _queue(facts: PortFacts, queue: int, dscps: tuple[int, ...], step_bytes: int
 
 
 def attached_policy(facts: PortFacts) -> str:
-    """Our policy on a port; empty: none."""
+    """Name of mltswitch's policy on a port; empty: none."""
     return next((fact[1] for fact in facts if fact[0] == ATTACHED), "")
 
 

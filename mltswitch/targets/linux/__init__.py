@@ -1,9 +1,9 @@
-"""Linux with tc and ip, over a shell as root.
+"""The target for Linux with tc and ip, over a shell as root.
 
-Ours on a device: every qdisc that sends packets by the plan's ports, whoever made it, routes with our
-protocol number, and the files that systemd runs at the next start (`save`). Ingress and clsact qdiscs of
-these ports and routes of others within a prefix of the plan are reported, never removed. Where another init
-than systemd runs, nothing survives a reboot, and verify and push say so.
+Managed on a device: every qdisc that sends packets by the plan's ports, whoever made it, routes with
+mltswitch's protocol number, and the files that systemd runs at the next start (`save`). Ingress and clsact
+qdiscs of these ports and routes of others within a prefix of the plan are reported, never removed. Where
+another init than systemd runs, nothing survives a reboot, and verify and push say so.
 """
 
 from mltswitch.targets.base import SessionKind

@@ -20,11 +20,11 @@ FORWARDING_QUERY: Final = "grep -s . /proc/sys/net/ipv6/conf/*/forwarding || tru
 CLSACT: Final = "clsact"
 INGRESS: Final = "ingress"
 EGRESS: Final = "egress"
-"""Names of both sides of clsact; `ingress` is a qdisc of its own as well, without the other side."""
+"""Name of clsact's side for packets that leave; `ingress` is also a qdisc of its own, without this side."""
 NO_HANDLE: Final = "0:"
-"""Of the kernel's own default queues."""
+"""The handle of the kernel's own default qdiscs."""
 PLACES: Final = (*(f"parent {handle}" for handle in LEVELS), INGRESS, EGRESS)
-"""Where filters are asked for on each port."""
+"""Where filters are queried on each port: `parent HANDLE`, and both sides of clsact."""
 
 
 class _Answer(BaseModel):
@@ -48,17 +48,17 @@ class Qdisc(_Answer):
 
     @property
     def above(self) -> str:
-        """Where it stands, as tc takes it."""
+        """Where the qdisc hangs, in tc's words: `root` or `parent HANDLE`."""
         return "root" if self.root else f"parent {self.parent}"
 
     @property
     def arrives(self) -> bool:
-        """Whether it is of packets that arrive, and stays when the root is replaced (TC_H_INGRESS)."""
+        """Whether it handles arriving packets, and stays when the root qdisc is replaced (TC_H_INGRESS)."""
         return self.parent == "ffff:fff1"
 
 
 class FilterOptions(_Answer):
-    """What one filter matches, and where it sends."""
+    """What one filter matches, and where it sends packets."""
 
     classid: str = ""
     indev: str = ""
@@ -110,7 +110,7 @@ _Entries = TypeVar("_Entries")
 
 
 def filter_query(wanted: SwitchState) -> str:
-    """All filters of all ports, by one process: a line for each place of each port, in this order.
+    """The command that lists all filters of all ports by one process, an answer line for each place.
 
     In a batch with -j, tc prints an array for each command, on a line of its own, also where it is empty
     (iproute2 4.18 to 7.1, tc_filter_list), and it ends at the first that fails.
@@ -123,7 +123,7 @@ def filter_query(wanted: SwitchState) -> str:
 
 
 def class_query(wanted: SwitchState) -> str:
-    """All classes of all ports: what follows each line `# port`."""
+    """The command that lists all classes of all ports, each port's behind a line `# port`."""
     # A process for each port: of classes tc says neither the port nor where a command's answer ends. Not -j:
     # it prints classes as text then, too (iproute2 6.1).
     return (
@@ -136,14 +136,14 @@ def _names(wanted: SwitchState) -> str:
 
 
 def answer(answers: Mapping[str, str], query: str) -> str:
-    """What was answered; raises DeviceError where nothing was."""
+    """The answer to a query; raises DeviceError where there is none."""
     if query not in answers:
         raise DeviceError("was not answered", where=query)
     return answers[query]
 
 
 def load(kind: TypeAdapter[_Entries], answers: Mapping[str, str], query: str) -> _Entries:
-    """The entries that were answered; raises DeviceError for what cannot be read."""
+    """The entries in the answer to a query; raises DeviceError for an answer that cannot be read."""
     try:
         # Where there is nothing to list, some versions of tc and ip print nothing at all.
         return kind.validate_python(json_in(answer(answers, query) or "[]", may_contradict=True))

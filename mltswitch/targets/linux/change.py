@@ -1,4 +1,4 @@
-"""What leads from what a host runs to a plan, and back: single lines where that does, else whole ports."""
+"""Commands that lead from what a host runs to a plan and back: by single lines if possible, else by ports."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -34,7 +34,7 @@ _FOR_GOOD: Final = ", which has no way back"
 
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-    """Queues first, then the routes that lead traffic to them; empty when nothing differs.
+    """The change to the wanted state: queues first, then the routes to them; empty if nothing differs.
 
     A changed threshold replaces one queue. The kernel gives red a new inner queue whenever it is set, by
     `change` as by `replace`, so the packets that wait in it are lost (red_change in sch_red.c; measured
@@ -140,9 +140,9 @@ def _part(facts: PortFacts, *, arrives: bool) -> PortFacts:
 def restoring_change(
     before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
 ) -> Change:
-    """Routes first, so that no traffic is led to queues that go; then forwarding, queues and what arrives.
+    """The change that undoes a push: first routes, so that none leads to removed queues, then the queues.
 
-    Where `running` has no answers, nobody has looked: `RunningState(wanted, {})` gives the way back before
+    If `running` has no answers, the host was not read: `RunningState(wanted, {})` gives the rollback before
     anything is sent. It builds every port anew, sets every route, and deletes what may not be there, so it
     leads back from any point of a push of `wanted`, also of one that goes on with an unfinished change. Its
     batches go on past errors and always succeed. Its `save` is empty: nothing was saved.
@@ -247,8 +247,11 @@ _BUSY: Final = (
 _OWN_LINK: Final = "/run/mltswitch-$(readlink /proc/self/ns/net | tr -dc 0-9).lock"
 
 GUARD: Final = Guard(shell_lock(_OWN_LINK), busy=_BUSY)
-"""Of a network namespace: the switches of a lab are namespaces of one machine. A command whose connection is
-lost runs on, and holds its place in /proc until it has ended."""
+"""How operators are kept apart, and running commands are found, in one network namespace.
+
+The switches of a lab are namespaces of one machine. A command whose connection is lost runs on, and stays in
+/proc until it has ended.
+"""
 
 
 _FOLDER: Final = "/run/mltswitch"
@@ -278,7 +281,7 @@ def _kept(name: str) -> tuple[Step, ...]:
 
 
 TIMER: Final = Timer(_armed, _kept, f"test ! -d {_FOLDER} || ls {_FOLDER}")
-"""A job on the host itself that takes a push back, unless somebody takes the job away in time.
+"""How a host undoes a push by itself: a job on the host, unless somebody removes the job in time.
 
     /run/mltswitch/NAME.sh      the way back; it is removed to keep the push
     /run/mltswitch/NAME         the same, while it runs

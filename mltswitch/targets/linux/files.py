@@ -1,4 +1,4 @@
-"""State as the batch files for `tc` and `ip`, and back; a line outside the grammar is refused by number."""
+"""A state as batch files for `tc` and `ip`, and back; lines outside the grammar are refused by number."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -45,7 +45,7 @@ _SEGMENT_HEADER: Final = """
 
 
 def write_files(state: SwitchState, capabilities: Capabilities | None = None) -> dict[str, str]:
-    """The batch files, each complete in itself; raises UnsupportedPlanError for what tc has no words."""
+    """The batch files, each complete in itself; raises UnsupportedPlanError for what tc cannot express."""
     del capabilities
     check_expressible(state)
     planned = planned_facts(state)
@@ -63,23 +63,23 @@ def write_files(state: SwitchState, capabilities: Capabilities | None = None) ->
 
 
 def lines_of(facts: PortFacts, name: str = "") -> list[str]:
-    """The lines that set these facts on a port; without a name, on any."""
+    """The lines that set these facts on a port, with its name; without a name, with ANY_PORT in its place."""
     lines = [text_of(fact, value) for fact, value in facts.items() if fact[0] != "empty"]
     return [on_port(line, name) for line in lines] if name else lines
 
 
 def batch(lines: Iterable[str]) -> str:
-    """The text that tc and ip take lines from."""
+    """The text of a batch file with these lines."""
     return "".join(f"{line}\n" for line in lines)
 
 
 def on_port(text: str, name: str) -> str:
-    """Lines of any port as those of one."""
+    """The text with ANY_PORT replaced by this port's name."""
     return text.replace(ANY_PORT, f" dev {name} ")
 
 
 def read_files(files: Mapping[str, str], capabilities: Capabilities | None = None) -> SwitchState:
-    """Inverse of `write_files`; raises LineError with the first line that is wrong."""
+    """Read the files of `write_files` back as a state; raises LineError with the first wrong line."""
     del capabilities
     state = state_said_by(files)
     for port in state.ports:
@@ -89,9 +89,9 @@ def read_files(files: Mapping[str, str], capabilities: Capabilities | None = Non
 
 
 def state_said_by(files: Mapping[str, str]) -> SwitchState:
-    """What lines of ours say, also lines of several plans; what no plan says stands in a port's `unexpected`.
+    """The state in files of mltswitch's lines, also of several plans; `unexpected` holds what no plan has.
 
-    Raises LineError with the first line that is not ours.
+    Raises LineError with the first other line.
     """
     blocks: dict[str, Port] = {}
     for name, lines in _port_blocks(files[QDISC_FILE]).items():

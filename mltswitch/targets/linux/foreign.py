@@ -1,4 +1,4 @@
-"""What somebody else made: what touches packets beside the plan's queues, and qdiscs that a push replaced."""
+"""What others configured on a host: rules that touch packets of the plan, and qdiscs that a push replaced."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ RULES_QUERY: Final = (
     "names=/proc/net/${ip}_tables_names; test ! -e $names || { grep -qsx mangle $names; test $? = 1; } "
     f"|| ${{ip}}tables-save -t mangle || echo {_UNREAD}${{ip}}tables; done"
 )
-"""Also the rules of iptables on nftables; iptables-save alone would load tables that are not in use.
+"""The query for packet filter rules of nftables and iptables; iptables-save alone would load unused tables.
 
 Where the user may not read the names of the tables in use (grep ends with 2), iptables-save says so.
 """
@@ -35,7 +35,7 @@ _INTERFACES: Final = re.compile(
 
 
 def elsewhere(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[str]:
-    """What touches packets of the wanted ports beside their own qdiscs; raises PreflightError for a bond."""
+    """What else touches packets of the wanted ports beside their qdiscs; raises PreflightError for a bond."""
     ports = {port.name for port in wanted.ports}
     links = load(LINKS, answers, LINK_QUERY) if LINK_QUERY in answers else []
     for link in links:
@@ -66,7 +66,7 @@ def elsewhere(answers: Mapping[str, str], wanted: SwitchState) -> Iterator[str]:
 
 
 def unread_rules(answers: Mapping[str, str]) -> Iterator[str]:
-    """What the operator has to know of rules that the user may not read."""
+    """Notes for the operator about packet filter rules that the user may not read."""
     for program in re.findall(f"^{_UNREAD}(.+)", answers.get(RULES_QUERY, ""), re.MULTILINE):
         yield (
             f"rules of {program} cannot be read, and one may rewrite DSCPs: log in as root, or set "

@@ -17,41 +17,41 @@ from mltswitch.targets.engine.sheet import REMEMBERED, Sheet
 from mltswitch.units import BITS_PER_BYTE, ETHERNET_HEADER_BYTES
 
 ANY_PORT: Final = " dev @ "
-"""Stands for the words that name a port; no name of ours has such a sign."""
+"""Stands in lines for the words that name a port; no line contains its sign otherwise."""
 PORT: Final = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}"
 PORT_NAME: Final = re.compile(PORT)
 ROUTE_PROTOCOL: Final = "173"
-"""Marks a route as ours; no entry of iproute2's rt_protos has it."""
+"""The protocol number that marks a route as mltswitch's; no entry of iproute2's rt_protos has it."""
 FORWARDING: Final = "sysctl -q -w net.ipv6.conf.all.forwarding=1"
-"""For SRv6. It stays on when a plan no longer needs it: others may, by then."""
+"""Command that turns on IPv6 forwarding, for SRv6; it stays on after a plan, as others may need it then."""
 SHAPER, OUTER, SHARE, INNER = "1:", "10:", "20:", "30:"
 LEVELS: Final = (OUTER, SHARE, INNER)
-"""Handles of the qdiscs that have filters, as packets meet them."""
+"""Handles of the qdiscs that have filters, in the order in which packets meet them."""
 MARKS: Final = {"ip": "mark ip", "ipv6": "mark ipv6"}
-"""Family → the line that makes background's of code points as packets arrive."""
+"""IP version → name of the fact (a tc line) that rewrites an arriving DSCP to background's."""
 INGRESS_LINES: Final = frozenset({"clsact", "unmark", *MARKS.values()})
-"""What a port does with packets that arrive; all its other lines make its queues."""
+"""Names of facts about arriving packets; all other facts of a port are about its queues."""
 NUMBER_LINES: Final = frozenset({"cap", "red", "bfifo"})
-"""What is set anew by itself where nothing but its numbers change.
+"""Names of facts that are simply set again where only their numbers change.
 
 Setting tbf again keeps what waits below it, and gives that queue the limit in tbf's own line (tbf_change in
 sch_tbf.c): the same number.
 """
 LARGEST_FRAME_BYTES: Final = 9216 + ETHERNET_HEADER_BYTES
-"""tbf drops every packet above its burst, so that no burst may be smaller."""
+"""The shortest burst of tbf in bytes: it drops every packet that is longer than its burst."""
 SHAPER_SLACK_SECONDS: Final = 100e-6
-"""How late a timer may wake tbf without loss of rate."""
+"""How many seconds late a timer may wake tbf without loss of rate."""
 QUANTUM_BYTES: Final = 300
-"""Of drr for each percent: 5 % is about one frame of 1,500 bytes a round."""
+"""Quantum of drr, in bytes, for each percent of share: 5 % is about one frame of 1,500 bytes a round."""
 
 
 def shaper_burst_bytes(rate_bps: int) -> int:
-    """Bytes that tbf may send at once: one frame, or what a late timer has to make up for."""
+    """Bytes that tbf may send at once: one frame, or what it must catch up after a late timer."""
     return max(LARGEST_FRAME_BYTES, ceil(rate_bps / BITS_PER_BYTE * SHAPER_SLACK_SECONDS))
 
 
 def red_numbers(limit_bytes: int | None, threshold_bytes: int) -> tuple[int | None, ...]:
-    """Limit, min, max, avpkt and burst of red; a device may show a threshold of 0."""
+    """The arguments limit, min, max, avpkt and burst of red for a threshold, which a device may show as 0."""
     burst_packets = max(ceil(threshold_bytes / 1000), 1)
     average_bytes = ceil(threshold_bytes / burst_packets)
     return limit_bytes, threshold_bytes, threshold_bytes, average_bytes, burst_packets
@@ -127,17 +127,17 @@ _LINES: Final = {line.what: line for line in LINES}
 
 @lru_cache(REMEMBERED)
 def text_of(fact: Fact, value: Any) -> str:
-    """The line that sets a fact."""
+    """The tc line that sets a fact."""
     return SHEET.write(_LINES[fact[0]], ((fact, value),)).text
 
 
 def route_text(what: str, **words: object) -> str:
-    """The words of a route; routes are many, and such a line has no hole for a place."""
+    """The words of a route behind `ip route`; they are not formed as a Line because routes are many."""
     return _LINES[what].text.format(**words)
 
 
 def read_line(text: str, *, is_route: bool = False) -> tuple[Fact, Any]:
-    """The fact that a line sets; raises ValueError for a text that is none of ours."""
+    """The fact that a line sets; raises ValueError for a line that mltswitch does not write."""
     with suppress(ValueError):
         if written := running_line(SHEET, (), text, of_switch=is_route):
             return written.facts[0]

@@ -1,4 +1,4 @@
-"""A port as facts, one for each line of tc, and the same port as state.
+"""Translates a port from state to facts, one for each line of tc, and back.
 
 Without a guaranteed share, one prio holds all queues:
 
@@ -42,23 +42,23 @@ from mltswitch.units import BITS_PER_BYTE
 from mltswitch.wire.tos import DSCP_COUNT
 
 Way = tuple[tuple[str, int], ...]
-"""The way of a packet to its queue: handle of a qdisc and minor number of its band or class, one after the
-other."""
+"""The way of a packet to its queue: pairs of a qdisc's handle and the minor number of its band or class."""
 Ways = tuple[Way, ...]
-"""The way to each queue, in order of service; the last queue takes what no filter names."""
+"""The way to each queue, in order of service; the last queue takes packets that no filter names."""
 QUEUE_FACTS: Final = frozenset({"red", "bfifo", "empty"})
-"""What stands in the place of a queue; `empty` is the kernel's own, which no line makes."""
+"""Names of facts of what stands in a queue's place; `empty` is the kernel's own queue, without a line."""
 LEAST_BANDS: Final = 2
-"""prio refuses fewer (linux net/sched/sch_prio.c, prio_tune)."""
+"""The fewest bands that prio accepts (linux net/sched/sch_prio.c, prio_tune)."""
 LARGEST_SHARE: Final = 99
-"""Percents of a port that drr can give the last queues together."""
+"""The percentage of a port that drr can share out among the last queues together."""
 DSCP_MASK: Final = 0xFC
 _NEIGHBOUR_DISCOVERY: Final = (135, 136)
 """Neighbour solicitation and advertisement (RFC 4861, section 4)."""
 
 
 def ways_to(count: int, ahead: int | None, shares: int) -> Ways:
-    """The ways to the queues: some ahead of what is shared (None: nothing is), the last ones with shares."""
+    """The way to each of `count` queues: `ahead` are served before the shared ones (None: no queue is
+    shared), and the last `shares` have a guaranteed share."""
     if ahead is None:
         return tuple(((OUTER, number),) for number in range(1, count + 1))
     shared: Way = ((OUTER, ahead + 1),) if ahead else ()
@@ -72,9 +72,9 @@ def ways_to(count: int, ahead: int | None, shares: int) -> Ways:
 
 
 def ahead_of_shares(queues: Sequence[QueueState]) -> tuple[int | None, int]:
-    """How many queues stand ahead of what is shared (None: nothing is), and how many have a share.
+    """How many queues are served before the shared ones (None: none is shared), and how many have a share.
 
-    Ahead stand the queues before the first threshold, and every capped one.
+    Served before them are the queues before the first one with a threshold, and every capped one.
     """
     count = len(queues)
     shares = count - next((n for n, queue in enumerate(queues) if queue.minimum is not None), count)
@@ -86,27 +86,27 @@ def ahead_of_shares(queues: Sequence[QueueState]) -> tuple[int | None, int]:
 
 
 def defaults(ways: Ways) -> dict[str, int]:
-    """Handle → minor number for packets that no filter of the qdisc names: its last one."""
+    """Qdisc handle → minor number of its last band, for packets that no filter names."""
     return {handle: minor for way in ways for handle, minor in way}
 
 
 def place(handle: str, minor: int) -> str:
-    """A band or class as tc names it."""
+    """A band or class as tc names it, `HANDLE:MINOR`."""
     return f"{handle}{minor:x}"
 
 
 def handles(number: int) -> tuple[str, str]:
-    """The handle of what stands in a queue's place, and of the queue itself where that is a rate cap."""
+    """The handles of what stands in a queue's place, and of the queue below it if that is a rate cap."""
     return f"1{number:02x}:", f"2{number:02x}:"
 
 
 def shares_of(queues: Iterable[QueueState]) -> tuple[int, ...]:
-    """Percents of the queues that are guaranteed some."""
+    """Guaranteed shares, in percent, of the queues that have one."""
     return tuple(queue.minimum.percent for queue in queues if isinstance(queue.minimum, PortShare))
 
 
 def planned_facts(state: SwitchState) -> dict[str, PortFacts]:
-    """Port → the facts that its state asks for; ports that are alike share them."""
+    """Port name → the facts that its state asks for; ports with equal states share one mapping."""
     made: dict[tuple[object, ...], PortFacts] = {}
     found: dict[str, PortFacts] = {}
     for port in state.ports:
@@ -216,7 +216,7 @@ def _faults(expected: Set[Fact], present: Set[Fact]) -> list[str]:
 
 
 def tos_match(octet: int, mask: int = DSCP_MASK) -> str:
-    """Some bits of the octet with the code point, as flower takes them for IPv4 and IPv6."""
+    """Value and mask by which flower matches bits of the octet that holds the DSCP, for IPv4 and IPv6."""
     return f"ip_tos 0x{octet:02x}/0x{mask:02x}"
 
 
@@ -225,7 +225,7 @@ def _dscp_match(dscp: int) -> str:
 
 
 def marks_of(dscps: tuple[int, ...], background_dscp: int) -> Iterator[Fact]:
-    """The filters that make these code points of arriving packets background's."""
+    """The facts of the filters that rewrite these DSCPs of arriving packets to background's."""
     is_all = dscps == every_dscp_but(background_dscp)
     for preference, what in enumerate(MARKS.values(), 1):
         for match in [""] if is_all else map(_dscp_match, dscps):
@@ -242,18 +242,18 @@ def _rewriting_of(marks: Set[Fact]) -> tuple[tuple[int, ...], int]:
 
 
 class Port(NamedTuple):
-    """What facts say of a port."""
+    """A port as facts describe it."""
 
     state: PortState
     background_dscp: int
-    """What its code points are rewritten to; 0 where none is."""
+    """The DSCP to which its code points are rewritten; 0 where none is."""
     ways: Ways
 
 
 def port_of(facts: PortFacts, faults: Iterable[str] = ()) -> Port:
-    """The port without its name, by facts in the order of their lines.
+    """The port, without its name, that these facts describe; they must be in the order of their lines.
 
-    `faults`, what no fact can say, and what no plan asks for of the facts stand in its `unexpected`. Raises
+    Its `unexpected` holds `faults` (what no fact can say) and what no plan asks for. Raises
     ValueError where there are more or fewer queues than the prios lead to.
     """
     bands = {fact[2]: value for fact, value in facts.items() if fact[0] == "prio"}
@@ -321,7 +321,7 @@ def _queues_of_dscps(ways: Ways, filters: Collection[Fact]) -> list[int]:
 
 
 def ports_of(found: Mapping[str, Port]) -> tuple[tuple[PortState, ...], int]:
-    """(the ports with their names, the code point that the first which rewrites any rewrites them to)."""
+    """The ports with their names, and the DSCP to which the first port that rewrites any rewrites them."""
     backgrounds = [port.background_dscp for port in found.values() if port.state.rewritten]
     ports: list[PortState] = []
     for name, (state, own, _) in found.items():

@@ -1,6 +1,6 @@
-"""What a host answers, as state: ports, routes, its disk, and counters of its queues.
+"""Reads a host's answers as state: ports, routes, saved files, and counters of its queues.
 
-What somebody else put on a port is seen, not touched.
+Settings that others made on a port are reported, not touched.
 """
 
 import re
@@ -42,12 +42,12 @@ from mltswitch.targets.state import SwitchState
 _NAME_FILE, _ID_FILE = "/proc/sys/kernel/hostname", "/etc/machine-id"
 _RELEASE_FILE, _MODEL_FILE = "/etc/os-release", "/sys/class/dmi/id/product_name"
 IDENTITY_QUERY: Final = f"grep -s . {_NAME_FILE} {_ID_FILE} {_RELEASE_FILE} {_MODEL_FILE} || true"
-"""Each line that there is, behind the name of its file and a colon."""
+"""The query for the host's identity: the answer has each line behind the name of its file and a colon."""
 NOT_FORWARDING: Final = "IPv6 is not forwarded"
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
-    """Who the host says it is; raises DeviceError.
+    """The identity that the host reports; raises DeviceError.
 
     The machine-id (machine-id(5)) stands for its serial number: that of the board (DMI) is often a filler
     such as `To be filled by O.E.M.`, and virtual machines have none.
@@ -74,7 +74,7 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
-    """State of `wanted`'s ports, without those that lack our tree; raises DeviceError if unreadable."""
+    """The running state of the wanted ports that have mltswitch's qdisc tree; raises DeviceError."""
     del capabilities
     found: dict[str, Port] = {}
     for name, port in port_answers(answers, wanted).items():
@@ -94,7 +94,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
 
 
 def forwarding_interfaces(answered: str) -> list[str]:
-    """Whose IPv6 packets are forwarded by the answer to `FORWARDING_QUERY`: `all`, `default` and ports."""
+    """Interfaces (also `all`, `default`) that forward IPv6, by the answer to `FORWARDING_QUERY`."""
     return re.findall(r"^/proc/sys/net/ipv6/conf/(.+)/forwarding:1$", answered, re.MULTILINE)
 
 

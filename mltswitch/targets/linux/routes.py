@@ -1,4 +1,4 @@
-"""Our routes, alias and SRv6, as facts: prefix → the words of `ip route` for it, IPv4 first."""
+"""mltswitch's routes, alias and SRv6, as facts: prefix → the words of `ip route` for it, IPv4 first."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
@@ -16,7 +16,7 @@ from mltswitch.targets.state import RouteState, SegmentRouteState, SegmentRoutin
 
 REPLACE: Final = "route replace "
 Routes = Mapping[str, str | None]
-"""Prefix → its route; None: nobody has looked at it, empty: a kind of route that no plan asks for."""
+"""Prefix → the words of its route; None: not read, empty: a kind of route that no plan asks for."""
 _BLACKHOLE: Final = ("blackhole", "6")
 """A route that discards: `ip` names it, or with -N numbers it (RTN_BLACKHOLE)."""
 _METRICS: Final = {4: 0, 6: 1024}
@@ -43,12 +43,12 @@ def _segment_text(segment: IPv6Address, port: str) -> tuple[str, str]:
 
 
 def is_segment(text: str | None) -> bool:
-    """Whether a route is a switch's own segment."""
+    """Whether a route's text is that of a switch's own SRv6 segment."""
     return text is not None and " encap " in text
 
 
 def routes_of(state: SwitchState, wanted: SwitchState) -> dict[str, str]:
-    """The routes of a state, those to segments and hosts, and its own segment on a wanted state's port."""
+    """The routes of a state to prefixes, segments and hosts, and its own segment on a wanted port."""
     segments = state.segment_routing or _NO_SEGMENTS
     found = dict([*map(_text, state.routes), *map(_text, segments.routes)])
     if segments.segment is not None:
@@ -58,10 +58,10 @@ def routes_of(state: SwitchState, wanted: SwitchState) -> dict[str, str]:
 
 
 def route_lines(now: Routes, then: Routes, *, is_rollback: bool = False) -> list[str]:
-    """Lines for `ip -batch`; what is to go goes last, so that no prefix is without a route.
+    """Lines for `ip -batch` that lead from routes to others; removals last, so that no prefix lacks a route.
 
-    A new prefix is added, never put in place of somebody else's route. On the way to a plan, a segment of
-    ours elsewhere than on its port was read as none, so it is replaced; on the way back, a prefix that goes
+    A new prefix is added, never put in place of somebody else's route. On the way to a plan, an own
+    segment that is not on its port was read as none, so it is replaced; on the way back, a prefix to remove
     may have another route by now.
     """
     changed = [prefix for prefix, text in then.items() if text and now.get(prefix) != text]
@@ -80,7 +80,7 @@ def route_lines(now: Routes, then: Routes, *, is_rollback: bool = False) -> list
 def parse_routes(
     lines: Iterable[tuple[int, str]], file: str
 ) -> tuple[tuple[RouteState, ...], SegmentRouting | None]:
-    """The file of routes, by its numbered lines; raises LineError."""
+    """The routes in a file, given as numbered lines; raises LineError."""
     found: dict[IPv4Network | IPv6Network, RouteState | SegmentRouteState] = {}
     segments: list[SegmentRouteState] = []
     locator: IPv6Network | None = None
@@ -127,10 +127,10 @@ def _parse_route(text: str) -> RouteState | SegmentRouteState | IPv6Network:
 def running_routes(
     answers: Mapping[str, str], wanted: SwitchState
 ) -> tuple[tuple[RouteState, ...], SegmentRouting | None]:
-    """Our routes, the plan's first; raises DeviceError for others that take packets off its paths.
+    """mltswitch's running routes, the plan's first; raises DeviceError for others that divert its packets.
 
-    Anybody's route within an alias prefix does that, or within a prefix of the plan's segments. SRv6 is None
-    where none runs and none is wanted.
+    Any other route within an alias prefix does that, or within a prefix of the plan's segments. SRv6 is None
+    where it neither runs nor is wanted.
     """
     own = OwnPrefixes(wanted.routes)
     alias = [_alias(*entry) for entry in _ours(answers, ROUTE_QUERY, own.__contains__)]
@@ -151,7 +151,7 @@ def running_routes(
 
 
 def former_routes(answers: Mapping[str, str]) -> dict[str, str]:
-    """Our routes of whichever plan."""
+    """mltswitch's routes on a host, whichever plan they are of: prefix → the words of its route."""
     found: dict[str, str] = {}
     for entry, prefix in _ours(answers, ROUTE_QUERY):
         name, text = _text(_alias(entry, prefix))

@@ -1,7 +1,7 @@
 """What a host keeps for its next start: the batch files, and the systemd unit that runs them.
 
 tc and ip keep nothing, and what configures a host's interfaces differs from one distribution to the next. So
-the files and the unit are our own, in places where nobody else writes.
+mltswitch writes its own files and unit, in places where nobody else writes.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from mltswitch.targets.state import SwitchState
 FOLDER: Final = "/etc/mltswitch"
 UNIT: Final = "mltswitch.service"
 SIGN: Final = "# Written by mltswitch"
-"""First words of every file of ours; a file that begins otherwise is somebody else's."""
+"""First words of every file that mltswitch writes; a file that begins otherwise is somebody else's."""
 _QUEUES: Final = f"{FOLDER}/{QDISC_FILE}"
 _ROUTES: Final = f"{FOLDER}/{ROUTE_FILE}"
 _UNIT_FILE: Final = f"/etc/systemd/system/{UNIT}"
 _FILES: Final = (_QUEUES, _ROUTES, _UNIT_FILE)
 IS_SYSTEMD: Final = "test -d /run/systemd/system"
-"""How sd_booted(3) tells that systemd is the host's init."""
+"""Shell test of whether systemd is the host's init (sd_booted(3))."""
 SAVED_QUERY: Final = (
     f"if {IS_SYSTEMD}; then echo systemd; for file in {' '.join(_FILES)}; do if test -e $file; then "
     f"sha256sum $file; head -n 1 $file | grep -c '^{SIGN}'; fi; done; "
@@ -44,18 +44,18 @@ _SAVED_ANEW: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """What stands on the host's disk."""
+    """The saved files on a host's disk."""
 
     has_systemd: bool
     digests: Mapping[str, str]
-    """File → SHA-256."""
+    """Path of a file → its SHA-256."""
     foreign: tuple[str, ...]
-    """Files in our places that somebody else wrote."""
+    """Paths of mltswitch's files that somebody else wrote."""
     is_enabled: bool
 
 
 def read_saved(answer: str) -> Saved:
-    """The answer to `SAVED_QUERY`; raises DeviceError for one that cannot be understood."""
+    """Parse the answer to `SAVED_QUERY`; raises DeviceError for one that cannot be understood."""
     digests: dict[str, str] = {}
     foreign: list[str] = []
     for digest, file, signs in _SAVED.findall(answer):
@@ -68,17 +68,17 @@ def read_saved(answer: str) -> Saved:
 
 
 def save_notes(saved: Saved, wanted: SwitchState) -> tuple[str, ...]:
-    """What the operator has to know about the next reboot."""
+    """Notes for the operator about the next reboot."""
     if not saved.has_systemd:
         return (_NOT_PERSISTENT,)
     return () if _is_current(saved, saved_files(wanted)) else (NOT_SAVED,)
 
 
 def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, ...]:
-    """What saves the plan where something else is saved; none where nothing can be.
+    """Steps that save the plan where other files are saved; none where the host cannot save.
 
-    Every file is written whole beside its place and then moved there. Raises DeviceError for a file of
-    somebody else's.
+    Every file is written whole beside its place and then moved there. Raises DeviceError for a file that
+    somebody else wrote.
     """
     if SAVED_QUERY not in answers:
         return ()
@@ -91,9 +91,9 @@ def save_steps(answers: Mapping[str, str], wanted: SwitchState) -> tuple[Step, .
 def restoring_saves(
     before: Mapping[str, str], running: Mapping[str, str], state: SwitchState
 ) -> tuple[tuple[Step, ...], str]:
-    """(what brings back to the disk what stood there before, what the operator has to know of it).
+    """The steps that restore the files which were saved before, and a note on them for the operator.
 
-    The files themselves are not on record, only their digests: they are rendered from the state that ran
+    Not the files themselves were recorded, only their digests: they are rendered from the state that ran
     before. Where that does not give the same text, because they held other ports or another version wrote
     them, it is saved all the same: a reboot brings what runs after the way back.
     """
@@ -151,13 +151,13 @@ def _digests(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def saved_files(state: SwitchState) -> dict[str, str]:
-    """File on the host → its text."""
+    """Path of a file on the host → its text."""
     rendered = write_files(state)
     return {_QUEUES: rendered[QDISC_FILE], _ROUTES: rendered[ROUTE_FILE], _UNIT_FILE: unit_text(state)}
 
 
 def unit_text(state: SwitchState) -> str:
-    """The systemd unit: once at the start of the host, after the network and every port of the plan.
+    """The systemd unit, which runs once at the host's start, after the network and every port of the plan.
 
     A port that does not appear within systemd's time limit for devices (DefaultDeviceTimeoutSec, 90 s) is
     given up: `-force` goes on with the other ports, and the unit is marked as failed.

@@ -1,4 +1,4 @@
-"""What a host answers of its ports, as facts: their queues, their filters, and what others put there."""
+"""Reads a host's answers about its ports as facts: their queues, their filters, and what others added."""
 
 import json
 import re
@@ -59,55 +59,55 @@ _FIRST_KEYS: Final = {"ip_proto": "ip_proto", "icmp_type": "type"}
 
 @dataclass(frozen=True)
 class PortAnswers:
-    """What a host answers of one port."""
+    """A host's answers about one port."""
 
     name: str
     qdiscs: tuple[Qdisc, ...]
     sections: Mapping[str, str]
-    """Where filters stand, such as `parent 10:` or `ingress` → what tc printed of them."""
+    """Place of filters, such as `parent 10:` or `ingress` → what tc printed of them."""
     classes: str
 
     @cached_property
     def queues(self) -> tuple[PortFacts, tuple[str, ...]] | None:
-        """(facts, faults) of the queues; None where they are not ours from the top."""
+        """The facts of the queues, and faults in them; None where the root qdisc is not mltswitch's."""
         reader = _Reader(self)
         return (reader.facts, tuple(reader.faults)) if reader.read() else None
 
     @cached_property
     def marks(self) -> dict[Fact, None]:
-        """The filters that rewrite code points as ours do."""
+        """The filters on arriving packets that rewrite code points just as mltswitch's do."""
         return dict.fromkeys(mark for entry in self.filters(INGRESS) if (mark := _mark(entry)))
 
     @property
     def ingress(self) -> PortFacts:
-        """What of packets that arrive is as ours does it; nothing without clsact."""
+        """The facts about arriving packets that match mltswitch's; empty without clsact."""
         facts = {("clsact",): None, ("unmark",): None, **self.marks}
         return facts if any(entry.kind == CLSACT for entry in self.qdiscs) else {}
 
     @property
     def foreign_filters(self) -> list[str]:
-        """What somebody else hung into clsact, which may drop, mark or redirect packets."""
+        """Filters that others put into clsact, which may drop, mark or redirect packets."""
         found = [entry for entry in self.filters(INGRESS) if _mark(entry) is None]
         found += self.filters(EGRESS)
         return list(dict.fromkeys(map(str, found)))  # u32 prints its table beside what stands in it
 
     @property
     def standing(self) -> list[Qdisc]:
-        """The queues that somebody gave the port, ours included; the kernel's default ones have no handle."""
+        """The qdiscs that somebody gave the port, mltswitch's included; the kernel's own have no handle."""
         return [entry for entry in self.qdiscs if entry.handle != NO_HANDLE and not entry.arrives]
 
     @property
     def said_of_queues(self) -> tuple[object, ...]:
-        """All that was answered of packets that leave, to be compared."""
+        """All answers about packets that leave by the port, for comparison."""
         entries = sorted(repr(entry) for entry in self.qdiscs if not entry.arrives)
         return entries, [self.sections[f"parent {handle}"] for handle in LEVELS], self.classes
 
     def filters(self, place: str) -> list[FilterAnswer]:
-        """The filters of one place, without the empty entry that precedes those of each preference.
+        """The filters at one place, without the empty entry that precedes those of each preference.
 
         iproute2 before 5.17 prints u32 filters, and others their own kinds, as plain text in the middle of
-        its JSON (`"options": {fh 800: ht divisor 1 }`). What such a text matches is not read, for none of
-        ours is one; its kind, protocol, preference and class are. Raises DeviceError.
+        its JSON (`"options": {fh 800: ht divisor 1 }`). What such a text matches is not read, for no
+        filter of mltswitch's is one; its kind, protocol, preference and class are. Raises DeviceError.
         """
         section = self.sections[place]
         with suppress(ValueError):
@@ -147,7 +147,7 @@ def _entry(text: str) -> dict[str, object]:
 
 
 def port_answers(answers: Mapping[str, str], wanted: SwitchState) -> dict[str, PortAnswers]:
-    """Each wanted port with its answers; raises DeviceError if unreadable."""
+    """Port name → the answers about it, for the wanted ports; raises DeviceError if they are unreadable."""
     qdiscs = load(QDISCS, answers, QDISC_QUERY)
     if not wanted.ports:
         return {}

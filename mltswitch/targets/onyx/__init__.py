@@ -1,9 +1,9 @@
-"""Onyx over its command line; a line takes effect at once, `configuration write` keeps it.
+"""The target for Onyx over its command line; a line takes effect at once, `configuration write` keeps it.
 
-Ours on a device: trust, DSCP map, bindings, RED/ECN and scheduling of the used traffic classes on the plan's
-ports, and static routes within the plan's prefixes. Unused traffic classes, bandwidths, buffers, addresses,
-PFC and `ip routing` stay as they are. One setting that is not ours changes: prefix modes are switched off for
-the whole switch, and stay so (`sheet.PREAMBLE`). The way back gives the same settings the values that the
+Managed on a device: trust, DSCP map, bindings, RED/ECN and scheduling of the used traffic classes on the
+plan's ports, and static routes within the plan's prefixes. Unused traffic classes, bandwidths, buffers,
+addresses, PFC and `ip routing` stay as they are. One other setting changes: prefix modes are switched off for
+the whole switch, and stay so (`sheet.PREAMBLE`). A rollback gives the same settings the values that the
 switch showed before; only prefix modes stay off, for no show command tells whether they were on.
 """
 

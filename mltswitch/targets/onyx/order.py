@@ -23,32 +23,32 @@ from mltswitch.targets.service_order import boundary
 TRUSTED: Final = "L3"
 UNTRUSTED: Final = "port"
 TRUSTING: Final = frozenset({TRUSTED, "both"})
-"""The trusts of a port with which a packet's DSCP counts."""
+"""The values of a port's trust with which a packet's DSCP counts."""
 
 
 class Phase(IntEnum):
-    """When a line is entered."""
+    """The phases of a change, in the order in which their lines are entered."""
 
     LOOSEN = 0
-    """Queues drop less than before, and settings change that lead no packet elsewhere."""
+    """Queues drop less than before, and settings change that move no packet to another queue."""
     SERVE_STRICT = 1
     """Queues become strict that may be so before code points move."""
     DISTRUST = 2
-    """Ports no longer believe the DSCP of packets."""
+    """Ports stop trusting the DSCP of packets."""
     BIND = 3
     MAP = 4
     TIGHTEN = 5
-    """Queues drop more than before."""
+    """Thresholds are set or lowered, so that queues drop more than before."""
     TRUST = 6
     SERVE_LAST = 7
-    """The other queues become strict, or weighted again."""
+    """The remaining queues become strict, or weighted again."""
     ROUTE = 8
     FORGET = 9
-    """What is not planned is taken back."""
+    """Settings that are not planned are undone."""
 
 
 class ServiceOrder(Order):
-    """How ports serve their queues while code points move."""
+    """The order of a change's lines that never serves packets in a wrong order while code points move."""
 
     @cached_property
     def _strict_queues(self) -> Mapping[str, set[int]]:
@@ -75,7 +75,7 @@ class ServiceOrder(Order):
         return boundaries
 
     def place(self, port: str, written: Written) -> Iterator[Placed]:
-        """When the line is entered; code points that move down and those that move up have a line each."""
+        """The moment at which a line is entered; one that moves code points up and down is split into two."""
         fact, new = written.facts[0]
         if fact[0] == SERVICE:
             is_late = new != STRICT or fact[1] <= self._boundaries[port]

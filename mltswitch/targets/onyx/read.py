@@ -1,9 +1,9 @@
-"""What an Onyx switch answers, as facts.
+"""Reads an Onyx switch's answers as facts.
 
 Queues and maps are read from the JSON form of the show commands: that is what is in force, defaults included,
 where `show running-config` leaves them out and compresses interface ranges. Static routes stand in
 `show running-config` only, complete with those that are not active. Lines there that concern a port or a
-class of the plan, or the whole switch, and that no show of ours tells, are reported as they stand unless they
+class of the plan, or the whole switch, and that no JSON answer tells, are reported as they stand unless they
 are known to be about something else. A port that is a member of a LAG is refused: the port-channel has the
 settings then. The lines of members are those of public saved configurations and of the Ansible collection
 mellanox.onyx.
@@ -109,7 +109,7 @@ _MEMBER: Final = re.compile(r"((?:mlag-)?channel-group [0-9]+)(?: .*)?")
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
-    """Who the switch says it is; raises DeviceError.
+    """The identity that the switch reports; raises DeviceError.
 
     The cliconf plugin of mellanox.onyx reads the same line of `show hosts`. `Product model` of `show version`
     is the same for many boxes, so the model is the part number in the first row of `show inventory` that
@@ -131,7 +131,7 @@ def _chassis(answers: Mapping[str, str]) -> tuple[str, str]:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """Three shows for each port, one for PFC, the running configuration, what is saved, and the box."""
+    """Three show commands for each port, and those for PFC, running and saved configuration, and hardware."""
     shows = (_QOS, _SCHEDULING, CONGESTION)
     return (
         *(show.format(port.name) for port in wanted.ports for show in shows),
@@ -143,7 +143,7 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
-    """State of the wanted ports and queues, and our routes.
+    """The running state of the wanted ports and queues, and the routes within the plan.
 
     Raises DeviceError for what cannot be read, for a port in a LAG, and for PFC on a switch-priority that the
     plan uses or that leads to a traffic class of the plan.
@@ -159,7 +159,7 @@ def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: 
 
 
 def running_facts(answers: Mapping[str, str], wanted: SwitchState, _capabilities: Capabilities) -> Facts:
-    """All facts of the wanted ports, the routes within the plan's prefixes, and lines that nobody knows.
+    """All facts of the wanted ports, the routes within the plan's prefixes, and unknown lines.
 
     Raises DeviceError for an answer of another form.
     """

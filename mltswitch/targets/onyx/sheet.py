@@ -1,4 +1,4 @@
-"""The lines of Onyx, the facts that they set, and what the facts mean as state.
+"""The configuration lines of Onyx, the facts that they set, and what the facts mean as state.
 
 A packet gets a switch-priority from its DSCP where the port on which it arrives trusts layer 3; on the port
 on which it leaves, the switch-priority is bound to a traffic class, the queue. An untrusted port gives all
@@ -43,9 +43,11 @@ from mltswitch.units import KIBIBYTE
 from mltswitch.wire.tos import DSCP_COUNT
 
 PREAMBLE: Final = "no cli default prefix-modes enable"
-"""Without it `interface ethernet 1/1 …` may open a sub-mode, and later lines mean something else.
+"""The first line of every change, which switches prefix modes off.
 
-Not ours, and saved with the rest: it changes the command line of all later sessions, not what is forwarded.
+With prefix modes, `interface ethernet 1/1 …` may open a sub-mode, and later lines mean something else. The
+setting is outside the plan, and saved with the rest: it changes the command line of all later sessions, not
+what is forwarded.
 """
 PORT_NAME: Final = re.compile(r"[1-9][0-9]?/[1-9][0-9]?(?:/[1-4])?")
 NOT_OURS: Final = "set by somebody else, not ours to remove"
@@ -55,10 +57,9 @@ SHAPER: Final = "shaper"
 GUARANTEE: Final = "bandwidth guaranteed"
 CAP: Final = "bandwidth shape"
 Threshold = int | tuple[str, str, int, int] | None
-"""S in bytes where RED/ECN is as plans have it, else its control, its mode and two thresholds in KB or %;
-None where it is off."""
+"""S in bytes where RED/ECN is as in plans, else control, mode and two thresholds in KB or %; None: off."""
 LARGEST_KB: Final = 9_999_999
-"""The largest threshold of a rendered file."""
+"""The largest threshold of a rendered file, in KB."""
 
 
 def _code_points_in(text: str) -> tuple[int, ...]:
@@ -108,7 +109,7 @@ def _threshold_phase(old: Threshold, new: Threshold) -> Phase:
 
 
 def threshold_of(control: str, mode: str, minimum: int, maximum: int) -> Threshold:
-    """RED/ECN that is on, as the value of its fact."""
+    """The value of a queue's threshold fact for RED/ECN that is on."""
     is_planned = (control, mode, maximum) == ("both", "absolute", minimum) and 0 < minimum <= LARGEST_KB
     return minimum * KIBIBYTE if is_planned else (control, mode, minimum, maximum)
 
@@ -175,7 +176,7 @@ SHEET: Final = Sheet(
 
 
 def facts_of(state: SwitchState, _capabilities: Capabilities) -> Facts:
-    """The facts of a plan, in the order of the rendered file."""
+    """The facts that a state asks for, in the order of the rendered file."""
     facts: dict[str, PortFacts] = {}
     for (queues, trusted), ports in groupby(state.ports, attrgetter("queues", "trusted")):
         own = _port_facts(queues, TRUSTED if trusted else UNTRUSTED)
@@ -216,7 +217,7 @@ def _planned_port(facts: PortFacts) -> PortState:
 
 
 def running_state(facts: Facts, wanted: SwitchState, _capabilities: Capabilities) -> SwitchState:
-    """What facts of a device mean for the wanted ports and queues."""
+    """The state that a device's facts give the wanted ports and queues."""
     ports = []
     for port in wanted.ports:
         lossless = [queue.queue for queue in port.queues if queue.is_lossless]

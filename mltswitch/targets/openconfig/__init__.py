@@ -1,8 +1,8 @@
-"""Switches that serve OpenConfig's models over gNMI, whichever OS they run.
+"""The target for switches that serve OpenConfig's models over gNMI, whichever OS they run.
 
-Ours on a device: the objects of `qos` named mltswitch-…, what the plan's ports are bound to, and static
+Managed on a device: the objects of `qos` named mltswitch-…, what the plan's ports are bound to, and static
 routes within the plan's prefixes. A change is one SetRequest, which takes effect as a whole or not at all
-(gNMI specification, 3.4.3), so no order of ours is ever half in effect.
+(gNMI specification, 3.4.3), so no change is ever half in effect.
 
 Sources: the models are github.com/openconfig/public, whose descriptions say what a leaf does; FP is
 github.com/openconfig/featureprofiles, whose tests configure real switches, and say which ones deviate.

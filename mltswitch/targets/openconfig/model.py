@@ -1,8 +1,8 @@
-"""A switch's state as leaves of OpenConfig's models, what a device has of them, and the change between.
+"""Translates a switch's state to leaves of OpenConfig's models and back, and finds the change between two.
 
 A leaf is named by its path as gNMI writes it, and has the value that JSON_IETF (RFC 7951) gives it. Names of
-our objects say what is in them (`mltswitch-red-6144` marks from 6144 bytes on), so none changes while a port
-uses it. Undo is the same change with the leaves of before.
+mltswitch's objects say what is in them (`mltswitch-red-6144` marks from 6144 bytes on), so none changes while
+a port uses it. A rollback is the same change with the former leaves.
 
 Devices choose three names: that of the default network instance, that of its static routes, and those of
 queues that exist as delivered. They are learnt from a device's answers; elsewhere they are those of a file.
@@ -28,19 +28,19 @@ from mltswitch.targets.state import PortState, QueueState, RouteState, SwitchSta
 from mltswitch.wire.tos import DSCP_COUNT
 
 Leaves = dict[str, Any]
-"""Path → a JSON scalar, or a list of them."""
+"""Path of a leaf → its value, a JSON scalar or a list of them."""
 FILE: Final = "mltswitch.json"
 PART: Final = re.compile(r"/([A-Za-z_][\w.-]*)((?:\[[^\[\]=]+=[^\[\]]*\])*)")
-"""An element of a path: its name, and its keys."""
+"""Pattern of one element of a path: its name, and its keys."""
 KEY: Final = re.compile(r"\[([^=]+)=([^\]]*)\]")
 CAPABILITIES: Final = "capabilities"
-"""Asks for the models and their versions."""
+"""The query for the device's models and their versions."""
 CONFIG: Final = "config"
-"""Begins a question for what is configured below a path, and for state that differs from that."""
+"""First word of a query for what is configured below a path, and for state that differs from it."""
 STATE: Final = "state"
-"""Begins a question for the operational state below a path."""
+"""First word of a query for the operational state below a path."""
 SET: Final = "set"
-"""The one step of a change: a SetRequest, which takes effect as a whole or not at all."""
+"""First word of a change's only step, a SetRequest, which takes effect as a whole or not at all."""
 QOS: Final = f"{CONFIG} /qos"
 INSTANCES: Final = f"{CONFIG} /network-instances/network-instance[name=*]/config"
 ROUTES: Final = (
@@ -49,7 +49,7 @@ ROUTES: Final = (
 MEMBERS: Final = f"{CONFIG} /interfaces/interface[name=*]/ethernet/config/aggregate-id"
 SYSTEM: Final = f"{STATE} /system/state"
 CHASSIS: Final = f"{STATE} /components/component[name=Chassis]/state"
-"""FP: Arista's and Nokia's chassis are called so."""
+"""The name of the chassis component on Arista's and Nokia's devices (FP)."""
 
 _NAME: Final = "mltswitch-"
 _MODULES: Final = {"qos": "openconfig-qos", "network-instances": "openconfig-network-instance"}
@@ -125,7 +125,7 @@ def text_of(value: Any) -> Any:
 
 
 def flatten(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of JSON below a path; raises ValueError where a list has no keys.
+    """The leaves of JSON below a path, as (path, value); raises ValueError where a list has no keys.
 
     Scalars of a list's entry are its keys, by OpenConfig's style; each is also a leaf of its `config`.
     """
@@ -148,7 +148,7 @@ def flatten(tree: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]
 
 
 def nest(leaves: Mapping[str, Any], root: str = "") -> dict[str, Any]:
-    """Inverse of `flatten`: JSON_IETF below a path, whose first names say their module."""
+    """The inverse of `flatten`: JSON_IETF below a path, with the module in its top names."""
     tree: dict[str, Any] = dict(KEY.findall(root.rpartition("/")[2]))
     nodes = {root: tree}
     for path, value in leaves.items():
@@ -168,7 +168,7 @@ def nest(leaves: Mapping[str, Any], root: str = "") -> dict[str, Any]:
 
 
 def adapt(fitted: FittedState, plan: Plan, switch: Switch) -> FittedState:
-    """Routes name next hops alone, and a port that is not trusted leads every code point to background."""
+    """The state as these models can hold it: no ports in routes, and only background on untrusted ports."""
     state = without_route_ports(fitted, plan, switch).state
     ports = list(state.ports)
     for place, port in enumerate(ports):
@@ -230,14 +230,14 @@ def _port_leaves(port: PortState) -> Leaves:
 
 
 def write_files(state: SwitchState, capabilities: Capabilities) -> dict[str, str]:
-    """`mltswitch.json`: what an update of the device's root would hold."""
+    """The one file `mltswitch.json`: the content of an update of the device's root."""
     del capabilities
     text = json.dumps(nest(leaves_of(state)), indent=1)
     return {FILE: re.sub(r"(?<=[\[\d])\s+(?=[\d\]])|(?<=\d,)\s+(?=\d)", "", text) + "\n"}  # lists on one line
 
 
 def read_files(files: Mapping[str, str], capabilities: Capabilities) -> SwitchState:
-    """Inverse of `write_files`; each error names a leaf."""
+    """Read the files of `write_files` back as a state; each error names a leaf."""
     del capabilities
     ports: list[PortState] = []
     try:
@@ -328,14 +328,17 @@ def _renamed(text: str, names: _Names) -> str:
 
 
 def queries_for(wanted: SwitchState) -> tuple[str, ...]:
-    """What the device can do, what is configured, and which ports belong to groups."""
+    """The queries for the device's models, its configuration, and the ports in aggregation groups."""
     del wanted
     return (CAPABILITIES, QOS, INSTANCES, ROUTES, MEMBERS)
 
 
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
-    """State of the wanted ports and queues, and our routes; raises DeviceError where the device cannot have
-    them: it lacks a model, or a port is a member of a link aggregation group."""
+    """The running state of the wanted ports and queues, and the routes within the plan.
+
+    Raises DeviceError where the device cannot have them: it lacks a model, or a port is a member of a link
+    aggregation group.
+    """
     del capabilities
     with known_form(CAPABILITIES):
         models = json_in(answers[CAPABILITIES])["models"]
@@ -420,7 +423,7 @@ def _routes(leaves: Leaves, own: Container[IPv4Network] | None = None) -> Iterat
 
 
 def change_between(running: RunningState, wanted: SwitchState, capabilities: Capabilities) -> Change:
-    """One SetRequest: our objects as the plan needs them, and what its ports are bound to."""
+    """The change to the wanted state in one SetRequest: mltswitch's objects, and what ports are bound to."""
     del capabilities
     now, _, names = _running(running.answers, wanted)
     after = _after(now, wanted, leaves_of(wanted))
@@ -430,7 +433,7 @@ def change_between(running: RunningState, wanted: SwitchState, capabilities: Cap
 def restoring_change(
     before: Mapping[str, str], running: RunningState, wanted: SwitchState, capabilities: Capabilities
 ) -> Change:
-    """The same with what was there before, of all that a push of the wanted state sets or removes."""
+    """The change, in one SetRequest, that restores all that a push of the wanted state sets or removes."""
     del capabilities
     now, _, names = _running(running.answers, wanted)
     was, needed = _running(before, wanted)[0], leaves_of(wanted)
@@ -488,7 +491,7 @@ def _change(now: Leaves, after: Leaves, names: _Names) -> Change:
 
 
 def identify(answers: Mapping[str, str]) -> Identity:
-    """Who the switch says it is; raises DeviceError."""
+    """The identity that the switch reports; raises DeviceError."""
     said: dict[str, str] = {}
     for query in (CHASSIS, SYSTEM):
         with known_form(query):

@@ -1,8 +1,8 @@
-"""Community SONiC over a shell; the user needs sudo without a password, as SONiC's admin has.
+"""The target for community SONiC over a shell; the user needs sudo without a password, as SONiC's admin has.
 
-Ours on a device: the objects named MLT…, the queues and maps of the plan's ports, the counters of marks and
-drops, and static routes within the plan's prefixes. `config qos clear` and `config qos reload` remove them:
-run those before, never after.
+Managed on a device: the objects named MLT…, the queues and maps of the plan's ports, the counters of marks
+and drops, and static routes within the plan's prefixes. `config qos clear` and `config qos reload` remove
+them: run those before, never after.
 """
 
 import re

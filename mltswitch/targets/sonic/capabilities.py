@@ -31,7 +31,7 @@ TRAFFIC_CLASSES: Final = 8
 LOSSLESS: Final = (3, 4)
 """Queues, and priority groups, that the vendor's default makes lossless."""
 BITS: Final = 8
-"""SCHEDULER counts bytes a second."""
+"""Bits in the unit of rates in the table SCHEDULER, which counts bytes a second."""
 
 _SRV6: Final = (
     "SB sonic-srv6.yang and bgpcfgd managers_srv6.py: SRV6_MY_LOCATORS and SRV6_MY_SIDS, behaviour uN; "
@@ -75,11 +75,11 @@ class Model(NamedTuple):
 
     hardware: str
     box: str
-    """Its name among the hardware figures."""
+    """The model's name among the hardware figures."""
     platforms: str
-    """What DEVICE_METADATA|localhost may say as `platform`, separated by spaces (SB, device/)."""
+    """Possible values of `platform` in DEVICE_METADATA|localhost, separated by spaces (SB, device/)."""
     hwskus: str
-    """With what `hwsku` may begin there."""
+    """Possible beginnings of `hwsku` in DEVICE_METADATA|localhost."""
 
     @property
     def pool_size_bytes(self) -> int:
@@ -185,9 +185,9 @@ HARDWARE: Final[Mapping[str, Capabilities]] = MappingProxyType(
 
 
 def model_of(platform: str, hwsku: str = "") -> Model | None:
-    """The model of a device by its own words for it; None for one that is not known.
+    """The model of a device by its platform and hwsku texts; None for an unknown one.
 
-    The hwsku counts where the platform is missing; it names the box, then the split of its ports.
+    The hwsku counts where the platform text is missing; it names the box, then how its ports are split.
     """
     if platform:
         return next((model for model in MODELS if platform in model.platforms.split()), None)

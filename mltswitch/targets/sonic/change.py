@@ -1,6 +1,7 @@
 """The commands that take a SONiC switch to the plan: a checkpoint, then patches, each all or nothing.
 
-What the release's updater refuses is not sent. What nothing refers to any more stays where it may not go.
+Patches that the release's updater would refuse are not sent. Unused objects stay where it refuses to remove
+them.
 """
 
 import hashlib
@@ -41,7 +42,8 @@ _MOST_QUOTED: Final = 200
 
 
 def change_between(running: RunningState, wanted: SwitchState, _capabilities: Capabilities) -> Change:
-    """Patch of our objects alone; raises DeviceError for what it lacks, would ignore or refuses to change."""
+    """The change to the wanted state, as patches of mltswitch's objects; raises DeviceError for what the
+    device lacks, would ignore or refuses to change."""
     before = read.running_database(running.answers)
     _check_live_objects(before, objects.document(wanted))
     after = merge.merged(before, wanted)
@@ -55,7 +57,7 @@ def change_between(running: RunningState, wanted: SwitchState, _capabilities: Ca
 def restoring_change(
     before: Mapping[str, str], running: RunningState, wanted: SwitchState, _capabilities: Capabilities
 ) -> Change:
-    """Patch back of what a push of the wanted state changes in what ran before; raises DeviceError."""
+    """The change that undoes what a push of the wanted state changed; raises DeviceError."""
     was, now = read.running_database(before), read.running_database(running.answers)
     return _change(now, merge.unmerged(now, was, wanted), running, wanted)
 
@@ -164,7 +166,7 @@ def _checkpoint(name: str) -> Step:
 
 
 def checkpoint_of(*databases: Database) -> str:
-    """Name of the checkpoint of a configuration, or of one on the way between two: of no other one."""
+    """Name of the checkpoint of one configuration, or of the interim one between two; unique to them."""
     contents = json.dumps(databases, sort_keys=True).encode()
     return f"mltswitch-{hashlib.sha256(contents).hexdigest()[:8]}"
 
@@ -265,5 +267,8 @@ _UPDATERS: Final = "apply-patch|replace|rollback|checkpoint|save|reload|load|loa
 GUARD: Final = Guard(
     shell_lock(sudo="sudo "), busy=f"pgrep -af '[c]onfig ({_UPDATERS})( |$)' || test $? -eq 1"
 )
-"""The updater runs on when its connection is lost, and locks nothing (sonic-utilities, generic_updater.py:
-ConfigLock is still to be written), so its process is looked for, whoever started it."""
+"""How operators are kept apart, and a running updater is found.
+
+The updater runs on when its connection is lost, and locks nothing (sonic-utilities, generic_updater.py:
+ConfigLock is still to be written), so its process is looked for, whoever started it.
+"""

@@ -1,4 +1,4 @@
-"""CONFIG_DB as data: its JSON, and the keys that name several queues or ports."""
+"""SONiC's CONFIG_DB as data: its JSON, and the keys that name several queues or ports."""
 
 import json
 import re
@@ -17,13 +17,14 @@ Place = tuple[str, str]
 """Table and key of an entry."""
 
 QUEUE_TABLES: Final = ("QUEUE", "BUFFER_QUEUE")
-"""Whose keys name a port and queues, `Ethernet0|0-2`."""
+"""Tables whose keys name a port and queues, such as `Ethernet0|0-2`."""
 LISTING_TABLES: Final = (
     *(*QUEUE_TABLES, "BUFFER_PG", "PORT_QOS_MAP"),
     *("BUFFER_PORT_INGRESS_PROFILE_LIST", "BUFFER_PORT_EGRESS_PROFILE_LIST"),
 )
-"""Of whose keys orchagent takes a list of ports, `Ethernet0,Ethernet4|3-4`, as templates of older releases
-write them (sonic-swss, qosorch.cpp and bufferorch.cpp, tokenize); the YANG models take one port a key."""
+"""Tables of whose keys orchagent takes a list of ports, `Ethernet0,Ethernet4|3-4`, as templates of older
+releases write them (sonic-swss, qosorch.cpp and bufferorch.cpp, tokenize); the YANG models take one port a
+key."""
 _QUEUE_KEY: Final = re.compile(r"([^|,]+)\|([0-9]{1,2})(?:-([0-9]{1,2}))?")
 _NUMBER: Final = re.compile("[0-9]{1,19}")
 
@@ -62,7 +63,7 @@ def _is_value(value: object) -> bool:
 
 
 def dump(database: Database) -> str:
-    """The same as JSON, an entry a line."""
+    """The database as JSON, an entry a line."""
     tables = [
         f"  {json.dumps(table)}: {{\n"
         + ",\n".join(f"    {json.dumps(key)}: {json.dumps(fields)}" for key, fields in entries.items())
@@ -84,7 +85,7 @@ def number(fields: Entry, name: str) -> int | None:
 
 
 def queues_in(key: str) -> tuple[str, range]:
-    """The port and the queues that a key names; no port for a key of another form, as those of chassis.
+    """The port and the queues that a key names; an empty port for a key of another form, such as a chassis's.
 
     No queue for a reversed range, which the YANG models accept and orchagent does not.
     """
@@ -111,13 +112,13 @@ def queue_keys(port: str, queues: Iterable[int]) -> Iterator[str]:
 
 
 def parts_of(key: str) -> tuple[str, ...]:
-    """The keys for single ports that say what a key for several says."""
+    """The single-port keys that together say what a key for several ports says."""
     names, bar, rest = key.partition("|")
     return tuple(f"{port}{bar}{rest}" for port in names.split(","))
 
 
 def listing_places(database: Database) -> list[Place]:
-    """Entries that list several ports, all of which are there."""
+    """Places of the entries that list several ports, all of which exist."""
     known = database.get("PORT", {}).keys()
     return [
         (table, key)
@@ -128,10 +129,10 @@ def listing_places(database: Database) -> list[Place]:
 
 
 def split(database: Database, needed: Database, chosen: Collection[Place] | None = None) -> Database:
-    """The same with a key a port in place of each key that lists several, or of the chosen ones.
+    """The database with one key a port in place of each key that lists several, or only of the `chosen` ones.
 
-    Raises DeviceError where both forms stand there and differ, for nobody knows which of them runs; but for
-    the queues that are `needed`, which a push sets anew.
+    Raises DeviceError where keys of both forms exist and differ, for it is unknown which of them runs; except
+    for queues in `needed`, which a push sets anew.
     """
     own: dict[Place, set[int]] = {}  # by table and port
     for table in QUEUE_TABLES:

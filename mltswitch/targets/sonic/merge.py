@@ -1,4 +1,4 @@
-"""What a device's configuration shall become, all else in it untouched, and the patches that lead there."""
+"""A device's configuration merged with a plan, all else in it untouched, and the patches that lead there."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -12,20 +12,23 @@ from mltswitch.targets.sonic.releases import Operation
 from mltswitch.targets.state import SwitchState
 
 FIELD_TABLES: Final = ("PORT_QOS_MAP", "FLEX_COUNTER_TABLE")
-"""Of whose entries only some fields are ours."""
+"""Tables of whose entries mltswitch manages only some fields."""
 OBJECTS: Final = (
     *("FLEX_COUNTER_TABLE", "DSCP_TO_TC_MAP", "TC_TO_QUEUE_MAP", "TC_TO_PRIORITY_GROUP_MAP"),
     *("SCHEDULER", "WRED_PROFILE", "BUFFER_PROFILE", LOCATORS),
 )
-"""Tables that others refer to."""
+"""Tables whose entries others refer to."""
 REFERENCES: Final = (*db.LISTING_TABLES, SEGMENTS, "STATIC_ROUTE")
 Patch = list[Operation]
 """Operations of one JSON patch (RFC 6902), which the updater applies whole or not at all."""
 
 
 def merged(running: Database, wanted: SwitchState) -> Database:
-    """`running` changed as the plan wants it, with a key a port: the updater refuses every patch of a
-    configuration in which one key lists several. Raises DeviceError where the device lacks a port."""
+    """`running` changed as the plan wants it, with one key a port.
+
+    The updater refuses every patch of a configuration in which one key lists several ports. Raises
+    DeviceError where the device lacks a port.
+    """
     for port in wanted.ports:
         if port.name not in running.get("PORT", {}):  # SONiC's own message about it is hard to read
             raise DeviceError(
@@ -47,7 +50,7 @@ def merged(running: Database, wanted: SwitchState) -> Database:
 
 
 def unmerged(running: Database, was: Database, wanted: SwitchState) -> Database:
-    """`running` with all as it was that `merged` changes there; raises DeviceError where a port is gone."""
+    """`running` with all that `merged` changes as it was before; raises DeviceError if a port is gone."""
     needed = objects.document(wanted)
     pushed, apart = merged(was, wanted), split(was, needed)
 
@@ -115,7 +118,7 @@ def _unplanned(target: Database, wanted: SwitchState, needed: Database) -> Itera
 
 
 def changes_between(old: Database, new: Database) -> list[Patch]:
-    """Patches in order: room for thresholds, then our tables, objects before references; no empty one.
+    """The patches in order: room for thresholds, then the objects, each before its references; none empty.
 
     Room comes first where a queue's threshold and its share of the pool change together, because within a
     patch the updater chooses the order: a threshold above what the queue can hold never acts.
@@ -129,7 +132,7 @@ def changes_between(old: Database, new: Database) -> list[Patch]:
 
 
 def removals_between(old: Database, new: Database) -> Patch:
-    """The patch that takes away what nothing refers to any more.
+    """The patch that removes what nothing refers to any more.
 
     In one patch with the rest, the updater would take a removed profile and an equal new one for a `move`, as
     python-json-patch does, which its own rules for BUFFER_PROFILE refuse.
@@ -177,7 +180,7 @@ def _threshold(fields: Entry) -> int:
 
 
 def pointer(*parts: str) -> str:
-    """A place in a configuration, by RFC 6901."""
+    """The JSON Pointer (RFC 6901) of a place in a configuration."""
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""The objects of CONFIG_DB that are ours: how each is written, and what it means where it is read.
+"""The objects of CONFIG_DB that mltswitch manages: how each is written, and what it means where it is read.
 
 Traffic class n is queue n. A map spreads all 64 code points over the plan's queues; those which the device
 led to its lossless queues 3 and 4 before (RDMA, by default DSCP 3 and 4) become background on the plan's
@@ -52,7 +52,7 @@ from mltswitch.wire.tos import DSCP_COUNT
 FILE: Final = "mltswitch.json"
 MAP: Final = "MLT"
 UNTRUSTED: Final = "_UNTRUSTED"
-"""Ends the name of a map that believes nothing; before it stands the map that would apply."""
+"""Suffix of the name of a map that trusts no DSCP; before it stands the map that would apply if trusted."""
 _HOST_MAP: Final = "MLT_HOST"
 _MAPS: Final = (MAP, _HOST_MAP, MAP + UNTRUSTED, _HOST_MAP + UNTRUSTED)
 LOCATORS: Final = "SRV6_MY_LOCATORS"
@@ -87,16 +87,17 @@ _kind_of: Final = attrgetter("queue", *_WORDS)
 
 
 class Setting(NamedTuple):
-    """What a queue refers to: where the reference stands, and the kinds of objects that ours can be."""
+    """A reference of a queue to an object: where it stands, and the forms of mltswitch's objects for it."""
 
     table: str
     field: str
     words: str
     """What a report calls the reference."""
     objects: str
-    """The table of the object."""
+    """The table of the object to which the queue refers."""
     forms: tuple[EntryForm, ...]
-    """The first one that says all that the queue has; its name has `{}` for the queue and its port."""
+    """Forms of the object: the first that can say all that the queue has is used; `{}` in its name stands for
+    the queue and its port."""
     may_lack: bool = False
     """Whether a queue may do without an object."""
 
@@ -137,7 +138,7 @@ SETTINGS: Final = (
 
 
 def is_own_object(table: str, name: str) -> bool:
-    """Whether an object is ours, made for a plan: it goes when nothing needs it any more."""
+    """Whether mltswitch made an object for a plan, so that it is removed when nothing needs it any more."""
     names = [form.name for setting in SETTINGS if setting.objects == table for form in setting.forms]
     patterns = (each.format("Q[0-7]_Ethernet[0-9]+") for each in names if "{}" in each)
     is_map = table == "DSCP_TO_TC_MAP" and name in _MAPS
@@ -148,7 +149,7 @@ def is_own_object(table: str, name: str) -> bool:
 def document(state: SwitchState) -> Database:
     """Every object that the state needs, before those that refer to it; raises UnsupportedPlanError.
 
-    Entries are not to be changed: the next caller may get the same ones.
+    Callers must not change the entries: the next caller may get the same ones.
     """
     routing = state.segment_routing or SegmentRouting(None, ())
     tables = {**_maps(state.ports), **_queues(state.ports), **_segments(routing.locator)}
@@ -209,7 +210,7 @@ def _untrusted_map(background: int) -> Entry:
 
 
 def port_maps(name: str) -> Entry:
-    """Our fields of PORT_QOS_MAP; the port's other fields, PFC for instance, stay."""
+    """The fields of a port's PORT_QOS_MAP entry that mltswitch sets; others, PFC for instance, stay."""
     return {"dscp_to_tc_map": name, "tc_to_queue_map": MAP, "tc_to_pg_map": MAP}
 
 
@@ -268,7 +269,7 @@ def _locator(database: Database) -> IPv6Network | None:
 
 
 def is_own_segment(key: str) -> bool:
-    """Whether a key of SRV6_MY_SIDS belongs to our locator."""
+    """Whether a key of SRV6_MY_SIDS belongs to mltswitch's locator."""
     return key.startswith(f"{MAP}|")
 
 
@@ -284,14 +285,14 @@ def prefix_of(key: str) -> Prefix | None:
 
 
 def own_prefixes(state: SwitchState) -> OwnPrefixes:
-    """Static routes to these prefixes are ours."""
+    """The prefixes to which static routes are managed by mltswitch."""
     return OwnPrefixes((*state.routes, *(state.segment_routing.routes if state.segment_routing else ())))
 
 
 def paths_in(
     database: Database, wanted: SwitchState | None = None
 ) -> tuple[tuple[RouteState, ...], SegmentRouting | None]:
-    """The static routes and segments of a file; of a device those that are ours, in the plan's order."""
+    """The static routes and segments of a file; of a device, the plan's, in its order."""
     own = None if wanted is None else own_prefixes(wanted)
     found = [
         route
@@ -341,7 +342,7 @@ class PortReader:
         """(what a port has, its state): few kinds, so that they are looked through."""
 
     def planned_queues(self, port: str) -> list[int]:
-        """Queues of a port that QUEUE names, in the order in which it does; lossless ones before the last."""
+        """The queues of a port in table QUEUE, in that order, with lossless ones put before the last."""
         keys = self._keys["QUEUE"].get(port, ())
         named = list(dict.fromkeys(queue for _, own in keys for queue in own if queue not in LOSSLESS))
         bound = text_of(self._database["PORT_QOS_MAP"][port].get("dscp_to_tc_map", ""))
@@ -418,12 +419,12 @@ class PortReader:
 
 
 def write_files(state: SwitchState, _capabilities: Capabilities) -> dict[str, str]:
-    """`mltswitch.json`, a document for `config load`."""
+    """The one file `mltswitch.json`, a document for `config load`."""
     return {FILE: db.dump(document(state))}
 
 
 def read_files(files: Mapping[str, str], _capabilities: Capabilities) -> SwitchState:
-    """Inverse of `write_files`; raises UserInputError naming the object that does not belong."""
+    """Read the file of `write_files` back; raises UserInputError naming an object that does not belong."""
     try:
         found = db.load(files[FILE])
     except (ValueError, RecursionError) as error:

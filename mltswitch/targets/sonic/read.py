@@ -1,4 +1,4 @@
-"""What a SONiC switch answers, as state."""
+"""Reads a SONiC switch's answers as state."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ _FIELD: Final = re.compile(r"^([A-Za-z][A-Za-z ]*+): *+(\S(?:.*\S)?)", re.MULTIL
 
 
 def running_database(answers: Mapping[str, str]) -> Database:
-    """CONFIG_DB from the answer, which may begin with warnings; raises DeviceError.
+    """The CONFIG_DB in an answer, which may begin with warnings; raises DeviceError.
 
     Text among the tables is the routing daemon's configuration, `bgpraw` (sonic-utilities, show/main.py).
     """
@@ -38,7 +38,7 @@ def running_database(answers: Mapping[str, str]) -> Database:
 
 
 def identify(answers: Mapping[str, str]) -> base.Identity:
-    """Who the switch says it is; raises DeviceError.
+    """The identity that the switch reports; raises DeviceError.
 
     The fields of `show version` are those that the SONiC command reference prints; the serial number is N/A
     on a virtual switch, and missing in old releases.
@@ -54,7 +54,7 @@ def identify(answers: Mapping[str, str]) -> base.Identity:
 
 
 def running_build(answers: Mapping[str, str]) -> str:
-    """The build that the device runs; raises DeviceError."""
+    """The name of the build that the device runs; raises DeviceError."""
     if build := build_of(answers[_VERSION]):
         return build
     raise DeviceError("cannot read which release it runs", where=_VERSION, expected="a line build_version")
@@ -63,10 +63,10 @@ def running_build(answers: Mapping[str, str]) -> str:
 def read_answers(
     answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities
 ) -> base.RunningState:
-    """State of the wanted ports and queues that exist, and our routes.
+    """The running state of the wanted ports and queues that exist, and the routes within the plan.
 
-    Raises DeviceError for what cannot be read, and for what the plan cannot stand on: another buffer pool,
-    another chip, PFC on a queue of ours.
+    Raises DeviceError for what cannot be read, and for what makes the plan impossible: another buffer pool,
+    another chip, PFC on a queue of the plan.
     """
     database = split(running_database(answers), _needed(wanted))
     notes = [*_check_hardware(database, capabilities.hardware)] if wanted.ports else []
@@ -99,7 +99,7 @@ def _saved_state(text: str, wanted: SwitchState) -> SwitchState | None:
 
 
 def state_of(database: Database, wanted: SwitchState) -> SwitchState:
-    """What a configuration with a key a port means for the wanted ports, with our routes."""
+    """The state that a configuration, with one key a port, gives the wanted ports, with the plan's routes."""
     reader = PortReader(database)
     known = [port for port in wanted.ports if port.name in database.get("PORT", {})]
     foreign = foreign_objects(database, [port.name for port in known])
@@ -277,8 +277,8 @@ _ACL_TYPES: Final = ("L3", "L3V6", "L3V4V6", "MIRROR", "MIRRORV6", "MIRROR_DSCP"
 
 
 def foreign_objects(database: Database, ports: Collection[str]) -> dict[str, list[str]]:
-    """Port → objects on it, its LAG or its VLANs that nobody here knows, in SONiC's words; the empty one: the
-    whole switch."""
+    """Port → objects on it, its LAG or its VLANs that mltswitch does not know, in SONiC's words; the empty
+    port stands for the whole switch."""
     found: dict[str, list[str]] = {port: [] for port in ("", *ports)}
     carried = {port: [port] for port in ports}
     for members in ("PORTCHANNEL_MEMBER", "VLAN_MEMBER"):  # in this order: a LAG may be a VLAN's member

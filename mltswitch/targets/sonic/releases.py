@@ -3,8 +3,8 @@
 The facts are those of sonic-net/sonic-utilities, one branch a release, in generic_config_updater/:
 field_operation_validators.py and gcu_field_operation_validators.conf.json. A field may change where the
 release's rule for its table names it. Tables without a rule may change freely. Releases before 202205, and
-202211, have no rules at all. Left out is what no patch of ours touches, PORT, PFC_WD, pools and headroom, and
-families of chips that no model of ours has.
+202211, have no rules at all. Left out is what no patch of mltswitch's touches, PORT, PFC_WD, pools and
+headroom, and families of chips that no supported model has.
 """
 
 import re
@@ -16,12 +16,12 @@ RELEASES: Final = (
     *("202205", "202211", "202305", "202311", "202405", "202411", "202505", "202511", "202605"),
     NEWEST,
 )
-"""Branches that have been read, oldest first."""
+"""Names of the release branches whose rules have been read, oldest first."""
 Operation = Mapping[str, object]
 
 
 class Rule(NamedTuple):
-    """What may change of one table in the releases `first` to `last`; a rule without fields lets nothing."""
+    """What may change in one table in the releases `first` to `last`; without fields, nothing may."""
 
     table: str
     first: str
@@ -29,7 +29,7 @@ class Rule(NamedTuple):
     fields: frozenset[str]
     """Fields whose values may be replaced: `ENTRY/FIELD` in lower case, the parts with digits left out."""
     any_entry: bool = False
-    """Whether `fields` are names of fields alone, whatever the entry's name is."""
+    """Whether `fields` are bare field names, valid for entries of any name."""
     whole_entries: bool = False
     """Whether a whole entry may be added, removed and replaced, whatever its fields are."""
 
@@ -76,7 +76,8 @@ def build_of(version_file: str) -> str:
 
 
 def release_of(build: str) -> str | None:
-    """The release whose rules a build has: the newest that is not after it; empty before all of them.
+    """The release whose rules a build has: the newest that is not after it; empty: the build is older than
+    all.
 
     None for one of which this table knows nothing: a vendor's own name, a newer release, or master.
     """
@@ -87,7 +88,7 @@ def release_of(build: str) -> str | None:
 
 
 def refusals(patch: Iterable[Operation], build: str, hwsku: str | None) -> tuple[str, ...]:
-    """What of an RFC 6902 patch the updater of this build refuses on this hardware, in the patch's order.
+    """The operations of an RFC 6902 patch, in order, that this build's updater refuses on this hardware.
 
     The updater judges the difference that a patch makes, not its wording: see `differences_made`. `hwsku` is
     None for hardware that is not to be judged, because this table knows none of its family.
@@ -110,7 +111,7 @@ def refusals(patch: Iterable[Operation], build: str, hwsku: str | None) -> tuple
 def differences_made(
     patch: Iterable[Operation], before: Mapping[str, Mapping[str, object]]
 ) -> Iterator[Operation]:
-    """The patch with each replaced entry as operations on the fields that change."""
+    """The patch with each replaced entry turned into operations on the fields that change."""
     for operation in patch:
         table, *rest = _parts(operation)
         old, new = before.get(table, {}).get(rest[0]) if rest else None, operation.get("value")

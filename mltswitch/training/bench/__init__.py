@@ -1,4 +1,5 @@
-"""Trains a small model by several workers over a network on one machine, by gloo and by the host agent."""
+"""A benchmark: trains a small model by several workers over a network on one machine, by gloo and the host
+agent."""
 
 from mltswitch.training.bench.results import GRADIENT_DSCP, Case, CaseResult, Contender, Method
 from mltswitch.training.bench.run import Network, Settings, Team, WorkerProcess, running_team

@@ -1,4 +1,4 @@
-"""The ladder on the user's own hosts: whether a job gains by MLT there, and by which of its parts.
+"""Measures on the user's own hosts whether a job gains by MLT, and by which of its parts.
 
 Every rank calls `advise`, as it would train. The first one drives a `Team` whose workers are the ranks
 themselves: requests and answers travel by a gloo group of their own.
@@ -33,27 +33,30 @@ LOOPBACK_ADDRESS: Final = "127.0.0.1"
 LOOPBACKS: Final = 250
 LEAST_RANKS: Final = 2
 STEP_SECONDS: Final = 0.4
-"""A measured step takes about so long: as little as it may without being all fixed costs."""
+"""Duration that a measured step aims at: as short as possible without being dominated by fixed costs."""
 LADDER_SHARE: Final = 0.7
-"""The ladder has this share of the time; the network, meetings and openings have the rest."""
+"""Share of the time that the ladder gets; measuring the network, meeting and opening get the rest."""
 LADDER_METHODS: Final = 10
-"""Its rungs, and computing alone."""
+"""Number of methods that are measured: the ladder's rungs, and computing alone."""
 MOST_BLOCKS: Final = 20
 MOST_ELEMENTS: Final = 8_000_000
-"""All rungs have a model, gradients and vectors at once: some 2 GB."""
+"""The most elements of the measured model; all rungs have a model, gradients and vectors at once, some 2
+GB."""
 NOT_SHARED: Final = frozenset({"data_port", "two_queues"})
-"""Fields of a host's agent that the agents of all rungs, which are there at once, cannot all have."""
+"""Fields of the agent's configuration that cannot be shared by the agents of all rungs, which exist at
+once."""
 END: Final = ""
-"""In place of a request: there are no more."""
+"""Message that tells a rank that no more requests follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What was found; the same minutes, the same bytes."""
+    """The measurements of one run of `advise`, all made in the same minutes with the same bytes."""
 
     links: Links
     divisor: int
-    """The model that was exchanged is so many times smaller than the user's, and computes as much shorter."""
+    """How many times smaller than the user's model the measured one is, and how many times shorter it
+    computes."""
     result: CaseResult
     ladder: Sequence[Rung]
 
@@ -166,19 +169,19 @@ def advise(
     seconds: float = 60.0,
     advance: Callable[[str, int, int], None] = lambda *_: None,
 ) -> Advice | None:
-    """What each rung of the ladder gives on these hosts; None on all ranks but the first.
+    """The step time of each rung of the ladder on these hosts; None on all ranks but the first.
 
     Args:
         profile: name or file of the model's profile, the same on all ranks.
-        compute_seconds: of one step that exchanges nothing; the first rank's counts.
-        config: of this host's agent; None: its address towards the first rank.
-        plaintext: without a config, whether it may be without keys beyond loopback.
-        loss_bound: share of the gradients that may miss.
-        seconds: about how long it may take in all.
-        advance: is told what runs, and how much of how much is done.
+        compute_seconds: duration of a step that exchanges nothing; the first rank's counts.
+        config: this host's agent configuration; None: made from its address towards the first rank.
+        plaintext: without a config, whether the agent may run without keys beyond loopback.
+        loss_bound: share of the gradients that may be missing.
+        seconds: about how long the measurement may take in all.
+        advance: called with the work under way, and how much of how much is done.
 
     Raises:
-        UserInputError: not started as ranks are, fewer than two, two of one address, other profiles, or an
+        UserInputError: not started as ranks, fewer than two, two with one address, other profiles, or an
             agent that rungs cannot be measured with: IPv6, paths by anything but addresses.
         MachineError: a host cannot be reached, or a rank has failed.
     """
@@ -235,7 +238,7 @@ def advise(
 
 
 def size_of(elements: int, compute_seconds: float, links: Links, seconds: float) -> tuple[int, int]:
-    """By which a model is made smaller, and how many steps each rung takes, so that the time is enough.
+    """The divisor that makes the model smaller, and the steps of each rung, so that all fits into the time.
 
     A step then takes about `STEP_SECONDS`, or less where the whole model's does.
     """

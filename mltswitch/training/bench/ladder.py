@@ -10,24 +10,25 @@ from mltswitch.training.bench.run import CONTROL_DSCP
 from mltswitch.units import format_ratio
 
 CLEAR: Final = 0.03
-"""Share of a step by which a rung must differ from the one before to be said to pay, or to cost."""
+"""Share of a step's time by which a rung must differ from the one before to count as paying or costing."""
 GLOO: Final = ("gloo-ring", "gloo-star")
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One of the ladder in one case."""
+    """One method of the ladder as measured in one case."""
 
     name: str
     step_seconds: float
     over_gloo: float
-    """The step of gloo's better topology over this one: above 1, this is faster."""
+    """Step time of gloo's better topology over that of this rung; above 1 this rung is faster."""
     gain: float | None
-    """The step before it over this one, less 1; None: there is none of ours before it."""
+    """Step time of the rung before over that of this one, less 1; None: the rung before is gloo, or there is
+    none."""
 
     @property
     def verdict(self) -> str:
-        """`pays`, `costs`, or nothing where that is not clear."""
+        """The word `pays` or `costs`; empty where the difference is not clear."""
         if self.gain is None or abs(self.gain) < CLEAR:
             return ""
         return "pays" if self.gain > 0 else "costs"
@@ -36,7 +37,7 @@ class Rung:
 def rungs(
     gradient_dscp: Sequence[int], *, has_paths: bool = False, control_dscp: int = CONTROL_DSCP
 ) -> dict[str, Contender]:
-    """From gloo up, each with all that those before it have.
+    """The methods of the ladder by name, from gloo up; each adds one part of MLT to those before.
 
     `spraying` is a rung where there are paths to choose from; before it, flows go where they are routed.
     Before `credit` the rate is MLT's own law, TIMELY's (section 4.3). Before `importance` packets are in no
@@ -74,7 +75,7 @@ def rungs(
 
 
 def ladder_of(result: CaseResult) -> tuple[Rung, ...]:
-    """The rungs of a case whose contenders were `rungs`."""
+    """The ladder of a measured case whose methods were those of `rungs`."""
     seconds = {name: fmean(method.step_seconds) for name, method in result.methods.items()}
     best = min(seconds[name] for name in GLOO)
     ours = [name for name in seconds if name not in {"compute", *GLOO}]
@@ -87,7 +88,7 @@ def ladder_of(result: CaseResult) -> tuple[Rung, ...]:
 
 
 def said(ladder: Sequence[Rung]) -> str:
-    """Which rungs pay, and which cost, in one line."""
+    """One line that names the rungs that pay and those that cost."""
     parts = []
     for verdict in ("pays", "costs"):
         found = [rung for rung in ladder if rung.verdict == verdict]
@@ -97,13 +98,14 @@ def said(ladder: Sequence[Rung]) -> str:
 
 
 def advice(ladder: Sequence[Rung]) -> str:
-    """What to train with here, in one line."""
+    """One line that says which method to train with in this network."""
     best = max((rung for rung in ladder if rung.name not in GLOO), key=lambda rung: rung.over_gloo)
     return advice_on(best.name, best.over_gloo)
 
 
 def advice_on(name: str, over_gloo: float) -> str:
-    """The same, where one thing of ours was measured: its name, and gloo's step over its own."""
+    """One line of advice where a single method of ours was measured: its name, and gloo's step time over its
+    own."""
     if over_gloo < 1 + CLEAR:
         how = f"{name}, the fastest of ours, makes a step {over_gloo:.2f} times as fast"
         return f"Stay with gloo (NCCL with GPUs): {how}"

@@ -1,6 +1,6 @@
-"""What the network between hosts carries, measured by TCP: round trip, rate alone and together, and losses.
+"""Measures the network between hosts by TCP: round trip, rate of one and of all flows, and losses.
 
-All hosts call the same in the same order; `gathered` gives each of them what all have said.
+All hosts make the same calls in the same order; `gathered` gives each host the values of all.
 """
 
 import fcntl
@@ -25,10 +25,10 @@ CHUNK_BYTES: Final = 1 << 18
 PINGS: Final = 50
 ALONE_SECONDS, GENTLE_SECONDS, TOGETHER_SECONDS = 2.0, 4.0, 2.0
 BEGINNING_SECONDS: Final = 0.4
-"""A flow's rate still rises for so long."""
+"""How long the rate of a new flow keeps rising."""
 SAMPLE_SECONDS: Final = 0.1
 GENTLE_SHARE: Final = 0.1
-"""At this share of the rate a flow loses nothing by queues of its own making."""
+"""Share of the rate at which a flow causes no losses in queues by itself."""
 SO_MAX_PACING_RATE: Final = 47
 SIOCGIFADDR: Final = 0x8915
 _TOTAL_RETRANSMITS: Final = 100
@@ -42,19 +42,21 @@ class Links:
 
     hosts: int
     line_bps: float | None
-    """The slowest interface's speed, as the kernel tells it; None: it tells none."""
+    """Speed of the slowest interface as the kernel reports it; None: it reports none."""
     round_trip_seconds: float
-    """Median between the first host and the others, of the farthest one."""
+    """Median round trip between the first host and the farthest other one."""
     alone_bps: float
-    """One flow from the first host to the second, nobody else of ours sending."""
+    """Rate of one flow from the first host to the second while no other host of the job sends."""
     ring_bps: float
-    """The slowest flow, each host sending to the next."""
+    """Rate of the slowest flow while each host sends to the next."""
     incast_bps: float
-    """All flows to the first host together."""
+    """Rate of all flows to the first host together."""
     loss_share: float
-    """The share of segments sent again by flows at a tenth of the rate: what others, or bad cables, lose."""
+    """Share of segments that flows at a tenth of the rate send again: losses by other traffic or by bad
+    cables."""
     steadiness: float
-    """The slowest tenth of moments of the flow alone over the median one. Others' flows make it fall."""
+    """Rate of the lone flow in its slowest tenth of moments over the median one; other traffic makes it
+    fall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ class Prober:
         self._places = [tuple(place) for place in gathered(self._server.getsockname())]
 
     def measure(self) -> Links:
-        """All that there is to know; the same on all hosts."""
+        """Measure the network together with the other hosts; the result is the same on all of them."""
         hosts = len(self._places)
         everybody = range(hosts)
         round_trip = self._round_trip_seconds()
@@ -196,7 +198,7 @@ class Prober:
 
 
 def own_address(master: str) -> str:
-    """The address of this host on the way to another; raises MachineError where there is none."""
+    """This host's address on the way to another host; raises MachineError where there is none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((master, 9))
@@ -207,7 +209,7 @@ def own_address(master: str) -> str:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has an address first; None: none has."""
+    """Name of the first interface that has an address; None: none has it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode())

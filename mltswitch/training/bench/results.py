@@ -1,4 +1,4 @@
-"""What a bench has found, and the figures that follow from it. All of them are measured."""
+"""The results of a benchmark, all measured, and figures that follow from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,36 +10,36 @@ from mltswitch.units import BITS_PER_BYTE
 
 MSS_BYTES: Final = 1448
 MATHIS: Final = 1.22
-"""Mathis et al., CCR 1997: what TCP carries at random loss, times RTT · √loss / MSS."""
+"""Constant of Mathis et al., CCR 1997: TCP's rate at random loss, times RTT · √loss / MSS."""
 GRADIENT_DSCP: Final = (34, 26)
 SMOOTHED_OVER: Final = 3
-"""Evaluations of which the mean must reach the target; one alone crosses it by luck."""
+"""Number of evaluations whose mean must reach the target, since one alone crosses it by luck."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A network, and how gloo uses it."""
+    """A network to measure in, and how gloo uses it."""
 
     name: str
     rate_bps: int
     """The rate of each port and each worker's line."""
     round_trip_seconds: float
     loss: float
-    """Random, of any packet."""
+    """Probability that the network drops any packet at random."""
     buffer_bytes: int
     """The buffer of each port, shared by its queues."""
     is_incast: bool = False
-    """gloo exchanges as parameter servers do, all to all at once, in place of its ring."""
+    """Whether gloo exchanges as parameter servers do, all to all at once, instead of by its ring."""
     has_plan: bool = True
-    """Ports have a plan's queues; without, one drop-tail queue for all that the buffer can hold."""
+    """Whether ports have a plan's queues; else one drop-tail queue that holds the whole buffer."""
     pause_seconds: float = 0.0
-    """Before each backward pass, as if that long were computed."""
+    """Pause before each backward pass, which stands for that much computing."""
     gradient_dscp: tuple[int, ...] = GRADIENT_DSCP
-    """The code points of the plan's gradient classes, front layers first."""
+    """DSCPs of the plan's gradient classes, front layers first."""
     background: float = 0.0
-    """What the rivals of one leaf send to the other in all, either way, over the rate of a port."""
+    """Load of the background flows between the two leaves, each way, over the rate of a port."""
     background_divisor: int = 1
-    """Flows of a web search are so many times smaller."""
+    """Divisor of the sizes of background flows, which are those of a web search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,56 +47,56 @@ class Contender:
     """How one method exchanges gradients."""
 
     method: str
-    """As a worker's `open` takes it."""
+    """The name of the method as a worker's `open` takes it."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of `MltState`; they go before those of the bench's settings."""
+    """Options of `MltState` that override those of the benchmark's settings."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `AgentConfig`, likewise."""
+    """Fields of `AgentConfig` that override those of the benchmark's settings."""
     ddp: Mapping[str, Any] = field(default_factory=dict)
     """Options of DistributedDataParallel, where the method has it."""
     is_sprayed: bool = True
-    """Agents use all addresses of their hosts, one a path; otherwise the routed one alone."""
+    """Whether agents use all addresses of their hosts, one for each path; otherwise only the routed one."""
 
 
 @dataclass(slots=True)
 class Method:
-    """How one method trained in one case."""
+    """Measurements of one method in one case."""
 
     name: str
     step_seconds: list[float] = field(default_factory=list)
-    """The seconds of each step, the mean of the workers."""
+    """Duration of each step, the mean of the workers."""
     accuracies: list[tuple[float, float]] = field(default_factory=list)
-    """Seconds of training, and accuracy after them."""
+    """Pairs of seconds of training and the accuracy reached after them."""
     cpu_seconds: float = 0.0
     """Processor time of all workers, during the steps."""
     switch_cpu_seconds: float = 0.0
     cpu_load: list[float] = field(default_factory=list)
-    """Share of the machine's processors that was busy, by whatever process; of each block of steps."""
+    """Share of the machine's processors that any process kept busy, for each block of steps."""
     packets: int = 0
-    """That came to the switch."""
+    """Number of packets that came to the switch."""
     lost_at_random: int = 0
     dropped: int = 0
-    """By full queues, and unimportant ones above S."""
+    """Number of packets dropped by full queues, and of unimportant ones dropped above S."""
     core_packets: int = 0
-    """That came to the ports between switches, where there are several."""
+    """Number of packets that came to the ports between switches, where there are several switches."""
     core_dropped: int = 0
     core_bytes: int = 0
-    """That passed them, each port counted."""
+    """Bytes that passed the ports between switches, counted at each port."""
     missing_share: tuple[float, ...] = ()
-    """By gradient class: elements that sums were without, of those that crossed the network. It is empty for
-    gloo, and where servers that are no workers make the sums: then nobody counts."""
+    """For each gradient class the share of elements missing from sums, of those that crossed the network.
+    Empty for gloo, and where servers that are no workers make the sums, which nobody counts."""
     delivered_share: float = 1.0
-    """The share that arrived of all elements that had to reach a sum through the network."""
+    """Share of the elements that arrived, of all that had to reach a sum through the network."""
     later_shares: list[float] = field(default_factory=list)
-    """The share of the model's elements whose sums came after the last step of each block."""
+    """After each block, the share of the model's elements whose sums came only after its last step."""
     ranks_agree: bool = True
-    """Whether all workers had the same parameters, bit by bit, in the end."""
+    """Whether all workers had bitwise equal parameters at the end."""
     digest: str = ""
     """A digest of rank 0's parameters in the end."""
 
     @property
     def core_loss_share(self) -> float:
-        """The share of the packets that came to the ports between switches and did not fit."""
+        """Share of the packets at the ports between switches that were dropped there."""
         return self.core_dropped / max(self.core_packets, 1)
 
     @property
@@ -115,7 +115,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One case; methods by name, `compute` among them: the same steps without exchange."""
+    """The measurements of one case by method, with `compute`: the same steps without an exchange."""
 
     case: Case
     workers: int
@@ -125,37 +125,39 @@ class CaseResult:
 
     @property
     def compute_seconds(self) -> float:
-        """Mean step that exchanges nothing."""
+        """Mean duration of a step that exchanges nothing."""
         return fmean(self.methods["compute"].step_seconds)
 
     def communication_seconds(self, method: str) -> float:
-        """Mean step less the mean step that exchanges nothing."""
+        """Mean duration of a step less that of a step that exchanges nothing."""
         return fmean(self.methods[method].step_seconds) - self.compute_seconds
 
     @property
     def volume_bits(self) -> float:
-        """That a worker must send, and receive, a step: 2 (k - 1) / k of its gradients."""
+        """Bits that a worker must send, and receive, in a step: 2 (k - 1) / k of its gradients, with k
+        workers."""
         return 2 * (self.workers - 1) / self.workers * self.elements * 4 * BITS_PER_BYTE
 
     @property
     def limit_seconds(self) -> float:
-        """What the link alone takes for that volume."""
+        """Time that the link alone needs for the bits of one step."""
         return self.volume_bits / self.case.rate_bps
 
     def goodput_bps(self, method: str) -> float:
-        """That volume over the communication time, as nccl-tests' bus bandwidth; at most the link's rate."""
+        """Bits of a step over its communication time, as nccl-tests' bus bandwidth; at most the link's
+        rate."""
         return self.volume_bits / self.communication_seconds(method)
 
     @property
     def tcp_limit_bps(self) -> float | None:
-        """What one TCP connection carries at this loss and round trip (Mathis et al.); None: no loss."""
+        """Rate of one TCP connection at this loss and round trip by Mathis et al.; None: there is no loss."""
         case = self.case
         if not case.loss:
             return None
         return MATHIS * MSS_BYTES * BITS_PER_BYTE / (case.round_trip_seconds * sqrt(case.loss))
 
     def document(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """The results as plain data for JSON."""
         case = self.case
         return {
             "case": case.name,

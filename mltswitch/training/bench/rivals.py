@@ -1,4 +1,4 @@
-"""Other people's flows through the same network: one host's, to some others, at a load, until its input ends.
+"""Background traffic: sends flows from one host to others at a given load until its standard input ends.
 
     python -m mltswitch.training.bench.rivals OWN_ADDRESS BITS_PER_SECOND DIVISOR SEED ADDRESS...
 
@@ -25,8 +25,8 @@ PORT: Final = 20_955
 PACKET_BYTES: Final = 1460
 CHUNK_BYTES: Final = 1 << 16
 IP_BIND_ADDRESS_NO_PORT: Final = 24
-"""An option of ip(7) without a name in Python: the port is chosen when both ends are known, and may be
-another connection's, too."""
+"""Socket option of ip(7) without a name in Python: the port is chosen when both ends are known, so that
+several connections may share it."""
 SIZES: Final = (
     (0, 0.0),
     (6, 0.15),
@@ -41,15 +41,15 @@ SIZES: Final = (
     (6667, 0.97),
     (20_000, 1.0),
 )
-"""(packets, share of flows that have at most so many), linear between: the web search workload of Alizadeh et
-al., DCTCP (SIGCOMM 2010), as pFabric (SIGCOMM 2013, figure 4) uses it."""
+"""Pairs (packets, share of flows with at most as many), linear in between: the web search workload of
+Alizadeh et al., DCTCP (SIGCOMM 2010), as in pFabric (SIGCOMM 2013, figure 4)."""
 MEAN_BYTES: Final = PACKET_BYTES * sum(
     (high - low) * (first + last) / 2 for (first, low), (last, high) in pairwise(SIZES)
 )
 
 
 def size_bytes(share: float) -> float:
-    """The size that so large a share of all flows, 0 to 1, does not exceed."""
+    """The flow size that a share (0 to 1) of all flows does not exceed."""
     at = max(1, bisect_left(SIZES, share, key=lambda point: point[1]))
     (first, low), (last, high) = SIZES[at - 1], SIZES[at]
     return PACKET_BYTES * (first + (last - first) * (share - low) / (high - low))
@@ -126,7 +126,7 @@ def _say(counts: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Send until standard input ends."""
+    """Send flows until standard input ends."""
     source, bits_per_second, divisor, seed, *targets = sys.argv[1:]
     asyncio.run(_run(source, float(bits_per_second), int(divisor), int(seed), targets))
 

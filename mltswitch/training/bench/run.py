@@ -1,4 +1,4 @@
-"""Runs cases: workers in the namespaces of a network, methods in turns, and what they report."""
+"""Runs benchmark cases: workers in the namespaces of a network, with the methods taking turns."""
 
 import json
 import sys
@@ -23,73 +23,73 @@ CONTROL_DSCP: Final = 40
 MASTER_PORT: Final = 29_400
 CONTROL_PORT: Final = 20_811
 BLOCK: Final = 5
-"""Steps of one method before the next has its turn, and between evaluations."""
+"""Steps of one method before the next method has its turn, and between evaluations."""
 WARM_UP: Final = 3
-"""Steps that count as training and not in times: DDP arranges its buckets, connections open."""
+"""Steps that are trained but not timed, in which DDP arranges its buckets and connections open."""
 LEAD_NS: Final = 30_000_000
-"""From the request to the first step: all workers must have read it."""
+"""Time from a request to the first step, by which all workers must have read the request."""
 MARKED_SHARE: Final = 0.5
-"""S of a gradient queue over the buffer."""
+"""The threshold S of a gradient queue as a share of the buffer."""
 BURST_SECONDS: Final = 0.5e-3
 MOST_BURST_PACKETS: Final = 8
-"""A burst of ours is what leaves in that time: a wake-up for each packet costs more than the packet."""
+"""Largest burst of our agents, since waking up for each packet costs more than the packet."""
 INTERFACE: Final = "path0"
 MOST_FAILED: Final = 0.02
-"""The most of the background's flows that may fail."""
+"""The largest share of the background's flows that may fail."""
 
 
 class WorkerProcess(Protocol):
-    """A process that takes and gives lines."""
+    """A process that reads and writes lines of text."""
 
     def tell(self, line: str) -> None:
-        """One line on its standard input."""
+        """Write one line to the process's standard input."""
 
     def answer(self) -> dict[str, Any]:
-        """Its next line, JSON; raises MachineError."""
+        """The next line that the process prints, from JSON; raises MachineError."""
 
 
 class Network(Protocol):
     """Hosts around one switch, or between leaves and spines: `mltswitch.lab.Star`, `LeafSpine`."""
 
     def start(self, host: int, command: Sequence[str]) -> AbstractContextManager[WorkerProcess]:
-        """A process on host 0, 1, …, ended with the block."""
+        """Start a process on a host (0, 1, …), which ends with the block."""
 
     def addresses(self, host: int) -> tuple[str, ...]:
         """The addresses of a host, one a path."""
 
     def routed_address(self, host: int) -> str:
-        """The address of a host for whoever does not choose paths."""
+        """The address of a host for senders that do not choose paths."""
 
     def leaf_of(self, host: int) -> int:
-        """The switch that a host hangs on."""
+        """Number of the switch that a host is connected to."""
 
     def set_rate(self, bits_per_second: int) -> None:
         """Set the rate of every port and line."""
 
     def set_round_trip(self, seconds: float, own_seconds: float) -> None:
-        """With what it is without delay."""
+        """Delay packets so that a round trip takes `seconds`; it takes `own_seconds` without any delay."""
 
     def round_trip_seconds(self) -> float:
-        """By ping."""
+        """The round trip between two hosts, measured by ping."""
 
     def set_loss(self, probability: float) -> None:
-        """Lose any packet at random."""
+        """Make the network lose any packet at random with this probability."""
 
     def set_classes(
         self, buffer_bytes: int, control_dscp: int, gradient_dscp: Sequence[int], marked_share: float
     ) -> None:
-        """Queues of every port."""
+        """Give every port a plan's queues for control and gradient classes."""
 
     def set_buffer(self, size_bytes: int) -> None:
-        """Set the buffer of every port, in all."""
+        """Set the total buffer of every port."""
 
     def report(self) -> dict[str, Any]:
-        """Counts since the last one."""
+        """Packet and byte counts since the last report."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What all cases of a bench have in common."""
+    """Settings that all cases of a benchmark have in common."""
 
     workers: int
     task: str
@@ -101,20 +101,20 @@ class Settings:
     synchronization_settings: tuple[tuple[str, Any], ...] = ()
     topology_settings: tuple[tuple[str, Any], ...] = ()
     servers: int = 0
-    """Parameter servers that are no workers; they run on the hosts behind them."""
+    """Number of parameter servers that are no workers; they run on the hosts after the workers."""
     colocated: int | None = None
-    """The worker that adds up all gradients."""
+    """The worker that adds up all gradients; None: there is none."""
     continues: bool = False
     rivals: int = 0
-    """Hosts behind those, whose flows are other people's; an even number."""
+    """Number of hosts after those, an even one, that send background flows."""
 
     @property
     def hosts(self) -> int:
-        """Workers, servers and rivals."""
+        """Number of hosts: workers, servers and background hosts."""
         return self.workers + self.servers + self.rivals
 
     def check(self) -> None:
-        """Raises UserInputError for what is unknown or makes no sense, MachineError for missing packages."""
+        """Raises UserInputError for unknown or impossible settings, MachineError for missing packages."""
         transport_named(self.transport)
         rule = OptimizerRule("SGD", ({},), ((self.workers, 0),))
         options = self.options | {"servers": self.servers, "optimizer": rule}
@@ -123,7 +123,7 @@ class Settings:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of `MltState`."""
+        """The options of `MltState` that follow from the settings."""
         names = ("loss_bound", "synchronization", "topology", "transport", "colocated", "continues")
         settings = {
             "settings": dict(self.synchronization_settings),
@@ -133,7 +133,7 @@ class Settings:
 
 
 class Team:
-    """All workers; each request goes to all, and is over when the last has answered."""
+    """All workers of a benchmark; each request goes to all, and is over when the last has answered."""
 
     def __init__(self, network: Network, settings: Settings, processes: Sequence[WorkerProcess]) -> None:
         self.network = network
@@ -143,7 +143,7 @@ class Team:
         self.target: float = self.meet(f"{network.routed_address(0)}:{MASTER_PORT}")[0]["target"]
 
     def meet(self, master: str) -> list[dict[str, Any]]:
-        """All workers become ranks, and take the task."""
+        """Make all workers ranks of a process group, and give them the task."""
         return self.ask(
             "join",
             [{"rank": rank} for rank in range(self.settings.workers)],
@@ -156,7 +156,7 @@ class Team:
         )
 
     def agent_fields(self, case: Case) -> dict[str, Any]:
-        """The configuration of every agent in a case."""
+        """Agent configuration fields common to all workers in a case."""
         return {
             "line_rate": case.rate_bps,
             "classes": {"control_dscp": CONTROL_DSCP, "gradient_dscp": case.gradient_dscp},
@@ -168,7 +168,8 @@ class Team:
     def ask(
         self, do: str, each: Sequence[Mapping[str, Any]] | None = None, **same: Any
     ) -> list[dict[str, Any]]:
-        """Answers by rank; raises MachineError that names the worker that failed first."""
+        """Send a request to all workers and return their answers by rank; raises MachineError that names the
+        worker that failed first."""
         for rank, process in enumerate(self._processes):
             process.tell(json.dumps({"do": do, **same, **(each[rank] if each else {})}))
         answers = [process.answer() for process in self._processes]
@@ -179,7 +180,7 @@ class Team:
         return answers
 
     def accuracy(self, name: str) -> float:
-        """The accuracy of rank 0's model."""
+        """The accuracy of rank 0's model of this name."""
         self._processes[0].tell(json.dumps({"do": "accuracy", "name": name}))
         answer = self._processes[0].answer()
         if "error" in answer:
@@ -196,13 +197,13 @@ class Team:
         block: int = BLOCK,
         warm_up: int = WARM_UP,
     ) -> CaseResult:
-        """One case: compute alone and all contenders in turns, from the same parameters and batches.
+        """Run one case: computing alone and all methods in turns, from the same parameters and batches.
 
         Args:
             case: the network.
-            steps: of each method, rounded up to whole blocks.
-            advance: is told what runs, and how many blocks of how many are done.
-            contenders: by name; None: gloo, and ours as the settings say.
+            steps: steps of each method, rounded up to whole blocks.
+            advance: called with the method that runs, and how many blocks of how many are done.
+            contenders: methods by name; None: gloo, and ours as the settings say.
             block: steps of one method before the next has its turn, and between evaluations; all sums come
                 to the parameters then, and that is in no step's time.
             warm_up: steps before the losses begin, which count as training and not in times.
@@ -366,7 +367,8 @@ class Team:
 
 @contextmanager
 def running_team(network: Network, settings: Settings) -> Iterator[Team]:
-    """Workers on the first hosts of a network, ended with the block. Raises what `check` and `ask` do."""
+    """Start workers on the first hosts of a network, which end with the block. Raises what `check` and `ask`
+    raise."""
     settings.check()
     command = [sys.executable, "-m", "mltswitch.training.bench.worker"]
     with ExitStack() as stack:

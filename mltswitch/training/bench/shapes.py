@@ -1,4 +1,4 @@
-"""Models of which only the shape is real: a profile's parameters, and pauses where others compute."""
+"""Models with the shape of a real one: a profile's parameters, and pauses in place of computing."""
 
 import time
 from collections.abc import Iterable
@@ -12,7 +12,8 @@ from mltswitch.profile import ModelProfile
 BACKWARD_SHARE: Final = 2 / 3
 """The backward pass's share of computing: it has two products of matrices, the forward pass one."""
 LEAST_PAUSE_SECONDS: Final = 1e-3
-"""Shorter ones take longer than asked for: layers that compute for less pause together, at the last one."""
+"""Shortest pause; shorter ones take longer than asked for, so layers that compute for less pause together at
+the last one."""
 
 
 class _Pause(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
@@ -29,7 +30,8 @@ class _Pause(torch.autograd.Function):  # type: ignore[misc]  # torch has no typ
 
 
 def paused(values: torch.Tensor, seconds: float) -> Any:
-    """The same values after the forward pass's share of a pause; their gradient comes after the rest."""
+    """The same values after the forward pass's share of a pause; in the backward pass their gradient comes
+    after the rest."""
     return _Pause.apply(values, seconds)
 
 

@@ -1,4 +1,5 @@
-"""What a bench trains: the tasks bundled with loss-tolerance measurement, and models of a certain size."""
+"""The tasks that a benchmark trains: those bundled with loss-tolerance measurement, and models of a given
+size."""
 
 import re
 import time
@@ -18,19 +19,20 @@ if TYPE_CHECKING:
 
 WIDE: Final = "digits-wide"
 WIDTHS: Final = (64, 512, 512, 512, 10)
-"""563,000 parameters, 2.25 MB of gradients: seconds of a slow link, and little to compute."""
+"""Layer widths of a model with 563,000 parameters (2.25 MB of gradients) and little to compute."""
 PAUSE: Final = "pause"
-"""Gradients of that size after a fixed pause, for which no processor computes; it learns nothing."""
+"""Name of the task whose gradients of that size come after a fixed pause without computing; it learns
+nothing."""
 PAUSE_SECONDS: Final = 0.02
 SHAPE: Final = "shape:"
-"""What the name of a task that has only the shape of a model begins with."""
+"""Prefix of the name of a task that has only the shape of a model."""
 FORM: Final = "shape:PROFILE/DIVISOR@SECONDS, shape:vgg16/64@0.5 say"
 _NAME: Final = re.compile(SHAPE + r"(.+?)(?:/(\d{1,9}))?(?:@(\d{1,6}(?:\.\d{1,9})?))?")
 TASKS: Final = ("digits", WIDE, "textures", *sorted({*BUNDLED} - {"digits", "textures"}), PAUSE)
 
 
 def load_bench_task(name: str) -> TrainingTask:
-    """One of `TASKS`, a shape, or what `load_task` takes; raises what that does."""
+    """The task of this name: one of `TASKS`, a shape, or what `load_task` takes; raises what that raises."""
     if name == WIDE:
         return replace(load_task("digits"), model=_wide)
     if name == PAUSE:

@@ -1,8 +1,8 @@
-"""One worker of a bench: a process that reads requests and answers them, each a line of JSON.
+"""A worker of a benchmark: a process that reads requests and answers them, each a line of JSON.
 
     python -m mltswitch.training.bench.worker
 
-`join` makes it a rank of a gloo process group. `open` makes a model that trains by one method, under a name;
+`join` makes it a rank of a gloo process group. `open` makes a named model that trains by one method;
 several can be open, so that methods take turns in the same minutes on a machine that others use, too.
 """
 
@@ -35,9 +35,9 @@ from mltswitch.training.pytorch.rank import Rank
 from mltswitch.training.tolerance import TrainingTask
 
 MOST_SAID: Final = 300
-"""Characters of an error."""
+"""The most characters of an error that are reported."""
 PATIENCE: Final = timedelta(seconds=120)
-"""For one collective of gloo, and for one exchange of ours."""
+"""Timeout of one collective of gloo, and of one exchange of ours."""
 
 
 @dataclass(slots=True, eq=False)
@@ -54,13 +54,13 @@ class _Training:
 
 
 class Worker:
-    """What a worker does; each public method but `answer` is a request."""
+    """One worker of a benchmark; each public method but `answer` is a request."""
 
     def __init__(self) -> None:
         self._trainings: dict[str, _Training] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The result of a request, or `error` and when that was: others fail later, who wait for this one."""
+        """The result of a request, or `error` and its time: workers that wait for this one fail later."""
         do = request.pop("do")
         try:
             answer: dict[str, Any] = getattr(self, do)(**request)
@@ -71,7 +71,7 @@ class Worker:
     def join(
         self, rank: int, world: int, master: str, interface: str, folder: str, task: str, seed: int
     ) -> dict[str, Any]:
-        """Become a rank; rank 0 listens at `master`, and a task of the user's is found from `folder`."""
+        """Become a rank; rank 0 listens at `master`, and a user's own task is imported from `folder`."""
         os.chdir(folder)
         os.environ["GLOO_SOCKET_IFNAME"] = interface
         dist.init_process_group(
@@ -82,18 +82,18 @@ class Worker:
         return self.take(task, seed)
 
     def adopt(self, rank: int, world: int) -> None:
-        """Be a rank of the process group that there is."""
+        """Use the process group that exists already, as this rank."""
         torch.set_num_threads(1)
         self._rank, self._world = rank, world
 
     def take(self, task: str, seed: int) -> dict[str, Any]:
-        """What is trained from now on, and from which seed."""
+        """Set the task to train from now on, and its seed."""
         self._task: TrainingTask = load_bench_task(task)
         self._seed = seed
         return {"target": self._task.target}
 
     def agent_fields(self, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The configuration of this rank's agents, where a request tells these fields."""
+        """The configuration of this rank's agents, with the fields that a request gives."""
         return told
 
     def open(
@@ -105,7 +105,7 @@ class Worker:
         ddp: dict[str, Any],
         pause_seconds: float,
     ) -> dict[str, Any]:
-        """A new model of the bench's seed.
+        """Make a new model from the benchmark's seed, with this method of exchange.
 
         Args:
             name: for further requests.
@@ -114,7 +114,7 @@ class Worker:
             config: fields of the agent's `AgentConfig`.
             options: of `MltState`, or `MltForward`.
             ddp: options of DistributedDataParallel.
-            pause_seconds: before each backward pass.
+            pause_seconds: pause before each backward pass.
         """
         torch.manual_seed(self._seed)
         module = self._task.model()
@@ -151,7 +151,8 @@ class Worker:
         }
 
     def steps(self, name: str, count: int, at_ns: int) -> dict[str, Any]:
-        """Train so many steps from a time on; seconds of each, and elements that the loss bound left out.
+        """Train some steps, beginning at a given time; returns each step's seconds and the elements that the
+        loss bound left out.
 
         What is left out is counted by the layer of its piece, at the nodes that made the sums. All workers
         have all sums then, and where each push counts alone the same parameters; their seconds do not count.
@@ -172,7 +173,7 @@ class Worker:
         return {"seconds": seconds, "cpu_seconds": cpu, "missing": dict(missing), "later_share": later_share}
 
     def accuracy(self, name: str) -> dict[str, Any]:
-        """The task's metric on its own data."""
+        """The task's metric of a model on the task's evaluation data."""
         module = self._trainings[name].module
         module.eval()
         with torch.no_grad():
@@ -181,7 +182,7 @@ class Worker:
         return {"accuracy": found}
 
     def close(self, name: str) -> dict[str, Any]:
-        """End a training; a digest of its parameters, equal at all ranks after synchronous steps."""
+        """End a training; returns a digest of its parameters, equal at all ranks after synchronous steps."""
         training = self._trainings.pop(name)
         if training.state is not None:
             training.state.close()

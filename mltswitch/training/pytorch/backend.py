@@ -50,15 +50,17 @@ from mltswitch.training.pytorch.options import MltOptions
 from mltswitch.wire import ElementType
 
 LOOK_SECONDS: Final = 1.0
-"""After which an open collective compares notes with other ranks by the store; again after twice the time."""
+"""Time after which an open collective compares notes with other ranks by the store, and again after twice as
+long."""
 MOST_LOOKED_AT: Final = 8
-"""Ranks, each time: the store is one process."""
+"""The most ranks whose notes are read at a time, since the store is one process."""
 MOST_GROUPS: Final = 1 << 9
 TAG_BITS: Final = 22
 KIND_BITS: Final = 11
 PIECE_BITS: Final = 10
-"""A tensor's number: group (9 bits), whether it is a message between two ranks; then the message's tag (22),
-or a digest of the collective (11), the piece (10), and whether it is a result."""
+"""Bits of the piece's number in a tensor's number, which has: group (9 bits), whether it is a message between
+two ranks; then the message's tag (22), or a digest of the collective (11), the piece (10), and whether it is
+a result."""
 MOST_REASON: Final = 300
 STOP_SECONDS: Final = 5.0
 _ELEMENT_TYPES: Final = {entry.name.lower() for entry in ElementType}
@@ -77,9 +79,9 @@ class MltWork(dist.Work):
     """Collectives under way, as one work of torch.distributed.
 
     Args:
-        what: they are, for errors.
-        outcomes: one for each of them.
-        tensors: that hold the results once all are over; on GPUs, too.
+        what: name of the collectives, for errors.
+        outcomes: one for each collective.
+        tensors: the tensors, also on GPUs, that hold the results once all are over.
     """
 
     def __init__(self, what: str, outcomes: Sequence[Future[None]], tensors: Sequence[torch.Tensor]) -> None:
@@ -87,7 +89,7 @@ class MltWork(dist.Work):
         self.what, self.outcomes, self._tensors = what, outcomes, tensors
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Until they are over; 0: as long as the group's timeout lets them.
+        """Wait until the collectives are over; a timeout of 0: as long as the group's timeout allows.
 
         Raises TrainingError that names the rank to blame, or NodeLateError where they are not over in the
         time given here (they go on).
@@ -115,38 +117,39 @@ class MltWork(dist.Work):
         return started.then(lambda _: self.result())  # C++ hears of no other error than a callback's
 
     def is_completed(self) -> bool:
-        """Whether they are over, well or not."""
+        """Whether the collectives are over, with or without an error."""
         return all(outcome.done() for outcome in self.outcomes)
 
     def result(self) -> list[torch.Tensor]:
-        """The tensors; waits, and raises what `wait` raises."""
+        """The result tensors; waits for them, and raises what `wait` raises."""
         self.wait()
         return list(self._tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A process group as its family sees it."""
+    """The ranks of one process group, with the names of their agents."""
 
     number: int
     rank: int
-    """This process's in the group."""
+    """Rank of this process in the group."""
     names: tuple[str, ...]
-    """The names of the agents, by rank in the group."""
+    """Names of the agents, in order of the ranks in the group."""
     options: MltOptions
     channel: Channel
 
 
 class Collective:
-    """One collective of this rank, in a thread of its own: it posts, and waits for what it needs next.
+    """One collective at this rank, in a thread of its own, which starts transfers and waits for what it needs
+    next.
 
     Args:
-        family: fails with it.
+        family: the groups' shared state; an error of the collective ends it.
         members: the ranks that take part.
-        what: is done to what; ranks that say different things never meet.
-        number: of the collective in its group, or of the message among those with its peer and tag.
-        seconds: after which it fails.
-        tag: of a message between two ranks; None: a collective of all.
+        what: the operation and its tensors as text; ranks with different texts never meet.
+        number: the collective's in its group, or the message's among those with its peer and tag.
+        seconds: the time after which it fails.
+        tag: the tag of a message between two ranks; None: a collective of all.
     """
 
     def __init__(
@@ -168,7 +171,8 @@ class Collective:
         self._outcome: Final[Future[None]] = Future()
 
     def start(self, steps: Callable[[], None], tensors: Sequence[torch.Tensor]) -> MltWork:
-        """Raises what has ended the family; what goes wrong later is the work's."""
+        """Run the steps in the collective's thread. Raises the error that ended the family; later errors are
+        the work's."""
         self._family.start(threading.Thread(target=self._run, args=(steps,), name=self._what, daemon=True))
         return MltWork(self._what, [self._outcome], tensors)
 
@@ -193,7 +197,8 @@ class Collective:
         is_result: bool = False,
         is_lossy: bool = False,
     ) -> None:
-        """To a rank, at the next `wait`; what is lossless is important, too. Empty tensors do not travel."""
+        """Queue a send to a rank, which starts at the next `wait`; without `is_lossy` all its packets are
+        important. Empty tensors are not sent."""
         if data.numel():
             importance, traffic_class = None if is_lossy else "all", self._members.options.traffic_class
             fields = self._fields(data, piece, is_result)
@@ -203,7 +208,7 @@ class Collective:
     def receive(
         self, rank: int, buffer: torch.Tensor, piece: int = 0, *, is_result: bool = False, loss: float = 0.0
     ) -> None:
-        """From a rank, at the next `wait`."""
+        """Queue a receive from a rank, which starts at the next `wait`."""
         if buffer.numel():
             fields = self._fields(buffer, piece, is_result)
             request = ReceiveRequest(buffer=fields.pop("data"), loss_bound=loss, **fields)
@@ -222,7 +227,8 @@ class Collective:
         }
 
     def wait(self, piece: int | None = None) -> None:
-        """Post, and wait for a piece's addends, or for all posts; raises AgentError, TrainingError."""
+        """Start queued transfers, then wait for a piece's addends, or for all transfers; raises AgentError,
+        TrainingError."""
         self._post()
         patience = LOOK_SECONDS
         while self._open[piece]:
@@ -272,16 +278,16 @@ def _counted(peer: str, tensor: int, is_receive: bool) -> list[int | str | None]
 
 
 class Family:
-    """This process's agent and the thread that adds up, for all groups whose ranks it knows.
+    """This process's agent and adding thread, shared by all groups whose ranks the agent is connected with.
 
     A rank that fails ends the whole family, here and at the others: no sum is whole without it.
 
     Args:
-        options: of the group that opens it.
-        store: of this group.
-        rank: in this group.
-        ranks: of torch's default group, by rank in this group.
-        timeout: until all ranks have met.
+        options: those of the group that opens the family.
+        store: that group's store.
+        rank: this process's rank in that group.
+        ranks: the ranks in torch's default group, by rank in that group.
+        timeout: how long to wait for all ranks to meet.
 
     Raises UserInputError, MachineError, NodeLostError that names ranks that did not come, JobMismatchError
     that names a rank that has come twice or with other options.
@@ -312,7 +318,7 @@ class Family:
         atexit.register(self._at_exit)
 
     def join(self, options: MltOptions, store: Any, ranks: Sequence[int]) -> Members:
-        """A new group, of ranks of this family's; they agree on its number and its options."""
+        """Add a new group of ranks of this family, which agree on the group's number and options."""
         names = tuple(self._agents.names[rank] for rank in ranks)
         rank = ranks.index(self._rank)
         if rank == 0:
@@ -327,7 +333,7 @@ class Family:
         return Members(number, rank, names, options, channel)
 
     def leave(self, number: int) -> None:
-        """A group is destroyed; with the last one the agent says goodbye to all."""
+        """Remove a destroyed group; with the last one the agent leaves all peers."""
         self._groups.discard(number)
         if not self._groups:
             self.close()
@@ -339,7 +345,7 @@ class Family:
         self.close()
 
     def close(self) -> None:
-        """Say goodbye to all; what is open fails."""
+        """Say goodbye to all peers; open collectives fail."""
         atexit.unregister(self._at_exit)
         if self._error is None:
             with suppress(RuntimeError):  # who has not met all by now, or cannot, will find this one gone
@@ -358,7 +364,7 @@ class Family:
                 thread.join(STOP_SECONDS)
 
     def observe(self, event: AgentEvent) -> None:
-        """For the agent: a peer may have gone, and have said why."""
+        """Take an event of the agent: a lost peer may have said why it left, which ends the family."""
         if isinstance(event, PeerLost):
             cause = self.cause(event.peer, event.reason) if event.peer in self._agents.names else None
             if cause is not None:
@@ -367,20 +373,22 @@ class Family:
                 self._changed.notify_all()
 
     def cause(self, peer: str, reason: str) -> TrainingError | None:
-        """What a peer has said goodbye with; of two that differ, each names the other."""
+        """The error in a peer's goodbye, or None; where two ranks differ from each other, each names the
+        other one."""
         cause = cause_of(reason)
         if isinstance(cause, JobMismatchError) and cause.where == self._name(self._rank):
             cause.where = self.where([peer])
         return cause
 
     def explanation(self) -> BaseException | None:
-        """What has ended the family, which may become known a moment after what breaks by it."""
+        """The error that ended the family, or None; waits a moment, since it may become known after its first
+        effects."""
         with self._changed:
             self._changed.wait_for(lambda: self._error is not None, EXPLAINING_SECONDS)
             return self._error
 
     def where(self, names: Iterable[str]) -> str:
-        """The ranks behind agents' names."""
+        """Text that names the ranks of these agents."""
         return ", ".join(self._name(rank) for rank in sorted(map(self._agents.names.index, names)))
 
     def _name(self, rank: int) -> str:
@@ -388,11 +396,11 @@ class Family:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has failed or closed."""
+        """Whether the family has failed or was closed."""
         return self._error is not None
 
     def start(self, thread: threading.Thread) -> None:
-        """A collective's; raises what has ended the family."""
+        """Start a collective's thread; raises the error that ended the family."""
         with self._changed:
             if self._error is not None:
                 raise anew(self._error)
@@ -400,7 +408,8 @@ class Family:
             thread.start()
 
     def fail(self, error: BaseException) -> BaseException:
-        """End all that is open, here and, with the reason, at the others; the first error, which says why."""
+        """End all collectives, here and, with the reason, at the other ranks; returns the first error, which
+        is the cause."""
         with self._changed:
             if self._error is not None:
                 return self._error
@@ -414,9 +423,10 @@ class Family:
         return error
 
     def compare_notes(self, number: int, own: str, late: Sequence[str]) -> None:
-        """Ranks that do different things never meet: say what this one does in a group, read what others do.
+        """Publish what this rank does in a group, and compare it with the ranks that are late.
 
-        Raises JobMismatchError.
+        Raises JobMismatchError that names a rank that does something else, with which this one would never
+        meet.
         """
         with suppress(RuntimeError):  # the store is gone: then the timeout has to do
             self._notes.set(f"waits/{number}/{self._agents.names[self._rank]}", own)

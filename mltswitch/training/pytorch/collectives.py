@@ -1,4 +1,4 @@
-"""The process group `mlt`: each collective of torch.distributed as posts of tensors.
+"""The process group `mlt`, which carries out each collective of torch.distributed by transfers of tensors.
 
 In an all-reduce every rank is the root of one contiguous part: it adds the addends in rank order and sends
 the sum, whole, to all, so that all ranks hold the same bits.
@@ -21,7 +21,7 @@ from mltswitch.training.pytorch.backend import PIECE_BITS, TAG_BITS, Collective,
 from mltswitch.training.pytorch.options import MltOptions
 
 PIECE_BYTES: Final = 2 << 20
-"""A part of a sum has so many: adding it overlaps the transfer of the next one."""
+"""Size of the parts of a sum, so that adding one overlaps the transfer of the next."""
 DIRECT_BYTES: Final = 8 << 10
 """Up to this size all ranks send all to all, and each adds: one hop instead of two."""
 _FUNCTIONS: Final[dict[str, Callable[..., Tensor]]] = {
@@ -49,7 +49,7 @@ _family_lock: Final = threading.Lock()
 
 
 def create(options: Any, pg_options: MltOptions | None) -> "MltProcessGroup":
-    """What torch.distributed calls for a new group, on its ranks, with its own and the user's options.
+    """Make a process group for torch.distributed, with torch's own options and the user's.
 
     Raises UserInputError, MachineError, or TrainingError where ranks do not meet or disagree.
     """
@@ -72,7 +72,8 @@ def create(options: Any, pg_options: MltOptions | None) -> "MltProcessGroup":
 
 
 def host(tensor: Tensor, *, is_read: bool = True) -> Tensor:
-    """The elements as one row in host memory: where they lie, else a copy (empty unless `is_read`).
+    """A tensor's elements as one row in host memory: a view where possible, else a copy (empty unless
+    `is_read`).
 
     For GPUs the copy is pinned. Raises UserInputError for tensors that are not dense.
     """
@@ -91,7 +92,7 @@ def host(tensor: Tensor, *, is_read: bool = True) -> Tensor:
 
 
 def give_back(tensor: Tensor, row: Tensor) -> None:
-    """What is in a row of `host`, to its tensor; on a GPU it is there at the return."""
+    """Copy a row from `host` back to its tensor; on a GPU the copy is complete at the return."""
     if row.numel() and (row.device != tensor.device or row.data_ptr() != tensor.data_ptr()):
         tensor.detach().copy_(row.view(tensor.shape))
         if tensor.is_cuda:
@@ -131,15 +132,15 @@ def _pieces(part: Tensor) -> _Tensors:
 def reduction(
     run: Collective, parts: Mapping[int, Tensor], out: Tensor, kind: str, loss: float, *, is_shared: bool
 ) -> None:
-    """Sums at one or several roots.
+    """Reduce the parts of tensors at one or several root ranks.
 
     Args:
-        run: what posts.
+        run: the collective that starts the transfers.
         parts: this rank's addends, by the root that adds them.
         out: where this rank's sum goes, if it is a root; not what is being sent.
         kind: name of the `ReduceOp`.
         loss: share of each rank's addends that may be missing.
-        is_shared: the sums go to all ranks, into `parts`, of which `out` is this rank's own.
+        is_shared: whether sums go to all ranks, into `parts`, of which `out` is this rank's own.
     """
     own = parts.get(run.rank)
     rows: dict[int, _Tensors] = {} if own is None else {run.rank: _pieces(own)}

@@ -1,4 +1,4 @@
-"""A forward pass that waits for each parameter by itself, not for all of them (cross barrier).
+"""A forward pass that waits for each parameter separately, not for all of them (cross barrier).
 
     forward = MltForward(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9))
     optimizer = forward.optimizer
@@ -34,22 +34,21 @@ from mltswitch.training.pytorch.start import Setup, prepare
 from mltswitch.training.pytorch.steps import ONCE
 
 BY_PARAMETER: Final = ELEMENTWISE | {"Adafactor", "Muon", "Rprop"}
-"""Optimizers of torch whose step of one parameter needs no other one."""
+"""Torch's optimizers whose step of one parameter depends on no other parameter."""
 UNUSED: Final = -0.0
-"""All elements of a parameter of which a rank has no gradient: a sum is so only where no rank has one, for
--0 + 0 is 0, and what a loss bound leaves out is -0, too. Such parameters are not stepped, as those without a
-gradient are not."""
+"""Value of all elements of a parameter of which a rank has no gradient. A sum has it only where no rank has a
+gradient, for -0 + 0 is 0, and what a loss bound leaves out is -0, too. Such parameters are not stepped."""
 _READABLE: Final = "grad shape dtype device layout ndim requires_grad is_leaf is_cuda is_meta grad_fn"
 METADATA: Final = frozenset(
     {getattr(torch.Tensor, name).__get__ for name in _READABLE.split()}
     | {torch.Tensor.grad.__set__, torch.Tensor.grad.__delete__}
     | {getattr(torch.Tensor, name) for name in ["size", "numel", "dim", "stride", "is_floating_point"]}
 )
-"""What can be asked of a parameter without its values; whatever else there is waits for them."""
+"""Attributes of a parameter that can be read without its values; reading any other waits for them."""
 
 
 class MltForward(Rank):
-    """Trains a model whose forward pass waits for each parameter by itself; made once on every rank.
+    """Trains a model whose forward pass waits for each parameter separately; made once on every rank.
 
     The parameters after each step are those of `bsp` by `mlt_hook`, bit by bit. All ranks begin with the
     parameters and buffers of the first one.
@@ -58,13 +57,13 @@ class MltForward(Rank):
         model: the module itself, not its DistributedDataParallel.
         make_optimizer: makes an optimizer of torch of the parameters that it is called with, all that the
             model trains, once; their groups may be other ones.
-        settings: as `Rank` has them, but for `synchronization` and `optimizer`.
+        settings: those of `Rank`, except for `synchronization` and `optimizer`.
 
     Raises what `Rank` raises.
     """
 
     optimizer: torch.optim.Optimizer
-    """The model's: for steps, schedulers, scalers and checkpoints, as any other one."""
+    """The model's optimizer, for steps, schedulers, scalers and checkpoints as usual."""
 
     def __init__(
         self,
@@ -155,7 +154,7 @@ class MltForward(Rank):
         ]
 
     def drain(self) -> None:
-        """The optimizer's step is made of all parameters. Raises TrainingError.
+        """Complete the optimizer's step for all parameters. Raises TrainingError.
 
         Whatever reads parameters waits for them by itself, and the optimizer's `state_dict`, too; who looks
         into its `state` calls this before.
@@ -184,7 +183,8 @@ class MltForward(Rank):
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes in it add to the parameters' `grad`, and the first one behind it exchanges that."""
+        """A context in which backward passes add to the parameters' `grad`, which the first one after it
+        exchanges."""
         before, self._accumulates = self._accumulates, True
         try:
             yield
@@ -192,7 +192,8 @@ class MltForward(Rank):
             self._accumulates = before
 
     def close(self, reason: str = "") -> None:
-        """As `Rank.close`; after an error some parameters have made a step that others have not."""
+        """Close as `Rank.close` does; after an error some parameters may have made a step that others have
+        not."""
         try:
             super().close(reason)
         finally:

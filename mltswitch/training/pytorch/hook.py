@@ -1,4 +1,4 @@
-"""Gradients of DistributedDataParallel by the host agent: one line in a training script.
+"""Exchanges the gradients of DistributedDataParallel by the host agent: one line in a training script.
 
 model.register_comm_hook(MltState(model, loss_bound=0.1), mlt_hook)
 """
@@ -37,7 +37,7 @@ class _Bucket:
 
 
 class MltState(Rank):
-    """What `mltswitch.training.pytorch.mlt_hook` needs, made once on every rank and registered with it.
+    """The state of `mltswitch.training.pytorch.mlt_hook`, made once on every rank and registered with it.
 
     Arguments and errors are those of `Rank`.
     """
@@ -67,22 +67,23 @@ class MltState(Rank):
         self._handle = self._module.register_forward_pre_hook(ModuleHook(lambda *_: self._look()))
 
     def observe_loss(self, loss: float | torch.Tensor) -> None:
-        """Tell the loss of a step's batch before its backward pass: as it falls, `osp` has more come late."""
+        """Tell the loss of a step's batch before its backward pass; as the loss falls, `osp` exchanges more
+        late."""
         self._loss = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
     def drain(self) -> None:
-        """The parameters get all ranks' gradients, those that come later, too.
+        """Bring all ranks' gradients into the parameters, also those that come later.
 
         Under `osp` that happens by itself before `state_dict` and evaluation. Under `asp`, `ssp` and `r2sp`
-        all ranks must call it, and hold the same parameters then. Raises TrainingError.
+        all ranks must call it, after which they hold the same parameters. Raises TrainingError.
         """
         if self._steps is not None:
             self._steps.drain()
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint beside those of model and optimizer; drains.
+        """The state for a checkpoint beside those of model and optimizer; it calls `drain`.
 
-        A rank goes on bit by bit from its own; from that of another rank it goes on as well.
+        A rank continues bit by bit from its own state, and it can continue from that of another rank.
         """
         self.drain()
         found: list[dict[str, Any]] = []
@@ -95,7 +96,7 @@ class MltState(Rank):
         self._member.restore(state)
 
     def exchange(self, bucket: GradBucket) -> Future[torch.Tensor]:
-        """What the hook does with one bucket."""
+        """Exchange one bucket of gradients, as the hook; the future holds their average."""
         if bucket.buffer().layout is not torch.strided:
             self._refuse(UserInputError("has sparse gradients", where="model", expected="dense ones"))
         if self.error is not None:
@@ -327,7 +328,7 @@ class _Patience:
 
 
 def mlt_hook(state: MltState, bucket: GradBucket) -> Future[torch.Tensor]:
-    """For `DistributedDataParallel.register_comm_hook`: the average of all ranks' gradients."""
+    """The hook for `DistributedDataParallel.register_comm_hook`: it averages the gradients of all ranks."""
     return state.exchange(bucket)
 
 

@@ -21,19 +21,21 @@ class Place:
     first: int
     end: int
     pieces: tuple[int, ...]
-    """Numbers of the pieces that hold some of them."""
+    """Numbers of the pieces that hold some of the parameter's elements."""
     stride: tuple[int, ...]
-    """The parameter's, whose order in memory the vector has."""
+    """The parameter's stride, whose memory order the vector follows."""
 
     def within(self, piece: Piece) -> tuple[int, int]:
-        """Elements of the vector that are the parameter's and the piece's: first, and one beyond the last."""
+        """Range of the vector that belongs to both the parameter and the piece: first, and one beyond the
+        last."""
         return max(piece.first, self.first), min(piece.first + piece.count, self.end)
 
 
 def layers_of(
     module: torch.nn.Module, example: Any = None
 ) -> tuple[list[tuple[str, int]], dict[str, torch.nn.Parameter]]:
-    """Layers with their elements in forward order, and the parameters in the order of the model's vector."""
+    """A module's layers with their numbers of elements in forward order, and its parameters by name in vector
+    order."""
     forward = None if example is None else partial(call_with, module, example)
     owners = owners_of(type(module).__name__, module, forward)
     layers = [(owner.name, sum(each.numel() for each in owner.parameters.values())) for owner in owners]
@@ -41,14 +43,15 @@ def layers_of(
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements lie side by side in memory, in whatever order: channels_last, transposed."""
+    """Whether a tensor's elements lie side by side in memory in any order, such as channels_last or
+    transposed."""
     return bool(torch.empty_like(tensor, device="meta").stride() == tensor.stride())
 
 
 def flat(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Elements in the order in which a dense parameter has them in memory.
+    """A tensor's elements in the order in which a dense parameter has them in memory.
 
-    A view where the tensor has them in this order, too; else a copy.
+    The result is a view where the tensor has this order, too, else a copy.
     """
     tensor = tensor.detach()
     if tensor.stride() != like.stride():
@@ -57,13 +60,13 @@ def flat(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def versions_of(parameters: Iterable[torch.nn.Parameter]) -> list[tuple[int, int]]:
-    """Where each parameter's gradient lies, and its version, which grows whoever changes the gradient."""
+    """Address and version of each parameter's gradient; any change of the gradient raises the version."""
     every = (each.grad for each in parameters)
     return [(0, 0) if grad is None else (grad.data_ptr(), grad._version) for grad in every]
 
 
 def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
-    """A checksum of all bits of parameters, above 0."""
+    """A positive checksum of all bits of parameters."""
     digest = 0
     for each in parameters:
         bits = each.detach().contiguous().reshape(-1).view(torch.uint8)
@@ -72,7 +75,7 @@ def checksum(parameters: Iterable[torch.nn.Parameter]) -> int:
 
 
 def places_of(order: Iterable[torch.nn.Parameter], job: Job) -> Mapping[torch.nn.Parameter, Place]:
-    """The places of parameters, given in the order of the model's vector."""
+    """The place of each parameter; the parameters are given in the order of the model's vector."""
     holders: defaultdict[int, list[int]] = defaultdict(list)
     parameters, bounds, position = [*order], [], 0
     for parameter in parameters:

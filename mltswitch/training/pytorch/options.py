@@ -1,4 +1,4 @@
-"""Options of a process group `mlt`, as its user and the environment say them."""
+"""The options of an `mlt` process group, from its user or from environment variables."""
 
 import os
 from dataclasses import dataclass
@@ -19,18 +19,19 @@ class MltOptions:
     """
 
     loss_bound: float = 0.0
-    """Share of each rank's addends that a sum or an average of floating-point tensors may be without, which
-    then read as 0. Everything else, the results of sums too, arrives whole."""
+    """Share of each rank's addends that may be missing from a sum or average of floating-point tensors,
+    reading as 0. Everything else, also the results of sums, arrives whole."""
     least_lossy_bytes: int = 64 << 10
-    """Shorter tensors, metrics for instance, arrive whole."""
+    """Size below which tensors, such as metrics, arrive whole."""
     transport: str = "mlt"
     """A transport of the host agent: `mlt`, `tcp`, or a registered one."""
     traffic_class: str | None = None
-    """`gradient-0`, say; None: that of the first layer."""
+    """Traffic class of the packets, such as `gradient-0`; None: that of the first layer."""
     deadline_seconds: float | None = None
-    """A collective may take so long; None: as the group's `timeout` says, which torch has."""
+    """The longest that a collective may take; None: the group's `timeout` in torch."""
     config: "AgentConfig | str | os.PathLike[str] | None" = None
-    """The agent's, or its file, for the group that opens the agent; None: loopback, to try out."""
+    """The agent's configuration, or its file, for the group that opens the agent; None: loopback, to try it
+    out."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.loss_bound < 1:
@@ -40,7 +41,7 @@ class MltOptions:
 
     @classmethod
     def from_environment(cls) -> Self:
-        """As the environment variables say, where they are set."""
+        """The options given by environment variables, with defaults for those that are not set."""
         text = os.environ.get("MLTSWITCH_LOSS_BOUND") or "0"
         try:
             bound = float(text)

@@ -1,7 +1,7 @@
-"""One rank of a training job: its agent and node, and the vectors of the steps on their way.
+"""One rank of a training job: its agent and node, and the vectors of the steps under way.
 
 Each rank's process has its own agent. Gradients are copied into one vector of the whole model, layer after
-layer, so that what crosses the network has its layer's priority whatever came first, and is added in float32
+layer, so that elements cross the network with their layer's priority, and are added in float32
 (float64 where the model has such parameters).
 """
 
@@ -44,11 +44,12 @@ CONFIG_VARIABLE: Final = "MLTSWITCH_AGENT_CONFIG"
 REASON_LENGTH: Final = 150
 CHECK_EVERY: Final = 100
 GENERATIONS: Final = 2
-"""Steps whose vectors exist at a time: the last packets of one may be on their way when the next begins."""
+"""Number of steps whose vectors exist at a time, since a step's last packets may be under way when the next
+begins."""
 
 
 class Rank:
-    """What a rank has of a job, made once on every rank.
+    """A rank's part in a job: agent, node and vectors; made once on every rank.
 
     Args:
         model: the module, or its DistributedDataParallel.
@@ -56,16 +57,16 @@ class Rank:
             for loopback.
         rendezvous: as `Group` takes it, where there are servers that are no ranks, which run `serve`; None:
             the ranks meet by the process group.
-        process_group: of the ranks; None: the default one.
-        timeout_seconds: until all nodes have come.
-        optimizer: of all the model's parameters; all but `bsp` need it.
-        samples: of this rank in a step, where ranks differ; gradients are weighted by it.
+        process_group: the ranks' group; None: the default one.
+        timeout_seconds: how long to wait for all nodes.
+        optimizer: that of all the model's parameters; all synchronizations but `bsp` need it.
+        samples: this rank's in a step, where ranks differ; gradients are weighted by them.
         example: arguments for one forward pass, a tuple, a dict or a single one, which tells the order of the
             layers; without it they are in the order of registration.
         returns: the rank that this process is again: it was started again, and is in no process group with
             the others, which go on without it. `optimizer` is that of the model; the job is that of the
             others, and `first_step` is where it goes on. They meet by a file `rendezvous`, from the start.
-        carries: what else ranks hold alike, by names, with `state_dict` and `load_state_dict`: a scaler, a
+        carries: more state that ranks share, by names, with `state_dict` and `load_state_dict`: a scaler, a
             schedule; a rank that returns gets it with model and optimizer.
         options: of the job, see `JobOptions` and `Job`. Without a `wire_type` it is bfloat16 where all
             parameters are, and `check_every` is CHECK_EVERY.
@@ -75,7 +76,7 @@ class Rank:
     """
 
     ANEW: ClassVar = "make a new one after what freezes, unfreezes or adds parameters"
-    """What to do where the model is another than when this was made."""
+    """Advice in errors about a model that has changed since this object was made."""
 
     def __init__(
         self,
@@ -165,39 +166,44 @@ class Rank:
             self._step = self.first_step - 1
 
     def take_losses(self) -> list[Loss]:
-        """What the bound has left out of sums that this rank has made or passed on, since the last call."""
+        """Elements that the loss bound left out of sums made or passed on by this rank, since the last
+        call."""
         return self._node.take_losses()
 
     @property
     def gone(self) -> frozenset[int]:
-        """Nodes without which the job goes on: ranks, and behind them servers."""
+        """Numbers of the nodes that are gone while the job goes on; servers are numbered after the ranks."""
         return frozenset(self._node.node.gone)
 
     @property
     def first_step(self) -> int:
-        """In which this rank has begun, or goes on: steps of the job that are others' come before."""
+        """The first step that this rank takes part in; the job's earlier steps were those of the other
+        ranks."""
         return self._node.node.first_step or 0
 
     @property
     def left_out(self) -> GradientsLeftOut | None:
-        """What the bound has left out over all ranks, of the last `report_every` steps that are told."""
+        """The latest report of what the bound left out at all ranks over `report_every` steps; None: there is
+        none yet."""
         return self._node.report
 
     @property
     def agent(self) -> Agent:
-        """This rank's, for its metrics and observers."""
+        """This rank's host agent, for its metrics and observers."""
         return self._group.agent
 
     @property
     def nonfinite_pieces(self) -> int:
-        """Pieces of this rank's gradients that held NaN or infinity; they are passed on."""
+        """Number of pieces of this rank's gradients that held NaN or infinity; they are exchanged all the
+        same."""
         return self._node.node.ballots.nonfinite_pieces
 
     def drain(self) -> None:
-        """The parameters get all ranks' gradients, also what is still to come. Raises TrainingError."""
+        """Bring all ranks' gradients into the parameters, also those that are still to come. Raises
+        TrainingError."""
 
     def close(self, reason: str = "") -> None:
-        """Say goodbye to the other nodes, once they are done, too; with a reason they end with this error."""
+        """Leave the other nodes once they are done, too; with a reason they end with it as an error."""
         self._let_go()
         try:
             if not reason and self.error is None:

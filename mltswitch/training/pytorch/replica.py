@@ -1,4 +1,4 @@
-"""A rank's parameters and their optimizer: own gradients stand in for sums, which correct them later.
+"""A rank's parameters and optimizer, stepped with own gradients in place of late sums, which correct them.
 
     replica.before_step(…)  # remembers what is stepped with own gradients
     optimizer.step()
@@ -26,7 +26,7 @@ from mltswitch.training.job import Job, OptimizerRule
 from mltswitch.training.pytorch.layout import flat, places_of
 
 MOST_EXACT_BYTES: Final = 4
-"""Parts of parameters of shorter elements are not rounded as the whole is."""
+"""Element size below which parts of parameters are not rounded as the whole would be."""
 ELEMENTWISE: Final = {
     "SGD",
     "Adam",
@@ -39,26 +39,27 @@ ELEMENTWISE: Final = {
     "Adadelta",
     "ASGD",
 }
-"""Optimizers of torch that treat each element by itself, so that a part of a parameter can be stepped."""
+"""Torch's optimizers that treat each element separately, so that a part of a parameter can be stepped."""
 
 Options = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """Elements of one parameter in one piece."""
+    """Consecutive elements of one parameter that lie in one piece."""
 
     parameter: torch.nn.Parameter
     group: int
-    """Number of the optimizer's group that the parameter is in."""
+    """Number of the optimizer's group of this parameter."""
     first: int
     """The first element within the parameter; `end` is one beyond the last."""
     end: int
     place: slice
-    """The same elements in the model's vector."""
+    """The range of the same elements in the model's vector."""
 
     def of(self, tensor: Tensor) -> Tensor:
-        """These elements of a tensor like the parameter; a view where it has the same order in memory."""
+        """The run's elements of a tensor shaped like the parameter; a view where it has the same memory
+        order."""
         return flat(tensor, self.parameter)[self.first : self.end]
 
 
@@ -88,7 +89,7 @@ class _Step:
 
 
 class Replica:
-    """The parameters of a model and their optimizer.
+    """A model's parameters and their optimizer, of which parts can be stepped again when sums come late.
 
     Args:
         parameters: in the order of the model's vector, each dense in memory.
@@ -122,14 +123,16 @@ class Replica:
 
     @property
     def rule(self) -> OptimizerRule:
-        """The optimizer as servers have it, by its options of now."""
+        """The optimizer, with its present options, as servers run it."""
         options = tuple(
             {name: _plain(value) for name, value in group.items()} for group in options_of(self.optimizer)
         )
         return OptimizerRule(type(self.optimizer).__name__, options, tuple(self._ranges))
 
     def predict(self, prediction: str, lag: int) -> None:
-        """Say how, as `Member` has it. Raises UserInputError for an optimizer that cannot step in parts."""
+        """Set how parameters are predicted until late sums come (`Member.prediction`), and how many more
+        steps these may take (`Member.lag`). Raises UserInputError for an optimizer that cannot step in
+        parts."""
         kind = type(self.optimizer).__name__
         if kind not in ELEMENTWISE or not type(self.optimizer).__module__.startswith("torch.optim"):
             expected = ", ".join(sorted(ELEMENTWISE))
@@ -149,11 +152,11 @@ class Replica:
         sums: Elements,
         clipped: tuple[float, float] | None = None,
     ) -> None:
-        """The optimizer steps next, with own gradients of some pieces in place of sums.
+        """Prepare for an optimizer step that uses own gradients of some pieces in place of sums.
 
         Args:
-            step: of the exchange.
-            later: these pieces.
+            step: the exchange's step.
+            later: the pieces with own gradients.
             pushed: this rank's gradients, a vector of all elements, and what they were multiplied with.
             sums: a vector of all elements, of which those of other pieces have come.
             clipped: where all ranks have clipped: `factor` before that, and what they multiplied with.
@@ -180,15 +183,16 @@ class Replica:
             ahead.steps[step] = _Step(options, gradients, factor, ratio, is_sum)
 
     def factor(self, later: Set[int], pushed: tuple[Elements, float], sums: Elements) -> float:
-        """What a scaler has multiplied the gradients of the exchange with; see `before_step`."""
+        """The factor by which a scaler multiplied the gradients of the exchange; arguments as in
+        `before_step`."""
         others = (piece for piece in range(len(self._runs)) if piece not in later)
         return self._factor(later, *pushed) or (bool(later) and self._factor(others, sums, 1.0)) or 1.0
 
     def accept(self, step: int, pieces: Iterable[int], sums: Elements) -> None:
-        """Sums of a step have come; they are copied.
+        """Copy the sums of a step that have come, for `correct`.
 
         Args:
-            step: in which they were predicted; without an optimizer's step, a scaler's say, nothing happens.
+            step: the step in which they were predicted; if the optimizer skipped it, nothing happens.
             sums: a vector of all elements.
         """
         for piece in pieces:
@@ -203,7 +207,7 @@ class Replica:
                 self._accepted.add(piece)
 
     def correct(self) -> None:
-        """Sums take the place of own gradients, and what was stepped since is done anew."""
+        """Replace own gradients by the sums that have come, and repeat the steps since then."""
         while folding := [piece for piece in self._accepted if self._is_next_a_sum(piece)]:
             by_step: defaultdict[int, list[int]] = defaultdict(list)
             for piece in folding:
@@ -221,14 +225,15 @@ class Replica:
         self._accepted.clear()
 
     def after_step(self, later: Iterable[int]) -> None:
-        """The optimizer has stepped: make a prediction that is not its own."""
+        """After the optimizer's step, apply predictions other than the optimizer's own."""
         if self._prediction == "optimizer":
             return
         for piece in later:
             self._show(piece)
 
     def importance(self, pieces: Iterable[int], sums: Elements) -> dict[int, float]:
-        """Sum of |gradient · parameter| of each piece (equation 4), by a vector of sums."""
+        """Importance of each piece (equation 4): the sum of |gradient · parameter|, from a vector of summed
+        gradients."""
         return {
             piece: sum(
                 float(
@@ -240,7 +245,7 @@ class Replica:
         }
 
     def set(self, values: Elements) -> None:
-        """Take parameters from roots that keep them."""
+        """Set the parameters to values from the roots that keep them."""
         for runs in self._runs:
             for run in runs:
                 run.of(run.parameter).copy_(self._on_device(values, run))
@@ -252,7 +257,7 @@ class Replica:
         return torch.cat(parts).to(kind).numpy()  # type: ignore[no-any-return]  # torch has no types here
 
     def drop_gradients(self) -> None:
-        """The optimizer finds nothing to do: roots have stepped."""
+        """Remove all gradients, so that the optimizer does nothing, since roots have stepped."""
         for runs in self._runs:
             for run in runs:
                 run.parameter.grad = None
@@ -354,7 +359,7 @@ class Replica:
         return factor
 
     def refuse(self, problem: str) -> NoReturn:
-        """Raises UserInputError for what other ranks cannot know."""
+        """Raises UserInputError for a change that other ranks cannot know."""
         hint = "clip with state.clip_grad_norm(max_norm), which all ranks do alike"
         raise UserInputError(f"{problem}, and other ranks cannot know how", where="optimizer", hint=hint)
 
@@ -364,7 +369,7 @@ class Replica:
 
 
 def options_of(optimizer: torch.optim.Optimizer) -> Options:
-    """The options of each group, as they are now, without what schedules keep beside them."""
+    """The present options of each parameter group, without what schedules store beside them."""
     names = optimizer.defaults
     return [{name: _copy(group[name]) for name in names} for group in optimizer.param_groups]
 

@@ -1,4 +1,4 @@
-"""What a rank needs that was started again: the job, from a file, and what the others hold alike.
+"""Restarts a rank: it takes the job from a file, and the ranks' common state from another rank.
 
 meeting = "file:///shared/run-7"
 returns = returning(meeting, rank)
@@ -37,9 +37,9 @@ Rendezvous = str | Callable[[str], list[str]] | None
 
 
 def returning(rendezvous: str, rank: int) -> int | None:
-    """For the argument `returns`: this rank, where it has been there before; None: the job begins.
+    """The argument `returns` of `MltState`: this rank's number if it took part before; None: the job begins.
 
-    Raises UserInputError for what is no file.
+    Raises UserInputError for a rendezvous that is no file.
     """
     return rank if was_there(rendezvous, rank) and _job_file(rendezvous).exists() else None
 
@@ -57,7 +57,7 @@ class _Kept(BaseModel):
 def held_of(
     module: torch.nn.Module, optimizer: torch.optim.Optimizer | None, others: Mapping[str, Any] | None
 ) -> Mapping[str, Any]:
-    """What ranks hold alike, by names. Raises UserInputError for what has no state to give."""
+    """The objects whose state ranks share, by name. Raises UserInputError for one without `state_dict`."""
     for name, each in (others or {}).items():
         if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
             problem = f"is a {type(each).__name__}, without state_dict and load_state_dict"
@@ -68,7 +68,7 @@ def held_of(
 def keep_job(
     job: Job, rendezvous: Rendezvous, named: Mapping[str, torch.nn.Parameter], held: Mapping[str, Any]
 ) -> None:
-    """For ranks that come back, beside the file by which all have met. Raises UserInputError."""
+    """Write the job to a file beside the rendezvous, for ranks that come back. Raises UserInputError."""
     if job.continues and isinstance(rendezvous, str) and rendezvous.startswith(FILE):
         kept = _Kept(job=job, model=tuple(described(named)), held=tuple(held))
         write_atomically(_job_file(rendezvous), kept.model_dump_json())
@@ -77,12 +77,12 @@ def keep_job(
 def come_back(
     rendezvous: Rendezvous, options: Mapping[str, Any], prepare: Callable[..., Setup], held: Mapping[str, Any]
 ) -> tuple[Setup, Job]:
-    """What this rank makes of its model, and the job of the others, which its own is to fit.
+    """A restarted rank's own setup, and the job of the other ranks, which its setup must fit.
 
     Args:
-        options: as `make_job` has them.
-        prepare: with options, what this rank can find by itself.
-        held: what it takes from another rank.
+        options: those of `make_job`.
+        prepare: called with options; makes the rank's setup.
+        held: the objects whose state it takes from another rank.
 
     Raises UserInputError.
     """
@@ -112,14 +112,15 @@ def _kept(rendezvous: Rendezvous) -> _Kept:
 
 
 def bytes_of(held: Mapping[str, Any]) -> NDArray[np.uint8]:
-    """What ranks hold alike when a step begins."""
+    """The state that ranks share at the beginning of a step, as bytes for `load_bytes`."""
     file = io.BytesIO()
     torch.save({name: each.state_dict() for name, each in held.items()}, file)
     return np.frombuffer(file.getbuffer(), np.uint8)
 
 
 def load_bytes(data: NDArray[np.uint8], held: Mapping[str, Any]) -> None:
-    """The other end. Raises JobMismatchError for what is no such state."""
+    """Load the shared state that another rank made by `bytes_of`. Raises JobMismatchError for bytes that are
+    no such state."""
     try:
         states = torch.load(io.BytesIO(data.tobytes()), map_location="cpu", weights_only=True)
         for name, each in held.items():

@@ -20,13 +20,14 @@ from mltswitch.training.stale import SharedModel, check_staleness
 
 
 class StaleTraining:
-    """A worker's model and optimizer. Buffers, such as BatchNorm's, stay each worker's own.
+    """A worker's model and optimizer under bounded staleness. Buffers, such as BatchNorm's, stay each
+    worker's own.
 
     Args:
         model: with the same parameters at all workers, of one type, float32 or float64, on the processor.
         optimizer: `torch.optim.SGD` without momentum, of all parameters that it trains.
         staleness: clocks that the updates of others may be behind; 0: as many steps as this worker's.
-        options: of `SharedModel`.
+        options: those of `SharedModel`.
 
     Raises UserInputError for another optimizer, whose state updates of others would not reach, and what
     `SharedModel` raises.
@@ -48,9 +49,11 @@ class StaleTraining:
         self._shared = SharedModel(self._values, **options)
 
     def step(self) -> None:
-        """The optimizer's step, which is this worker's update; then what the others have made of all.
+        """Step the optimizer, push the change as this worker's update, then take the parameters with the
+        others' updates.
 
-        Raises UserInputError where anybody else has changed the parameters, as the optimizer's `step` does.
+        Raises UserInputError where something else has changed the parameters, such as the optimizer's own
+        `step`.
         """
         self._refuse_changes()
         self._optimizer.step()
@@ -59,7 +62,7 @@ class StaleTraining:
         self._set(self._shared.pull(self._staleness))
 
     def flush(self) -> None:
-        """Have the updates of all workers up to this one's clock."""
+        """Bring the updates of all workers up to this one's clock into the parameters."""
         self._refuse_changes()
         self._set(self._shared.flush())
 

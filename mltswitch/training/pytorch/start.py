@@ -1,4 +1,4 @@
-"""What is looked at before a job starts: what hooks cannot exchange, by name, and whether all ranks agree."""
+"""Checks before a job starts: what hooks cannot exchange, by name, and whether all ranks agree."""
 
 import hashlib
 import os
@@ -25,14 +25,14 @@ from mltswitch.training.synchronization.bsp import SYNCHRONIZATION
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:
-    """What one rank makes of its model and the options of its state."""
+    """A rank's job, parameters and configuration, as it makes them from its model and options."""
 
     job: Job
-    """Without the ranks' samples."""
+    """The job, still without the ranks' numbers of samples."""
     kind: Synchronization
     lag: int
     named: Mapping[str, torch.nn.Parameter]
-    """In the order of the model's vector."""
+    """The model's parameters by name, in the order of its vector."""
     replica: Replica | None
     config: AgentConfig | None
 
@@ -47,9 +47,9 @@ def prepare(
     *,
     steps_apart: bool = False,
 ) -> Setup:
-    """All that a rank can find by itself; arguments as `Rank` has them, options as `make_job`.
+    """A rank's setup without help of other ranks; arguments as of `Rank`, options as of `make_job`.
 
-    With `steps_apart` parameters are stepped each by itself. Raises UserInputError, MachineError.
+    With `steps_apart` the optimizer steps each parameter separately. Raises UserInputError, MachineError.
     """
     module, name = unwrapped(model), options.get("synchronization", "bsp")
     layers, named = layers_of(module, example)
@@ -84,9 +84,9 @@ def _loaded(config: AgentConfig | str | os.PathLike[str] | None) -> AgentConfig 
 def slowest_link(
     group: dist.ProcessGroup | None, world: int, config: AgentConfig | str | os.PathLike[str] | None
 ) -> float | None:
-    """The least line rate that ranks' files tell, in bit/s; None: none tells one.
+    """The lowest line rate in the ranks' configurations, in bit/s; None: none has one.
 
-    All ranks call it, each with its own file. What is wrong with a file, `prepare` says.
+    All ranks call it, each with its own file. Errors in a file are left to `prepare`.
     """
     own = None
     with suppress(MltswitchError, OSError, TypeError):
@@ -96,7 +96,7 @@ def slowest_link(
 
 
 def unwrapped(model: torch.nn.Module) -> Any:
-    """The user's own module: in a DistributedDataParallel, compiled or not, the one that it wraps."""
+    """The user's own module, without a DistributedDataParallel around it, compiled or not."""
     outer = getattr(model, "_orig_mod", model)
     is_wrapper = isinstance(outer, DistributedDataParallel) or _is_sharded(outer)
     return outer.module if is_wrapper else model
@@ -107,7 +107,7 @@ def _is_sharded(module: torch.nn.Module) -> bool:
 
 
 def refuse(problems: Iterable[UserInputError]) -> None:
-    """Raises UserInputError that tells of each of them; nothing where there is none."""
+    """Raises one UserInputError that lists all problems; does nothing if there are none."""
     found = [*problems]
     if len(found) == 1:
         raise found[0]
@@ -168,7 +168,7 @@ def unsupported_features(ddp: Any, kind: Synchronization, *, is_hooked: bool) ->
     """Options of a DistributedDataParallel, or another module, that do not go with a hook or a job.
 
     Args:
-        is_hooked: whether its hook is ours by now.
+        is_hooked: whether its hook is already ours.
     """
     logger = None if is_hooked else getattr(ddp, "logger", None)
     hook = ddp._get_ddp_logging_data().get("comm_hook") if logger else None
@@ -199,7 +199,8 @@ def unsupported_features(ddp: Any, kind: Synchronization, *, is_hooked: bool) ->
 
 
 def uneven(ddp: Any, kind: Synchronization) -> list[UserInputError]:
-    """What cannot be done under `join`, with batches that end earlier on some ranks."""
+    """Options of `join` (batches that end earlier on some ranks) that do not work with the
+    synchronization."""
     config = getattr(ddp, "_join_config", None)
     if config is None or not config.enable or config.throw_on_early_termination:
         return []
@@ -224,11 +225,11 @@ def _is_around(kind: Synchronization) -> bool:
 def agree(
     group: dist.ProcessGroup | None, ranks: Sequence[str], samples: int | None, setup: Callable[[], Setup]
 ) -> tuple[Setup, tuple[int, ...]]:
-    """Tell all ranks what this one has, before anything else is exchanged.
+    """Exchange each rank's setup before anything else, and check that all agree.
 
     Args:
-        samples: of this rank in a step; None: it does not say.
-        setup: what this rank can find by itself; what it raises, all ranks hear of.
+        samples: this rank's in a step; None: not given.
+        setup: makes this rank's setup; all ranks are told of an error that it raises.
 
     Returns this rank's setup, and the samples of all ranks; none where no rank says how many it has. Raises
     UserInputError that names a rank that cannot start, JobMismatchError that names the first parameter in
@@ -268,7 +269,7 @@ def agree(
 
 
 def described(named: Mapping[str, torch.nn.Parameter]) -> list[str]:
-    """A line for each parameter, alike on all ranks."""
+    """A line of text for each parameter, which must be equal on all ranks."""
     return [
         f"{name!r} {tuple(each.shape)} {each.dtype} {torch.empty_like(each, device='meta').stride()}"
         for name, each in named.items()
@@ -284,7 +285,7 @@ def group_of(
     *,
     returns: bool = False,
 ) -> Group:
-    """The nodes' agents, once all have come; raises TrainingError that names who has not."""
+    """The agents of all nodes, once all have come; raises TrainingError that names the missing nodes."""
     try:
         seconds = timeout_seconds
         return Group(rank, job.nodes, rendezvous, config=config, timeout_seconds=seconds, returns=returns)
@@ -298,7 +299,7 @@ def group_of(
 
 
 def meeting_of(process_group: dist.ProcessGroup | None, world: int) -> Callable[[str], list[str]]:
-    """How ranks meet that have a process group."""
+    """A function by which the ranks of a process group exchange their agents' addresses."""
 
     def meet(own: str) -> list[str]:
         return _gathered(own, process_group, world)

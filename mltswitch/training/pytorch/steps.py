@@ -1,4 +1,5 @@
-"""What a synchronization does around the steps of an optimizer: correct and predict, or take parameters."""
+"""What a synchronization does around an optimizer's steps: it corrects and predicts, or takes parameters from
+roots."""
 
 import time
 from collections import defaultdict, deque
@@ -17,33 +18,35 @@ from mltswitch.training.pytorch.layout import checksum, versions_of
 from mltswitch.training.pytorch.replica import Replica
 
 Vectors = Callable[[int], tuple[Elements, Elements]]
-"""Own gradients and results of a step, as vectors of all elements."""
+"""Gives the own gradients and the results of a step, as vectors of all elements."""
 ONCE: Final = "step once after each backward pass, and accumulate with `no_sync`"
 
 
 class Driver(Protocol):
-    """What drives a node: `AgentNode`, or virtual time."""
+    """The interface of what drives a node: `AgentNode`, or virtual time."""
 
     @property
     def job(self) -> Job:
-        """The node's job."""
+        """The job that the node takes part in."""
 
     @property
     def node(self) -> Node:
-        """A rank."""
+        """The node, a rank."""
 
     def call(self, call: Callable[[int], None]) -> None:
-        """Do something, at a time in ns, before what is asked for later. Raises what has ended the job."""
+        """Run a function with the time in ns, in the order of calls. Raises the error that ended the job."""
 
     def wait_until(self, is_true: Callable[[], bool]) -> None:
-        """Until something has come. Raises what has ended the job."""
+        """Wait until a condition holds. Raises the error that ended the job."""
 
     def drain(self, step: int, zeros: Elements, result: Elements) -> None:
-        """As `Node.drain`, until it is over. Raises what has ended the job."""
+        """Exchange what is outstanding as `Node.drain`, and wait for it. Raises the error that ended the
+        job."""
 
 
 class ModuleHook:
-    """A hook that a module has as long as a job: in its copies, in memory and in files, it does nothing."""
+    """A hook of a module for the duration of a job; copies of the module, in memory or in files, have a void
+    one."""
 
     def __init__(self, call: Callable[..., object] = lambda *_: None) -> None:
         self._call = call
@@ -57,15 +60,15 @@ class ModuleHook:
 
 
 class Steps:
-    """Hooks of an optimizer and its model.
+    """Hooks of an optimizer and its model that apply the synchronization around each step.
 
     Args:
-        node: what drives this rank's.
-        replica: its parameters.
-        module: that the parameters belong to.
-        vectors: of the exchange; those of a step are valid until `begin` of the step that has them next.
+        node: what drives this rank's node.
+        replica: the rank's parameters and optimizer.
+        module: the module that the parameters belong to.
+        vectors: those of the exchange; a step's are valid until `begin` of the next step that uses them.
         push: exchanges the gradients of a step that `holds`, as they are, and waits for the answers.
-        refused: is called with what the optimizer's step refuses, before that is raised.
+        refused: called with the error of a refused optimizer step, before that is raised.
     """
 
     def __init__(
@@ -135,13 +138,13 @@ class Steps:
             )
 
     def check_stepped(self) -> None:
-        """Raises UserInputError where the optimizer has left out a step that counts."""
+        """Raises UserInputError if the optimizer has skipped a step whose gradients count."""
         if self._counts_alone and self._stepped < self._begun:
             problem = f"has not stepped with the gradients of step {self._begun}, which count already"
             raise UserInputError(problem, where="optimizer", hint=ONCE)
 
     def begin(self, step: int) -> frozenset[int]:
-        """The first gradients of a step are there: pieces of it whose sums come later."""
+        """Begin a step when its first gradients are ready; returns its pieces whose sums come later."""
         self._begun, self._clipped = step, None
         self._gradients.clear()
         self._accept()  # else this step's vectors would take their place
@@ -151,11 +154,12 @@ class Steps:
         return later
 
     def settled(self) -> None:
-        """The backward pass is over: other changes of the gradients are seen from here on."""
+        """Note that the backward pass is over, so that later changes of the gradients are detected."""
         self._gradients = versions_of(self._replica.parameters)
 
     def scaled(self) -> float:
-        """What a scaler has multiplied gradients with; raises UserInputError where they cannot be clipped."""
+        """The factor by which a scaler multiplied the gradients; raises UserInputError where they cannot be
+        clipped."""
         step = self._begun
         if step == self._stepped or (self._counts_alone and not self.holds):
             problem = "comes too late, where a step's gradients have counted"
@@ -170,21 +174,21 @@ class Steps:
         return self._replica.factor(self._later.get(step, frozenset()), (own, self._weight), result)
 
     def clipped(self, scaled: float, ratio: float) -> None:
-        """The gradients have been multiplied with a ratio, alike on all ranks."""
+        """Note that the gradients were multiplied by a ratio, on all ranks alike."""
         self._clipped = scaled, ratio * (1.0 if self._clipped is None else self._clipped[1])
         self.settled()
 
     def arrived(self, step: int, piece: int, stage: Stage) -> None:
-        """In the node's thread: a sum has come."""
+        """Note a sum that has come; called in the node's thread."""
         if stage is Stage.LATER and not self._counts_alone:
             self._come.append((step, piece))
 
     def seconds(self) -> float:
-        """That computing has taken since the optimizer's last step; NaN without one, or after a drain."""
+        """Seconds of computing since the optimizer's last step; NaN without one, or after a drain."""
         return nan if self._ended_seconds is None else time.perf_counter() - self._ended_seconds
 
     def drain(self) -> None:
-        """All ranks' gradients come to the parameters.
+        """Bring all ranks' gradients into the parameters.
 
         Where pushes count by themselves all ranks must drain, and have the same parameters then; else each
         may by itself. Raises what has ended the job.
@@ -198,7 +202,7 @@ class Steps:
         self._ended_seconds = None  # an evaluation, say, is no computing
 
     def close(self) -> None:
-        """The optimizer is its owner's again."""
+        """Remove all hooks from the optimizer and the module."""
         for handle in self._handles:
             handle.remove()
 

@@ -1,1 +1,1 @@
-"""When gradients count: one module for each synchronization."""
+"""The synchronizations, one module each, which decide when gradients are exchanged and applied."""

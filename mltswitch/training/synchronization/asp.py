@@ -1,4 +1,4 @@
-"""Asynchronous: each push of a rank is a step of the root's optimizer, and nobody waits for others.
+"""Asynchronous (`asp`): each push of a rank is a step of the root's optimizer, and no rank waits for others.
 
 OSP, section 2.1.2. A push weighs 1/N, and its rank gets the parameters as they are then.
 """
@@ -12,27 +12,28 @@ from mltswitch.training.synchronization.bsp import BspMember
 
 
 class AspMember(BspMember):
-    """A rank: waits for the answers to its own pushes."""
+    """A rank's part of `asp`, which waits only for the answers to its own pushes."""
 
     def __init__(self, job: Job, rank: int) -> None:
         super().__init__(job)
         self._rank = rank
 
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:  # noqa: ARG002
-        """All of them go now, each by itself."""
+        """Push these pieces now, without waiting for other ranks."""
         return [Exchange(step, tuple(pieces), origin=self._rank)] if pieces else []
 
     def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:
-        """Counts the answers to pushes."""
+        """Count an answer to a push; nothing more is exchanged."""
         return super().arrived(step, result, now_ns) if result.stage is Stage.NOW else []
 
     def drain(self, step: int) -> list[Exchange]:
-        """Asks for the parameters that all ranks have together in the end."""
+        """Ask for the parameters with the pushes of all ranks, once all ranks drain."""
         return [Exchange(step, tuple(range(self._pieces)), Stage.LATER, self._rank)]
 
 
 class AspKeeper:
-    """Answers at once; who drains is answered when all drain, so that all end with the same parameters."""
+    """Answers each push at once; ranks that drain are answered when all do, so that all get the same
+    parameters."""
 
     def __init__(self, job: Job) -> None:
         self._ranks = set(range(job.world))
@@ -41,13 +42,13 @@ class AspKeeper:
         """By piece and number; those of each rank."""
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """The next push of each rank is expected."""
+        """Expect the next push of each rank."""
         if after is not None:
             return [after.next]
         return [Sum(piece, 0, stage, rank) for rank in sorted(self._ranks) for stage in Stage]
 
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
-        """A push is answered as `answers` says; who drains, when all do."""
+        """Answer a push as `answers` decides, or ranks that drain once all of them do."""
         if total.stage is Stage.NOW:
             return self.answers(rank, total, now_ns)
         place = total.piece, total.number
@@ -55,15 +56,15 @@ class AspKeeper:
         return self._drained(place)
 
     def answers(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:  # noqa: ARG002
-        """Pushes that are answered now that this one is in."""
+        """The pushes that can be answered when this one has come: only itself."""
         return [total]
 
     def turned(self, now_ns: int) -> list[Sum]:  # noqa: ARG002
-        """Nobody can push because time has passed."""
+        """No further pushes become possible with time."""
         return []
 
     def gone(self, rank: int) -> list[Sum]:
-        """Nobody waits for it any more."""
+        """Forget a gone rank, and answer ranks that waited only for it to drain."""
         self._ranks.discard(rank)
         return [total for place in [*self._draining] for total in self._drained(place)]
 
@@ -74,25 +75,25 @@ class AspKeeper:
 
 
 class Asp:
-    """The description that is registered; others of which each push counts alone begin from it."""
+    """The registered synchronization `asp`; the base of others in which each push counts by itself."""
 
     name = "asp"
     needs = Needs(lone_pushes=True)
     votes = False
     settings: type[NoSettings] = NoSettings
-    """What the settings of a job are checked against."""
+    """The class that checks the settings of a job."""
 
     def of(self, job: Job) -> Synchronization:
-        """The same for every job; raises UserInputError for settings that are none."""
+        """This synchronization, equal for every job; raises UserInputError for wrong settings."""
         settings_of(job, self.settings)
         return self
 
     def member(self, job: Job, rank: int) -> AspMember:
-        """What a rank of the job has of its own."""
+        """A new member of `asp` for one rank of the job."""
         return AspMember(job, rank)
 
     def keeper(self, job: Job) -> AspKeeper:
-        """What a node that keeps parameters has of its own."""
+        """A new keeper of `asp` for a node that keeps parameters."""
         return AspKeeper(job)
 
 

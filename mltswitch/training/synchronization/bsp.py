@@ -1,4 +1,4 @@
-"""Bulk-synchronous: a step ends when every rank has the sum of all ranks' gradients of that step."""
+"""Bulk-synchronous (`bsp`): a step ends when every rank has the sum of all ranks' gradients of that step."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,10 @@ from mltswitch.training.job import Job
 
 
 class BspMember:
-    """A rank: gradients leave as soon as they are there, and the next step waits for all results.
+    """A rank's part of `bsp`: it sends gradients as soon as they are ready, and waits for all results before
+    a step.
 
-    Others begin from it, for it does what most have in common.
+    It is the base of other members, for it does what most have in common.
     """
 
     lag = 0
@@ -23,55 +24,55 @@ class BspMember:
         """Results, of all steps."""
 
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:  # noqa: ARG002
-        """All of them go now."""
+        """Exchange these pieces now."""
         return [Exchange(step, tuple(pieces))] if pieces else []
 
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:  # noqa: ARG002
-        """Nothing is left for the end of a step."""
+        """Exchange nothing more at the end of a step."""
         return []
 
     def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:  # noqa: ARG002
-        """Counts the results."""
+        """Count a result that has arrived; nothing more is exchanged."""
         self._arrived += 1
         return []
 
     @property
     def holds(self) -> bool:
-        """All begin at once."""
+        """Always False: no exchange is held back."""
         return False
 
     def later(self, step: int) -> frozenset[int]:  # noqa: ARG002
-        """All sums are there when the step is over."""
+        """No pieces: all sums have arrived when the step is over."""
         return frozenset()
 
     def weighed(self, importance: Mapping[int, float]) -> None:
-        """All pieces are alike."""
+        """Ignore the importance of pieces, since all are treated alike."""
 
     def vote(self, step: int) -> Sequence[float]:  # noqa: ARG002
-        """There is nothing to agree on."""
+        """No figures: the ranks have nothing to agree on."""
         return ()
 
     def counted(self, step: int, ballot: Sequence[float]) -> list[int]:  # noqa: ARG002
-        """Nobody can disagree."""
+        """No ranks: none can disagree."""
         return []
 
     def state(self) -> dict[str, Any]:
-        """Steps are all alike."""
+        """An empty state, since all steps are alike."""
         return {}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Nothing depends on the past."""
+        """Does nothing: a bulk-synchronous rank goes on from any step in the same way."""
 
     def enter(self, step: int) -> None:
-        """The steps before are others'."""
+        """Begin with this step, so that all earlier steps count as done."""
         self._arrived = step * self._pieces
 
     def may_compute(self, step: int) -> bool:
-        """Once all results of the steps before are there."""
+        """Whether all results of the steps before have arrived."""
         return self._arrived >= step * self._pieces
 
     def drain(self, step: int) -> list[Exchange]:  # noqa: ARG002
-        """Nothing waits between steps."""
+        """Exchange nothing, for no exchange is outstanding between steps."""
         return []
 
 
@@ -84,11 +85,11 @@ class BspKeeper:
         self._inside: defaultdict[Sum, set[int]] = defaultdict(set)
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """One sum after the other."""
+        """Expect a piece's next sum after the one before."""
         return [Sum(piece, 0) if after is None else after.next]
 
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:  # noqa: ARG002
-        """With the last rank's push."""
+        """Give a sum out with the last rank's push."""
         inside = self._inside[total]
         inside.add(rank)
         if len(inside) < self._left:
@@ -97,18 +98,18 @@ class BspKeeper:
         return [total]
 
     def turned(self, now_ns: int) -> list[Sum]:  # noqa: ARG002
-        """Nobody can push because time has passed."""
+        """No further pushes become possible with time."""
         return []
 
     def gone(self, rank: int) -> list[Sum]:
-        """Sums that are not out begin anew without it."""
+        """Forget a gone rank; sums that are not given out begin again without it."""
         self._left -= rank < self._world
         self._inside.clear()
         return []
 
 
 class Bsp:
-    """The description that is registered."""
+    """The registered synchronization `bsp`."""
 
     name = "bsp"
     needs = Needs()
@@ -116,16 +117,16 @@ class Bsp:
     repairs = True
 
     def of(self, job: Job) -> Self:
-        """The same for every job, which may have no settings of it."""
+        """This synchronization, equal for every job, which may have no settings of it."""
         settings_of(job, NoSettings)
         return self
 
     def member(self, job: Job, rank: int) -> BspMember:  # noqa: ARG002
-        """All ranks are alike."""
+        """A new member of `bsp`, equal for all ranks."""
         return BspMember(job)
 
     def keeper(self, job: Job) -> BspKeeper:
-        """One for each node that completes sums."""
+        """A new keeper of `bsp` for a node that completes sums."""
         return BspKeeper(job)
 
 

@@ -25,53 +25,60 @@ from mltswitch.units import BITS_PER_BYTE, NANOSECONDS
 
 _log: Final = logging.getLogger(__name__)
 MOST_SHARE: Final = 0.8
-"""The most of the model that is synchronized later (section 4.1.2)."""
+"""The largest share of the model that is synchronized later (section 4.1.2)."""
 LATE_SHARE: Final = 0.05
-"""An ICS may end by this share of the computing time after it, and is not late."""
+"""Share of the computing time within which an ICS that ends after it does not count as late."""
 LESS_AFTER_LATE: Final = 0.97
 MORE_AN_EPOCH: Final = 1.02
 MEASURED_OVER: Final = 16
-"""Steps, of which computing and communication times are means."""
+"""Number of steps over which computing and communication times are averaged."""
 HASH_BITS: Final = 20
-"""A bitmap's hash has so many: after a division and a multiplication by the ranks it is exact in float32."""
+"""Length of a bitmap's hash, which stays exact in float32 when divided and multiplied by the number of
+ranks."""
 
 
 class OspSettings(NoSettings):
-    """What a job may say of it."""
+    """Settings of the synchronization `osp`."""
 
     share: float | None = Field(default=None, ge=0, le=1)
-    """Share of the model's bytes that is later, once ranks can know what is important; None: it is tuned."""
+    """Share of the model's bytes that is synchronized later, once ranks know what is important; None: it is
+    tuned."""
     most_share: float = Field(default=MOST_SHARE, ge=0, le=1)
-    """That tuning may choose."""
+    """The largest share that tuning may choose."""
     steps_per_epoch: int = Field(default=100, ge=1, strict=True)
     growth: Literal["loss", "none"] = "loss"
-    """What is later grows as the loss falls from epoch to epoch (algorithm 1), or is all from epoch 2 on."""
+    """Whether the later share grows as the loss falls from epoch to epoch (algorithm 1), or is full from
+    epoch 2 on."""
     tuning: Literal["measured", "paper"] = "measured"
-    """Most that fits in computing, by measured times; or by equation 5."""
+    """How the largest later share is found: as what fits into computing by measured times, or by equation
+    5."""
     link_bps: float | None = Field(default=None, gt=0)
-    """The link's rate in equation 5, which needs it; `loss_ratio` is in it, too."""
+    """The link's rate in bit/s, which equation 5 needs, beside `loss_ratio`; None: not needed."""
     loss_ratio: float = Field(default=0.0, ge=0, le=1)
     importance: Literal["sum", "mean"] = "sum"
-    """A slice counts by the sum over its elements (equation 4), or by their mean, to favour no large one."""
+    """Whether a slice counts by the sum over its elements (equation 4), or by their mean, so that size does
+    not matter."""
     slice_bytes: int | None = Field(default=4 << 20, ge=1, strict=True)
-    """What is ranked; None: whole layers, as in the paper."""
+    """Size of the slices that are ranked by importance; None: whole layers, as in the paper."""
     prediction: Literal["optimizer", "local", "none"] = "optimizer"
-    """The optimizer's step with own gradients in place of sums; p - lr · g; or nothing."""
+    """Prediction of parameters until late sums come: the optimizer's step with own gradients, p - lr · g, or
+    none."""
     late: Literal["wait", "carry"] = "wait"
-    """Whether a step waits for the ICS of the step before, or that may be `most_late` steps late."""
+    """Whether a step waits for the ICS of the step before (`wait`), or that may end `most_late` steps later
+    (`carry`)."""
     most_late: int = Field(default=2, ge=1, le=16, strict=True)
 
     @property
     def lag(self) -> int:
-        """Steps whose ICS may be under way beside that of the step before."""
+        """Number of steps whose ICS may be under way beside that of the step before."""
         return self.most_late if self.late == "carry" else 0
 
 
 class Slices:
-    """Runs of pieces that are ranked as one.
+    """Slices of the model: runs of pieces that are ranked by importance as one.
 
     Args:
-        slice_bytes: at most, unless a piece is larger; None: layers.
+        slice_bytes: largest size of a slice, unless a piece is larger; None: a slice is a layer.
     """
 
     def __init__(self, job: Job, slice_bytes: int | None) -> None:
@@ -91,7 +98,8 @@ class Slices:
             self.elements[-1] += piece.count
 
     def least_important(self, importance: Sequence[float], most_bytes: float, *, by_mean: bool) -> list[int]:
-        """Slices of the least importance that fit together, ties by number; what does not fit is left out.
+        """The least important slices that fit together into `most_bytes`, ties by number; ones that do not
+        fit are skipped.
 
         Args:
             by_mean: whether a slice counts by the mean of its elements.
@@ -110,25 +118,25 @@ class Slices:
 
 
 class Progress(BaseModel):
-    """What the size of a step depends on, as a checkpoint has it."""
+    """The state that decides how many bytes are synchronized later, as a checkpoint has it."""
 
     loss: float = 0.0
     """Sum of the losses of this epoch's steps."""
     first_loss: float | None = Field(default=None, gt=0)
-    """Mean of the first epoch that has one."""
+    """Mean loss of the first epoch that has one; None: there is none yet."""
     growth: float = Field(default=0.0, ge=0, le=1)
-    """Share of the most bytes that the loss allows."""
+    """Share of the largest number of bytes that the fall of the loss allows."""
     backing_off: float = Field(default=1.0, ge=0, le=1)
-    """And that late ICS have left."""
+    """Factor by which late ICS have reduced that share."""
     steps: int = Field(default=0, ge=0)
     computing: list[PositiveFloat] = []
-    """Seconds of the last steps."""
+    """Computing time of the last steps, in seconds."""
     exchanging: list[PositiveFloat] = []
-    """Seconds that the whole model took."""
+    """Exchange time of the whole model in the last steps, in seconds."""
 
 
 class Size:
-    """How many bytes are synchronized later: algorithm 1, from what all ranks know alike."""
+    """Decides how many bytes are synchronized later, by algorithm 1 from figures that all ranks know."""
 
     def __init__(self, job: Job, settings: OspSettings) -> None:
         self._settings = settings
@@ -158,7 +166,8 @@ class Size:
         return self.model_bytes * seconds / fmean(self.progress.exchanging)
 
     def counted(self, loss: float, computing: float, exchanging: float, late: float) -> None:
-        """What all ranks' steps came to: means, and how many ranks had an ICS that was late."""
+        """Take a ballot's figures: mean loss, computing and exchange times, and how many ranks had a late
+        ICS."""
         now = self.progress
         now.loss += loss
         now.steps += 1
@@ -192,7 +201,8 @@ class Size:
 
 
 class OspMember(BspMember):
-    """A rank."""
+    """A rank's part of `osp`, which exchanges important pieces now and the others during the next
+    computation."""
 
     def __init__(self, job: Job, rank: int, settings: OspSettings) -> None:
         super().__init__(job)
@@ -224,7 +234,7 @@ class OspMember(BspMember):
         self._is_late = False
 
     def ready(self, step: int, pieces: Sequence[int], now_ns: int) -> list[Exchange]:
-        """Important ones go now."""
+        """Exchange the important ones of these pieces now."""
         later = self.later(step)
         if step not in self._open:
             self._first_ns = now_ns
@@ -233,12 +243,13 @@ class OspMember(BspMember):
         return [Exchange(step, now)] if now else []
 
     def computed(self, step: int, loss: float, seconds: float, now_ns: int) -> list[Exchange]:
-        """What the ballot tells of it."""
+        """Note loss and time of the step for its ballot; nothing more is exchanged."""
         self._loss, self._seconds, self._computed = loss, seconds, (step, now_ns)
         return []
 
     def vote(self, step: int) -> Sequence[float]:
-        """Loss, seconds, whether an ICS was late; for this rank, the digest of its bitmap, and its times."""
+        """Loss, seconds and whether an ICS was late; then this rank's bitmap digest, times and
+        importances."""
         digests, times = [0.0] * self._world, [0.0] * self._world
         digests[self._rank], times[self._rank] = self._digest(step), self._exchanging
         figures = [self._loss, self._seconds, float(self._is_late)]
@@ -247,7 +258,7 @@ class OspMember(BspMember):
         return [*figures, *digests, *times, *self._own_importance]
 
     def counted(self, step: int, ballot: Sequence[float]) -> list[int]:  # noqa: ARG002
-        """Ranks whose bitmap is not that of this rank."""
+        """Read a step's ballot; returns the ranks whose bitmap differs from this rank's."""
         self._ballots += 1
         first, second, third = (BALLOT_FIGURES + count * self._world for count in range(3))
         # whoever came last to an exchange has not waited for others
@@ -260,7 +271,7 @@ class OspMember(BspMember):
         return [rank for rank, digest in enumerate(digests) if digest != digests[self._rank]]
 
     def arrived(self, step: int, result: Sum, now_ns: int) -> list[Exchange]:
-        """With the last sum of RS, all that is unimportant goes; earlier it would only hold that up."""
+        """With the last sum of RS, exchange all that is unimportant; earlier it would only delay RS."""
         waiting = self._open[step]
         waiting[result.stage] -= 1
         if result.stage is Stage.NOW and not waiting[Stage.NOW]:
@@ -286,16 +297,16 @@ class OspMember(BspMember):
 
     @property
     def holds(self) -> bool:
-        """Whether an ICS has not begun."""
+        """Whether some ICS has not begun yet."""
         return bool(self._held)
 
     def weighed(self, importance: Mapping[int, float]) -> None:
-        """For the next ballot."""
+        """Note the importance of pieces for the next ballot."""
         for piece, value in importance.items():
             self._own_importance[piece] = value
 
     def later(self, step: int) -> frozenset[int]:
-        """The least important slices, by the ballot of the step before."""
+        """The pieces of the least important slices, by the ballot of the step before."""
         found = self._later.get(step)
         if found is None:
             chosen: list[int] = []
@@ -309,7 +320,8 @@ class OspMember(BspMember):
         return found
 
     def may_compute(self, step: int) -> bool:
-        """RS and ballot of the step before are over, and each ICS that may not be under way any more."""
+        """Whether RS and ballot of the step before are over, and each ICS that may not be under way any
+        more."""
         if self._ballots < step:
             return False
         return not any(
@@ -317,12 +329,13 @@ class OspMember(BspMember):
         )
 
     def state(self) -> dict[str, Any]:
-        """Epochs, times and importance go on."""
+        """The epochs, times and importances that a checkpoint must keep."""
         own = {"rank": self._rank, "own": [*self._own_importance]}
         return {"size": self.size.progress.model_dump(), "importance": [*self._importance], **own}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with the next step of the other one; where that was another rank, without its own share."""
+        """Continue with the next step of a checkpoint; from another rank's, without that rank's own
+        importances."""
         try:
             progress = Progress.model_validate(state["size"])
             known, own = ([float(figure) for figure in state[name]] for name in ("importance", "own"))
@@ -345,28 +358,28 @@ class OspMember(BspMember):
 
 
 class OspKeeper(BspKeeper):
-    """Gives sums of both stages out when all ranks are in them."""
+    """Gives sums of both stages out when the gradients of all ranks are in them."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._ballot = len(job.pieces)
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """One sum after the other in each stage; ballots are never later."""
+        """Expect one sum after another in each stage; ballots are never exchanged later."""
         if after is not None:
             return [after.next]
         return [Sum(piece, 0, stage) for stage in Stage if piece != self._ballot or stage is Stage.NOW]
 
 
 class Osp:
-    """The description that is registered."""
+    """The registered synchronization `osp`."""
 
     name = "osp"
     needs = Needs()
     votes = True
 
     def of(self, job: Job) -> Self:
-        """The same for every job; raises UserInputError for settings that are none."""
+        """This synchronization, equal for every job; raises UserInputError for wrong settings."""
         settings = settings_of(job, OspSettings)
         if settings.tuning == "paper" and settings.link_bps is None:
             raise UserInputError("is missing: equation 5 needs it", where="synchronization.osp.link_bps")
@@ -375,11 +388,11 @@ class Osp:
         return self
 
     def member(self, job: Job, rank: int) -> OspMember:
-        """What a rank of the job has of its own."""
+        """A new member of `osp` for one rank of the job."""
         return OspMember(job, rank, settings_of(job, OspSettings))
 
     def keeper(self, job: Job) -> OspKeeper:
-        """One for each node that completes sums."""
+        """A new keeper of `osp` for a node that completes sums."""
         return OspKeeper(job)
 
 

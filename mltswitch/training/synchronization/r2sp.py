@@ -18,14 +18,14 @@ LONG_AGO_NS: Final = -(1 << 62)
 
 
 class R2spSettings(NoSettings):
-    """What a job may say of it."""
+    """Settings of the synchronization `r2sp`."""
 
     turn_seconds: float = Field(default=30.0, gt=0)
-    """After which the next rank has its turn, too."""
+    """Time after which the next rank has its turn even if the one before is not done."""
 
 
 class R2spKeeper(AspKeeper):
-    """Has memory for the push of one rank at a time, unless a rank has missed its turn."""
+    """Lets one rank push at a time, in turn, unless a rank has missed its turn."""
 
     def __init__(self, job: Job, turn_seconds: float) -> None:
         super().__init__(job)
@@ -45,7 +45,8 @@ class R2spKeeper(AspKeeper):
         """Ranks that drain."""
 
     def expected(self, piece: int, after: Sum | None) -> list[Sum]:
-        """All pieces of the rank whose turn it is; with a push that comes past its turn nothing new."""
+        """Expect all pieces of the rank whose turn it is; a push that comes after its turn changes
+        nothing."""
         if after is None:
             self._pieces.append(piece)
             self._open[0] += 1
@@ -62,7 +63,7 @@ class R2spKeeper(AspKeeper):
         return [after.next, *following] if after.stage is Stage.LATER else following
 
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
-        """As `asp` has it; turns go on when all have drained."""
+        """Answer a push as `asp` does; turns go on when all ranks have drained."""
         found = super().pushed(rank, total, now_ns)
         if found and total.stage is Stage.LATER and not any(self._draining.values()):
             self._resting.clear()
@@ -70,7 +71,7 @@ class R2spKeeper(AspKeeper):
         return found
 
     def turned(self, now_ns: int) -> list[Sum]:
-        """Past the turn of a rank that is absent."""
+        """Give the turn to the next rank if the present one has not pushed in its time."""
         if self._since_ns is None:
             self._since_ns = now_ns
         elif now_ns - self._since_ns > self._turn_ns:
@@ -78,7 +79,7 @@ class R2spKeeper(AspKeeper):
         return []
 
     def gone(self, rank: int) -> list[Sum]:
-        """Its turn is over with the next look at the clock."""
+        """Forget a gone rank, whose turn ends at the next look at the clock."""
         if self._rank == rank:
             self._since_ns = LONG_AGO_NS
         return super().gone(rank)
@@ -97,13 +98,13 @@ class R2spKeeper(AspKeeper):
 
 
 class R2sp(Asp):
-    """The description that is registered."""
+    """The registered synchronization `r2sp`."""
 
     name = "r2sp"
     settings = R2spSettings
 
     def keeper(self, job: Job) -> R2spKeeper:
-        """What a node that keeps parameters has of its own, with the turns of the job."""
+        """A new keeper of `r2sp`, with the turns of the job, for a node that keeps parameters."""
         return R2spKeeper(job, settings_of(job, R2spSettings).turn_seconds)
 
 

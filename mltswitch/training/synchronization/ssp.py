@@ -1,4 +1,4 @@
-"""Stale-synchronous (Ho et al., NIPS 2013): `asp`, where nobody is far ahead of the slowest rank.
+"""Stale-synchronous (`ssp`; Ho et al., NIPS 2013): `asp`, but no rank is far ahead of the slowest one.
 
 A rank begins step c when the slowest one has finished step c - staleness - 1.
 """
@@ -15,14 +15,14 @@ from mltswitch.training.synchronization.bsp import SYNCHRONIZATION as BSP
 
 
 class SspSettings(NoSettings):
-    """What a job may say of it."""
+    """Settings of the synchronization `ssp`."""
 
     staleness: int = Field(default=3, ge=0, le=1_000_000, strict=True)
     """Steps that a rank may be ahead of the slowest one, beside the step that it is at; 0 is `bsp`."""
 
 
 class SspKeeper(AspKeeper):
-    """Keeps the answer to a push back until the slowest rank has pushed what it must have."""
+    """Answers a push only when the slowest rank is no more than the staleness behind."""
 
     def __init__(self, job: Job, staleness: int) -> None:
         super().__init__(job)
@@ -33,18 +33,18 @@ class SspKeeper(AspKeeper):
         """By piece: those that are not answered."""
 
     def pushed(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:
-        """As `asp` has it; nobody waits for a rank that drains."""
+        """Answer a push as `asp` does; ranks that drain no longer hold others up."""
         found = super().pushed(rank, total, now_ns)
         return found + self._free(total.piece) if total.stage is Stage.LATER else found
 
     def answers(self, rank: int, total: Sum, now_ns: int) -> list[Sum]:  # noqa: ARG002
-        """Those that are not too far ahead of the slowest rank by now."""
+        """The pushes that are no longer too far ahead of the slowest rank."""
         self._pushes[total.piece][rank] += 1
         self._held[total.piece].append(total)
         return self._free(total.piece)
 
     def gone(self, rank: int) -> list[Sum]:
-        """Nobody waits for it any more."""
+        """Forget a gone rank, and answer the pushes that waited for it."""
         return super().gone(rank) + [total for piece in [*self._held] for total in self._free(piece)]
 
     def _free(self, piece: int) -> list[Sum]:
@@ -57,16 +57,16 @@ class SspKeeper(AspKeeper):
 
 
 class Ssp(Asp):
-    """The description that is registered."""
+    """The registered synchronization `ssp`."""
 
     name = "ssp"
 
     def of(self, job: Job) -> Synchronization:
-        """With a staleness of 0 it is `bsp`, and sums are made."""
+        """This synchronization; for a staleness of 0 `bsp`, in which gradients are summed."""
         return self if settings_of(job, SspSettings).staleness else BSP
 
     def keeper(self, job: Job) -> SspKeeper:
-        """What a node that keeps parameters has of its own, with the staleness of the job."""
+        """A new keeper of `ssp`, with the staleness of the job, for a node that keeps parameters."""
         return SspKeeper(job, settings_of(job, SspSettings).staleness)
 
 

@@ -1,6 +1,7 @@
-"""Tasks that a CPU trains in seconds: scikit-learn's digits, and textures of CIFAR's shape; with fine-tuning.
+"""Bundled training tasks that a CPU trains in seconds: scikit-learn's digits, textures of CIFAR's shape,
+fine-tuning.
 
-Each function returns the fields of a `TrainingTask`; data is the same in each process.
+Each function returns the fields of a `TrainingTask`; data are the same in each process.
 """
 
 from collections.abc import Iterator
@@ -53,18 +54,20 @@ class _Data:
 
 
 def digits() -> dict[str, Any]:
-    """Handwritten digits of 8 x 8 pixels (scikit-learn's), four fully connected layers."""
+    """The task of classifying handwritten digits of 8 x 8 pixels (scikit-learn's) by four fully connected
+    layers."""
     return _task(_digits(range(CLASSES)), _perceptron, target=0.9, rate=0.03)
 
 
 def digits_finetune() -> dict[str, Any]:
-    """The same model, pre-trained to tell 0 to 4, and fine-tuned to tell 5 to 9 by a new last layer."""
+    """The task of fine-tuning the digits model, pre-trained on 0 to 4, to tell 5 to 9 by a new last layer."""
     state = _pretrained(_digits(range(5)), _perceptron, rounds=400, rate=0.03)
     return _task(_digits(range(5, 10)), _perceptron, target=0.9, rate=0.015, state=state)
 
 
 def textures() -> dict[str, Any]:
-    """Noisy gratings of 3 x 32 x 32 pixels, CIFAR's shape, ten classes; three convolutions and one layer."""
+    """The task of classifying noisy gratings of 3 x 32 x 32 pixels (CIFAR's shape) by three convolutions and
+    one layer."""
     return _task(_textures(), _convolutions, target=0.8, rate=0.03, evaluate_every=2)
 
 

@@ -1,4 +1,4 @@
-"""Which trainings a measurement needs, one after the other, until every answer is clear."""
+"""Decides which trainings a measurement needs, one after another, until every answer is clear."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +30,7 @@ HOPELESS: Final = 1.0
 
 
 def describe(settings: Settings) -> tuple[ModelProfile, Trainings]:
-    """The layers of a task's model in the order of a forward pass, and what computes cells.
+    """The layers of a task's model in the order of a forward pass, and the function that runs its trainings.
 
     Raises:
         UserInputError: no such task, its code raises, or it has fewer layers than there are groups.
@@ -62,7 +62,8 @@ def measure(
     finished: Mapping[Cell, Rows],
     compute: Callable[[Sequence[Cell]], None],
 ) -> Measurement:
-    """Measure every curve, ratio by ratio, with seeds until each answer is clear.
+    """Measure every curve of extra rounds over loss, ratio by ratio, with more seeds until each answer is
+    clear.
 
     Which trainings are made depends on their results alone, so that an interrupted measurement goes on to the
     same end, with any number of processes.

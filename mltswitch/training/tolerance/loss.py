@@ -1,4 +1,4 @@
-"""Loses packets of a rank's gradients as the network would: whole packets, marked by the agent's rule.
+"""Drops packets of a rank's gradients as the network would: whole packets, important by the agent's rule.
 
 A layer's gradients are cut where the agent cuts them, and what is lost reads as 0.
 """
@@ -19,14 +19,15 @@ PAYLOAD_BYTES: Final = 1500 - IPV4_HEADER_BYTES - UDP_HEADER_BYTES - AGENT_HEADE
 SAMPLE_OF: Final = 20
 LEAST_SAMPLE: Final = 64
 MOST_SAMPLE: Final = 1024
-"""One packet in 20 is looked at for the threshold of importance, within these numbers (as the agent does)."""
+"""The most packets sampled for the threshold of importance; one packet in 20 is, within the two bounds, as by
+the agent."""
 
 Gradient = NDArray[np.float32]
 Flags = NDArray[np.bool_]
 
 
 class Importance(StrEnum):
-    """Which packets may be lost."""
+    """Which packets of a layer may be lost."""
 
     ANY = "any"
     UNIMPORTANT = "unimportant"
@@ -39,7 +40,7 @@ class Loss:
 
     first_layer: int
     last_layer: int
-    """0-based positions in forward order, both ends included."""
+    """The last layer of the range; layers count from 0 in forward order, and both ends are included."""
     importance: Importance
     ratio: float
     """Share of the packets of that kind, 0 to 1."""
@@ -47,12 +48,12 @@ class Loss:
 
 @dataclass(slots=True)
 class Tally:
-    """Packets counted over one training."""
+    """Counts of packets over one training."""
 
     packets: int = 0
-    """Packets of the layers that may lose some."""
+    """Number of packets of the layers that may lose some."""
     eligible: int = 0
-    """Those of the importance that may be lost."""
+    """Number of packets with the importance that may be lost."""
     lost: int = 0
 
 

@@ -1,4 +1,4 @@
-"""What a measurement finds: points, comparisons, bounds, and the curves of a profile."""
+"""The results of a measurement: points, comparisons, bounds, and the curves of a profile."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -12,28 +12,28 @@ from mltswitch.training.tolerance.sequential import Verdict
 from mltswitch.training.tolerance.task import TrainingTask, load_task
 
 LEAST_SHARE: Final = 0.01
-"""The least share of unimportant packets in a profile, where layers have a packet each, say."""
+"""The least share of unimportant packets that a profile says, even if layers have only one packet each."""
 
 Kind = tuple[int, int, Importance]
-"""First layer, last layer, and importance of what is lost."""
+"""A kind of packets that are lost: first layer, last layer, and importance."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What to measure."""
+    """The settings of a loss-tolerance measurement."""
 
     task: str
     groups: int
-    """Ranges of layers with curves of their own; layer i of L is in range i · groups // L."""
+    """Number of layer ranges with curves of their own; layer i of L is in range i · groups // L."""
     ratios: tuple[float, ...]
-    """Rising, within 0 to 1."""
+    """Loss ratios to measure, ascending, within 0 to 1."""
     least_seeds: int = 5
     most_seeds: int = 20
     tolerance: float = 0.05
-    """Extra rounds that count as none."""
+    """Ratio of extra rounds up to which a loss counts as tolerated."""
     target: float | None = None
     ranks: int | None = None
-    """None: the task's own."""
+    """Number of virtual ranks; None: the task's own."""
 
     def load(self) -> TrainingTask:
         """The task, as these settings change it; raises what `load_task` raises."""
@@ -53,26 +53,29 @@ class Point:
     """Geometric mean over seeds of lossy by lossless rounds, less 1."""
     low: float | None
     high: float | None
-    """The ends of the 95 % interval; None: it is unbounded."""
+    """Upper end of the 95 % interval of the extra rounds, as `low` is the lower; None: it is unbounded."""
     verdict: Verdict
     given_up: int
-    """Trainings that never reached the target: they count with the rounds after which they were given up."""
+    """Number of trainings that never reached the target; they count with the rounds after which they were
+    given up."""
     eligible_share: float
-    """Packets of this kind among those of these layers."""
+    """Share of packets of this kind among all packets of the point's layers."""
     lost_share: float
-    """What was lost of the packets of this kind."""
+    """Share of the packets of this kind that was lost."""
     predicted: float | None = None
-    """For the whole model: the sum over the ranges' curves, as plans predict it."""
+    """For the whole model, the extra rounds that plans predict: the sum over the ranges' curves; None: not
+    predicted."""
 
     @property
     def kind(self) -> Kind:
-        """Which packets are lost."""
+        """The kind of packets that are lost: layers and importance."""
         return self.first_layer, self.last_layer, self.importance
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two kinds of packets lost at one ratio: rounds with the first by rounds with the second, less 1."""
+    """Comparison of two kinds of packets lost at one ratio: rounds with the first over rounds with the
+    second, less 1."""
 
     question: str
     ratio: float
@@ -91,26 +94,27 @@ class Bound:
     tolerated: float
     """The largest measured ratio of all packets whose extra rounds are within the tolerance; 0: none."""
     refused: float | None
-    """The smallest one whose extra rounds are beyond it; None: none. The truth lies between."""
+    """The smallest measured ratio whose extra rounds exceed the tolerance; None: none does. The true bound
+    lies between."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """All that was found."""
+    """All results of a loss-tolerance measurement."""
 
     profile: ModelProfile
     points: tuple[Point, ...]
     comparisons: tuple[Comparison, ...]
     bounds: tuple[Bound, ...]
     lossless_rounds: float
-    """Median over seeds."""
+    """Number of rounds of lossless training, the median over seeds."""
     trainings: int
     not_finite: int
-    """Trainings that met a gradient that is not finite; they count as given up."""
+    """Number of trainings with a gradient that was not finite, which count as given up."""
 
 
 def rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """The non-decreasing values next to these, by weighted squares (pool adjacent violators)."""
+    """The non-decreasing values nearest to these in weighted squares (pool adjacent violators)."""
     pools: list[tuple[float, float, int]] = []
     for value, weight in zip(values, weights, strict=True):
         pools.append((value, weight, 1))
@@ -121,14 +125,14 @@ def rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
 
 
 def curve_points(points: Sequence[Point], share: float) -> tuple[tuple[float, float], ...]:
-    """A curve of a profile: non-negative, non-decreasing, from (0, 0) to a loss of everything.
+    """The points of a profile's curve: non-negative, non-decreasing, from (0, 0) to a loss of everything.
 
     Beyond the largest measured ratio it goes on with its last slope, or with the default's where that is
     steeper: no measurement says that the rest is free.
 
     Args:
-        points: Of one curve, by rising ratio.
-        share: Of the model's bytes that the curve answers for.
+        points: The measured points of one curve, by rising ratio.
+        share: Share of the model's bytes that the curve covers.
     """
     rounds = rising([max(point.extra_rounds, 0.0) for point in points], [point.seeds for point in points])
     curve = [
@@ -148,10 +152,10 @@ def with_curves(
     """The profile with measured curves for each range of layers.
 
     Args:
-        profile: Of the model, with any sensitivity.
-        points: Of each range and of the whole model.
-        ranges: First and last layer of each, in forward order, covering all.
-        provenance: How it was measured.
+        profile: The model's profile, with any sensitivity.
+        points: The measured points of each range and of the whole model.
+        ranges: First and last layer of each range, in forward order, covering all.
+        provenance: How the curves were measured.
     """
     by_kind: defaultdict[Kind, list[Point]] = defaultdict(list)
     for point in points:

@@ -1,4 +1,4 @@
-"""Intervals that hold at every sample size at once, so that a measurement may stop when the answer is clear.
+"""Confidence intervals valid at every sample size at once, so that a measurement may stop when it is clear.
 
 The mean of normal values of unknown variance has the confidence sequence of the t-test with a normal mixture
 over effect sizes: Wang and Ramdas, "Anytime-valid t-tests and confidence sequences for Gaussian means with
@@ -26,30 +26,30 @@ EFFECT_SPREAD: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate, and where the true value lies with 95 % confidence; infinite where too little is known."""
+    """An estimate and its 95 % confidence interval, infinite where too little is known."""
 
     low: float
     estimate: float
     high: float
 
     def as_growth(self) -> "Interval":
-        """The interval of a quotient less 1, where this one is of the quotient's logarithm."""
+        """The interval of a quotient less 1, computed from this one of the quotient's logarithm."""
         return Interval(math.expm1(self.low), math.expm1(self.estimate), math.expm1(min(self.high, 700.0)))
 
 
 class Verdict(StrEnum):
-    """Where an interval of extra rounds lies."""
+    """Whether extra rounds are within the tolerance, judged by their interval."""
 
     TOLERATED = "tolerated"
-    """Below the tolerance."""
+    """The interval lies below the tolerance."""
     REFUSED = "refused"
-    """Above it."""
+    """The interval lies above the tolerance."""
     UNCLEAR = "unclear"
-    """Around it."""
+    """The interval includes the tolerance."""
 
 
 def interval(values: Sequence[float], least_deviation: float = 0.0, alpha: float = ALPHA) -> Interval:
-    """The confidence interval of the mean; valid at every n simultaneously.
+    """The confidence interval of the mean of some values, valid at every sample size simultaneously.
 
     Args:
         values: Independent and roughly normal.

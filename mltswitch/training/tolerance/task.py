@@ -1,4 +1,4 @@
-"""What is measured: a model, its data, a metric and a target, as a factory of the user's gives them."""
+"""A training task to measure: a model, its data, a metric and a target, as a user's factory gives them."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ BUNDLED: Final[dict[str, Callable[[], dict[str, Any]]]] = {
     "digits-finetune": bundled.digits_finetune,
     "textures": bundled.textures,
 }
-"""Tasks that come with mltswitch: name → what makes the fields of a `TrainingTask`."""
+"""The bundled tasks by name, each a function that makes the fields of a `TrainingTask`."""
 
 
 @dataclass(frozen=True)
@@ -33,31 +33,32 @@ class TrainingTask:
     model: "Callable[[], Module]"
     """Makes a new model; for fine-tuning, with the pre-trained parameters in it."""
     batches: "Callable[[int, int, int], Iterable[Any]]"
-    """(seed, rank, ranks) → the rank's batches, a DataLoader, say; begun anew when it ends."""
+    """From (seed, rank, ranks), the rank's batches, such as a DataLoader; started anew when they end."""
     loss: "Callable[[Module, Any], Tensor]"
-    """(model, batch) → the scalar to minimise."""
+    """From (model, batch), the scalar loss to minimise."""
     metric: "Callable[[Module], float]"
-    """The model's quality on data of its own, higher is better; called without gradients, in eval mode."""
+    """The model's quality on separate data, higher is better; called without gradients, in eval mode."""
     target: float
-    """Training ends when the metric reaches this, as the mean of `smoothed_over` evaluations."""
+    """Value of the metric, as the mean of `smoothed_over` evaluations, at which training ends."""
     optimizer: "Callable[[Iterable[Parameter]], Optimizer]"
     ranks: int = 4
-    """Virtual ranks, each with its own batches and losses; gradients are divided by this number."""
+    """Number of virtual ranks, each with its own batches and losses; summed gradients are divided by it."""
     evaluate_every: int = 1
     """Rounds between evaluations."""
     smoothed_over: int = 5
-    """Evaluations; one alone crosses the target by luck."""
+    """Number of evaluations whose mean must reach the target, since one alone crosses it by luck."""
     most_rounds: int = 2000
-    """A lossless training that takes more is an error."""
+    """The most rounds of a lossless training; one that takes more is an error."""
 
 
 def load_task(name: str, target: float | None = None, ranks: int | None = None) -> TrainingTask:
-    """A bundled task by its name, or what `package.module:factory` returns, importable from this folder.
+    """The bundled task of this name, or what `package.module:factory`, importable from the current folder,
+    returns.
 
     Args:
-        name: It is made once in a process, so that data is loaded and a model pre-trained once.
-        target: None: the task's own.
-        ranks: None: the task's own.
+        name: The task's; each task is made once in a process, so that data are loaded only once.
+        target: The metric to reach; None: the task's own.
+        ranks: Number of virtual ranks; None: the task's own.
 
     Raises:
         UserInputError: no such task, or the factory fails or returns something else.

@@ -1,4 +1,4 @@
-"""One training of several virtual ranks in one process, with loss: how many rounds to the target."""
+"""One training of several virtual ranks in one process, with loss, which counts the rounds to the target."""
 
 import math
 from collections import deque
@@ -25,30 +25,30 @@ _ONE_AT_A_TIME: Final = Lock()
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one training ended."""
+    """The result of one training."""
 
     rounds: int
-    """Until the target was reached, or until it was given up."""
+    """Number of rounds until the target was reached, or until the training was given up."""
     is_reached: bool
     is_finite: bool
-    """Whether all gradients were; the training ends at the first that is not."""
+    """Whether all gradients were finite; the training ends at the first that is not."""
     metric: float | None
-    """The last smoothed one."""
+    """The last value of the smoothed metric; None: there was no evaluation."""
     packets: int
     eligible: int
     lost: int
-    """As in `Tally`."""
+    """Number of packets lost; `packets` and `eligible` are those of `Tally`."""
 
 
 @dataclass(frozen=True)
 class Trainings:
-    """Computes cells: (first layer, last layer, importance, ratio, seed, most rounds)."""
+    """Runs trainings given as cells: (first layer, last layer, importance, ratio, seed, most rounds)."""
 
     task: str
     target: float | None
     ranks: int | None
     layers: tuple[tuple[str, ...], ...]
-    """Names of each layer's parameters, layers in forward order."""
+    """Names of the parameters of each layer, layers in forward order."""
 
     def __call__(self, cell: Cell) -> Rows:
         """Train once; one row, the fields of `Outcome`."""
@@ -76,10 +76,10 @@ def train(
     The same arguments give the same outcome on the same kind of machine; one thread computes.
 
     Args:
-        name: The task's, for errors.
+        name: The task's name, for errors.
         layers: Names of the parameters of each layer, in forward order.
-        losses: None for lossless training.
-        seed: Of model, batches and losses; batches and model do not depend on the losses.
+        losses: The losses to apply; empty for lossless training.
+        seed: The seed of model, batches and losses; batches and model do not depend on the losses.
         most_rounds: The training is given up after them.
 
     Raises:

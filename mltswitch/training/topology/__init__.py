@@ -1,1 +1,1 @@
-"""Who sends to whom: one module for each topology."""
+"""The topologies, one module each, which decide who sends gradients to whom and who adds them."""

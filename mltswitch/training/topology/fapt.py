@@ -1,4 +1,4 @@
-"""Trees between sites, planned by the rates of their links, and planned anew when these change (NetStorm).
+"""Trees between sites, planned by the rates of their links, and again when rates change (NetStorm).
 
 The settings have the network, and a policy that makes trees of it; `tree` does the rest.
 """
@@ -34,22 +34,24 @@ class FaptSettings(UpdateSettings, AuxiliarySettings):
     overlay: Overlay
     """The hosts of the job's ranks, linked with each other."""
     policy: str = "fapt"
-    """That makes trees: `fapt`, `packed`, `mst` or another one."""
+    """Name of the policy that makes trees: `fapt`, `packed`, `mst` or another registered one."""
     policy_settings: dict[str, Any] = Field(default_factory=dict)
     fixed_roots: bool = False
-    """Whether the roots of the start stay when routes change, as NetStorm's, which hold parameters."""
+    """Whether the trees' roots stay the same when routes change, as NetStorm's do, since they hold
+    parameters."""
     routes: JobRoutes | None = None
-    """Those of the start, so that only ranks that plan need the extra `sim`; none: each makes them."""
+    """Routes at the start, so that only ranks that plan need the extra `sim`; None: each rank plans them."""
 
 
 class Fapt(Tree):
-    """The description that is registered, and what the settings of a job make of it."""
+    """The topology `fapt`: registered without a job, and made from a job's settings by `of`."""
 
     name = "fapt"
     has_servers = False
 
     def of(self, job: Job) -> Self:
-        """Its trees; raises UserInputError for settings that are none, MachineError without networkx."""
+        """The topology with a job's trees; raises UserInputError for wrong settings, MachineError without
+        networkx."""
         found = type(self)(job)
         chosen = found._chosen
         if len(chosen.overlay.ranks) != job.world or chosen.overlay.servers or job.colocated is not None:
@@ -81,7 +83,7 @@ class Fapt(Tree):
         return settings_of(self._configured, FaptSettings, axis="topology")
 
     def take(self, text: str) -> None:
-        """These routes; raises UserInputError for what are none."""
+        """Use the routes in this JSON text from now on; raises UserInputError where they are unusable."""
         try:
             routes = JobRoutes.model_validate(json.loads(text))
         except (ValidationError, ValueError):
@@ -94,7 +96,7 @@ class Fapt(Tree):
                     raise UserInputError(problem, where="topology.fapt.routes")
 
     def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Self:
-        """The trees of those that are left, as `Tree` makes them of routes and of settings alike."""
+        """The topology with trees of the nodes that are left, made from routes and from settings alike."""
         found = super().without(job, gone, is_star=is_star)
         found.__dict__["_settings"] = TreeSettings()  # its trees are no longer those of settings
         return found
@@ -103,7 +105,7 @@ class Fapt(Tree):
 
     @property
     def updates(self) -> UpdateSettings:
-        """When a job looks at its links, and what it takes to change its routes."""
+        """The settings that say when the job looks at its links, and what makes it change its routes."""
         return self._chosen
 
     @cached_property
@@ -113,7 +115,7 @@ class Fapt(Tree):
 
     @cached_property
     def names(self) -> Sequence[str]:
-        """The names of the ranks' hosts, by number."""
+        """Names of the ranks' hosts, in order of rank."""
         return [*self._ranks]
 
     @cached_property
@@ -143,7 +145,8 @@ class Fapt(Tree):
         return text_of(found.topology_settings["routes"])
 
     def seconds_a_bit(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> float:
-        """That the fullest link needs without these nodes; where no link is, a way is as slow as to them."""
+        """Seconds that the fullest link needs for each bit of the model, without the gone nodes; a missing
+        link counts as nearly stopped."""
         return max(self._seconds(rates_bps, gone).values(), default=0.0)
 
     def _seconds(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> Mapping[Ends, float]:
@@ -165,15 +168,16 @@ class Fapt(Tree):
 
     @property
     def auxiliary(self) -> AuxiliarySettings:
-        """When pieces leave by another path than their own link."""
+        """The settings that say when pieces leave along an auxiliary path instead of their own link."""
         return self._chosen
 
     def paths(self, source: int, target: int, rates_bps: Mapping[Ends, float]) -> Sequence[Path]:
-        """Those without common inner nodes, the fastest first, but for the link itself."""
+        """Paths between two nodes without common inner nodes, the fastest first, except for the direct
+        link."""
         return disjoint_paths(rates_bps, source, target)
 
     def idle_bps(self, rates_bps: Mapping[Ends, float], gone: Set[int]) -> Mapping[Ends, float]:
-        """What pieces leave of each link while they cross the fullest one; never nothing."""
+        """The rate that pieces leave idle on each link while they cross the fullest one; never zero."""
         needed = self._seconds(rates_bps, gone)
         seconds = {ends: each for ends, each in needed.items() if ends in rates_bps}
         fullest = max(seconds.values(), default=0.0)
@@ -188,7 +192,7 @@ class Fapt(Tree):
         return hashlib.sha256(repr(self.branches).encode()).hexdigest()[:16]
 
     def changed(self, text: str) -> Self:
-        """The same topology with other routes; raises UserInputError for what are none."""
+        """The same topology with the routes of this text; raises UserInputError for a text that is none."""
         found = type(self)(self._configured)
         found.take(text)
         return found

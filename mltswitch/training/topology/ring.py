@@ -1,4 +1,4 @@
-"""Ring all-reduce: a piece goes once around and is added to at each rank, then once more as the result."""
+"""Ring all-reduce: a piece goes once around, each rank adds to it, then once more as the result."""
 
 from typing import Self
 
@@ -8,7 +8,7 @@ from mltswitch.units import BITS_PER_BYTE
 
 
 class Ring:
-    """The description that is registered; pieces begin at the ranks in turn, so all links carry alike."""
+    """The registered topology `ring`; pieces begin at the ranks in turn, so that all links carry alike."""
 
     name = "ring"
     offers = Needs()
@@ -16,7 +16,7 @@ class Ring:
     has_servers = False
 
     def of(self, job: Job) -> Self:
-        """Itself; raises UserInputError for any setting."""
+        """This topology, equal for every job; raises UserInputError for any setting."""
         settings_of(job, NoSettings, axis="topology")
         return self
 
@@ -27,7 +27,7 @@ class Ring:
         node: int,
         origin: int | None = None,  # noqa: ARG002
     ) -> tuple[Step, ...]:
-        """At each place of the ring, counted from where the piece begins."""
+        """A rank's steps for a piece, by its position in the ring counted from where the piece begins."""
         world = job.world
         if world == 1:
             return Step(Action.ADD, ranks=(0,)), Step(Action.RESULT, after=(0,))
@@ -54,11 +54,12 @@ class Ring:
         return tuple(steps)
 
     def lossy_hops(self, job: Job) -> int:
-        """The first rank's gradients pass all the others."""
+        """Number of hops of the first rank's gradients, which pass all other ranks."""
         return max(1, job.world - 1)
 
     def seconds(self, job: Job, network: Network) -> float:
-        """Each link carries 2 (n - 1) / n of the model; the last piece passes 2 (n - 1) links."""
+        """Estimated time: each link carries 2 (n - 1) / n of the model, and the last piece passes 2 (n - 1)
+        links."""
         hops = 2 * (job.world - 1)
         size_bits = job.elements * job.wire_bytes * BITS_PER_BYTE
         return hops * (size_bits / job.world / network.link_bps + network.latency_seconds)

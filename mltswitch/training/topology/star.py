@@ -1,6 +1,6 @@
 """Parameter servers: each piece has one node that adds up all ranks' gradients and sends the sum to all.
 
-Nodes of their own, or one rank, or each rank for its share.
+That node is a server of its own, or one rank for all pieces, or each rank for its share.
 """
 
 from collections.abc import Set
@@ -14,7 +14,7 @@ from mltswitch.units import BITS_PER_BYTE
 
 
 class Star:
-    """The description that is registered; pieces are dealt to servers, or to the ranks, in turn."""
+    """The registered topology `star`; pieces are dealt in turn to servers, or to the ranks."""
 
     name = "star"
     offers = Needs(lone_pushes=True, stale_pushes=True)
@@ -22,18 +22,19 @@ class Star:
     has_servers = True
 
     def of(self, job: Job) -> Self:
-        """Itself; raises UserInputError for any setting."""
+        """This topology, equal for every job; raises UserInputError for any setting."""
         settings_of(job, NoSettings, axis="topology")
         return self
 
     def root(self, job: Job, piece: int) -> int:
-        """The node that adds up a piece."""
+        """The number of the node that adds up a piece."""
         if job.colocated is not None:
             return job.colocated
         return job.world + piece % job.servers if job.servers else piece % job.world
 
     def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:
-        """The root adds in the order of ranks, so that the same gradients give the same sum."""
+        """A node's steps for a piece; the root adds in the order of ranks, so that equal gradients give equal
+        sums."""
         root = self.root(job, piece)
         ranks = range(job.world) if origin is None else (origin,)
         if node != root:
@@ -54,7 +55,7 @@ class Star:
         return (*steps, *(Step(Action.SEND, rank, result, is_result=True) for rank in others))
 
     def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Tree:
-        """Trees of one hop; pieces of a root that is gone go to the next one."""
+        """Trees of one hop between the nodes that are left; pieces of a gone root go to the next one."""
         found = Tree(job)
         roots = [self.root(job, piece) for piece in range(len(job.pieces) + 1)]
         order = sorted({*roots})
@@ -63,11 +64,12 @@ class Star:
         return found.without(job, gone, is_star=is_star)
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
-        """From the rank to the root."""
+        """The one hop from each rank to the root."""
         return 1
 
     def seconds(self, job: Job, network: Network) -> float:
-        """The busiest link carries gradients of all other ranks, and then as many results the other way."""
+        """Estimated time: the busiest link carries all other ranks' gradients, then as many results the other
+        way."""
         size_bits = job.elements * job.wire_bytes * BITS_PER_BYTE
         if job.servers:
             carried_bits = 2 * size_bits * job.world / job.servers

@@ -1,4 +1,4 @@
-"""Trees of ranks that add up on the way: each link carries a tensor once up and once down (MLNET).
+"""Trees of ranks that add gradients on the way: each link carries a tensor once up and once down (MLNET).
 
 Each node that is a root, a server or a rank with its share of the pieces, has a tree of its own over all
 ranks. Gradients go up and are added at each rank that has children, results come down the same way (MLNET,
@@ -25,40 +25,42 @@ Parents = Mapping[int, int]
 
 
 class JobRoutes(BaseModel):
-    """What a job takes of a routes document."""
+    """The part of a routes document that a job uses."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     servers: int = 0
-    """That the routes are for."""
+    """Number of servers that the routes were made for."""
     trees: tuple[tuple[int, float, str] | tuple[int, float, str, str], ...] = Field(min_length=1)
-    """Each tree's root and share, the ranks' parents as a line, and from whom they get results."""
+    """For each tree its root, its share of the model, the ranks' parents as a line of text, and, where they
+    differ, the nodes from which ranks get results."""
 
 
 class TreeSettings(TreeShape):
     """Settings of the topology `tree`."""
 
     racks: tuple[str | int, ...] = ()
-    """The rack of each rank; none: nobody knows."""
+    """The rack of each rank; empty: unknown."""
     window_pieces: int | None = Field(default=None, ge=1, strict=True)
-    """Pieces of each child that a node has memory for at a time, the last ones first; none: all, so that
-    front layers overtake."""
+    """Number of each child's pieces that a node has memory for at a time, the last ones first; None: all, so
+    that front layers overtake others."""
     routes: JobRoutes | None = None
-    """Trees that somebody has made (`Routes.topology_settings`), in the place of what makes others."""
+    """Trees that were made elsewhere (`Routes.topology_settings`), used in place of generated ones; None:
+    generate them."""
 
 
 class Branches(NamedTuple):
-    """A root, and the ways of sums to it and of results from it."""
+    """One tree: its root, the ways of gradients to the root, and those of results from it."""
 
     root: int
     up: Parents
-    """To whom each rank sends."""
+    """For each rank the node that it sends gradients to."""
     down: Parents
-    """From whom it gets results."""
+    """For each rank the node that it gets results from."""
 
 
 class Tree:
-    """The description that is registered, and what the settings of a job make of it."""
+    """The topology `tree`: registered without a job, and made from a job's settings by `of`."""
 
     name = "tree"
     offers = Needs()
@@ -70,7 +72,7 @@ class Tree:
         self._steps: dict[tuple[int, int], tuple[Step, ...]] = {}
 
     def of(self, job: Job) -> Self:
-        """Its trees; raises UserInputError for settings that are none."""
+        """The topology with a job's trees; raises UserInputError for wrong settings."""
         found = type(self)(job)
         settings = found._settings
         if settings.racks and len(settings.racks) != job.world:
@@ -128,7 +130,7 @@ class Tree:
 
     @cached_property
     def branch_of(self) -> tuple[int, ...]:
-        """The number of the tree of each piece and of the ballot: in turn, or as shares say."""
+        """The number of the tree of each piece and of the ballot, dealt in turn or by the trees' shares."""
         job, routes = self._configured, self._routes
         if routes is None:
             return tuple(piece % len(self.branches) for piece in range(len(job.pieces) + 1))
@@ -136,7 +138,7 @@ class Tree:
 
     @cached_property
     def branches(self) -> tuple[Branches, ...]:
-        """All trees."""
+        """All trees of the job."""
         if self._routes is not None:
             return tuple(Branches(each.root, each.tree, each.down_tree) for each in self._routes.trees)
         return tuple(Branches(root, parents, parents) for root, parents in self._grown().items())
@@ -149,7 +151,8 @@ class Tree:
         return min(grown, key=_cost)
 
     def schedule(self, job: Job, piece: int, node: int, origin: int | None = None) -> tuple[Step, ...]:  # noqa: ARG002
-        """Own gradients first, then those of the children in the order of their ranks."""
+        """A node's steps for a piece: it adds its own gradients first, then those of its children in order of
+        rank."""
         branch = self.branch_of[piece]
         if (branch, node) not in self._steps:
             self._steps[branch, node] = self._scheduled(self.branches[branch], node)
@@ -177,11 +180,12 @@ class Tree:
         return (*steps, *(Step(Action.SEND, taker, result, is_result=True) for taker in takers))
 
     def without(self, job: Job, gone: Set[int], *, is_star: bool) -> Self:
-        """The trees of those that are left: children go to their grandparents, pieces to the next root.
+        """The topology for the nodes that are left: children go to their grandparents, pieces to the next
+        root.
 
         Args:
-            gone: nodes that are not there any more.
-            is_star: whether all send to the roots themselves.
+            gone: the nodes that are lost.
+            is_star: whether all nodes send directly to the roots.
         """
         found = type(self)(job)
         kept = [at for at, each in enumerate(self.branches) if each.root not in gone]
@@ -198,11 +202,12 @@ class Tree:
         return found
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
-        """From the lowest rank of all trees to its root."""
+        """Number of hops from the lowest rank of all trees to its root."""
         return max((depth for each in self.branches for depth in depths(each.up).values()), default=1)
 
     def seconds(self, job: Job, network: Network) -> float:
-        """The busiest link carries its tensors, and the first piece has to come up and down before."""
+        """Estimated time: the busiest link carries its tensors, after the first piece has come up and
+        down."""
         size_bits = job.elements * job.wire_bytes * BITS_PER_BYTE
         hops = 2 * self.lossy_hops(job)
         shares = [1 / len(self.branches) for _ in self.branches]

@@ -1,0 +1,1 @@
+"""Use cases by themselves, where no command needs to be run."""

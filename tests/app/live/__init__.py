@@ -1,0 +1,1 @@
+"""The live page, its metrics, and what agents tell."""
