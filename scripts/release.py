@@ -142,7 +142,7 @@ def shipped_packages(extras: Iterable[str]) -> set[str]:
 def locked(lock: str, packages: set[str]) -> str:
     """The lock file's entries of these packages. Raises VerificationError for one that it lacks."""
     entries = re.findall(r"^(?:[a-zA-Z0-9].*\n)(?:[ \t].*\n)*", lock, re.MULTILINE)
-    by_name = {canonicalize_name(re.split(r"[=\[; ]", entry)[0]): entry for entry in entries}
+    by_name: dict[str, str] = {canonicalize_name(re.split(r"[=\[; ]", entry)[0]): entry for entry in entries}
     if lacking := sorted(packages - by_name.keys()):
         raise VerificationError(
             f"{', '.join(lacking)} are not locked", where="requirements.lock", hint="make lock"
