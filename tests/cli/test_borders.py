@@ -80,7 +80,11 @@ def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int | st
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("plan",), "mltswitch: Missing option '--profile' (see mltswitch plan --help)\n"),
+        (
+            ("plan",),
+            "mltswitch: Missing option '--profile' (env var: 'MLTSWITCH_PROFILE') "
+            "(see mltswitch plan --help)\n",
+        ),
         (("profil",), "mltswitch: No such command 'profil', did you mean profile? (see mltswitch --help)\n"),
         (("nonsense",), "mltswitch: No such command 'nonsense' (see mltswitch --help)\n"),
         (("--bad",), "mltswitch: No such option '--bad' (see mltswitch --help)\n"),
