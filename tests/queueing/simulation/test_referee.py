@@ -185,8 +185,8 @@ def test_impossible_settings_are_named(name: str, value: float) -> None:
 
 
 def test_without_numba_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("engine", "jit"):
-        monkeypatch.delitem(sys.modules, f"mltswitch.queueing.simulation.{module}", raising=False)
+    for module in ("simulation.engine", "jit", "verdict"):
+        monkeypatch.delitem(sys.modules, f"mltswitch.queueing.{module}", raising=False)
     monkeypatch.delattr("mltswitch.queueing.simulation.engine", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(MachineError) as caught:
