@@ -77,7 +77,7 @@ class Announcement(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The result of one round with one peer."""
+    """The result of one round of transfers with one peer."""
 
     round: int
     error: AgentError | None

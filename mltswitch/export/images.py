@@ -16,7 +16,7 @@ from mltswitch.errors import UserInputError
 LANES_OF_A_PORT: Final = 4
 """SONiC numbers ports by their first lane; the virtual box has four for each."""
 MAXIMUM_NAME_CHARACTERS: Final = 15
-"""Of an interface of Linux."""
+"""The most characters that the name of a Linux interface may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

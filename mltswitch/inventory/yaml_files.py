@@ -64,7 +64,7 @@ class _Inventory:
 
 
 def read_yaml_inventory(main: Path) -> dict[str, Listed]:
-    """Hosts of a main file and of the variables beside it; raises UserInputError."""
+    """Host → what a main file in YAML and the folders of variables beside it say; raises UserInputError."""
     inventory = _Inventory(main)
     for name, body in _file(main).items():
         inventory.read_group(name, body, () if name == "all" else ("all",))

@@ -41,11 +41,11 @@ class Level(IntEnum):
     SENDS = 1
     WAITS = 2
     MARKS = 3
-    """It marks, or more waits than its threshold."""
+    """The queue marks, or more waits in it than its threshold."""
     DROPS = 4
-    """It drops: at its threshold, or nothing tells where."""
+    """The queue drops packets: at its threshold, or nothing tells where."""
     LIMIT = 5
-    """It drops whatever comes, or holds as much as its limit."""
+    """The queue is full: it drops whatever comes, or holds as much as its limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ class Rule:
     limit: float | None = None
     alpha: float | None = None
     share: float = 0.0
-    """Of the line, guaranteed however much waits in the queues before it."""
+    """Share (0 to 1) of the line that the queue is guaranteed, however much waits in queues before it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def mixed(word: np.uint64) -> np.uint64:
 
 @jit
 def draw(world: Record) -> float:
-    """Uniform in [0, 1)."""
+    """The next random number of the simulation, uniform in [0, 1)."""
     word = world.random + _STEP
     world.random = word
     return np.int64(mixed(word) >> _11) * 2.0**-53

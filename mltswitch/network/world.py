@@ -39,7 +39,7 @@ EVENTS_AT_ONCE: Final = 1_000_000
 
 
 class World:
-    """One run: a network, flows, and where they stand."""
+    """The state of one simulation: a network, its flows, and how far each has come."""
 
     def __init__(
         self, network: Network, flows: Sequence[Flow], settings: dict[str, Any], *, seed: int, spraying: bool

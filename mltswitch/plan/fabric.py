@@ -73,7 +73,7 @@ class Memory(StrictDocument):
     busy_ports: StrictInt | None = Field(default=None, ge=1, le=4096)
     """Ports that are congested at once; by default a quarter of those that the fabric uses."""
     alpha: float | None = Field(default=None, gt=0, le=128, allow_inf_nan=False)
-    """Of a lossy queue, a power of two; by default the box's."""
+    """Share of the free memory that one lossy queue may take, a power of two; None: the switch's default."""
 
     @property
     def pool_bytes(self) -> int:

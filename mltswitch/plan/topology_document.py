@@ -245,7 +245,7 @@ class HostAddress(SparseDocument):
 
     address: Interface | None = None
     gateway: Address | None = None
-    """The leaf's address towards the host."""
+    """The leaf's address towards the host; None: the document names none."""
     vlan: Annotated[StrictInt, Field(ge=1, le=4094)] | None = None
     """Of the leaf's port, with `qos_only` alone: no static route leads through a VLAN's interface."""
 

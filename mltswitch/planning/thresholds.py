@@ -148,8 +148,8 @@ class ClassCurves:
 def provisional_queues(
     classes: tuple[TrafficClass, ...], fabric: Fabric, packet_bytes: int, rate_bps: int, memory: PortMemory
 ) -> tuple[QueueSettings, ...]:
-    """Queue settings of all classes before thresholds are chosen: gradient queues hold one packet below S and
-    one above."""
+    """Queue settings of all classes before thresholds are chosen: a gradient queue holds one packet below its
+    ECN threshold, and one above."""
     fixed = fixed_limits_packets(fabric.classes, packet_bytes)
     gradients = [entry.name for entry in classes if entry.kind is ClassKind.GRADIENT]
     seconds = map(rounded, fabric.delay_bounds_seconds(len(gradients), rate_bps))

@@ -20,7 +20,7 @@ def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     """Compile a function; where no folder for the cache can be written, every process compiles anew.
 
     numba's cache on disk notices a change in the file of the function alone, not in those that it calls. Here
-    one key stands for all sources of the function's room, and of this one, which others call.
+    one key stands for all sources of the function's package, and of this one, whose functions others call.
     """
     try:
         compiled: Any = numba.njit(cache=True, error_model="numpy")(function)

@@ -30,7 +30,8 @@ buffer."""
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The values that S and M = L - S of one queue may have, and the grid on which the model is asked."""
+    """The values, in packets, that a queue's threshold S and the margin M = L - S below its limit L may have,
+    and the grid of them at which the loss model is evaluated."""
 
     least_threshold: int
     least_margin: int

@@ -70,7 +70,7 @@ class ClassTraffic(StrictDocument):
     load: NotNegative
     """Offered load: bits over the port's rate."""
     unimportant_share: Share | None
-    """Share of the packets that are Not-ECT; None: unknown, from counters."""
+    """Share of the packets that are Not-ECT; None: unknown, since counters do not tell it."""
     importance: Literal["packet", "burst"]
     importance_correlation: Number | None = None
     """Correlation of neighbours' importance in a burst: 1 if bursts are alike, 0 if packets are drawn alone;

@@ -350,7 +350,7 @@ class Views:
 
     @property
     def epoch(self) -> int:
-        """The epoch of this view: an era takes in one node, and counts for two."""
+        """How often the nodes of the job have changed: one for each that went, two for each that came back."""
         return len(self.gone) + 2 * self.era.number
 
     def overdue(self, now_ns: int) -> Nodes:

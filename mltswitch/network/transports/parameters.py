@@ -92,9 +92,9 @@ class Mlt(_Transport):
     increase_bps: RateBps = Field(default=40_000_000, alias="increase")
     """MLT's alpha, TIMELY's delta."""
     decrease: float = Field(default=0.8, gt=0, lt=1, allow_inf_nan=False)
-    """Beta of both papers."""
+    """How strongly a sender slows down: beta of MLT's paper and of TIMELY's."""
     gradient_weight: float = Field(default=0.875, gt=0, le=1, allow_inf_nan=False)
-    """Of a new difference of round trips (TIMELY's alpha)."""
+    """Weight of a new difference of round trips in their mean (TIMELY's alpha)."""
     packets_per_ack: int = Field(default=10, ge=1, le=1000)
     initial_rate_share: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
     """Of the host's line; also the most."""

@@ -26,7 +26,7 @@ class EntryForm:
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """Name of a field → its value, or the hole in braces that stands for it."""
+        """Name of a field of the entry → its fixed value, or the name in braces of the value that varies."""
         words = self.text.split()
         return dict(zip(words[::2], words[1::2], strict=True))
 

@@ -213,7 +213,7 @@ class MltState(Rank):
 
     @property
     def later_share(self) -> float:
-        """The share of the model's elements whose sums come after the last step."""
+        """Share (0 to 1) of the model's elements whose sums the latest step has not waited for."""
         return sum(self.job.pieces[piece].count for piece in self._later) / self.job.elements
 
     def _let_go(self) -> None:

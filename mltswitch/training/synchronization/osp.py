@@ -248,8 +248,8 @@ class OspMember(BspMember):
         return []
 
     def vote(self, step: int) -> Sequence[float]:
-        """Loss, seconds and whether an ICS was late; then this rank's bitmap digest, times and
-        importances."""
+        """What this rank tells the others of a step: its training loss, the step's seconds, 1 if an exchange
+        during computation (ICS) was late; then the digest of its bitmap, its seconds, and importances."""
         digests, times = [0.0] * self._world, [0.0] * self._world
         digests[self._rank], times[self._rank] = self._digest(step), self._exchanging
         figures = [self._loss, self._seconds, float(self._is_late)]
@@ -392,7 +392,7 @@ class Osp:
         return OspMember(job, rank, settings_of(job, OspSettings))
 
     def keeper(self, job: Job) -> OspKeeper:
-        """A new keeper of `osp` for a node that completes sums."""
+        """A new `OspKeeper`: what a node that completes the ranks' sums remembers between steps."""
         return OspKeeper(job)
 
 

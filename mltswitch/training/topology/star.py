@@ -64,7 +64,7 @@ class Star:
         return found.without(job, gone, is_star=is_star)
 
     def lossy_hops(self, job: Job) -> int:  # noqa: ARG002
-        """The one hop from each rank to the root."""
+        """How many hops may lose gradients on their way into a sum: one, from each rank to the root."""
         return 1
 
     def seconds(self, job: Job, network: Network) -> float:
