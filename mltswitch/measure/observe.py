@@ -164,7 +164,7 @@ def _with_waits_of_the_lost(trace: Trace) -> Floats:
 
 
 def best_split(found: Floats, marked: Bools) -> float:
-    """The length, in the unit of `found`, that separates unmarked from marked packets with fewest exceptions."""
+    """The length, in the unit of `found`, that separates unmarked from marked packets with least errors."""
     order = np.argsort(found, kind="stable")
     marks_below = np.concatenate([[0], np.cumsum(marked[order])])
     unmarked_above = np.sum(~marked) - np.concatenate([[0], np.cumsum(~marked[order])])

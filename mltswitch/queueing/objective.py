@@ -97,7 +97,7 @@ class ThresholdProblem:
     load, it is doubled for all queues until it does not."""
 
     def room_packets(self, limit_packets: int) -> int:
-        """Packets that a queue with this limit can hold in every scenario; its threshold must lie below that."""
+        """Packets that a queue with this limit can hold in every scenario; its threshold must lie below."""
         limits = [entry.limit_packets for entry in self.scenarios if entry.limit_packets is not None]
         return min([limit_packets, *limits])
 

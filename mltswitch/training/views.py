@@ -350,7 +350,7 @@ class Views:
 
     @property
     def epoch(self) -> int:
-        """How often the nodes of the job have changed: one for each that went, two for each that came back."""
+        """How often nodes of the job have gone or come back, as far as this view has it."""
         return len(self.gone) + 2 * self.era.number
 
     def overdue(self, now_ns: int) -> Nodes:
