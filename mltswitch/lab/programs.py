@@ -126,7 +126,9 @@ def need(*programs: str) -> None:
     need_root()
     for program in programs:
         if shutil.which(program) is None:
-            raise MachineError(f"{program} is not installed", hint=f"`apt-get install {PACKAGES[program]}`")
+            raise MachineError(
+                f"{program} is not installed", hint=f"`apt-get install {PACKAGES.get(program, program)}`"
+            )
 
 
 def compiled(source: Path, folder: Path, *options: str) -> Path:
