@@ -111,8 +111,8 @@ class Program:
         return lines[-1] if lines else f"ended with exit code {self._process.returncode}"
 
 
-PACKAGES: Final = {"gcc": "gcc", "ip": "iproute2", "ping": "iputils-ping", "tc": "iproute2"}
-"""Program → the Debian package that has it."""
+PACKAGES: Final = {"ip": "iproute2", "ping": "iputils-ping", "tc": "iproute2"}
+"""Program → the Debian package that has it, where that has another name."""
 
 
 def need_root() -> None:
