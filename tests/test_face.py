@@ -114,3 +114,12 @@ def test_the_training_program_of_the_page_gives_all_ranks_one_model(tmp_path: Pa
     told = [ended(rank) for rank in ranks]
     assert [line.partition(":")[0] for line in told] == ["rank 0", "rank 1"]
     assert len({line.partition(":")[2] for line in told}) == 1
+
+
+def test_a_plans_file_serves_as_a_plan(tmp_path: Path) -> None:
+    (tmp_path / "rack.yaml").write_text("all: {hosts: {leaf1: {mltswitch_platform: eos}}}\n")
+    with pytest.raises(mltswitch.MltswitchError, match=r"no-plan\.yaml"):
+        mltswitch.render(tmp_path / "no-plan.yaml", tmp_path / "rack.yaml")
+    root = Path(__file__).parents[1]
+    plan, inventory = root / "tests/golden/files/plan.yaml", root / "inventories/lab"
+    assert mltswitch.render(plan, inventory) == mltswitch.render(mltswitch.load_plan(plan), inventory)

@@ -68,11 +68,13 @@ def save_plan(plan: Plan, file: Place) -> None:
     write_atomically(Path(file), dump_yaml(plan))
 
 
-def render(plan: Plan, inventory: Inventories, *, limit: str | None = None) -> dict[str, dict[str, str]]:
+def render(
+    plan: Plan | Place, inventory: Inventories, *, limit: str | None = None
+) -> dict[str, dict[str, str]]:
     """Write a plan in the language of every switch, as `mltswitch render` does, and return the texts.
 
     Args:
-        plan: The plan.
+        plan: The plan, or its file.
         inventory: Which switches there are.
         limit: Devices or groups, by Ansible's patterns; None: all.
 
@@ -83,21 +85,22 @@ def render(plan: Plan, inventory: Inventories, *, limit: str | None = None) -> d
         UserInputError: The inventory cannot be read, or contradicts the plan.
         UnsupportedPlanError: A device cannot express the plan.
     """
-    devices = _loaded(inventory).select(limit, plan.topology.by_name)
-    return {device.name: render_device(plan, device)[1] for device in devices}
+    known = _known(plan)
+    devices = _loaded(inventory).select(limit, known.topology.by_name)
+    return {device.name: render_device(known, device)[1] for device in devices}
 
 
-def diff(plan: Plan, inventory: Inventories, *, limit: str | None = None) -> FleetReport:
+def diff(plan: Plan | Place, inventory: Inventories, *, limit: str | None = None) -> FleetReport:
     """Find out what a push of a plan would change on each switch, and send nothing.
 
     A switch that cannot be read is reported, and raises nothing. Raises UserInputError and
     UnsupportedPlanError as `render` does, and MachineError where a package or a key is missing.
     """
-    return deploy.diff(plan, _loaded(inventory), limit=limit)
+    return deploy.diff(_known(plan), _loaded(inventory), limit=limit)
 
 
 def push(
-    plan: Plan,
+    plan: Plan | Place,
     inventory: Inventories,
     *,
     limit: str | None = None,
@@ -109,7 +112,7 @@ def push(
     Nobody is asked. Without leave, a switch is left alone and reported as failed.
 
     Args:
-        plan: The plan.
+        plan: The plan, or its file.
         inventory: Which switches there are, and how they are reached.
         limit: Devices or groups, by Ansible's patterns; None: all.
         yes: Ports may stop forwarding for a while.
@@ -121,12 +124,16 @@ def push(
         cannot be written.
     """
     may_go_down = _ANY_PORT if yes else _NO_PORT
-    return deploy.push(plan, _loaded(inventory), limit=limit, accept=accept, may_go_down=may_go_down)
+    return deploy.push(_known(plan), _loaded(inventory), limit=limit, accept=accept, may_go_down=may_go_down)
 
 
-def verify(plan: Plan, inventory: Inventories, *, limit: str | None = None) -> FleetReport:
+def verify(plan: Plan | Place, inventory: Inventories, *, limit: str | None = None) -> FleetReport:
     """Compare what the switches run with a plan, value by value; raises what `diff` raises."""
-    return deploy.verify(plan, _loaded(inventory), limit=limit)
+    return deploy.verify(_known(plan), _loaded(inventory), limit=limit)
+
+
+def _known(plan: Plan | Place) -> Plan:
+    return plan if isinstance(plan, Plan) else load_plan(plan)
 
 
 def _loaded(inventory: Inventories) -> Inventory:

@@ -178,5 +178,5 @@ def _fail(lines: Sequence[str], exit_code: int) -> NoReturn:
 
 def _usage(error: click.ClickException) -> str:
     context = error.ctx if isinstance(error, click.UsageError) else None
-    message = error.format_message().rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(".")  # click lists choices below one another
     return f"{message} (see {context.command_path} --help)" if context else message

@@ -68,7 +68,7 @@ class QueueReading:
     restarted: bool = False
     """A counter fell: the device was started anew, its queue was built anew, or somebody cleared it."""
     ecn_threshold_bytes: int | None = None
-    """S as the device was given it; None: the queue neither marks nor drops before its limit."""
+    """S as a push of the plan gives it; None: the queue neither marks nor drops before its limit."""
     limit_bytes: int | None = None
     """Waiting bytes at which the limit drops everything, while others are congested too; None: not known."""
 
@@ -258,7 +258,8 @@ def watch(
     told = [job for job in jobs if tells_traffic(job.target)]
     left_out = tuple(dict.fromkeys(silence(job.target) for job in jobs if job not in told))
     if not told:
-        raise UnsupportedPlanError("; ".join(left_out) or "no device is selected", where="--limit")
+        problem = "; ".join(left_out) or "no device is selected"
+        raise UnsupportedPlanError(problem, where="--limit" if limit else "")
     return left_out, _readings([_Watched(plan, job, fleet) for job in told], interval_seconds, count)
 
 

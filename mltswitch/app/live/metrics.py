@@ -35,9 +35,9 @@ COUNTERS: Final = {
 PLANNED: Final = {
     "queue_threshold_bytes": (
         "ecn_threshold_bytes",
-        "Above which important packets are marked and others dropped.",
+        "The plan's threshold, above which important packets are marked and others dropped.",
     ),
-    "queue_limit_bytes": ("limit_bytes", "At which everything is dropped."),
+    "queue_limit_bytes": ("limit_bytes", "The plan's limit, at which everything is dropped."),
 }
 """Metric → field of QueueReading, meaning."""
 
