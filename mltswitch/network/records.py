@@ -185,6 +185,7 @@ SETTINGS: Final = _record(
     ("packets_per_answer", np.int64),
     ("loss_bound", np.float64),
     ("unimportant", np.float64),
+    ("probes_wait", np.int64),
 )
 """Parameters of one transport; each transport reads its own."""
 

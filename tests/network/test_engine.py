@@ -236,6 +236,26 @@ def test_acknowledgements_do_not_die_at_k() -> None:
     assert int(run.queues["dropped_answer_packets"].sum()) == 0
 
 
+def test_a_probe_behind_its_data_asks_for_nothing_that_still_waits() -> None:
+    """Nothing is lost here, so whatever is sent again was asked for while it waited in the switch."""
+    control, data = (
+        play(
+            buffer="50MB",
+            transports=[
+                {
+                    "transport": {"name": "mlt", "loss_bound": 0, "probe": probe},
+                    "spraying": False,
+                    "switch": {"kind": "thresholds", "classes": [{"s": "50MB", "l": "50MB"}]},
+                }
+            ],
+        )[0].summary
+        for probe in ("control", "data")
+    )
+    assert control.dropped_packets == data.dropped_packets == data.open_flows == 0
+    assert control.resent_packets > 0
+    assert data.resent_packets == 0
+
+
 def test_mlt_completes_without_the_share_that_it_may_lose() -> None:
     lossless, bounded = (
         play(

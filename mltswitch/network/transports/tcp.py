@@ -75,7 +75,8 @@ def receive(world: Record, flow: Record, index: int) -> None:
         finish(world, flow)
     flow.received = received
     packet.number = received
-    send_signal(world, flow, index, ACK, settings_at(world.settings, flow.settings).answer_bytes, True)
+    size = settings_at(world.settings, flow.settings).answer_bytes
+    send_signal(world, flow, index, ACK, size, wide(flow.back_queue), True)
 
 
 @jit
