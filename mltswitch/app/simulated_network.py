@@ -55,7 +55,8 @@ def load_scenario(
     Args:
         path: A scenario, or a plan together with `profile`.
         profile: Of the model that is pushed over the plan.
-        transports: Names with commas between them, in the place of the scenario's.
+        transports: Names or titles with commas between them: of the scenario's, all plays that are called so;
+            a name that it does not have is played with its defaults.
         seeds: In the place of the scenario's.
     """
     if _schema_of(path).startswith("mltswitch/plan/"):
@@ -79,23 +80,28 @@ def load_scenario(
         if profile is not None:
             raise UserInputError("a scenario says itself what is sent", where="--profile")
         scenario = load_document(path, Scenario)
-    changes: dict[str, object] = {}
     if transports is not None:
-        changes["plays"] = tuple(_play(name, scenario) for name in dict.fromkeys(transports.split(",")))
+        chosen: dict[str, Play] = {}
+        for name in transports.split(","):
+            chosen |= _plays(name, scenario)
+        scenario = scenario.with_plays(chosen)
     if seeds:
-        changes["seeds"] = tuple(dict.fromkeys(seeds))
-    return scenario.model_copy(update=changes), path.parent
+        scenario = scenario.model_copy(update={"seeds": tuple(dict.fromkeys(seeds))})
+    return scenario, path.parent
 
 
-def _play(name: str, scenario: Scenario) -> Play:
-    for play in scenario.plays:
-        if play.transport.name == name:
-            return play
+def _plays(name: str, scenario: Scenario) -> dict[str, Play]:
+    """The plays of a transport, or the one with this title; by title."""
+    plays = dict(zip(scenario.titles, scenario.plays, strict=True))
+    found = {title: play for title, play in plays.items() if name in (title, play.transport.name)}
+    if found:
+        return found
     if name not in TRANSPORTS:
+        known = dict.fromkeys([*TRANSPORTS, *scenario.titles])
         raise UserInputError(
-            f"{name!r} is no transport", where="--transport", expected=f"one of {', '.join(TRANSPORTS)}"
+            f"{name!r} is no transport", where="--transport", expected=f"one of {', '.join(known)}"
         )
-    return Play.model_validate({"transport": {"name": name}})
+    return {name: Play.model_validate({"transport": {"name": name}})}
 
 
 def _schema_of(path: Path) -> str:

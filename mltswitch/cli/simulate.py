@@ -28,7 +28,10 @@ def simulate(
         "Where SCENARIO is a plan: workers push this model's gradients, sliced evenly over the servers."
     ),
     transports: str | None = option(
-        "In the place of the scenario's.", None, "--transport", metavar="NAME[,NAME]"
+        "In the place of the scenario's: every play of a transport, or the one with a title of the table.",
+        None,
+        "--transport",
+        metavar="NAME[,NAME]",
     ),
     seeds: tuple[int, ...] = option(
         "In the place of the scenario's; again for more.", SEED, "--seed", multiple=True

@@ -14,13 +14,14 @@ import numpy as np
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
+from mltswitch.network.units import LONGEST_PICOSECONDS
 from mltswitch.queueing.jit import jit
 
 Record = Any
 """One element of a table; its fields are read as attributes, which only compiled code can."""
 
 NONE: Final = -1
-NEVER: Final = 1 << 62
+NEVER: Final = LONGEST_PICOSECONDS
 PICOSECONDS: Final = 10**12
 BITS_PICOSECONDS: Final = 8 * PICOSECONDS
 """Times bytes, over bit/s: picoseconds."""
@@ -117,6 +118,10 @@ FLOW: Final = _record(
     ("rttvar", np.int64),
     ("bits", np.int64),
     ("sent_bytes", np.int64),
+    ("sent_packets", np.int64),
+    ("resent_packets", np.int64),
+    ("marked_packets", np.int64),
+    ("dropped_packets", np.int64),
     ("window", np.float64),
     ("slow_start_end", np.float64),
     ("alpha", np.float64),
@@ -141,10 +146,6 @@ FLOW: Final = _record(
     ("marks", np.int32),
     ("received", np.int32),
     ("arrived", np.int32),
-    ("sent_packets", np.int32),
-    ("resent_packets", np.int32),
-    ("marked_packets", np.int32),
-    ("dropped_packets", np.int32),
     ("stride", np.int8),
     ("back_stride", np.int8),
     ("queue", np.int8),
@@ -184,6 +185,7 @@ SETTINGS: Final = _record(
     ("packets_per_answer", np.int64),
     ("loss_bound", np.float64),
     ("unimportant", np.float64),
+    ("probes_wait", np.int64),
 )
 """Parameters of one transport; each transport reads its own."""
 

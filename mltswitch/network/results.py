@@ -85,9 +85,24 @@ class Run:
     queues: Columns
 
 
-def run_of(transport: str, seed: int, world: "World", flows: Sequence[Flow]) -> Run:
-    """Read a world's tables."""
+def run_of(
+    transport: str,
+    seed: int,
+    world: "World",
+    flows: Sequence[Flow],
+    broken_off_picoseconds: int | None = None,
+) -> Run:
+    """Read a world's tables.
+
+    Args:
+        transport: The play's title.
+        seed: Of the run.
+        world: As it came to its end.
+        flows: What it was made of.
+        broken_off_picoseconds: When the run was broken off; None: nothing was left to happen.
+    """
     table, network = world.flows, world.network
+    ended = world.now_picoseconds if broken_off_picoseconds is None else broken_off_picoseconds
     done = table["finish"] >= 0
     seconds = (table["finish"] - table["start"]) / PICOSECONDS
     names = np.array([port.name for port in network.ports], object)
@@ -113,13 +128,13 @@ def run_of(transport: str, seed: int, world: "World", flows: Sequence[Flow]) -> 
     times = columns["fct_seconds"][done]
     header = int(world.tables["settings"]["header"][0])
     needed = int(table["size_bytes"].sum()) + int(table["packets"].sum()) * header
-    duration = max(world.now_picoseconds, 1)
     ports = world.tables["ports"]
-    loads = ports["sent_bytes"] * 8.0 * PICOSECONDS / duration / ports["bps"]
+    sent_bytes = _sent_bytes(ports, ended)
+    loads = sent_bytes * 8.0 * PICOSECONDS / max(ended, 1) / ports["bps"]
     summary = Summary(
         flows=len(table),
         open_flows=int((~done).sum()),
-        duration_seconds=world.now_picoseconds / PICOSECONDS,
+        duration_seconds=ended / PICOSECONDS,
         fct_mean_seconds=float(times.mean()) if len(times) else None,
         fct_p99_seconds=float(np.quantile(times, 0.99)) if len(times) else None,
         fct_max_seconds=float(times.max()) if len(times) else None,
@@ -131,7 +146,14 @@ def run_of(transport: str, seed: int, world: "World", flows: Sequence[Flow]) -> 
         most_link_load=float(loads.max()),
         hops=world.count("hop_count"),
     )
-    return Run(transport, seed, summary, _classes(world), columns, _queues(transport, seed, world, names))
+    queues = _queues(transport, seed, world, names, sent_bytes)
+    return Run(transport, seed, summary, _classes(world), columns, queues)
+
+
+def _sent_bytes(ports: Any, time_picoseconds: int) -> NDArray[np.float64]:
+    """What each port has sent, without what comes after a time of the packet that is on its way then."""
+    left = np.maximum(ports["free"] - time_picoseconds, 0) / PICOSECONDS * ports["bps"] / 8
+    return np.asarray(ports["sent_bytes"] - left, np.float64)
 
 
 def _by_class(world: "World") -> Any:
@@ -155,7 +177,9 @@ def _classes(world: "World") -> tuple[ClassCount, ...]:
     )
 
 
-def _queues(transport: str, seed: int, world: "World", names: NDArray[Any]) -> Columns:
+def _queues(
+    transport: str, seed: int, world: "World", names: NDArray[Any], sent_bytes: NDArray[np.float64]
+) -> Columns:
     """Queues of the switches."""
     network = world.network
     queues = world.tables["queues"][network.hosts * network.classes :]
@@ -174,7 +198,7 @@ def _queues(transport: str, seed: int, world: "World", names: NDArray[Any]) -> C
         "dropped_answer_packets": queues["dropped"][:, 2].copy(),
         "marked_packets": queues["marked"].copy(),
         "longest_bytes": queues["peak"].copy(),
-        "port_sent_bytes": world.tables["ports"]["sent_bytes"][ports].copy(),
+        "port_sent_bytes": np.rint(sent_bytes[ports]).astype(np.int64),
     }
 
 

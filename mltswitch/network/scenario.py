@@ -1,8 +1,9 @@
 """The scenario document: a fabric, what its switches do, what is sent, and by which transports."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from mltswitch.documents import SparseDocument, StrictDocument
 from mltswitch.errors import did_you_mean
@@ -122,6 +123,8 @@ class Scenario(StrictDocument):
     )
     end_seconds: Seconds | None = Field(default=None, gt=0, alias="end")
     """Simulated time after which a run is broken off; flows that are open then count as such."""
+    _titles: tuple[str, ...] = PrivateAttr(default=())
+    """Of plays that were chosen out of another scenario."""
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:
@@ -134,8 +137,16 @@ class Scenario(StrictDocument):
     @property
     def titles(self) -> tuple[str, ...]:
         """A name for each play: the transport's, and the switches' where a transport is played twice."""
+        if self._titles:
+            return self._titles
         names = [play.transport.name for play in self.plays]
         return tuple(
             name if names.count(name) == 1 else f"{name} over {play.switch_document.kind}"
             for name, play in zip(names, self.plays, strict=True)
         )
+
+    def with_plays(self, plays: Mapping[str, Play]) -> Self:
+        """The same with other plays, by their titles: one out of several keeps the title that it had."""
+        chosen = self.model_copy(update={"plays": tuple(plays.values())})
+        chosen._titles = tuple(plays)
+        return chosen

@@ -107,12 +107,14 @@ def make_data(world: Record, flow_number: int, flow: Record, number: int, capabl
 
 
 @jit
-def send_signal(world: Record, flow: Record, index: int, kind: int, size: int, towards_source: bool) -> None:
+def send_signal(
+    world: Record, flow: Record, index: int, kind: int, size: int, queue: int, towards_source: bool
+) -> None:
     """Send a packet without data, from either end of a flow; it may be one that has just come."""
     packet = packet_at(world.packets, index)
     packet.kind = kind
     packet.size = size
-    packet.queue = flow.back_queue
+    packet.queue = queue
     packet.capable = 0
     packet.hop = flow.back if towards_source else flow.path
     ways = flow.backs if towards_source else flow.paths

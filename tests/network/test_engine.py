@@ -191,8 +191,39 @@ def test_a_dynamic_limit_is_a_share_of_what_is_free() -> None:
 def test_a_run_ends_at_its_time() -> None:
     (run,) = play(end=100e-6)
     assert run.summary.open_flows == 4
-    assert run.summary.duration_seconds <= 100e-6
+    assert run.summary.duration_seconds == 100e-6
     assert np.isnan(run.flows["fct_seconds"]).all()
+
+
+@pytest.mark.parametrize("end", [0.0005, 0.002, 0.0024, 0.01])
+def test_a_packet_on_its_way_at_the_end_counts_by_what_has_left(end: float) -> None:
+    """At 10 Mbit/s a packet takes 1.2 ms, and the first line is never idle; the second one begins so late."""
+    (run,) = play(
+        fabric={"leaves": 1, "hosts_per_leaf": 2, "rate": "10Mbps"},
+        workload={"kind": "incast", "senders": 1, "size": "100kB"},
+        end=end,
+    )
+    assert run.summary.duration_seconds == end
+    assert run.summary.most_link_load == pytest.approx(1)
+    of_switch = run.queues["port_sent_bytes"][run.queues["port"] == "leaf1:port2"]
+    assert of_switch == max(0, round((end - 0.0012) * 10e6 / 8))
+
+
+def test_a_run_that_is_over_before_its_time_lasts_as_long_as_without() -> None:
+    (whole,), (bounded,) = play(), play(end=1)
+    assert whole.summary == bounded.summary
+
+
+def test_a_packet_that_is_lost_again_leaves_the_threshold_of_slow_start() -> None:
+    """RFC 5681, section 3.1: ssthresh stays where the timer has sent the segment again before."""
+    net = network(loss=0.999999)
+    run = world(net, [Flow(0, 7, 1_460_000, 0)], NewReno())
+    seen = []
+    for timeouts in range(4):
+        run.advance(round((2**timeouts - 0.5) * 10**10))  # the timer starts at 10 ms, and doubles
+        assert int(run.flows["resent_packets"][0]) == timeouts
+        seen.append(float(run.flows["slow_start_end"][0]))
+    assert seen == [np.inf, 5, 5, 5]  # half of the first window of ten
 
 
 def test_acknowledgements_do_not_die_at_k() -> None:
@@ -203,6 +234,26 @@ def test_acknowledgements_do_not_die_at_k() -> None:
     )
     assert run.summary.marked_packets > 100
     assert int(run.queues["dropped_answer_packets"].sum()) == 0
+
+
+def test_a_probe_behind_its_data_asks_for_nothing_that_still_waits() -> None:
+    """Nothing is lost here, so whatever is sent again was asked for while it waited in the switch."""
+    control, data = (
+        play(
+            buffer="50MB",
+            transports=[
+                {
+                    "transport": {"name": "mlt", "loss_bound": 0, "probe": probe},
+                    "spraying": False,
+                    "switch": {"kind": "thresholds", "classes": [{"s": "50MB", "l": "50MB"}]},
+                }
+            ],
+        )[0].summary
+        for probe in ("control", "data")
+    )
+    assert control.dropped_packets == data.dropped_packets == data.open_flows == 0
+    assert control.resent_packets > 0
+    assert data.resent_packets == 0
 
 
 def test_mlt_completes_without_the_share_that_it_may_lose() -> None:

@@ -11,7 +11,9 @@ import yaml
 
 from mltswitch.app import simulated_network
 from mltswitch.cli import main
+from mltswitch.network import simulation
 from mltswitch.network.simulation import play_one
+from mltswitch.network.workloads import Incast
 
 INCAST: dict[str, Any] = {
     "schema": "mltswitch/simulation/v1",
@@ -152,6 +154,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "transports[0].rto_min: 1e-09 s are less than the 1.2e-06 s that a link needs for a packet",
     ),
     "K above the buffer": ({"buffer": "64kB"}, "transports[0].switch.k: K of 97500 B lies above the 64000 B"),
+    "packets past 32 bits": (
+        {"workload": {"kind": "incast", "senders": 1, "size": 1460 * (2**31 - 2) + 1}},
+        "workload: a flow of 3135326123161 B has 2147483647 packets (expected at most 2147483646 packets, "
+        "3135326123160 B, in a flow)",
+    ),
+    "starts too late": (
+        {"workload": {"kind": "incast", "senders": 1, "size": 1000, "rounds": 5000, "period": 1000}},
+        "workload: the last flow starts after 4.999e+06 s (expected less than 4611686 s of simulated time)",
+    ),
+    "takes too long": (
+        {
+            "workload": {"kind": "incast", "senders": 1, "size": 1460},
+            "link_loss": 0.999999,
+            "transports": ["newreno"],
+        },
+        "1 flows are open, and the run takes longer than the 4611686 s that can be simulated: flow 0",
+    ),
     "no buffer": ({"buffer": None}, "buffer: nobody says how much memory a port has"),
     "p = 1": (
         {"transports": [{"transport": {"name": "mlt", "loss_bound": 1}}]},
@@ -202,6 +221,48 @@ def test_bad_input_is_one_line(case: str, tmp_path: Path, capsys: pytest.Capture
     assert line in said.err
     assert said.err.count("\n") == 1
     assert not output.exists()
+
+
+TWICE = ["dctcp", {"transport": "dctcp", "switch": {"kind": "drop-tail"}}, "newreno"]
+OVER_MARKING, OVER_DROP_TAIL = "dctcp over marking", "dctcp over drop-tail"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "titles"),
+    [
+        ("dctcp", [OVER_MARKING, OVER_DROP_TAIL]),
+        (OVER_DROP_TAIL, [OVER_DROP_TAIL]),
+        (f"newreno,{OVER_DROP_TAIL},dctcp", ["newreno", OVER_DROP_TAIL, OVER_MARKING]),
+        ("newreno", ["newreno"]),
+    ],
+)
+def test_a_transport_of_the_command_line_is_all_its_plays(
+    chosen: str, titles: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(written(tmp_path, transports=TWICE), "--transport", chosen, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["transports"]
+    assert [each["transport"] for each in found] == titles
+    marked = {each["transport"]: each["runs"][0]["summary"]["marked_packets"] for each in found}
+    assert not marked.get(OVER_DROP_TAIL)
+
+
+def test_memory_is_asked_for_before_flows_are_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel counts what it can take from its page cache as available, and little as free."""
+    memory = tmp_path / "meminfo"
+    monkeypatch.setattr(simulation, "MEMORY_FILE", memory)
+    monkeypatch.setattr(Incast, "flows", None)
+    workload = {"kind": "incast", "senders": 4, "size": 1000, "rounds": 100_000}
+    memory.write_text("MemTotal: 9000000 kB\nMemFree: 9000000 kB\nMemAvailable:     102400 kB\n")
+    assert run(written(tmp_path, workload=workload)) != 0
+    said = capsys.readouterr().err
+    assert "workload: 400000 flows need about 457 MiB, and 100 MiB are free" in said
+    monkeypatch.undo()
+    monkeypatch.setattr(simulation, "MEMORY_FILE", memory)
+    memory.write_text("MemTotal: 9000000 kB\nMemFree: 1000 kB\nMemAvailable: 8000000 kB\n")
+    assert run(written(tmp_path)) == 0
+    capsys.readouterr()
 
 
 def test_an_unknown_transport_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pydantic import TypeAdapter
 
 from mltswitch.errors import UserInputError
-from mltswitch.network.workloads import Flow, Incast, ParameterServer, Permutation, Stage
+from mltswitch.network.workloads import Flow, Incast, ParameterServer, Permutation, Stage, Workload
 from mltswitch.network.workloads.parameter_server import PARTITION_BYTES
 from mltswitch.profile import resolve_profile
 
@@ -44,6 +45,34 @@ def test_every_worker_pushes_the_whole_model(mapping: str) -> None:
         assert abs(got[6] - got[7]) <= 6 * len(profile.layers)
     else:
         assert max(flow.size_bytes for flow in flows) <= PARTITION_BYTES
+
+
+WORKLOADS: list[Any] = [
+    {"kind": "incast", "senders": 5, "size": 1001, "rounds": 3, "period": 0.002, "jitter": 1e-4},
+    {"kind": "permutation", "size": 1001, "flows_per_host": 3},
+    *(
+        {
+            "kind": "parameter-server",
+            "profile": "mobilenet",
+            "backward": 0.01,
+            "mapping": mapping,
+            "servers": servers,
+        }
+        for mapping in ("whole", "sliced")
+        for servers in (1, 7)
+    ),
+]
+
+
+@pytest.mark.parametrize("document", WORKLOADS, ids=str)
+def test_a_workload_knows_its_extent_before_its_flows(document: Any) -> None:
+    workload: Any = TypeAdapter(Workload).validate_python(document)
+    on = stage()
+    flows, extent = workload.flows(on), workload.extent(on)
+    sizes = [flow.size_bytes for flow in flows]
+    assert (len(sizes), sum(sizes), max(sizes)) == (extent.flows, extent.size_bytes, extent.largest_bytes)
+    last = max(flow.start_picoseconds for flow in flows) / 1e12
+    assert last <= extent.last_start_seconds <= last + 1e-3
 
 
 def test_front_layers_go_in_the_first_class_and_come_last() -> None:
@@ -87,4 +116,4 @@ def test_rounds_of_an_incast_come_one_after_the_other() -> None:
 def test_a_plan_of_another_model_is_refused() -> None:
     document = {"kind": "parameter-server", "profile": "mobilenet"}
     with pytest.raises(UserInputError, match="the plan is for a model of 3 layers"):
-        ParameterServer.model_validate(document).flows(stage(plan_layers=3))
+        ParameterServer.model_validate(document).extent(stage(plan_layers=3))

@@ -5,7 +5,8 @@ until the receiver says stop. The receiver needs all important packets, and all 
 it asks for no more than that. It acknowledges every tenth packet, and the round trip of those decides about
 the rate: below T_low it grows by a step, above T_high it shrinks by beta · (1 - T_high / round trip), and
 between them TIMELY's gradient decides (Mittal et al., SIGCOMM 2015, algorithm 1). Probe, bitmap and stop
-travel in the control class and overtake data, so a bitmap also asks for what still waits in a queue.
+travel in the control class and overtake data, so a bitmap also asks for what still waits in a queue; with
+`probes_wait` the probe goes in the class of its flow, behind the data on its path.
 
 Of a flow, `recover` and `received` count what the receiver still needs, of important packets and of others;
 `duplicates` is the round, `window_end` how many others may stay away, `acked` the packets since the last
@@ -125,7 +126,8 @@ def fires(world: Record, number: int, flow: Record) -> None:
     packet.sent = world.now
     packet.marked = 0
     settings = settings_at(world.settings, flow.settings)
-    send_signal(world, flow, index, PROBE, settings.answer_bytes, False)
+    queue = wide(flow.queue if settings.probes_wait else flow.back_queue)
+    send_signal(world, flow, index, PROBE, settings.answer_bytes, queue, False)
     set_timer(world, number, flow, world.now + flow.rto)
 
 
@@ -150,7 +152,7 @@ def _answer(world: Record, flow: Record, index: int, kind: int) -> None:
     size = settings_at(world.settings, flow.settings).answer_bytes
     if kind == MISSING:
         size = min(size + (flow.packets >> 3), LARGEST_BITMAP_BYTES)
-    send_signal(world, flow, index, kind, size, True)
+    send_signal(world, flow, index, kind, size, wide(flow.back_queue), True)
 
 
 @jit

@@ -99,6 +99,8 @@ class Mlt(_Transport):
     initial_rate_share: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
     """Of the host's line; also the most."""
     least_rate_bps: RateBps = Field(default=parse_bps("10Mbps"), alias="least_rate")
+    probe: Literal["control", "data"] = "control"
+    """In which class a sender asks what is missing: before data, as in MLT's paper, or behind its own."""
 
     def settings(self) -> dict[str, Any]:
         """Fields of the engine's record."""
@@ -115,6 +117,7 @@ class Mlt(_Transport):
             "packets_per_answer": self.packets_per_ack,
             "line_rate_share": self.initial_rate_share,
             "least_rate": self.least_rate_bps,
+            "probes_wait": int(self.probe == "data"),
         }
 
 

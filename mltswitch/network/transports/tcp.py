@@ -6,6 +6,7 @@ shrinks the window by half of it once a window. Round trips come from timestamps
 
 Of a flow, `first` is SND.UNA and `next` SND.NXT; `window` counts packets; `received` is the receiver's first
 missing packet; `acked` and `marks` are what DCTCP has counted since `window_end`.
+`due` is the packet after the last one that the timer has sent again.
 """
 
 import numpy as np
@@ -74,7 +75,8 @@ def receive(world: Record, flow: Record, index: int) -> None:
         finish(world, flow)
     flow.received = received
     packet.number = received
-    send_signal(world, flow, index, ACK, settings_at(world.settings, flow.settings).answer_bytes, True)
+    size = settings_at(world.settings, flow.settings).answer_bytes
+    send_signal(world, flow, index, ACK, size, wide(flow.back_queue), True)
 
 
 @jit
@@ -181,13 +183,15 @@ def fires(world: Record, number: int, flow: Record) -> None:
     """Nothing was acknowledged for RTO: everything not acknowledged is sent again, in slow start."""
     if flow.closed or flow.first == flow.next:
         return
-    flow.slow_start_end = max((flow.next - flow.first) / 2, LEAST_WINDOW)
+    if flow.first >= flow.due:  # RFC 5681, section 3.1: constant where the same packet is lost again
+        flow.slow_start_end = max((flow.next - flow.first) / 2, LEAST_WINDOW)
+        flow.due = flow.first + 1
     flow.window = 1.0
     flow.state = OPEN
     flow.duplicates = 0
     flow.recover = flow.highest
     flow.next = flow.first
-    flow.rto = min(2 * flow.rto, LARGEST_RTO)
+    flow.rto = max(flow.rto, min(2 * flow.rto, LARGEST_RTO))
     flow.window_end = flow.first
     flow.acked = 0
     flow.marks = 0

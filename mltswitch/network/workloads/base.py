@@ -22,6 +22,19 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
+class Extent:
+    """How much a workload is, told before its flows are made."""
+
+    flows: int
+    size_bytes: int
+    """Of all flows."""
+    largest_bytes: int
+    """Of the largest flow."""
+    last_start_seconds: float
+    """No flow starts later."""
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """The hosts that flows are made for."""
 

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from mltswitch.documents import SparseDocument
 from mltswitch.network.units import PICOSECONDS, Seconds, SizeBytes
-from mltswitch.network.workloads.base import Flow, Stage
+from mltswitch.network.workloads.base import Extent, Flow, Stage
 
 
 class Incast(SparseDocument):
@@ -21,9 +21,15 @@ class Incast(SparseDocument):
     period_seconds: Seconds = Field(default=0.001, gt=0, alias="period")
     """From the start of one round to that of the next."""
 
+    def extent(self, stage: Stage) -> Extent:
+        """How much there is to send; raises UserInputError where the fabric is too small."""
+        stage.need(self.senders + 1, f"{self.senders} senders and their receiver")
+        count = self.rounds * self.senders
+        last_start_seconds = (self.rounds - 1) * self.period_seconds + self.jitter_seconds
+        return Extent(count, count * self.size_bytes, self.size_bytes, last_start_seconds)
+
     def flows(self, stage: Stage) -> list[Flow]:
         """All senders of all rounds; they are spread evenly over the fabric's hosts."""
-        stage.need(self.senders + 1, f"{self.senders} senders and their receiver")
         last = stage.hosts - 1
         senders = [place * last // self.senders for place in range(self.senders)]
         jitter = stage.random.random((self.rounds, self.senders)) * self.jitter_seconds

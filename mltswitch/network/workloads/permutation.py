@@ -6,7 +6,7 @@ from pydantic import Field
 
 from mltswitch.documents import SparseDocument
 from mltswitch.network.units import SizeBytes
-from mltswitch.network.workloads.base import Flow, Stage
+from mltswitch.network.workloads.base import Extent, Flow, Stage
 
 
 class Permutation(SparseDocument):
@@ -16,9 +16,14 @@ class Permutation(SparseDocument):
     size_bytes: SizeBytes = Field(alias="size")
     flows_per_host: int = Field(default=1, ge=1, le=10_000)
 
+    def extent(self, stage: Stage) -> Extent:
+        """How much there is to send; raises UserInputError where the fabric is too small."""
+        stage.need(2, "a permutation's two ends")
+        count = self.flows_per_host * stage.hosts
+        return Extent(count, count * self.size_bytes, self.size_bytes, 0.0)
+
     def flows(self, stage: Stage) -> list[Flow]:
         """A cycle through all hosts in random order, so that nobody sends to itself."""
-        stage.need(2, "a permutation's two ends")
         flows = []
         for turn in range(self.flows_per_host):
             order = stage.random.permutation(stage.hosts)
