@@ -1,7 +1,8 @@
 """`make release`: source archive, wheel with the data plane, SBOM and checksums of a tagged commit, in dist/.
 
 A release is made of a clean tree whose commit has the tag v + the version in mltswitch/version.py; anything
-else is refused in one line before anything is built.
+else is refused in one line before anything is built. It is built from what the commit holds, for the tree may
+have files that git ignores, or was told not to look at.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
@@ -47,7 +49,7 @@ def main() -> int:
 
 def check_tree(root: Path, version: str) -> None:
     """Raise UserInputError unless this is a clean tree of the commit that has the version's tag."""
-    if changed := _git(root, "status", "--porcelain"):
+    if changed := _git(root, "status", "--porcelain", "--untracked-files=all"):
         files = changed.splitlines()
         raise UserInputError(
             f"{len(files)} files are not committed, {files[0][3:]} first",
@@ -78,9 +80,11 @@ def make_release(root: Path, target: Path) -> list[Path]:
     shutil.rmtree(target, ignore_errors=True)
     raw = root / "build" / "release"
     shutil.rmtree(raw, ignore_errors=True)
+    tree = raw / "tree"
+    unpack_commit(root, tree)
     # The wheel is built from the archive: what the archive lacks fails here, and not at a user's.
     moment = _git(root, "log", "-1", "--format=%ct")  # the same commit gives the same times in the archives
-    _python("build", "--no-isolation", "--outdir", str(raw), str(root), SOURCE_DATE_EPOCH=moment)
+    _python("build", "--no-isolation", "--outdir", str(raw), str(tree), SOURCE_DATE_EPOCH=moment)
     (archive,), (wheel,) = raw.glob("*.tar.gz"), raw.glob("*.whl")
     check_wheel(wheel)
     target.mkdir(parents=True)
@@ -89,14 +93,14 @@ def make_release(root: Path, target: Path) -> list[Path]:
     (repaired,) = target.glob("*.whl")
     if "manylinux" not in repaired.name:
         raise VerificationError("the wheel has no manylinux tag", where=repaired.name)
-    lock = (root / "requirements.lock").read_text(encoding="utf-8")
+    lock = (tree / "requirements.lock").read_text(encoding="utf-8")
     listed = raw / "shipped.lock"
     listed.write_text(locked(lock, shipped_packages(SHIPPED_EXTRAS)), encoding="utf-8")
     _python(
         "cyclonedx_py",
         "requirements",
         "--pyproject",
-        str(root / "pyproject.toml"),
+        str(tree / "pyproject.toml"),
         "--output-reproducible",
         "--output-file",
         str(target / SBOM),
@@ -108,8 +112,26 @@ def make_release(root: Path, target: Path) -> list[Path]:
     return [*files, target / CHECKSUMS]
 
 
-def check_wheel(wheel: Path) -> None:
-    """Raise VerificationError where the wheel lacks the data plane: its compilation is optional elsewhere."""
+def unpack_commit(root: Path, target: Path) -> None:
+    """Write the files of the commit, as it holds them, to a new folder."""
+    target.mkdir(parents=True)
+    archive = target.with_suffix(".tar")
+    _git(root, "archive", "--format=tar", f"--output={archive}", "HEAD")
+    with tarfile.open(archive) as opened:
+        opened.extractall(target, filter="data")
+    archive.unlink()
+
+
+def check_wheel(wheel: Path, version: str = __version__) -> None:
+    """Raise VerificationError where the wheel lacks the data plane, or was made of another version.
+
+    Elsewhere the compilation is optional. The version of the tag is read where this runs, and the commit may
+    have another one.
+    """
+    if not wheel.name.startswith(f"mltswitch-{version}-"):
+        raise VerificationError(
+            "the commit has another version than the tree", where=wheel.name, expected=version
+        )
     with zipfile.ZipFile(wheel) as opened:
         if DATA_PLANE not in opened.namelist():
             raise VerificationError(

@@ -27,8 +27,9 @@ from mltswitch.p4.build import find_compiler
 
 DISTRIBUTION: Final = "mltswitch"
 EVERYTHING: Final = "every command"
-DEVELOPMENT: Final = "dev"
-"""The extra of those who change mltswitch; no command needs it."""
+DEVELOPMENT: Final = frozenset({"dev", "docs", "release"})
+"""Extras of those who change and release mltswitch; no command needs them."""
+UNKNOWN: Final = "nothing that this version knows"
 EXTRAS: Final = {
     "agent": "agent: keys, metrics, paths, and the doctor of training hosts",
     "ansible": "inventories read by Ansible itself: plug-ins, vaults, its precedence",
@@ -36,6 +37,7 @@ EXTRAS: Final = {
     "deploy": "diff, push, verify and watch over SSH",
     "gnmi": "OpenConfig switches",
     "lab": "lab: the keys and emulated switches of a network on this machine",
+    "metrics": "watch --prometheus, and metrics of agents",
     "p4": "BMv2 switches, by P4Runtime",
     "report": "pictures: --report, topology show",
     "sim": "the loss model simulate, topology between sites, Parquet tables of sweep",
@@ -97,8 +99,9 @@ def _packages() -> Iterator[Need]:
     yield _required("packages", base, EVERYTHING, "", Status.ERROR)
     for extra in sorted(about.get_all("Provides-Extra", ())):
         own = [each for each in required if _is_wanted(each, extra) and each not in base]
-        if extra != DEVELOPMENT:
-            yield _required(f"extra {extra}", own, EXTRAS.get(extra, ""), f"[{extra}]", Status.WARNING)
+        if extra not in DEVELOPMENT:
+            needed_for = EXTRAS.get(extra, UNKNOWN)
+            yield _required(f"extra {extra}", own, needed_for, f"[{extra}]", Status.WARNING)
 
 
 def _is_wanted(required: Requirement, extra: str) -> bool:
@@ -157,6 +160,9 @@ def _known_hosts() -> Need:
         text = KNOWN_HOSTS.expanduser().read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return Need(Status.WARNING, where, "missing", hint, needed_for)
+    except RuntimeError:  # of expanduser
+        what = "this user has no home directory"
+        return Need(Status.WARNING, where, what, "`export HOME=FOLDER`", needed_for)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
         return Need(Status.WARNING, where, what, f"`chmod u+rw {where}`", needed_for)
@@ -169,10 +175,14 @@ def _known_hosts() -> Need:
 def _state() -> Need:
     """Whether the journal of changes can be written; the folder is not made."""
     where, needed_for = "state directory", "push, and every way back from it: the journal of changes"
-    folder = state_directory()
-    there = next(each for each in (folder, *folder.parents) if each.exists())
+    hint = f"`export {STATE_VARIABLE}=FOLDER`"
+    try:
+        folder = state_directory()
+    except MachineError as error:
+        return Need(Status.WARNING, where, error.what, hint, needed_for)
+    # Unlike Path.exists, it takes what this user may not look into for missing, and goes on above that.
+    there = next(each for each in (folder, *folder.parents) if os.path.exists(each))  # noqa: PTH110
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        hint = f"`export {STATE_VARIABLE}=FOLDER`"
         return Need(Status.WARNING, where, f"{there} cannot be written", hint, needed_for)
     if there == folder and folder.stat().st_mode & OTHERS:
         what = f"others may read or write {folder}, which push refuses"

@@ -1,6 +1,6 @@
 """What vendors' images made of a plan: the reports of one run of an exported lab, device by device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,8 +20,9 @@ GOOD: Final = {
     "rollback": (Status.ROLLED_BACK, Status.OK, Status.RUNS_OLD),
 }
 """Step of `verify.sh`, whose report has its name → how a device stands after it where all is well."""
-OPTIONAL: Final = "rollback"
-"""Nothing is taken back where no switch was changed."""
+PUSH: Final = "push"
+ROLLBACK: Final = "rollback"
+"""Of the devices that the push has changed alone: the others have nothing to take back."""
 LOGGED: Final = "*.log"
 
 
@@ -86,12 +87,12 @@ class LabResults:
     outcomes: tuple[Outcome, ...]
     refusals: tuple[Refusal, ...]
     missing: tuple[str, ...]
-    """Steps that left no report, and why, as far as their logs say."""
+    """Steps that left no report, or none of a device, and why, as far as their logs say."""
 
     @property
     def is_good(self) -> bool:
         """Whether every switch took the plan, ran it and went back."""
-        return not self.missing and all(each.is_good for each in self.outcomes)
+        return bool(self.outcomes) and not self.missing and all(each.is_good for each in self.outcomes)
 
 
 def lab_results(folder: Path) -> LabResults:
@@ -102,13 +103,10 @@ def lab_results(folder: Path) -> LabResults:
         )
     outcomes: list[Outcome] = []
     refusals: dict[tuple[str, str], Refusal] = {}
-    missing: list[str] = []
     for step, good in GOOD.items():
         file = folder / f"{step}.json"
         report = _report(file) if file.exists() else None
         if report is None:
-            if file.exists() or step != OPTIONAL:
-                missing.append(f"{step}: {_last_line(folder / f'{step}.log')}")
             continue
         for each in report.devices:
             outcomes.append(
@@ -123,7 +121,22 @@ def lab_results(folder: Path) -> LabResults:
         raise UserInputError(
             "holds no report", where=str(folder), expected="the results of an exported verify.sh"
         )
-    return LabResults(tuple(outcomes), tuple(refusals.values()), tuple(missing))
+    return LabResults(tuple(outcomes), tuple(refusals.values()), tuple(_missing(folder, outcomes)))
+
+
+def _missing(folder: Path, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Steps whose report has nothing of a device that it should tell of."""
+    everywhere = dict.fromkeys(each.device for each in outcomes)
+    changed = {each.device for each in outcomes if each.step == PUSH and each.status == Status.CHANGED}
+    for step in GOOD:
+        told = {each.device for each in outcomes if each.step == step}
+        wanted = [name for name in everywhere if step != ROLLBACK or name in changed]
+        lacking = [name for name in wanted if name not in told]
+        is_empty = not told and (step != ROLLBACK or bool(wanted) or (folder / f"{step}.json").exists())
+        if is_empty:
+            yield f"{step}: {_last_line(folder / f'{step}.log')}"
+        elif lacking:
+            yield f"{step}: it tells nothing of {', '.join(lacking)}"
 
 
 def _report(file: Path) -> _Report | None:

@@ -10,8 +10,9 @@ from rich.console import RenderableType
 from mltswitch.cli.command import argument, command, option
 from mltswitch.cli.fleet import Bar, report_answer
 from mltswitch.cli.options import PLAN, output_file
-from mltswitch.cli.output import Answer
+from mltswitch.cli.output import Answer, progress
 from mltswitch.cli.switches import Switches
+from mltswitch.cli.variables import PREFIX, is_taken
 from mltswitch.deploy.capture import ABOUT, DEVICE_SECONDS
 from mltswitch.deploy.capture import capture as ask_switches
 from mltswitch.documents import dump_yaml
@@ -47,7 +48,9 @@ def capture(
     addresses, serial numbers, secrets. Read the file before you send it. Nothing is changed on a switch.
     """
     if names and switches.limit is not None:
-        raise UserInputError("stands beside names of devices", where="--limit", expected="one of them")
+        if not is_taken("limit"):
+            raise UserInputError("stands beside names of devices", where="--limit", expected="one of them")
+        progress(f"note: devices are named, so {PREFIX}LIMIT chooses none")
     if len(about) > LONGEST_ABOUT or not about.isprintable():
         raise UserInputError("is no short line of text", where="--about")
     plan, inventory = load_plan(plan_file), switches.inventory()

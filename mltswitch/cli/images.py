@@ -182,7 +182,7 @@ def _result_text(found: LabResults) -> Iterable[RenderableType]:
     ]
     yield table("Switches", "device | platform | step | status | as it should | why not", rows)
     for line in found.missing:
-        yield f"no report of {line}"
+        yield f"no whole report of {line}"
     if found.refusals:
         rows_refused = [(each.device, each.step, each.line, each.answer) for each in found.refusals]
         yield table("Refused lines", "device | step | line | answer", rows_refused)

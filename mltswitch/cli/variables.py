@@ -44,8 +44,15 @@ VARIABLES: Final = {
 
 
 def check_variables() -> None:
-    """Raise UserInputError for a variable whose name is nearly one of ours: it would silently say nothing."""
+    """Raise UserInputError for a variable that would silently say nothing.
+
+    Its name is nearly one of ours, or it decides about switches or results and is empty: of
+    `MLTSWITCH_LIMIT=$X` without X would remain the whole fleet.
+    """
     for name in sorted(os.environ):
+        known = VARIABLES.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        if known is not None and known.is_told and not os.environ[name].strip():
+            raise UserInputError("is empty", where=name, expected="a value", hint=f"`unset {name}`")
         if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in VARIABLES:
             close = get_close_matches(name.removeprefix(PREFIX), VARIABLES, n=1)
             if close:
@@ -57,6 +64,12 @@ def check_variables() -> None:
                 )
 
 
+def is_taken(parameter: str) -> bool:
+    """Whether the command that runs has this parameter from a variable, and not from its user's line."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is ParameterSource.ENVIRONMENT
+
+
 def taken() -> str:
     """What the command that runs has taken from variables, as a line for standard error; empty: nothing."""
     context = click.get_current_context()
@@ -64,7 +77,6 @@ def taken() -> str:
     for each in context.command.params:
         name = each.envvar if isinstance(each.envvar, str) else ""
         known = VARIABLES.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
-        is_taken = context.get_parameter_source(str(each.name)) is ParameterSource.ENVIRONMENT
-        if known is not None and known.is_told and is_taken:
+        if known is not None and known.is_told and is_taken(str(each.name)):
             found.append(f"{name}={printable(os.environ[name])}")
     return f"from the environment: {', '.join(found)}" if found else ""

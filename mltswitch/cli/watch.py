@@ -32,10 +32,10 @@ TABLE_LINES = 6
 
 
 def _place(default_port: int) -> Parsed:
-    """An address of this machine; `:9101` and `localhost:9101` are its loopback."""
+    """An address of this machine; `:9101` and `localhost:9101` are its loopback, `::` is all of IPv6."""
 
     def parse(text: str) -> Endpoint:
-        if text.startswith(":"):
+        if re.fullmatch(":[0-9]+", text):
             text = f"127.0.0.1{text}"
         return parse_endpoint(re.sub("^localhost(?=:|$)", "127.0.0.1", text), default_port)
 

@@ -49,11 +49,20 @@ class Work(Record):
 
 
 def state_directory() -> Path:
-    """The state directory: $MLTSWITCH_STATE, else `mltswitch` in the XDG state directory of the user."""
+    """The state directory: $MLTSWITCH_STATE, else `mltswitch` in the XDG state directory of the user.
+
+    Raises MachineError for a user without a home directory.
+    """
     if given := os.environ.get(STATE_VARIABLE):
         return Path(given).absolute()
     home = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "mltswitch"
+    if home.startswith("/"):
+        return Path(home) / "mltswitch"
+    try:
+        return Path.home() / ".local" / "state" / "mltswitch"
+    except RuntimeError:
+        hint = f"`export {STATE_VARIABLE}=FOLDER`"
+        raise MachineError("this user has no home directory", where="state directory", hint=hint) from None
 
 
 def subfolder(name: str) -> Path:

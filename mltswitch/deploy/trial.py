@@ -2,12 +2,14 @@
 
 A push stops at the first line that a device refuses. Here the others are tried, too: in a config session of
 EOS or a pending revision of Cumulus Linux, which is dropped afterwards. Where lines take effect at once, and
-on SONiC, which takes a change whole, none is tried, and the report says so.
+on SONiC, which takes a change whole, none is tried, and the report says so. Nor are lines inside a mode that
+the device refuses to open: it would answer for another mode.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -25,6 +27,7 @@ from mltswitch.targets import Step
 
 _ALONE: Final = Fleet()
 NONE_TRIED: Final = "no line was tried: its lines take effect at once, or as a whole; a push tells the first"
+SKIPPED: Final = "{} lines were not tried: they stand in modes whose opening line is refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,23 +63,26 @@ def try_lines(plan: Plan, inventory: Inventory, *, limit: str | None = None, fle
             tried = _try(session, job)
         if tried is None:
             return report(job, Status.OK, started, notes=(NONE_TRIED,))
-        refused[job.device.name] = tried
-        return report(job, Status.DIFFERS if tried else Status.OK, started)
+        refused[job.device.name], skipped = tried
+        notes = (SKIPPED.format(skipped),) if skipped else ()
+        return report(job, Status.DIFFERS if refused[job.device.name] else Status.OK, started, notes=notes)
 
     with working("lab lines", addresses(job.device for job in jobs)):
         reports = fleet.run(jobs, work)
     return Trial(FleetReport(reports, warnings), refused)
 
 
-def _try(session: Session, job: Job) -> tuple[RefusedLine, ...] | None:
-    """None where no line of the change only prepares."""
+def _try(session: Session, job: Job) -> tuple[tuple[RefusedLine, ...], int] | None:
+    """What `_refusals` finds; None where no line of the change only prepares."""
     if not _preparing(session, job):
         return None
     occupy(session, job)
     try:
-        return tuple(_refusals(session, _preparing(session, job)))
+        try:
+            return _refusals(session, _preparing(session, job))
+        finally:
+            session.apply(job.target.guard.discard)
     finally:
-        session.apply(job.target.guard.discard)
         vacate(session, job)
 
 
@@ -86,13 +92,25 @@ def _preparing(session: Session, job: Job) -> tuple[Step, ...]:
     return tuple(takewhile(lambda step: step.prepares, change.steps))
 
 
-def _refusals(session: Session, steps: Sequence[Step]) -> Iterator[RefusedLine]:
+def _refusals(session: Session, steps: Sequence[Step]) -> tuple[tuple[RefusedLine, ...], int]:
+    """(the lines that are refused, how many lines could not be tried because their mode did not open)."""
     check_steps(steps)
+    refused: list[RefusedLine] = []
+    skipped = 0
     while steps:
         try:
             session.apply(steps)
         except RefusedError as error:
-            yield RefusedLine(steps[error.index].command, error.answer)
-            steps = steps[error.index + 1 :]
+            closed = steps[error.index]
+            refused.append(RefusedLine(closed.command, error.answer))
+            mode = (*closed.modes, closed.command)
+            rest = steps[error.index + 1 :]
+            inside = sum(1 for _ in takewhile(partial(_is_inside, mode), rest))
+            steps, skipped = rest[inside:], skipped + inside
         else:
-            return
+            break
+    return tuple(refused), skipped
+
+
+def _is_inside(mode: tuple[str, ...], step: Step) -> bool:
+    return step.modes[: len(mode)] == mode

@@ -110,7 +110,8 @@ def _by_variable(node: SwitchNode) -> str:
 
 def _start(network: LabNetwork) -> int:
     """Behind all addresses that are given, for what netlab itself numbers."""
-    return len(network.switches) + len(network.hosts) + int(network.switches[0].address) % 256
+    first = int(network.switches[0].address) - int(network.management.network_address)
+    return first + len(network.switches) + len(network.hosts)
 
 
 def _addresses(name: str, network: LabNetwork) -> list[str]:

@@ -41,6 +41,8 @@ class Step:
     """How long the device may take for the step; None: the session's usual time limit."""
     prepares: bool = False
     """Whether the step takes no effect before a later one, so that both may be sent in one round trip."""
+    modes: tuple[str, ...] = ()
+    """Commands of earlier steps that open the modes in which this one is entered, the outermost first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,8 @@
 """`mltswitch doctor`: what is missing is named with what it is needed for and the command that mends it."""
 
+import errno
+import os
+import pwd
 import subprocess
 import sys
 import tomllib
@@ -35,7 +38,16 @@ def test_every_need_says_what_for_and_what_is_missing_how_to_mend_it() -> None:
 
 def test_every_extra_says_what_it_is_needed_for() -> None:
     declared = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert EXTRAS.keys() == declared.keys() - {DEVELOPMENT}
+    assert EXTRAS.keys() == declared.keys() - DEVELOPMENT
+    assert declared.keys() >= DEVELOPMENT
+
+
+def test_an_extra_of_another_version_is_told_as_unknown(monkeypatch: Patch) -> None:
+    for name in ("deploy", "lab"):
+        monkeypatch.delitem(doctor.EXTRAS, name)
+    found = by_name()
+    assert {found[f"extra {name}"].needed_for for name in ("deploy", "lab")} == {doctor.UNKNOWN}
+    assert not [each for each in DEVELOPMENT if f"extra {each}" in found]
 
 
 def without(package: str, instead: str = "") -> Callable[[Patch, Path], None]:
@@ -80,6 +92,32 @@ def state_in_a_file(monkeypatch: Patch, folder: Path) -> None:
     monkeypatch.setenv("MLTSWITCH_STATE", str(folder / "file" / "state"))
 
 
+def closed_state(monkeypatch: Patch, folder: Path) -> None:
+    """A folder into which this user may not look, as it is for others than root."""
+    closed, stat = folder / "closed", Path.stat
+
+    def refuse(path: Path, **options: bool) -> os.stat_result:
+        if closed in path.parents:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, **options)
+
+    closed.mkdir()
+    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(os, "access", lambda path, _mode: path != closed)
+    monkeypatch.setenv("MLTSWITCH_STATE", str(closed / "x" / "y"))
+
+
+def homeless(monkeypatch: Patch, _folder: Path) -> None:
+    """A user whom the system does not know, as in a container that runs under some number."""
+    for name in ("HOME", "XDG_STATE_HOME", "MLTSWITCH_STATE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def unknown(number: int) -> None:
+        raise KeyError(number)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+
+
 @pytest.mark.parametrize(
     ("patch", "where", "what", "hint", "code"),
     [
@@ -95,6 +133,9 @@ def state_in_a_file(monkeypatch: Patch, folder: Path) -> None:
         (empty_home, "~/.ssh/known_hosts", "missing", "mltswitch trust -i INVENTORY", 0),
         (home_without_keys, "~/.ssh/known_hosts", "no host key", "mltswitch trust -i INVENTORY", 0),
         (open_state, "state directory", "others may read or write", "chmod o-rwx /", 0),
+        (closed_state, "state directory", "closed cannot be written", "export MLTSWITCH_STATE=FOLDER", 0),
+        (homeless, "state directory", "no home directory", "export MLTSWITCH_STATE=FOLDER", 0),
+        (homeless, "~/.ssh/known_hosts", "no home directory", "export HOME=FOLDER", 0),
         (state_in_a_file, "state directory", "cannot be written", "export MLTSWITCH_STATE=FOLDER", 0),
     ],
 )

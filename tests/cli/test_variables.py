@@ -110,3 +110,30 @@ def test_a_mistyped_name_is_refused(wrong: str, right: str, monkeypatch: pytest.
 def test_a_variable_of_somebody_else_is_none_of_ours(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"MLTSWITCH_{foreign}", "1")
     check_variables()
+
+
+@pytest.mark.parametrize("value", ["", "  "])
+@pytest.mark.parametrize("name", [name for name, variable in VARIABLES.items() if variable.is_told])
+def test_an_empty_choice_is_refused_in_one_line(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`MLTSWITCH_LIMIT=$X` without X would be the whole fleet."""
+    monkeypatch.setenv(f"MLTSWITCH_{name}", value)
+    assert ended("targets") == 2
+    line = f"mltswitch: MLTSWITCH_{name}: is empty (expected a value). `unset MLTSWITCH_{name}`\n"
+    assert capsys.readouterr().err == line
+
+
+def test_names_of_the_command_line_go_before_the_limit_of_the_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], lab_plan: Plan
+) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(dump_yaml(lab_plan))
+    words = ("capture", plan, "no-such-device", "-i", LAB_FABRIC.parent, "-o", tmp_path / "capture.yaml")
+    monkeypatch.setenv("MLTSWITCH_LIMIT", "leaf1")
+    assert ended(*words) == 2
+    told = capsys.readouterr().err
+    assert "note: devices are named, so MLTSWITCH_LIMIT chooses none\n" in told
+    assert "no-such-device" in told.splitlines()[-1]  # they are what is looked for
+    assert ended(*words, "--limit", "leaf1") == 2
+    assert "--limit: stands beside names of devices" in capsys.readouterr().err

@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.request import urlopen
 
+import click
 import pytest
 
+from mltswitch.app.live import PAGE_PORT
 from mltswitch.cli import main
+from mltswitch.cli.watch import PAGE_PLACE
+from mltswitch.errors import UserInputError
 from mltswitch.hostagent.telemetry.trace import TraceWriter
 from switchsim import Faults
 from switchsim.faults import Drop
@@ -244,3 +248,26 @@ def _rest(terminal: int) -> str:
         return os.read(terminal, 4096).decode()
     except OSError:  # nobody holds the other end any more
         return ""
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (":9101", "127.0.0.1:9101"),
+        ("localhost", f"127.0.0.1:{PAGE_PORT}"),
+        ("localhost:9101", "127.0.0.1:9101"),
+        ("::1", f"[::1]:{PAGE_PORT}"),
+        ("::", f"[::]:{PAGE_PORT}"),
+        ("fd00::7", f"[fd00::7]:{PAGE_PORT}"),
+        ("[::1]:9101", "[::1]:9101"),
+        ("10.0.0.1", f"10.0.0.1:{PAGE_PORT}"),
+    ],
+)
+def test_places_of_the_page(text: str, place: str) -> None:
+    assert str(PAGE_PLACE.convert(text, click.Option(["--web"]), None)) == place
+
+
+@pytest.mark.parametrize("text", [":", ":http", ":99999", "::1:99999", "leaf1"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(UserInputError):
+        PAGE_PLACE.convert(text, click.Option(["--web"]), None)

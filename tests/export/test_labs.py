@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import cache
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import yaml
 
 from mltswitch.cli import main
+from mltswitch.cli.variables import PREFIX, VARIABLES
 from mltswitch.deploy.capture import Capture
 from mltswitch.deploy.session import refusal
 from mltswitch.documents import dump_yaml, load_document
@@ -23,6 +25,7 @@ from mltswitch.plan import Fabric, Plan, load_plan
 from mltswitch.planning import build_plan
 from mltswitch.profile import resolve_profile
 from mltswitch.targets import Step, hardware_capabilities
+from tests.cli.test_variables import takers
 from tests.plan.examples import SMALL
 
 ROOT = Path(__file__).parents[2]
@@ -329,3 +332,89 @@ def test_results_tell_steps_that_failed_and_those_that_are_missing(
         main(["lab", "results", str(tmp_path / "results")])
     assert end.value.code == 2
     assert "push.json: is no report: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("program", ["mltswitch", "containerlab"])
+def test_the_script_heeds_no_choice_that_its_caller_made(program: str, tmp_path: Path) -> None:
+    code, _ = exported("containerlab", three(), tmp_path)
+    assert code == 0
+    called = {"trust", "lab lines", "push", "verify", "capture", "rollback"}
+    choices = {
+        f"{PREFIX}{name}": "x" for name, by in takers().items() if VARIABLES[name].is_told and called & {*by}
+    }
+    assert choices.keys() >= {"MLTSWITCH_LIMIT", "MLTSWITCH_CONFIRM"}
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("mltswitch", "containerlab"):
+        (programs / name).write_text(
+            f'#!/bin/sh\necho "$*" >>"{tmp_path}/{name}"\nenv >>"{tmp_path}/{name}"\n'
+        )
+        (programs / name).chmod(0o755)
+    passwords = {f"{name}_PASSWORD": "x" for name in ("EOS", "SONIC", "CUMULUS")}
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}", **passwords, **choices}
+    subprocess.run(["bash", str(tmp_path / "out" / "verify.sh")], env=environment, check=True)
+    told = (tmp_path / program).read_text()
+    assert "plan.yaml" in told or "topology" in told
+    assert not [name for name in choices if f"{name}=" in told]
+
+
+GOOD_RUN: dict[str, dict[str, str]] = {
+    "lines": {"leaf1": "ok", "leaf2": "ok"},
+    "check": {"leaf1": "would-change", "leaf2": "ok"},
+    "push": {"leaf1": "changed", "leaf2": "ok"},
+    "verify": {"leaf1": "ok", "leaf2": "ok"},
+    "rollback": {"leaf1": "rolled-back"},
+}
+"""Step → device → status."""
+
+
+@pytest.mark.parametrize(
+    ("step", "instead", "missing"),
+    [
+        ("push", GOOD_RUN["push"], []),
+        ("rollback", None, ["rollback: it left no report"]),
+        ("rollback", {}, ["rollback: it left no report"]),
+        ("rollback", {"leaf2": "ok"}, ["rollback: it tells nothing of leaf1"]),
+        ("push", {}, ["push: it left no report"]),
+        ("push", {"leaf1": "changed"}, ["push: it tells nothing of leaf2"]),
+        ("verify", {"leaf2": "ok"}, ["verify: it tells nothing of leaf1"]),
+        ("lines", {"leaf2": "ok"}, ["lines: it tells nothing of leaf1"]),
+        ("check", None, ["check: it left no report"]),
+    ],
+)
+def test_a_run_is_good_only_where_every_step_tells_of_every_device(
+    step: str,
+    instead: dict[str, str] | None,
+    missing: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "results").mkdir()
+    for name, devices in (GOOD_RUN | {step: instead}).items():
+        if devices is not None:
+            told = [{"device": device, "status": status} for device, status in devices.items()]
+            (tmp_path / "results" / f"{name}.json").write_text(json.dumps({"devices": told}))
+    found = results(tmp_path, capsys)
+    assert (found["missing"], found["is_good"]) == (missing, not missing)
+
+
+def test_where_no_switch_was_changed_nothing_is_taken_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "results").mkdir()
+    for step in ("lines", "check", "push", "verify"):
+        document = {"devices": [{"device": "leaf1", "status": "ok"}]}
+        (tmp_path / "results" / f"{step}.json").write_text(json.dumps(document))
+    assert results(tmp_path, capsys)["is_good"]
+
+
+@pytest.mark.parametrize("management", ["172.20.77.0/24", "10.0.0.128/25", "10.1.0.0/16"])
+def test_netlab_numbers_behind_the_given_addresses(management: str, tmp_path: Path) -> None:
+    code, folder = exported("netlab", three(), tmp_path, "--management", management)
+    assert code == 0
+    document = topology(folder, "topology.yml")
+    network = ip_network(management)
+    given = [ip_address(node["mgmt"]["ipv4"]) for node in document["nodes"].values()]
+    start = network[document["addressing"]["mgmt"]["start"]]
+    assert start == max(given) + 1
+    assert {*given, start} <= {*network.hosts()}

@@ -16,6 +16,7 @@ from scripts.release import (
     check_wheel,
     locked,
     shipped_packages,
+    unpack_commit,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -99,16 +100,42 @@ def test_what_is_no_clone_is_refused(tmp_path: Path) -> None:
         check_tree(tmp_path, "1.2.3")
 
 
+def test_a_release_holds_what_the_commit_has_and_nothing_that_git_overlooks(
+    clone: Path, tmp_path: Path
+) -> None:
+    git(clone, "tag", "v1.2.3")
+    (clone / ".git" / "info" / "exclude").write_text("*_secret.py\n*~\n")
+    for name in ("local_secret.py", "file~"):
+        (clone / name).write_text("of this machine alone\n")
+    git(clone, "update-index", "--assume-unchanged", "file")
+    (clone / "file").write_text("changed\n")
+    check_tree(clone, "1.2.3")
+    unpack_commit(clone, tmp_path / "tree")
+    assert {each.name: each.read_text() for each in (tmp_path / "tree").iterdir()} == {
+        "file": "as committed\n"
+    }
+
+
+def test_new_files_count_however_git_is_set(clone: Path) -> None:
+    git(clone, "tag", "v1.2.3")
+    git(clone, "config", "status.showUntrackedFiles", "no")
+    (clone / "new.py").touch()
+    with pytest.raises(UserInputError, match=r"new\.py first"):
+        check_tree(clone, "1.2.3")
+
+
 @pytest.mark.parametrize("has_data_plane", [False, True])
 def test_a_wheel_without_the_data_plane_is_refused(has_data_plane: bool, tmp_path: Path) -> None:
     wheel = tmp_path / "mltswitch-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as opened:
         opened.writestr(DATA_PLANE if has_data_plane else "mltswitch/__init__.py", "")
     if has_data_plane:
-        check_wheel(wheel)
+        check_wheel(wheel, "1")
+        with pytest.raises(VerificationError, match=r"another version than the tree \(expected 2\)"):
+            check_wheel(wheel, "2")
         return
     with pytest.raises(VerificationError, match="no compiled data plane"):
-        check_wheel(wheel)
+        check_wheel(wheel, "1")
 
 
 def test_the_sbom_lists_what_users_install_by_its_locked_versions() -> None:

@@ -246,7 +246,8 @@ def _page() -> tuple[bytes, str]:
 
 
 def _event(name: str, document: dict[str, Any]) -> bytes:
-    return f"event: {name}\ndata: {json.dumps(document, ensure_ascii=False, allow_nan=False)}\n\n".encode()
+    data = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    return f"event: {name}\ndata: {data}\n\n".encode(errors="replace")  # a device's words may be no text
 
 
 def _head(status: HTTPStatus, headers: dict[str, str]) -> bytes:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from mltswitch.errors import UserInputError
-from mltswitch.hostagent.telemetry.reader import TraceReader, trace_files
+from mltswitch.errors import UserInputError, printable
+from mltswitch.hostagent.telemetry.reader import TraceReader, real, trace_files, whole
 from mltswitch.hostagent.telemetry.snapshot import COMPLETED
 from mltswitch.hostagent.transport.records import Direction
 from mltswitch.training.rounds import CHANNEL, EPOCHS
@@ -17,6 +17,8 @@ STEPS_AVERAGED: Final = 10
 """The time of a step is the mean over so many."""
 MOST_AGENTS: Final = 256
 """Files of a folder that are read; a job of more ranks is watched by naming some of them."""
+MOST_REASON: Final = 500
+"""Characters of an error that are shown."""
 _COUNTED: Final = ("bytes_received", "packets", "packets_received", "packets_marked", "packets_resent")
 
 
@@ -38,24 +40,26 @@ class _Trace(TraceReader):
         self._counts = dict.fromkeys(_COUNTED, 0)
 
     def take(self, event: Mapping[str, Any]) -> None:
-        """Count a transfer, or remember what sums are without."""
-        self.told_ns = self.wall_ns(event["time_ns"])
+        """Count a transfer, or remember what sums are without; all is checked before any of it is taken."""
+        time_ns = whole(event["time_ns"])
         if event["event"] == "gradients_left_out":
-            self.left_out = {
-                name: event[name] for name in ("first_step", "last_step", "network_share", "bound_share")
-            }
+            steps = {name: whole(event[name]) for name in ("first_step", "last_step")}
+            self.left_out = steps | {name: real(event[name]) for name in ("network_share", "bound_share")}
+            self.told_ns = self.wall_ns(time_ns)
             return
+        names = _COUNTED[:-1] if event["direction"] == Direction.RECEIVE else _COUNTED[-1:]
+        told = {name: event["statistics"][name] for name in names}
+        counts = {name: whole(count) for name, count in told.items() if count is not None}
+        step = whole(event["round_number"]) // (EPOCHS if event["channel"] == CHANNEL else 1)
         if event["result"] != COMPLETED:
-            self.failed, self.reason = self.failed + 1, str(event["reason"] or event["result"])
-        if event["direction"] == Direction.RECEIVE:
-            for name in _COUNTED[:-1]:
-                self._counts[name] += event["statistics"][name] or 0
-        else:
-            self._counts["packets_resent"] += event["statistics"]["packets_resent"]
-        step = event["round_number"] // (EPOCHS if event["channel"] == CHANNEL else 1)
+            reason = str(event["reason"] or event["result"])
+            self.failed, self.reason = self.failed + 1, printable(reason[:MOST_REASON])
+        for name, count in counts.items():
+            self._counts[name] += count
+        self.told_ns = self.wall_ns(time_ns)
         if self.step is None or step > self.step:
             self.step = step
-            self._steps.append((step, event["time_ns"]))
+            self._steps.append((step, time_ns))
 
     def told(self, now_ns: int) -> dict[str, Any]:
         """The agent now; rates are of the time since this was asked before."""
@@ -64,7 +68,7 @@ class _Trace(TraceReader):
         (first, first_ns), *_, (last, last_ns) = (*self._steps, *self._steps) or ((0, 0), (0, 0))
         packets, received = counts["packets"], counts["packets_received"]
         return {
-            "agent": self.path.stem,
+            "agent": printable(self.path.stem),
             "step": self.step,
             "step_seconds": (last_ns - first_ns) / NANOSECONDS / (last - first) if last > first else None,
             "age_seconds": (now_ns - self.told_ns) / NANOSECONDS if self.told_ns else None,
@@ -106,7 +110,8 @@ class AgentWatch:
         if len(files) > MOST_AGENTS:
             problems.append(f"{len(files) - MOST_AGENTS} more traces are not read")
         now_ns = time.time_ns()
-        told = [self._traces[path].told(now_ns) for path in files[:MOST_AGENTS]]
+        traces = [self._traces[path] for path in files[:MOST_AGENTS]]
+        told = [each.told(now_ns) for each in traces if each.is_trace]
         behind = sorted(told, key=lambda each: -1 if each["step"] is None else each["step"])
         return behind, problems
 

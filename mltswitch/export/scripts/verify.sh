@@ -11,6 +11,8 @@
 #
 # The exit code is 0 where every switch took the plan, runs it, and went back; else that of `mltswitch lab results`.
 set -u
+# The plan is pushed to all of this inventory, whatever the caller has chosen for other networks.
+unset MLTSWITCH_INVENTORY MLTSWITCH_LIMIT MLTSWITCH_CONFIRM
 cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
 fail() {
     echo "verify.sh: $1" >&2

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mltswitch.hostagent.telemetry.reader import TraceReader, trace_files
+from mltswitch.hostagent.telemetry.reader import TraceReader, trace_files, whole
 from mltswitch.units import NANOSECONDS
 
 
@@ -24,13 +24,13 @@ class _Trace(TraceReader):
 
     def take(self, event: Mapping[str, Any]) -> None:
         """Remember its links."""
-        self.told_ns = self.wall_ns(event["time_ns"])
+        self.told_ns = self.wall_ns(whole(event["time_ns"]))
         if event["version"] != self._last.get("version"):
             self._bound_ns = self.told_ns
         self._last = {name: event[name] for name in ("version", "refused", "problem")}
         for link in event["links"]:
             known = {name: link[name] for name in ("source", "target", "said_bps", "measured_bps")}
-            heard_ns = self.wall_ns(link["measured_ns"]) if link["measured_ns"] else None
+            heard_ns = self.wall_ns(whole(link["measured_ns"])) if link["measured_ns"] else None
             self._links[link["source"], link["target"]] = known, heard_ns
 
     def known(self, now_ns: int) -> dict[str, Any]:

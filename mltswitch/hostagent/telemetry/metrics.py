@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from mltswitch.errors import MachineError, UserInputError
+from mltswitch.errors import MachineError, UserInputError, printable
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.errors import AgentError
 from mltswitch.hostagent.telemetry.events import (
@@ -138,7 +138,10 @@ def metric_family(
     family = Metric(prefix + name.removesuffix("_total"), text, kind)
     for labels, value in samples:
         if value is not None:
-            family.add_sample(prefix + name, labels, value)
+            words = {
+                label: printable(word) for label, word in labels.items()
+            }  # half a surrogate ends a scrape
+            family.add_sample(prefix + name, words, value)
     return family
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -11,6 +12,8 @@ from mltswitch.units import NANOSECONDS
 
 MOST_FIRST_BYTES: Final = 4096
 """Of a trace's first line."""
+MOST_NUMBER: Final = 1 << 63
+"""The largest integer of a trace, either way."""
 
 
 class TraceReader:
@@ -28,6 +31,11 @@ class TraceReader:
         self.path: Final = path
         self._heads = tuple(f'{{"event": "{name}"'.encode() for name in self.events)
         self._start(b"")
+
+    @property
+    def is_trace(self) -> bool:
+        """Whether the file has begun as a trace does."""
+        return bool(self._first)
 
     def begin(self) -> None:
         """Forget what another agent has written here."""
@@ -55,25 +63,46 @@ class TraceReader:
                         break
                     self._at_bytes += len(line)
                     if line.startswith(self._heads):
-                        self.take(json.loads(line, parse_constant=_no_number))
+                        self.take(_parsed(line))
         except OSError as error:
             problem = f"cannot be read: {error.strerror or error}"
             raise UserInputError(problem, where=str(self.path)) from None
-        except (ValueError, LookupError, TypeError, RecursionError):
+        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError):
             raise UserInputError("is no trace of an agent", where=str(self.path)) from None
 
     def _start(self, first: bytes) -> None:
-        self._first, self._at_bytes, self._epoch_ns = first, len(first), 0
+        self._first, self._at_bytes, self._epoch_ns = b"", 0, 0  # until its first line is known to be one
         self.begin()
         if first:  # its agent has begun to write
-            started = json.loads(first)
+            started = _parsed(first)
             wall_ns = round(datetime.fromisoformat(started["wall_time"]).timestamp() * NANOSECONDS)
-            self._epoch_ns = wall_ns - started["time_ns"]
+            self._epoch_ns = wall_ns - whole(started["time_ns"])
+            self._first, self._at_bytes = first, len(first)
 
     def _skip(self, size_bytes: int) -> None:
         """Go on near the end; the line in whose middle that is has no head that anybody takes."""
         if self.most_behind_bytes is not None:
             self._at_bytes = max(self._at_bytes, size_bytes - self.most_behind_bytes)
+
+
+def whole(value: Any) -> int:
+    """The value, if it is an integer that an agent could have counted; raises TypeError or ValueError."""
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no integer")
+    if abs(value) > MOST_NUMBER:
+        raise ValueError("no agent counts so far")
+    return value
+
+
+def real(value: Any) -> float:
+    """The value, if it is a finite number; raises TypeError or ValueError."""
+    if type(value) is float and isfinite(value):
+        return value
+    return float(whole(value))
+
+
+def _parsed(line: bytes) -> Any:
+    return json.loads(line, parse_constant=_no_number)
 
 
 def _no_number(word: str) -> None:

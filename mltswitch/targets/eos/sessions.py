@@ -147,10 +147,11 @@ class SessionTarget(LineTarget):
         """The lines in a config session of their own."""
         begin = f"configure session {name}"
         entered = list(self.sheet(capabilities).with_modes(lines))
-        steps = (_LEAVE, begin, *(text for _, text in entered), _LEAVE)
+        inside = (Step(text, prepares=True, modes=(begin, *modes)) for modes, text in entered)
+        leave = Step(_LEAVE, prepares=True)
         shown = (INDENTATION * (1 + len(modes)) + text for modes, text in entered)
         return Change(
-            (*(Step(line, prepares=True) for line in steps), Step(commit, seconds=_COMMIT_SECONDS)),
+            (leave, Step(begin, prepares=True), *inside, leave, Step(commit, seconds=_COMMIT_SECONDS)),
             _save([]),
             "\n".join((begin, *shown, commit)) + "\n",
         )

@@ -7,6 +7,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -200,3 +201,11 @@ def test_prometheus_itself_scrapes_and_answers_every_panel(tmp_path: Path, lab_p
         full = ask(f'{PREFIX}queue_depth_bytes{{port="eth1",switch="leaf1"}} / {PREFIX}queue_limit_bytes')
         assert max(float(each["value"][1]) for each in full) == pytest.approx(0.5, abs=0.01)
         assert ask(f"count({PREFIX}up == 0)")[0]["value"][1] == "1"
+
+
+def test_a_label_that_is_no_text_ends_no_scrape(lab_plan: Plan) -> None:
+    seen = reading(lab_plan)
+    collector = QueueCollector(lab_plan)
+    collector.show(replace(seen, devices=(replace(seen.devices[0], device="leaf\ud800"), *seen.devices[1:])))
+    with serve_registry(collector.registry, ANYWHERE) as place, urlopen(f"http://{place}/metrics") as answer:
+        assert 'device="leaf\\\\ud800"' in answer.read().decode()

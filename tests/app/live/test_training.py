@@ -1,6 +1,8 @@
 """What agents of a job tell on the page, from traces that are being written."""
 
 import json
+import os
+import re
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,12 +13,17 @@ import numpy as np
 import pytest
 
 from mltswitch.app.live import training
+from mltswitch.app.live.picture import state
+from mltswitch.app.live.server import serve_page
 from mltswitch.app.live.training import AgentWatch
 from mltswitch.errors import UserInputError
 from mltswitch.hostagent import Agent, AgentConfig
+from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.hostagent.telemetry.events import GradientsLeftOut, TransferEnded
 from mltswitch.hostagent.telemetry.trace import TraceWriter
+from mltswitch.plan import Plan
 from mltswitch.training.rounds import CHANNEL, EPOCHS
+from tests.app.live.examples import reading
 from tests.hostagent.telemetry.examples import SECOND, STATISTICS, ended, learned
 
 
@@ -137,3 +144,66 @@ def test_another_agent_in_the_same_file_begins_anew(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", step(2, 0))
     ((agent,), _) = watch.read()
     assert (agent["step"], agent["failed"]) == (2, 0)
+
+
+def altered(path: Path, **fields: str) -> None:
+    """Write a trace whose last event has other JSON texts as values, wherever they stand in it."""
+    *lines, last = path.read_text().splitlines()
+    for name, text in fields.items():
+        [found] = re.finditer(rf'"{name}": ("[^"]*"|[^,}}]+)', last)
+        last = last[: found.start(1)] + text + last[found.end(1) :]
+    path.write_text("\n".join([*lines, last]) + "\n")
+
+
+NO_NUMBERS = ("1e999", "-1e999", "9" * 400, '"7"', "{}", "true", "null")
+
+
+@pytest.mark.parametrize("value", NO_NUMBERS)
+@pytest.mark.parametrize("name", ["round_number", "time_ns", "bytes_received", "network_share", "first_step"])
+def test_no_value_of_a_trace_ends_the_watch(name: str, value: str, tmp_path: Path, lab_plan: Plan) -> None:
+    out = GradientsLeftOut(
+        first_step=0, last_step=99, network_share=0.02, bound_share=0.01, layer="c", layer_share=0.1
+    )
+    write(tmp_path / "a.jsonl", out if name in {"network_share", "first_step"} else step(1, 0))
+    altered(tmp_path / "a.jsonl", **{name: value})
+    watch = AgentWatch([tmp_path])
+    agents, problems = watch.read()
+    if (name, value) != ("bytes_received", "null"):  # nothing was received
+        assert problems == [f"{tmp_path}/a.jsonl: is no trace of an agent"]
+    with serve_page(Endpoint("127.0.0.1", 0), {}) as page:
+        page.publish(state(reading(lab_plan), agents, problems))
+        page.publish(state(reading(lab_plan), *watch.read()))
+
+
+def test_words_that_are_no_text_are_shown_escaped(tmp_path: Path, lab_plan: Plan) -> None:
+    path = tmp_path / os.fsdecode(b"host\xff.jsonl")
+    write(path, step(1, 0, result="cancelled"))
+    altered(path, reason=r'"\ud800\n' + "x" * 10_000 + '"')
+    agents, problems = AgentWatch([tmp_path]).read()
+    assert (agents[0]["agent"], agents[0]["reason"][:10], problems) == (r"host\udcff", r"\ud800\nxx", [])
+    assert len(agents[0]["reason"]) < 1000
+    seen = reading(lab_plan)
+    broken = replace(seen.devices[0], error="\ud800 says leaf1")
+    with serve_page(Endpoint("127.0.0.1", 0), {}) as page:
+        page.publish(state(replace(seen, devices=(broken, *seen.devices[1:])), agents, problems))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        '{"event":"x"}',
+        '{"wall_time": "2026-11-30T00:00:00+00:00", "time_ns": 1e999}',
+        '{"wall_time": "0001-01-01T00:00:00+00:00", "time_ns": "now"}',
+        "[]",
+    ],
+)
+def test_a_file_that_is_no_trace_stays_none(first: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", step(1, 0))
+    event = (tmp_path / "a.jsonl").read_text().splitlines()[-1]
+    (tmp_path / "b.jsonl").write_text(f"{first}\n{event}\n")
+    watch = AgentWatch([tmp_path / "b.jsonl"])
+    for _ in range(3):
+        assert watch.read() == ([], [f"{tmp_path}/b.jsonl: is no trace of an agent"])
+    (tmp_path / "b.jsonl").write_text((tmp_path / "a.jsonl").read_text())
+    ((agent,), problems) = watch.read()
+    assert (agent["step"], problems) == (1, [])
