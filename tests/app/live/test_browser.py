@@ -144,6 +144,7 @@ def test_what_could_run_foreign_text_is_refused(browser: Browser, page: LivePage
     tab.wait("document.querySelector('#status') !== null")
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_counters_of_a_switch_reach_the_page(browser: Browser, tmp_path: Path) -> None:
     with rack("sonic", tmp_path) as (switch, words), Served(words, "--web", "127.0.0.1:0") as served:
         tab = opened(browser, served.places["page"], "light")
