@@ -1,7 +1,7 @@
 """What switches answer to the questions of our readers, redacted, as a document that tests read again."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Final, Literal
 
@@ -11,7 +11,7 @@ from mltswitch.deploy.comparison import reached, report
 from mltswitch.deploy.fleet import Fleet
 from mltswitch.deploy.identity import label
 from mltswitch.deploy.prepare import Job, prepare
-from mltswitch.deploy.redaction import Redactor, known_words, words_of
+from mltswitch.deploy.redaction import Redactor, is_number_or_port, known_words, words_of
 from mltswitch.deploy.results import DeviceReport, FleetReport, Status
 from mltswitch.documents import StrictDocument
 from mltswitch.errors import DeviceError, MltswitchError
@@ -140,7 +140,7 @@ def capture(
 
     reports = fleet.run(jobs, work)
     answered = [found[job.device.name] for job in jobs if job.device.name in found]
-    devices = tuple(_redacted(answered))
+    devices = tuple(_redacted(answered, _names(plan, inventory)))
     notes = {
         each.job.device.name: tuple(_notes(each, device))
         for each, device in zip(answered, devices, strict=True)
@@ -150,8 +150,20 @@ def capture(
     return Asked(FleetReport(noted, warnings), made)
 
 
-def _redacted(answered: list[_Answers]) -> Iterator[DeviceCapture]:
+def _names(plan: Plan, inventory: Inventory) -> Iterator[str]:
+    """The names that fabric and inventory give to switches, hosts and their addresses."""
+    yield from (switch.name for switch in plan.topology.switches)
+    yield from (host.name for host in plan.topology.hosts)
+    for device in inventory.devices:
+        yield from (device.name, device.switch, device.hostname, label(device.hostname), device.address)
+        yield from (jump.address for jump in device.jump_hosts)
+
+
+def _redacted(answered: list[_Answers], names: Iterable[str]) -> Iterator[DeviceCapture]:
     redactor = Redactor()
+    redactor.force(name for name in names if not is_number_or_port(name))
+    for each in answered:
+        redactor.force((each.who.serial, each.who.hostname, label(each.who.hostname)))
     rendered = [_rendered(each.job) for each in answered]
     texts = [
         text
@@ -161,7 +173,6 @@ def _redacted(answered: list[_Answers]) -> Iterator[DeviceCapture]:
     redactor.reserve(texts)
     for each, files in zip(answered, rendered, strict=True):
         who, target = each.who, each.job.target
-        redactor.forced.update(filter(None, (who.serial, who.hostname, label(who.hostname))))
         questions = (*each.identity, *each.answers)
         known = known_words(target.platform) | words_of(questions)
 

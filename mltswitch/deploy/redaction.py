@@ -12,7 +12,7 @@ All else is renamed, the same thing to the same new name everywhere, so that wha
 words to `x1`, `x2`, …; IPv4 addresses to others from 10.0.0.0 on, with the second half of each kept, for
 masks and next hops have to fit; IPv6 addresses to 2001:db8::/32; MAC addresses to 02:00:00:00:00:01, ….
 Behind a word such as `password`, `key`, `bgp` or `description`, everything to the end of the line is renamed,
-also words and numbers that are known.
+also words and numbers that are known, and so are the lines below it that are indented deeper.
 """
 
 import ast
@@ -37,34 +37,70 @@ _SHORTEST_KEPT: Final = 4
 """A model or a release of fewer characters would be found inside other words."""
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]")
 _SECRET: Final = re.compile(
-    r"(?i)(?<![a-z0-9])(?:secrets?|pass(?:word|wd|key|phrase)s?|keys?|psk|community|communities|hash(?:ed)?|"
-    r"md5|sha-?\d*|token|private|username|user|credentials?|certificate|banner|motd|bgp(?:_asn)?|asn|(?:remote|local)-as|"
-    r"desc(?:ription)?|contact|location|remark|comment|snmp(?:-server)?|asset|circuit)(?![a-z0-9])"
-)
-"""What follows on the line is a secret, or says whose the switch is."""
-_SCANNED: Final = re.compile(
     r"""
-    (?P<mac>(?<![\w:.-])(?:[0-9A-Fa-f]{2}(?P<join>[:-])(?:[0-9A-Fa-f]{2}(?P=join)){4}[0-9A-Fa-f]{2}
-           |(?:[0-9A-Fa-f]{4}\.){2}[0-9A-Fa-f]{4})(?![\w:]))
-    |(?P<ipv6>(?<![\w:.])(?=[0-9A-Fa-f:]*:[0-9A-Fa-f]*:)[0-9A-Fa-f:]{2,39}(?:/\d{1,3})?(?![\w:]))
-    |(?P<ipv4>(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2})?(?![\w]))
-    |(?P<escape>\\(?:u[0-9A-Fa-f]{4}|[nrtbf]))
-    |(?P<word>\w(?:[\w./+-]*\w)?)
+    (?:(?<![A-Za-z0-9])|(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]))
+    (?i:
+        secrets?|pass\w*|keys?|psk|pin|auth\w*|community|communities|hash(?:ed)?|md5|sha-?\d*|token|private
+        |username|user(?![ ]priority)|credentials?|certificate|banner|motd|snmp(?:-server)?
+        |bgp(?:_asn)?|asn|(?:remote|local|peer)[_-]as|autonomous-system|rd|rt|target
+        |desc(?:ription)?|contact|location|remark|comment|asset|circuit|deployment|site|phone|e?mail
+        |rack|room|floor|customer|tenant|owner|hostname|sys-?name|device_neighbor|neighbou?rs?
+        |sn|serial(?:[ _-]?(?:number|num|no))?
+    )\d*
+    (?:(?![A-Za-z0-9])|(?<=[a-z0-9])(?=[A-Z]))
     """,
     re.VERBOSE,
 )
-_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|0x[0-9A-Fa-f]{1,4}")
+"""What follows on the line, and deeper below it, is a secret, or says whose the switch is."""
+_RELEASE_LINE: Final = re.compile(r"(?i)version|release|software|firmware|image|build")
+"""Only on such a line a text that could be an IPv4 address is taken for the release."""
+_MAC: Final = r"""
+    (?<![0-9A-Za-z])
+    (?:[0-9A-Fa-f]{1,2}(?::[0-9A-Fa-f]{1,2}){5}
+       |[0-9A-Fa-f]{2}(?:-[0-9A-Fa-f]{2}){5}
+       |[0-9A-Fa-f]{4}(?:(?:\.[0-9A-Fa-f]{4}){2}|(?:-[0-9A-Fa-f]{4}){2})
+       |(?![1-9]\d{5}0{6})[0-9A-Fa-f]{12})
+    (?![0-9A-Za-z]|:[0-9A-Fa-f:]|-[0-9A-Fa-f]{1,4}(?![0-9A-Za-z])|\.[0-9A-Fa-f]{4}(?![0-9A-Za-z]))
+"""
+"""Twelve digits that end in six zeros are a rate in bit/s."""
+_IPV6: Final = r"""
+    (?<![0-9A-Za-z])(?=[0-9A-Fa-f]{0,4}:[0-9A-Fa-f]{0,4}:)
+    [0-9A-Za-z:]*(?:[0-9A-Za-z]|::)(?:\.\d+){0,3}(?:/\d{1,3}(?!\d))?
+"""
+"""Also what only begins like an address."""
+_IPV4: Final = r"""
+    (?<![0-9A-Za-z])(?<![0-9]\.)(?:\d{1,3}\.){3}\d{1,3}(?:/\d{1,2}(?!\d))?(?![0-9A-Za-z]|\.\d|\.in-addr)
+"""
+_BEYOND_ASCII: Final = r"\\(?:u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|x[0-9A-Fa-f]{2}|[0-7]{3})|&\#\w{1,8};"
+"""A character as JSON, Python, C and XML write it in ASCII."""
+_ESCAPED: Final = re.compile(_BEYOND_ASCII, re.VERBOSE)
+_SCANNED: Final = re.compile(
+    rf"""
+    (?P<mac>{_MAC})
+    |(?P<ipv6>{_IPV6})
+    |(?P<ipv4>{_IPV4})
+    |(?P<escape>\\[\\nrtbf])
+    |(?P<word>(?:(?!_+(?:{_MAC}|{_IPV6}|{_IPV4}))\w|{_BEYOND_ASCII})
+        (?:(?:(?![./+_-]+(?:{_MAC}|{_IPV6}|{_IPV4}))[\w./+-]|{_BEYOND_ASCII})*(?:\w|{_BEYOND_ASCII}))?)
+    """,
+    re.VERBOSE,
+)
+"""A word ends before an address that follows it, as in `host-198.51.100.7`."""
+_NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?|0x[0-9A-Fa-f]{1,4}")
+_TIME: Final = re.compile(r"\d{1,3}(?::\d{1,2}){2}(?:\.\d+)?")
+_MOST_NUMBERS: Final = 2
+"""More numbers than these with dots between them may be an address or identify a build."""
 _PORT: Final = re.compile(
     r"en(?:o\d{1,4}|s\d{1,4}|p\d{1,4}s\d{1,3})(?:f\d{1,2})?(?:np\d{1,2})?(?:d\d)?|"
     r"(?:Ethernet|Eth|Management|Loopback|Vlan|[Pp]ort-?[Cc]hannel|[Pp]o|[Ll]ag|swp|bond|eth|te|fo|hu|gi|vlan|lo|CPU)"
-    r"\d{1,4}(?:s\d{1,2})?(?:/\d{1,3}){0,3}|\d{1,2}(?:/\d{1,3}){1,3}"
+    r"\d{1,4}(?:s\d{1,2})?(?:/\d{1,3}){0,3}(?:-\d{1,4})?|\d{1,2}(?:/\d{1,3}){1,3}|TC-\d"
 )
+"""Ports, ranges of them, and traffic classes as Onyx numbers them."""
 _OURS: Final = re.compile(
     r"MLT(?:_[A-Z0-9]+)*(?:_Ethernet\d{1,4})?|(?:mlt|mltswitch)(?:-(?:[a-z]{1,12}\d{0,3}(?:s\d{1,2})?|\d{1,4})){1,4}"
     r"|mltswitch-[a-z]{1,12}-[0-9a-f]{8}"
 )
 """A lock has more in its name: whose it is, and since when."""
-_NUMBERED: Final = re.compile(r"([A-Za-z]\w*?)[-_]\d{1,3}")
 _MEASURE: Final = re.compile(r"\d{1,9}(?:\.\d+)?(?:%|[kKMG]?i?(?:bps|[bB]))")
 _RANGE: Final = re.compile(r"\d{1,4}-\d{1,4}")
 _COMMON_TEXT: Final = """
@@ -124,7 +160,7 @@ class Redactor:
     names: dict[str, str] = field(default_factory=dict)
     """Word → what it is called now."""
     forced: set[str] = field(default_factory=set)
-    """Names and serial numbers of switches, which are renamed whatever they look like."""
+    """Names and serial numbers, in lower case, which are renamed whatever they look like: see `force`."""
     macs: dict[str, str] = field(default_factory=dict)
     """MAC address in lower case without separators → its number, as 12 hexadecimal digits."""
     blocks: dict[IPv4Network, int] = field(default_factory=dict)
@@ -148,6 +184,10 @@ class Redactor:
             if not any(network.subnet_of(known) for known in self.blocks):
                 self._allocate(network)
 
+    def force(self, names: Iterable[str]) -> None:
+        """Rename these, in capitals or not, also where they are known words or look like numbers."""
+        self.forced.update(name.casefold() for name in names if name)
+
     def redacted(self, text: str, known: frozenset[str], kept: Iterable[str] = ()) -> str:
         """The text with everything renamed that is not known.
 
@@ -156,35 +196,53 @@ class Redactor:
             known: Words that stay, in lower case: see `known_words`.
             kept: Texts of this switch that stay as they are, such as its model.
         """
-        whole = "|".join(re.escape(each) for each in kept if len(each) >= _SHORTEST_KEPT)
-        stays = re.compile(f"({whole})" if whole else "(?!)()")
-        lines = (self._line(line, known, stays) for line in text.splitlines(keepends=True))
+        stays = [each for each in kept if len(each) >= _SHORTEST_KEPT]
+        always, with_release = _any_of(each for each in stays if not _network_of(each)), _any_of(stays)
+        lines: list[str] = []
+        secret_indent: int | None = None
+        for line in text.splitlines(keepends=True):
+            body = line.strip()
+            indent = len(line.expandtabs()) - len(line.expandtabs().lstrip())
+            if body and secret_indent is not None:
+                is_below = indent > secret_indent or (indent == secret_indent and body.startswith("- "))
+                secret_indent = secret_indent if is_below else None
+            if secret_indent is not None:
+                lines.append(self._secret(line))
+                continue
+            key = _SECRET.search(line)
+            start = end = len(line)
+            if key is not None:
+                start, end = key.start(), _end_of_key(line, key, known)
+            pattern = with_release if _RELEASE_LINE.search(line) else always
+            lines += (self._head(line[:start], known, pattern), line[start:end], self._secret(line[end:]))
+            secret_indent = None if key is None else indent
         return _NOT_ASCII.sub("?", "".join(lines))
 
-    def _line(self, line: str, known: frozenset[str], stays: re.Pattern[str]) -> str:
-        secret = _SECRET.search(line)
-        start, end = (len(line), len(line)) if secret is None else secret.span()
-        head = "".join(
+    def _head(self, text: str, known: frozenset[str], stays: re.Pattern[str]) -> str:
+        """What stands before any secret of a line, redacted."""
+        return "".join(
             part if number % 2 else _SCANNED.sub(lambda match: self._renamed(match, known), part)
-            for number, part in enumerate(stays.split(line[:start]))
+            for number, part in enumerate(stays.split(text))
         )
-        tail = _SCANNED.sub(lambda match: self._renamed(match, frozenset(), is_secret=True), line[end:])
-        return head + line[start:end] + tail
+
+    def _secret(self, text: str) -> str:
+        return _SCANNED.sub(lambda match: self._renamed(match, frozenset(), is_secret=True), text)
 
     def _renamed(self, match: re.Match[str], known: frozenset[str], *, is_secret: bool = False) -> str:
+        word = match[0]
+        if is_secret and word.isalnum():  # a hash may be of twelve hexadecimal digits
+            return self._name(word)
         if (address := self._address(match)) is not None:
             return address
-        word = match[0]
         if match["escape"]:  # of JSON, which would be another one with the letters behind it renamed
             return word
-        if is_secret or word in self.forced:
+        if is_secret or word.casefold() in self.forced or _is_hidden(word):
             return self._name(word)
-        numbered = _NUMBERED.fullmatch(word)
-        if _is_plain(word) or word.casefold() in known or (numbered and numbered[1].casefold() in known):
+        if _is_plain(word) or word.casefold() in known:
             return word
-        if (parts := re.split(r"([./+:])", word)) != [word]:
-            return "".join(self._part(part, known) for part in parts)
-        return self._name(word)
+        numbers_stay = not match["ipv6"]
+        parts = re.split(r"([./+:])", word)
+        return "".join(self._part(part, known, numbers_stay=numbers_stay) for part in parts)
 
     def _address(self, match: re.Match[str]) -> str | None:
         """None for what is no address."""
@@ -192,23 +250,23 @@ class Redactor:
             return self._mac(match["mac"])
         return self._ipv6(match["ipv6"]) if match["ipv6"] else match["ipv4"] and self._ipv4(match["ipv4"])
 
-    def _part(self, part: str, known: frozenset[str]) -> str:
-        is_known = (
-            part.casefold() in known
-            or part in "./+:"
-            or (_NUMBER.fullmatch(part) and len(part) <= _LONGEST_NUMBER)
-        )
-        return part if is_known else self._name(part)
+    def _part(self, part: str, known: frozenset[str], *, numbers_stay: bool) -> str:
+        is_number = _NUMBER.fullmatch(part) and len(part) <= _LONGEST_NUMBER
+        is_known = part in {"", *"./+:"} or part.casefold() in known or (numbers_stay and is_number)
+        return part if is_known and part.casefold() not in self.forced else self._name(part)
 
     def _name(self, word: str) -> str:
         return self.names.setdefault(word, f"x{len(self.names) + 1}")
 
     def _mac(self, text: str) -> str:
-        plain = re.sub(r"[^0-9A-Fa-f]", "", text).lower()
+        groups = re.split("([:.-])", text)
+        width = 12 // (len(groups) // 2 + 1)
+        plain = "".join(group.zfill(width) for group in groups[::2]).lower()
         if plain in {"0" * 12, "f" * 12}:
             return text
-        new = iter(self.macs.setdefault(plain, f"02{len(self.macs) + 1:010x}"))
-        return "".join(next(new) if letter.isalnum() else letter for letter in text)
+        new = self.macs.setdefault(plain, f"02{len(self.macs) + 1:010x}")
+        join = groups[1] if len(groups) > 1 else ""
+        return join.join(new[start : start + width] for start in range(0, 12, width))
 
     def _ipv4(self, text: str) -> str | None:
         """None for what is no address."""
@@ -254,12 +312,39 @@ class Redactor:
         return f"{IPv6Address(new)}{slash}{bits}"
 
 
+def _end_of_key(line: str, key: re.Match[str], known: frozenset[str]) -> int:
+    """Where a key such as `SNMP_COMMUNITY` ends, of which the match has found a part."""
+    rest = re.compile(r"(?:[_-][A-Za-z]+)*(?![\w-])").match(line, key.end())
+    parts = re.findall("[A-Za-z]+", rest[0]) if rest else []
+    if rest and all(part.casefold() in known or _SECRET.fullmatch(part) for part in parts):
+        return rest.end()
+    return key.end()
+
+
+def _any_of(texts: Iterable[str]) -> re.Pattern[str]:
+    """These texts where they are words of their own, and no part of a name or of an address."""
+    whole = "|".join(map(re.escape, texts))
+    before = r"(?:(?<![\w/-])(?<!\w\.)|(?<=\bSONiC\.)|(?<=\bEOS-))"
+    return re.compile(rf"{before}({whole})(?![\w/-]|[.:]\w)" if whole else "(?!)()")
+
+
 def _is_plain(word: str) -> bool:
-    """Whether it is a number, a measure, a port or an object of mltswitch's, whatever the switch OS."""
+    """Whether it is a number, a measure, a time, a port or our own object, whatever the switch OS."""
     if _NUMBER.fullmatch(word):
         digits = word.lstrip("-0")
         return len(digits) <= _LONGEST_NUMBER or digits.endswith("000")
-    return any(pattern.fullmatch(word) for pattern in (_PORT, _OURS, _MEASURE, _RANGE))
+    return any(pattern.fullmatch(word) for pattern in (_PORT, _OURS, _MEASURE, _RANGE, _TIME))
+
+
+def is_number_or_port(word: str) -> bool:
+    """Whether a name says nothing of its site, and renaming it would change what the switch told."""
+    return word.isdecimal() or _PORT.fullmatch(word) is not None
+
+
+def _is_hidden(word: str) -> bool:
+    """Whether it is text in another spelling, or an address that no pattern of addresses takes."""
+    numbers = sum(part.isdecimal() for part in word.split("."))
+    return bool(_ESCAPED.search(word)) or numbers > _MOST_NUMBERS or "in-addr" in word
 
 
 def _network_of(text: str) -> tuple[IPv4Network, ...]:

@@ -1,6 +1,8 @@
 """A capture of an emulated switch tells the reader all that the switch told, and nothing of the site."""
 
 import json
+from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -79,6 +81,48 @@ CASES = {
     "speed 100000000000": "speed 100000000000",
     "motto: Zürich § Genève": "x1: x2 ? x3",
     "configure session mltswitch-7-1a2b3c4d-1700000000-anna-jump1": "configure session x1",
+    # Text beyond ASCII, as JSON and C write it.
+    r'"description": "\u6570\u636e\u4e2d\u5fc3"': '"description": "x1"',
+    r'"state": "\u5f20\u4f1fb\nZ\u00fcrich7\tup", \345\274\240 &#25968;': r'"state": "x1\nx2\tup", x3 x4',
+    # Addresses inside longer words.
+    "host/198.51.100.7": "host/10.0.100.7",
+    "to-198.51.100.7": "to-10.0.100.7",
+    "Lab-Ethernet0-198.51.100.7": "x1-10.0.100.7",
+    "x_198.51.100.7_198.51.100.9": "x110.0.100.7_10.0.100.9",
+    "eth0.198.51.100.7 0.198.51.100.7 198.051.100.007": "x1 x2 x3",
+    "7.100.51.198.in-addr.arpa": "x1",
+    "::ffff:198.51.100.7": "::2",
+    "64:ff9b::198.51.100.7": "2001:db8:1::1",
+    "host/2001:4860::5 node:2001:4860::5 2001:4860::5: 12:30:45.7": (
+        "host/2001:db8:1::1 x1:2001:db8:1::1 2001:db8:1::1: 12:30:45.7"
+    ),
+    "2001:4860:1:2 2001:4860::5z": "x1:x2:x3:x4 x1:x2::x5",
+    # What stands behind a key, on its line and deeper below it.
+    '"SNMP_COMMUNITY": {\n    "20231105": {\n    }\n},\n"queue": 7': (
+        '"SNMP_COMMUNITY": {\n    "x1": {\n    }\n},\n"queue": 7'
+    ),
+    "community:\n  20231105: {}\n\n  7: {}\nqueue: 7": "community:\n  x1: {}\n\n  x2: {}\nqueue: 7",
+    "community:\n- 20231105\nqueue: 7": "community:\n- x1\nqueue: 7",
+    "description\n 55512345\nqueue 7": "description\n x1\nqueue 7",
+    "authPassword 12345678": "authPassword x1",
+    "SharedSecret 87654321": "x1Secret x2",
+    "radius_passkey 123456": "x1passkey x2",
+    "auth_pass 1234": "auth_pass x1",
+    "SNMPCommunity 1234": "SNMPCommunity x1",
+    "pin 1234": "pin x1",
+    '"sn": "10203040"': '"sn": "x1"',
+    '"deployment_id": "4711"': '"deployment_id": "x1"',
+    "target:64512:100": "target:x1:x2",
+    "authorization 1234567": "authorization x1",
+    "User Priority   7": "x1 Priority   7",
+    # Known words with a number are names of others; ports and their ranges are not.
+    '"building-7", "server-12", "queue-12"': '"x1", "x2", "x3"',
+    '"neighbor": "server"': '"neighbor": "x1"',
+    "swp1-8 TC-3": "swp1-8 TC-3",
+    # MAC addresses in other notations.
+    "mac 001e73000000 0:1e:73:0:0:0 001e-7300-0000 00-1e-73-00-00-00": (
+        "mac 020000000001 02:00:00:00:00:01 0200-0000-0001 02-00-00-00-00-01"
+    ),
 }
 
 
@@ -87,6 +131,91 @@ def test_what_is_not_known_is_renamed(line: str) -> None:
     redactor = Redactor()
     redactor.reserve([line])
     assert redactor.redacted(line, known_words("eos")) == CASES[line]
+
+
+def test_release_and_model_stay_where_they_stand_alone() -> None:
+    text = "ip route 3.4.3.71 3.4.3.7\n13.4.3.7 fred-S5248-corp\nversion 3.4.3.7, S5248"
+    assert Redactor().redacted(text, known_words("sonic"), ("3.4.3.7", "S5248")) == (
+        "ip route 10.0.3.71 10.0.3.7\n10.1.3.7 x1\nversion 3.4.3.7, S5248"
+    )
+    three = Redactor().redacted("version 5.10.0 address 5.10.0.7", frozenset(), ("5.10.0",))
+    assert three == "x1 5.10.0 x2 10.0.0.7"
+
+
+def test_names_of_the_fabric_are_renamed_also_where_they_are_known_words() -> None:
+    redactor = Redactor()
+    redactor.force(("Server", "", "10203040"))
+    text = "queue server SERVER/7 server.example 10203040"
+    assert redactor.redacted(text, known_words("eos") | {"server"}) == "queue x1 x2/7 x1.x3 x4"
+
+
+def test_names_of_plan_and_inventory_are_renamed_also_where_they_look_like_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Talker:
+        def ask_all(self, questions: Sequence[str]) -> dict[str, str]:
+            return dict.fromkeys(questions, "queue mlt-9 mlt-host")
+
+    monkeypatch.setattr("mltswitch.deploy.capture.reached", lambda *_: nullcontext(Talker()))
+    with served(tmp_path / "switch", "eos", KINDS["eos"]("leaf1", 8), name="mlt-9") as rack:
+        asked = capture(plan_of("eos"), rack)
+    assert asked.capture is not None
+    assert set(asked.capture.devices[0].answers.values()) == {"queue x1 mlt-host"}
+
+
+V4 = st.ip_addresses(v=4).filter(lambda each: each.is_global and not each.is_multicast).map(str)
+V6 = st.ip_addresses(v=6, network="2400::/6").filter(lambda each: int(each) >> 96 != 0x20010DB8)
+MAC_JOINS = ((6, ":"), (6, "-"), (3, "."), (3, "-"), (1, ""))
+MACS = st.builds(
+    lambda number, shape: shape[1].join(
+        f"{number:012x}"[start : start + 12 // shape[0]] for start in range(0, 12, 12 // shape[0])
+    ),
+    st.integers(0x03_0000000000, 0xFF_FFFFFFFFFE).filter(lambda each: not f"{each:012x}".endswith("0" * 6)),
+    st.sampled_from(MAC_JOINS),
+)
+SHORT_MACS = st.tuples(*[st.integers(3, 255)] * 6).map(lambda each: ":".join(f"{octet:x}" for octet in each))
+ESCAPED = st.text(st.characters(min_codepoint=0xC0, max_codepoint=0x1FFFF, categories=["L"]), min_size=1)
+WORDS = st.text("bcdfghjkmnpqrtvwz", min_size=8, max_size=12).map("zq{}".format)
+TEXTS = st.one_of(
+    V4,
+    V6.map(str),
+    V6.map(lambda each: each.exploded),
+    MACS,
+    SHORT_MACS,
+    MACS.map(str.upper),
+    ESCAPED.map(lambda each: json.dumps(each)[1:-1]),
+    WORDS,
+)
+NUMBERS = st.integers(10**5, 10**9 - 1).map(str)
+AROUND = st.tuples(
+    st.sampled_from(("", "host/", "to-", "x_", "node:", "_", "Ethernet0|", "Lab-Ethernet0-", "(", "5/", "é")),
+    st.sampled_from(("", "/24", ",", ".", "_x", ":", "-eth0", " up", ")", "|0", ".example.org", r"\n7")),
+)
+LINES = (
+    '  "Ethernet0": {{"alias": "{}", "mtu": "9100"}},',
+    "ip route 0.0.0.0/0 {} 7",
+    "   description {}",
+    "{}",
+)
+BELOW = ('"SNMP_COMMUNITY": {{\n    "{}": {{', "username:\n- {}: 7", "authKey {}", "community\n\n  queue {}")
+
+
+@given(st.lists(st.tuples(TEXTS, AROUND, st.sampled_from(LINES + BELOW)), min_size=1, max_size=6))
+def test_no_text_of_the_site_is_left(placed: list[tuple[str, tuple[str, str], str]]) -> None:
+    _nothing_is_left(placed)
+
+
+@given(st.lists(st.tuples(NUMBERS, st.just(("", "")), st.sampled_from(BELOW)), min_size=1, max_size=6))
+def test_no_number_behind_a_key_is_left(placed: list[tuple[str, tuple[str, str], str]]) -> None:
+    _nothing_is_left(placed)
+
+
+def _nothing_is_left(placed: list[tuple[str, tuple[str, str], str]]) -> None:
+    text = "\n".join(line.format(before + secret + after) for secret, (before, after), line in placed)
+    redactor = Redactor()
+    redactor.reserve([text])
+    redacted = redactor.redacted(text, known_words("sonic"))
+    assert [secret for secret, _, _ in placed if secret in redacted] == []
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=200))
