@@ -28,6 +28,7 @@ from switchsim.faults import Drop
 from tests.cli.test_confirm import rack
 from tests.hostagent.telemetry.examples import ended
 
+pytestmark = pytest.mark.usefixtures("interruptible")
 QUESTION = "show queue counters --json"
 
 
