@@ -166,7 +166,7 @@ def test_prometheus_itself_scrapes_and_answers_every_panel(tmp_path: Path, lab_p
         jobs = [
             {"job_name": name, "static_configs": [{"targets": [place]}]} for name, place in places.items()
         ]
-        settings = {"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"}, "scrape_configs": jobs}
+        settings = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": jobs}
         (tmp_path / "prometheus.yml").write_text(json.dumps(settings))  # YAML has JSON in it
         port = free_port()
         command = [program, "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
