@@ -80,8 +80,8 @@ _SCANNED: Final = re.compile(
     |(?P<ipv6>{_IPV6})
     |(?P<ipv4>{_IPV4})
     |(?P<escape>\\[\\nrtbf])
-    |(?P<word>(?:(?!_+(?:{_MAC}|{_IPV6}|{_IPV4}))\w|{_BEYOND_ASCII})
-        (?:(?:(?![./+_-]+(?:{_MAC}|{_IPV6}|{_IPV4}))[\w./+-]|{_BEYOND_ASCII})*(?:\w|{_BEYOND_ASCII}))?)
+    |(?P<word>(?:(?!_(?:{_MAC}|{_IPV6}|{_IPV4}))\w|{_BEYOND_ASCII})
+        (?:(?:(?![./+_-](?:{_MAC}|{_IPV6}|{_IPV4}))[\w./+-]|{_BEYOND_ASCII})*(?:\w|{_BEYOND_ASCII}))?)
     """,
     re.VERBOSE,
 )
