@@ -1,8 +1,8 @@
 """Translates a switch's state to leaves of OpenConfig's models and back, and finds the change between two.
 
-A leaf is named by its path as gNMI writes it, and has the value that JSON_IETF (RFC 7951) gives it. Names of
-mltswitch's objects say what is in them (`mltswitch-red-6144` marks from 6144 bytes on), so none changes while
-a port uses it. A rollback is the same change with the former leaves.
+A leaf is named by its path as gNMI writes it, and has the value that JSON_IETF (RFC 7951) gives it. Our
+objects' names say what is in them (`mltswitch-red-6144` marks from 6144 bytes on), so none changes in use. A
+rollback is the same change with the former leaves.
 
 Devices choose three names: that of the default network instance, that of its static routes, and those of
 queues that exist as delivered. They are learnt from a device's answers; elsewhere they are those of a file.
@@ -336,8 +336,7 @@ def queries_for(wanted: SwitchState) -> tuple[str, ...]:
 def read_answers(answers: Mapping[str, str], wanted: SwitchState, capabilities: Capabilities) -> RunningState:
     """The running state of the wanted ports and queues, and the routes within the plan.
 
-    Raises DeviceError where the device cannot have them: it lacks a model, or a port is a member of a link
-    aggregation group.
+    Raises DeviceError where the device lacks a model, or a port is a member of a link aggregation group.
     """
     del capabilities
     with known_form(CAPABILITIES):
