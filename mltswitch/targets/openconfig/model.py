@@ -1,8 +1,7 @@
 """Translates a switch's state to leaves of OpenConfig's models and back, and finds the change between two.
 
-A leaf is named by its path as gNMI writes it, and has the value that JSON_IETF (RFC 7951) gives it. Our
-objects' names say what is in them (`mltswitch-red-6144` marks from 6144 bytes on), so none changes in use. A
-rollback is the same change with the former leaves.
+A leaf has gNMI's path and JSON_IETF's value (RFC 7951). Names of our objects say what they hold, so none is
+changed in use (`mltswitch-red-6144` marks from 6144 B on). A rollback is a change to the former leaves.
 
 Devices choose three names: that of the default network instance, that of its static routes, and those of
 queues that exist as delivered. They are learnt from a device's answers; elsewhere they are those of a file.
