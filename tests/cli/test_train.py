@@ -88,7 +88,7 @@ def test_without_a_compiler_it_says_so(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("shutil.which", lambda name: None if name == "gcc" else f"/usr/bin/{name}")
     assert run("--workers", "2") == 3
-    assert "gcc is not installed. Install the package gcc" in capsys.readouterr().err
+    assert "gcc is not installed. `apt-get install gcc`" in capsys.readouterr().err
 
 
 @pytest.mark.root
