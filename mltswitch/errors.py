@@ -145,7 +145,7 @@ class RefusedError(DeviceError):
     index: int = 0
     """Which of the lines that were to be sent, from 0."""
     answer: str = ""
-    """What the switch said."""
+    """What the switch answered to the refused line."""
 
 
 class UncertainError(DeviceError):

@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import select
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -12,10 +13,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+FLAGS: Final = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+"""A browser of a test: no window, and nothing asked of the network by itself."""
 PATIENCE_SECONDS: Final = 120.0
 _FIRST_FREE: Final = 20
 """File descriptors of ours, away from 3 and 4, which are the browser's."""
 _BAD: Final = ("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded")
+
+
+def find_browser() -> str | None:
+    """The program, where one is installed."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 
 class Tab:
@@ -78,14 +96,7 @@ class Browser:
         self._answers, answers = (_moved(end) for end in os.pipe())
         command = [
             program,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
+            *FLAGS,
             "--remote-debugging-pipe",
             f"--user-data-dir={folder / 'profile'}",
             "about:blank",

@@ -130,7 +130,7 @@ def _data_plane() -> Need:
     """The same question as the host agent's doctor asks, by the same import."""
     where, needed_for = "data plane", "agent and train, but for the transport tcp"
     try:
-        import mltswitch.hostagent.dataplane.binding  # noqa: F401
+        import mltswitch.hostagent.dataplane.binding  # noqa: F401  (only whether it is there)
     except MachineError as error:
         return Need(Status.WARNING, where, error.what, error.hint, needed_for)
     return Need(Status.OK, where, "compiled", needed_for=needed_for)
@@ -181,7 +181,7 @@ def _state() -> Need:
     except MachineError as error:
         return Need(Status.WARNING, where, error.what, hint, needed_for)
     # Unlike Path.exists, it takes what this user may not look into for missing, and goes on above that.
-    there = next(each for each in (folder, *folder.parents) if os.path.exists(each))  # noqa: PTH110
+    there = next(each for each in (folder, *folder.parents) if os.path.exists(each))  # noqa: PTH110  (Path.exists of Python 3.11 raises in a closed folder)
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         return Need(Status.WARNING, where, f"{there} cannot be written", hint, needed_for)
     if there == folder and folder.stat().st_mode & OTHERS:
@@ -208,7 +208,7 @@ def _bmv2() -> Iterator[Need]:
     try:
         compiler = find_compiler()
     except MachineError as error:
-        yield Need(Status.WARNING, "p4c", error.what, "`apt-get install p4lang-p4c`", needed_for)
+        yield Need(Status.WARNING, "p4c", error.what, error.hint, needed_for)
     else:
         yield Need(Status.OK, "p4c", f"{compiler.path}, version {compiler.version}", needed_for=needed_for)
     status, what, hint = Status.OK, "found", ""

@@ -54,7 +54,7 @@ class DeviceCapture(StrictDocument):
     model: str = ""
     """In the vendor's words."""
     release: str = ""
-    """Version of its OS."""
+    """Version of the operating system that the device reports."""
     wanted: dict[str, Text]
     """File → text: what the plan wants of the switch, in its own language; the questions depend on it."""
     answers: dict[str, Text]
@@ -85,7 +85,7 @@ class Capture(StrictDocument):
 
     schema_version: Literal["mltswitch/capture/v1"] = Field(default=CAPTURE_SCHEMA, alias="schema")
     about: str
-    """Where it comes from."""
+    """What the capture is of, in a sentence for readers."""
     tool: str
     """Version of mltswitch that asked."""
     devices: tuple[DeviceCapture, ...] = Field(min_length=1)

@@ -40,7 +40,7 @@ class RefusedLine:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of it."""
+    """How asking the devices ended, device by device."""
 
     report: FleetReport
     """`differs` where a line was refused."""

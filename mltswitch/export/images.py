@@ -44,7 +44,7 @@ class Image:
     netlab_device: str = ""
     """netlab's name of the device; empty: it knows none."""
     netlab_provider: str = "clab"
-    """What runs it there."""
+    """Which of netlab's providers starts the image."""
     netlab_defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     """Settings of the device by which its ports get the names that `index` reads."""
 

@@ -18,7 +18,7 @@ class Rule:
     """What one queue does; None: no such rule."""
 
     threshold: float | None = None
-    """S or K, in bytes."""
+    """Bytes waiting above which packets are marked or dropped (S of a plan, K of DCTCP)."""
     limit: float | None = None
     alpha: float | None = None
     share: float = 0.0

@@ -14,7 +14,7 @@ import numpy as np
 from numba import from_dtype, types
 from numba.extending import intrinsic
 
-from mltswitch.network.units import LONGEST_PICOSECONDS
+from mltswitch.network.units import LONGEST_PICOSECONDS, PICOSECONDS
 from mltswitch.queueing.jit import jit
 
 Record = Any
@@ -22,7 +22,6 @@ Record = Any
 
 NONE: Final = -1
 NEVER: Final = LONGEST_PICOSECONDS
-PICOSECONDS: Final = 10**12
 BITS_PICOSECONDS: Final = 8 * PICOSECONDS
 """Times bytes, over bit/s: picoseconds."""
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field
 from mltswitch.units import parse_bps, parse_bytes
 
 PICOSECONDS: Final = 10**12
-"""Of one second."""
+"""Picoseconds in one second."""
 Seconds = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 LONGEST_PICOSECONDS: Final = 1 << 62
 """The engine counts up to this time, 53 days, and no further."""

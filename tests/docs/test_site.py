@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mltswitch.cli import COMMANDS
+from tests.chromium import find_browser
 from tests.docs.pages import ROOT
-from tests.report.browser import find_browser
 
 MOST_PICTURE_BYTES = 200_000
 BUILD_SECONDS = 600.0

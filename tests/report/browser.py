@@ -2,14 +2,14 @@
 
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import Any, Final
 
-PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
+from tests.chromium import FLAGS
+
 LIMIT_SECONDS: Final = 120
 
 LOOK: Final = """
@@ -61,11 +61,6 @@ class Look:
     overflow_pixels: int
 
 
-def find_browser() -> str | None:
-    """The program, where one is installed."""
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
-
-
 def visit(program: str, page: str, folder: Path, *, is_dark: bool = False, width: int = 1200) -> Look:
     """Open the page from a file, with no name resolved and nothing kept."""
     file = folder / "page.html"
@@ -73,14 +68,7 @@ def visit(program: str, page: str, folder: Path, *, is_dark: bool = False, width
     file.write_text(f"{head}<body>{LOOK}{tail}", encoding="utf-8")
     command = [
         program,
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
+        *FLAGS,
         "--enable-logging=stderr",
         "--host-resolver-rules=MAP * ~NOTFOUND",
         "--virtual-time-budget=10000",

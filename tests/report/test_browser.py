@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from mltswitch.report.palette import THEMES
-from tests.report.browser import Look, find_browser, visit
+from tests.chromium import find_browser
+from tests.report.browser import Look, visit
 from tests.report.test_page import pictures
 
 pytestmark = pytest.mark.browser

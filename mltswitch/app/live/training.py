@@ -29,7 +29,7 @@ class _Trace(TraceReader):
     most_behind_bytes = 4 << 20
 
     def begin(self) -> None:
-        """Nothing is known."""
+        """Forget what another agent told in this file."""
         self.step: int | None = None
         self.told_ns = 0
         self.failed, self.reason = 0, ""

@@ -15,7 +15,7 @@ class _Trace(TraceReader):
     events = ("links_measured",)
 
     def begin(self) -> None:
-        """Nothing is known."""
+        """Forget what another agent told in this file."""
         self.told_ns = self._bound_ns = 0
         """When this rank told something last, and when its routes were bound, since 1970."""
         self._last: Mapping[str, Any] = {}

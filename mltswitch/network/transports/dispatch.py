@@ -6,13 +6,13 @@ A transport knows: `begin` (the flow starts), `may_send` and `next_packet` (the 
 
 from mltswitch.network.records import DATA, PROBE, Record, packet_at, settings_at
 from mltswitch.network.transports import mlt, tcp
-from mltswitch.network.transports.names import MLT
+from mltswitch.network.transports.parameters import MLT
 from mltswitch.queueing.jit import jit
 
 
 @jit
 def begin(world: Record, number: int, flow: Record) -> None:
-    """The flow starts."""
+    """Start a flow by the rules of its transport."""
     if settings_at(world.settings, flow.settings).transport == MLT:
         mlt.begin(world, number, flow)
     else:

@@ -44,7 +44,7 @@ from mltswitch.network.sending import (
 from mltswitch.queueing.jit import jit
 
 SENDING, ASKING = range(2)
-"""States of the sender."""
+"""What the sender does: sends packets, or waits for the answer to its probe."""
 LARGEST_BITMAP_BYTES = 9000
 """Of one packet; a longer bitmap would take several, which come together."""
 
@@ -62,7 +62,7 @@ def _sender_bits(flow: Record) -> int:
 
 @jit
 def begin(world: Record, number: int, flow: Record) -> None:
-    """The flow starts."""
+    """Start a flow: count what its receiver needs, and send at the first rate."""
     settings = settings_at(world.settings, flow.settings)
     others = 0
     for packet in range(wide(flow.packets)):

@@ -5,10 +5,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from mltswitch.documents import SparseDocument
-from mltswitch.network.transports import names
 from mltswitch.network.units import PICOSECONDS, RateBps, Seconds
 from mltswitch.units import parse_bps
 
+NEWRENO, DCTCP, MLT = range(3)
+"""The transports by number, as compiled code knows them."""
 PAYLOAD_BYTES: Final = 1460
 HEADER_BYTES: Final = 40
 """IP and TCP, or IP and UDP with MLT's header: 1,500 B on the line with the payload."""
@@ -59,14 +60,14 @@ class _Tcp(_Transport):
 class NewReno(_Tcp):
     """TCP NewReno without SACK and without ECN."""
 
-    number: ClassVar[int] = names.NEWRENO
+    number: ClassVar[int] = NEWRENO
     name: Literal["newreno"] = "newreno"
 
 
 class Dctcp(_Tcp):
     """DCTCP, RFC 8257."""
 
-    number: ClassVar[int] = names.DCTCP
+    number: ClassVar[int] = DCTCP
     name: Literal["dctcp"] = "dctcp"
     gain: float = Field(default=1 / 16, gt=0, le=1, allow_inf_nan=False)
     """g of the RFC, section 3.3."""
@@ -79,7 +80,7 @@ class Dctcp(_Tcp):
 class Mlt(_Transport):
     """MLT by the law that its paper prints; where it prints nothing, by TIMELY's."""
 
-    number: ClassVar[int] = names.MLT
+    number: ClassVar[int] = MLT
     sprays: ClassVar[bool] = True
     name: Literal["mlt"] = "mlt"
     law: Literal["paper"] = "paper"

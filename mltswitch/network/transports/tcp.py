@@ -12,7 +12,7 @@ missing packet; `acked` and `marks` are what DCTCP has counted since `window_end
 import numpy as np
 
 from mltswitch.network.ports import enqueue, free_packet
-from mltswitch.network.records import ACK, PICOSECONDS, Record, packet_at, settings_at, wide
+from mltswitch.network.records import ACK, Record, packet_at, settings_at, wide
 from mltswitch.network.sending import (
     clear_timer,
     finish,
@@ -23,18 +23,19 @@ from mltswitch.network.sending import (
     set_timer,
     want_line,
 )
-from mltswitch.network.transports.names import DCTCP
+from mltswitch.network.transports.parameters import DCTCP
+from mltswitch.network.units import PICOSECONDS
 from mltswitch.queueing.jit import jit
 
 OPEN, RECOVERY = range(2)
-"""States of the sender."""
+"""What the sender does: sends new data, or repairs a loss that duplicate acknowledgements have told of."""
 LARGEST_RTO = 60 * PICOSECONDS
 LEAST_WINDOW = 2.0
 
 
 @jit
 def begin(world: Record, number: int, flow: Record) -> None:
-    """The flow starts."""
+    """Start a flow with its initial window."""
     settings = settings_at(world.settings, flow.settings)
     flow.window = settings.initial_window
     flow.slow_start_end = np.inf

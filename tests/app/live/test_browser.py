@@ -11,11 +11,10 @@ from mltswitch.app.live.server import LivePage, serve_page
 from mltswitch.hostagent.endpoint import Endpoint
 from mltswitch.plan import Plan
 from tests.app.live.examples import reading
-from tests.chromium import Browser, Tab, browsing
+from tests.chromium import Browser, Tab, browsing, find_browser
 from tests.cli.test_confirm import rack
 from tests.cli.test_watch import Served
 from tests.hostagent.background import eventually
-from tests.report.browser import find_browser
 
 pytestmark = pytest.mark.browser
 

@@ -1,3 +1,0 @@
-"""The transports by number, as compiled code knows them."""
-
-NEWRENO, DCTCP, MLT = range(3)
