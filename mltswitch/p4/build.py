@@ -47,7 +47,7 @@ def find_compiler() -> Compiler:
             return Compiler(Path(found), _version(found), options)
     raise MachineError(
         "the P4 compiler p4c is not installed (neither p4c-bm2-ss nor p4c on PATH)",
-        hint="docs/p4.md says where its package is; only to change the P4 program",
+        hint="`apt-get install p4lang-p4c`, with the apt source of docs/p4.md; only to change the P4 program",
     )
 
 

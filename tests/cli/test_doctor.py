@@ -129,7 +129,7 @@ def homeless(monkeypatch: Patch, _folder: Path) -> None:
         (empty_path, "ssh", "missing", "apt-get install openssh-client", 0),
         (empty_path, "kernel, for a lab", "unshare is not installed", "apt-get install iproute2", 0),
         (empty_path, "simple_switch_grpc", "missing", "apt-get install p4lang-bmv2", 0),
-        (empty_path, "p4c", "not installed", "docs/p4.md", 0),
+        (empty_path, "p4c", "not installed", "apt-get install p4lang-p4c", 0),
         (empty_home, "~/.ssh/known_hosts", "missing", "mltswitch trust -i INVENTORY", 0),
         (home_without_keys, "~/.ssh/known_hosts", "no host key", "mltswitch trust -i INVENTORY", 0),
         (open_state, "state directory", "others may read or write", "chmod o-rwx /", 0),
