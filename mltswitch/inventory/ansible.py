@@ -228,7 +228,8 @@ def _configuration(named: str, scratch: Path) -> str:
         if found := re.search(rf"^[ \t]*({UNHONOURED})\s*[=:]", read_text(Path(named)), re.MULTILINE):
             raise UserInputError("is not honoured", where=f"{named}: {found[1]}", hint=hint)
         return named
-    for path in (Path("ansible.cfg"), Path.home() / ".ansible.cfg", Path("/etc/ansible/ansible.cfg")):
+    for name in ("ansible.cfg", "~/.ansible.cfg", "/etc/ansible/ansible.cfg"):
+        path = Path(os.path.expanduser(name))  # noqa: PTH111 -- Path.expanduser fails without a home
         if path.is_file() and re.search(r"^[ \t]*[^\s#;\[]", read_text(path), re.MULTILINE):
             raise UserInputError(
                 "Ansible would read these settings",

@@ -1,19 +1,17 @@
 """The flow simulation's compiled loops: max-min fair rates by class, and flows that wait for others.
 
-All compiled code of this package stands in this one file: numba's cache on disk notices a change only in the
-file of the function that is called. An array of lists is stored as two arrays: the index at which each list
-begins (`firsts`, with one more entry for the end of the last), and the elements of all lists in a row.
+An array of lists is stored as two arrays: the index at which each list begins (`firsts`, with one more entry
+for the end of the last), and the elements of all lists in a row.
 """
 
-from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+from mltswitch.queueing.jit import jit
+
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 
@@ -24,15 +22,7 @@ NEVER: Final = np.inf
 """Infinity, as the time of an event that never comes and as the rate of a flow that needs no time."""
 
 
-def _compiled(function: Function) -> Function:
-    try:
-        found = numba.njit(cache=True, error_model="numpy")(function)
-    except RuntimeError:  # no place for the cache
-        found = numba.njit(error_model="numpy")(function)
-    return cast("Function", found)
-
-
-@_compiled
+@jit
 def fill(
     firsts: Numbers, links: Numbers, flows: Numbers, classes: Numbers, left_bps: Floats, rates_bps: Floats
 ) -> None:
@@ -55,7 +45,7 @@ def fill(
         at = end
 
 
-@_compiled
+@jit
 def _fill_class(firsts: Numbers, links: Numbers, flows: Numbers, left_bps: Floats, rates_bps: Floats) -> None:
     users = np.zeros(len(left_bps), np.int64)
     for flow in flows:
@@ -91,7 +81,7 @@ def _fill_class(firsts: Numbers, links: Numbers, flows: Numbers, left_bps: Float
                 users[links[other]] -= 1
 
 
-@_compiled
+@jit
 def _step_seconds(
     active: Numbers, remaining: Floats, rates_bps: Floats, now: float, tolerance: float
 ) -> float:
@@ -103,7 +93,7 @@ def _step_seconds(
     return step if step == NEVER else step + tolerance * (now + step)
 
 
-@_compiled
+@jit
 def run(
     firsts: Numbers,
     links: Numbers,
@@ -185,7 +175,7 @@ def run(
     return 0
 
 
-@_compiled
+@jit
 def hops(firsts: Numbers, links: Numbers, sources: Numbers, target: int) -> Numbers:
     """Number of links on a shortest way from each node to one target node; -1 where there is no way.
 
@@ -212,7 +202,7 @@ def hops(firsts: Numbers, links: Numbers, sources: Numbers, target: int) -> Numb
     return found
 
 
-@_compiled
+@jit
 def walk(
     firsts: Numbers,
     links: Numbers,
