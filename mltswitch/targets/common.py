@@ -33,6 +33,8 @@ NOT_SAVED: Final = "what runs is not saved: a reboot brings something else; a pu
 SAVED_UNREAD: Final = "what it starts with cannot be read, so nobody can tell whether what runs is saved"
 POLL_SECONDS: Final = 10.0
 """Seconds between SONiC's copies of its chip's counters, unless configured; assumed for other OSes, too."""
+_MOST_COUNTER_DIGITS: Final = 20
+"""Of 64 bits."""
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 
@@ -156,8 +158,13 @@ def json_in(answer: str, *, may_contradict: bool = False) -> Any:
 
 
 def count_in(text: object) -> int | None:
-    """The number in a text with thousands commas; None for a dash, N/A or an empty text."""
+    """The number in a text with thousands commas; None for a dash, N/A or an empty text.
+
+    Raises ValueError for what no counter of 64 bits holds.
+    """
     digits = str(text).replace(",", "")
+    if len(digits) > _MOST_COUNTER_DIGITS:
+        raise ValueError(f"{digits[:_MOST_COUNTER_DIGITS]}... is no counter")
     return int(digits) if digits.isdecimal() else None
 
 

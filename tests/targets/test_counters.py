@@ -104,5 +104,26 @@ def test_answers_that_are_none(platform: str, answer: str) -> None:
         source.read(dict.fromkeys(source.queries(["eth1"]), answer), [("eth1", 3)])
 
 
+BEYOND: Final = 10**400
+"""What no counter of a switch holds, and no rate can be computed of."""
+
+
+@pytest.mark.parametrize(
+    ("platform", "answers"),
+    [
+        ("linux", [[RED | {"bytes": BEYOND}]]),
+        ("sonic", [{"eth1": {"UC3": COUNTED | {"totalbytes": BEYOND}}}, NO_COMMAND]),
+        ("cumulus", [{"egress-queue-stats": {"3": FRAMES | {"tx-bytes": BEYOND}}}]),
+        ("eos", [{"intfQueueCounters": {"eth1": {"queueCounters": {"3": str(BEYOND)}}}}]),
+    ],
+)
+def test_numbers_beyond_counters_are_the_devices_fault(platform: str, answers: list[Any]) -> None:
+    source = target_for(platform).counters
+    assert source is not None
+    texts = [each if isinstance(each, str) else json.dumps(each) for each in answers]
+    with pytest.raises(DeviceError, match="form|less than|counter"):
+        source.read(dict(zip(source.queries(["eth1"]), texts, strict=True)), [("eth1", 3)])
+
+
 def test_every_platform_is_read_or_has_a_reason() -> None:
     assert all((target.counters is None) == bool(target.no_counters) for target in targets().values())

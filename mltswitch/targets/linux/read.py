@@ -6,7 +6,7 @@ Settings that others made on a port are reported, not touched.
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Annotated, Final
 
 from pydantic import Field, TypeAdapter
 
@@ -106,6 +106,9 @@ def forwards(answered: str) -> bool:
 COUNTER_QUERY: Final = "tc -s -j -d qdisc show"
 
 
+_Count = Annotated[int, Field(ge=0, lt=2**64)]
+
+
 class _Counted(Qdisc):
     """Statistics of a qdisc: gnet_stats of every kind, and tc_red_xstats of red (linux uapi pkt_sched.h).
 
@@ -114,13 +117,13 @@ class _Counted(Qdisc):
     leaves the queue.
     """
 
-    depth_bytes: int | None = Field(None, alias="backlog")
-    sent_bytes: int | None = Field(None, alias="bytes")
-    sent_packets: int | None = Field(None, alias="packets")
-    dropped_packets: int | None = Field(None, alias="drops")
-    ce_marked_packets: int | None = Field(None, alias="marked")
-    dropped_at_threshold_packets: int | None = Field(None, alias="early")
-    dropped_at_limit_packets: int | None = Field(None, alias="pdrop")
+    depth_bytes: _Count | None = Field(None, alias="backlog")
+    sent_bytes: _Count | None = Field(None, alias="bytes")
+    sent_packets: _Count | None = Field(None, alias="packets")
+    dropped_packets: _Count | None = Field(None, alias="drops")
+    ce_marked_packets: _Count | None = Field(None, alias="marked")
+    dropped_at_threshold_packets: _Count | None = Field(None, alias="early")
+    dropped_at_limit_packets: _Count | None = Field(None, alias="pdrop")
 
 
 _COUNTED: Final = TypeAdapter(list[_Counted])
