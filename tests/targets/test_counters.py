@@ -121,7 +121,7 @@ def test_numbers_beyond_counters_are_the_devices_fault(platform: str, answers: l
     source = target_for(platform).counters
     assert source is not None
     texts = [each if isinstance(each, str) else json.dumps(each) for each in answers]
-    with pytest.raises(DeviceError, match="form|less than|counter"):
+    with pytest.raises(DeviceError, match=r"form|less than|counter"):
         source.read(dict(zip(source.queries(["eth1"]), texts, strict=True)), [("eth1", 3)])
 
 
