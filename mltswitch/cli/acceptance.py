@@ -48,9 +48,9 @@ def acceptance(
     """Overload one port of DEVICE from real hosts and compare what comes out with the plan.
 
     Every gradient class in turn, with ECT and Not-ECT datagrams; a class takes seconds. A check that
-    fails is measured again, up to three times in all. Exit code 5
-    when a check fails, 6 when none fails but marks and drops above S could not be seen for every
-    gradient class. The port should carry nothing else meanwhile.
+    fails is measured again, up to three times in all. Exit code 5 when a check fails, 6 when none fails
+    but marks and drops above the ECN threshold S could not be seen for every gradient class. The port
+    should carry nothing else meanwhile.
     """
     result = acceptance_of(
         load_plan(plan_file),

@@ -52,15 +52,21 @@ class RampResult:
     ecn_threshold_bytes: int
     limit_bytes: int
     drop_seen_bytes: int | None
-    """S in bytes as drops show it: the queue in front of Not-ECT packets that survive while drops hold it."""
+    """The ECN threshold S in bytes as drops show it: the queue in front of Not-ECT packets that survive
+    while drops hold it.
+    """
     mark_seen_bytes: int | None
-    """S in bytes as marks show it: the queue length above which ECT packets arrive marked."""
+    """The ECN threshold S in bytes as marks show it: the queue length above which ECT packets arrive
+    marked.
+    """
     wrong_marks: float | None
     """Share of ECT packets that came unmarked through a longer queue, or marked through a shorter one."""
     full_seen_bytes: int | None
-    """L in bytes: the queue in front of ECT packets when they alone overload the port."""
+    """The limit L in bytes: the queue in front of ECT packets when they alone overload the port."""
     survivors_when_full: float
-    """Share of Not-ECT packets that arrived while ECT overloaded the port; 0 where S is well below L."""
+    """Share of Not-ECT packets that arrived while ECT overloaded the port; 0 where the ECN threshold S is
+    well below L.
+    """
 
 
 @dataclass(frozen=True, slots=True)

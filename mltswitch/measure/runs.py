@@ -22,7 +22,7 @@ BURSTS: Final = 5
 HOLD_LOAD: Final = 1.6
 """Load, half ECT and half Not-ECT: ECT alone leaves room, so drops of Not-ECT hold the queue at S."""
 FILL_LOAD: Final = 1.3
-"""Load of ECT alone, which makes the queue grow to L and stay there."""
+"""Load of ECT alone, which makes the queue grow to the limit L and stay there."""
 FILL_PERIOD: Final = 10
 """How many ECT packets are sent for each Not-ECT one while the queue fills."""
 UPPER_LOAD: Final = 1.5
@@ -149,8 +149,8 @@ def threshold_run(
     standing_bytes: int,
     longest_seconds: float = LONGEST_SECONDS,
 ) -> Run:
-    """A run with bursts that stay below S, a queue that drops hold at S, and one that grows to
-    `standing_bytes`.
+    """A run with bursts that stay below the ECN threshold S, a queue that drops hold at S, and one that
+    grows to `standing_bytes`.
 
     Neither of the two phases lasts more than `longest_seconds`, in which deep queues do not fill.
     """

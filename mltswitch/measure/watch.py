@@ -68,7 +68,9 @@ class QueueReading:
     restarted: bool = False
     """A counter fell: the device was started anew, its queue was built anew, or somebody cleared it."""
     ecn_threshold_bytes: int | None = None
-    """S as a push of the plan gives it; None: the queue neither marks nor drops before its limit."""
+    """The ECN threshold S as a push of the plan gives it; None: the queue neither marks nor drops before
+    its limit.
+    """
     limit_bytes: int | None = None
     """Waiting bytes at which the limit drops everything, while others are congested too; None: not known."""
 

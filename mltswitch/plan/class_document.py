@@ -59,11 +59,15 @@ class GradientClasses(StrictDocument):
     delay_bound_seconds: DelaySeconds | tuple[DelaySeconds, ...] | None = Field(
         default=None, alias="delay_bound"
     )
-    """S is at most what a port sends in this time; one for all classes, or one for each. One that is given
-    also bounds the 99th percentile of a port's queueing delay. By default 0.5 ms for the last class, equal
-    steps less for those before it, and the packets that 1 Gbit/s sends in it where a port is slower."""
+    """The ECN threshold S is at most what a port sends in this time; one for all classes, or one for
+    each. One that is given also bounds the 99th percentile of a port's queueing delay. By default 0.5 ms
+    for the last class, equal steps less for those before it, and the packets that 1 Gbit/s sends in it
+    where a port is slower.
+    """
     ordered_thresholds: bool = True
-    """A class of higher priority has a smaller or equal S (MLT, section 5.2); false leaves the order free."""
+    """A class of higher priority has a smaller or equal ECN threshold S (MLT, section 5.2); false leaves
+    the order free.
+    """
 
     @model_validator(mode="after")
     def _one_for_each_class(self) -> Self:

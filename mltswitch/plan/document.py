@@ -139,11 +139,15 @@ class QueueSettings(_Grown):
 
     traffic_class: Name
     ecn_threshold_bytes: int | None = Field(default=None, gt=0)
-    """S: above this many waiting bytes ECN-capable packets are marked and others dropped; None: neither."""
+    """ECN threshold S: above this many waiting bytes ECN-capable packets are marked and others dropped;
+    None: neither.
+    """
     limit: Limit = Field(discriminator="kind")
-    """L: above this length the queue drops everything."""
+    """Limit L: above this length the queue drops everything."""
     delay_bound_seconds: Amount | None = None
-    """Gradient classes: S is at most what the port sends in this time, unless the notes say why not."""
+    """Gradient classes: the ECN threshold S is at most what the port sends in this time, unless the notes
+    say why not.
+    """
     prediction: Prediction | None = None
 
     @model_validator(mode="after")

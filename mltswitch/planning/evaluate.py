@@ -144,12 +144,13 @@ def alike(plan: Plan, role: PortRole | None = None) -> list[tuple[PortProfile, .
 
 
 def with_buffer(plan: Plan, buffer_bytes: int) -> Plan:
-    """The plan on ports with another buffer: every S, L and pool scales with it, in whole bytes.
+    """The plan on ports with another buffer: every ECN threshold S, limit L and pool scales with it, in whole
+    bytes.
 
     Nothing is planned anew; predictions of the old buffer are left out.
 
     Raises:
-        UserInputError: an S or L would be smaller than one byte.
+        UserInputError: an ECN threshold S or a limit L would be smaller than one byte.
     """
     profiles = tuple(
         _rescaled(profile, buffer_bytes / profile.buffer_bytes) for profile in plan.port_profiles

@@ -98,8 +98,8 @@ def port_problem(
 ) -> PortProblem:
     """The port as a loss model takes it, all classes, highest priority first.
 
-    L of a queue that an alpha or nothing bounds is what the shared memory leaves it while other ports are
-    congested, too (`PortProfile.length_bytes`).
+    The limit L of a queue that an alpha or nothing bounds is what the shared memory leaves it while other
+    ports are congested, too (`PortProfile.length_bytes`).
 
     Args:
         plan: classes and traffic.

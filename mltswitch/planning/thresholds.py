@@ -180,8 +180,9 @@ class PortSolver:
     plan: Plan
     curves: ClassCurves
     is_robust: bool
-    """Whether S must hold a burst and the class's share of an incast, and L lie a burst above S; else one
-    packet each."""
+    """Whether the ECN threshold S must hold a burst and the class's share of an incast, and the limit L
+    lie a burst above S; else one packet each.
+    """
 
     def problem(self, profile: PortProfile) -> ThresholdProblem:
         """The optimisation problem of these ports: what is chosen, and within which bounds.
@@ -323,8 +324,8 @@ class PortSolver:
         """The profile with these optimal thresholds, rounded to bytes that the device can be set to, and
         their cost.
 
-        S is rounded up to the device's step, and down where too few packets would be left above it or it
-        would lie above its bound.
+        The ECN threshold S is rounded up to the device's step, and down where too few packets would be
+        left above it or it would lie above its bound.
 
         Raises:
             UnsupportedPlanError: the device's largest threshold is smaller.

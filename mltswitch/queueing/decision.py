@@ -18,7 +18,8 @@ class Decision(Enum):
 
 
 def decide(waiting: float, *, is_capable: bool, ecn_threshold: float | None, limit: float) -> Decision:
-    """MLT section 5.2: above S mark what is ECN-capable and drop what is not; at L drop everything.
+    """MLT section 5.2: above the ECN threshold S mark what is ECN-capable and drop what is not; at the
+    limit L drop everything.
 
     Args:
         waiting: length of the queue before the packet joins, without the one in transmission; same unit as

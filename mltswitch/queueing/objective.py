@@ -27,12 +27,15 @@ LEAST_TOLERANCE: Final = 1e-6
 HEADROOM_WEIGHT: Final = 1e-6
 """Cost, in extra rounds, of a loss exactly at its tolerance: a tie-break too small to measure."""
 ROOM_WEIGHT: Final = 3e-3
-"""Cost, in extra rounds, of a queue that lacks all of its least room below S, or above it."""
+"""Cost, in extra rounds, of a queue that lacks all of its least room below the ECN threshold S, or above
+it.
+"""
 SPREAD_WEIGHT: Final = 1e-8
-"""Cost, in extra rounds, of the least S over S and of the least L - S over L - S, so that no buffer stays
-unused."""
+"""Cost, in extra rounds, of the least ECN threshold S over S and of the least L - S over L - S, so that
+no buffer stays unused.
+"""
 BELOW_WEIGHT: Final = 16.0
-"""How many times more room below S counts than room above it, since all packets use it."""
+"""How many times more room below the ECN threshold S counts than room above it, since all packets use it."""
 HEADROOM_POWER: Final = 0.5
 """Exponent of loss over tolerance in the cost: the class nearest to its tolerance decides."""
 DELAY_WEIGHT: Final = 1e3
@@ -48,7 +51,9 @@ class Scenario:
     traffic: tuple[QueueTraffic, ...]
     """Traffic of all queues of the port, highest priority first."""
     limit_packets: int | None = None
-    """L of every chosen queue in this scenario, with S below it; None: it is `shared_limit_packets`."""
+    """The limit L of every chosen queue in this scenario, with the ECN threshold S below it; None: it is
+    `shared_limit_packets`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +65,22 @@ class QueueObjective:
     tolerances: tuple[float, float]
     """End-to-end loss of (unimportant, important) packets up to which training takes no extra round."""
     least_threshold_packets: int = 1
-    """The least S: a sender's largest burst and the class's share of an incast."""
+    """The least ECN threshold S: a sender's largest burst and the class's share of an incast."""
     least_margin_packets: int = 1
     """The least L - S, which lets important packets survive bursts that no scenario foresees."""
     most_threshold_packets: int | None = None
-    """The largest S, so that marks do not come too late; None: whatever the buffer holds."""
+    """The largest ECN threshold S, so that marks do not come too late; None: whatever the buffer holds."""
     delay_bound_packet_times: float | None = None
-    """Bound, in packet times, of the delay's 99th percentile, or of the worst case L where the model predicts
-    no delay; None: no bound."""
+    """Bound, in packet times, of the delay's 99th percentile, or of the worst case, the limit L, where the
+    model predicts no delay; None: no bound.
+    """
 
 
 @dataclass(frozen=True)
 class ThresholdProblem:
-    """The problem of choosing S, and L where the device has one, of a port's gradient queues."""
+    """The problem of choosing the ECN threshold S, and the limit L where the device has one, of a port's
+    gradient queues.
+    """
 
     port: Port
     scenarios: tuple[Scenario, ...]
@@ -88,10 +96,12 @@ class ThresholdProblem:
     hops: int = 1
     """Number of equal ports in a row over which the loss counts: 1 - (1 - r)^hops."""
     shared_limit_packets: int | None = None
-    """L of every chosen queue where the device allows no choice: what the chip's shared memory leaves a
-    congested queue. None: L is chosen, and the limits of all queues fit into the buffer together."""
+    """The limit L of every chosen queue where the device allows no choice: what the chip's shared memory
+    leaves a congested queue. None: L is chosen, and the limits of all queues fit into the buffer
+    together.
+    """
     is_ordered: bool = True
-    """Whether a class of higher priority must have a smaller or equal S (MLT, section 5.2)."""
+    """Whether a class of higher priority must have a smaller or equal ECN threshold S (MLT, section 5.2)."""
     is_cap_firm: bool = True
     """Whether `most_threshold_packets` is firm. False: where it alone costs training rounds at the planned
     load, it is doubled for all queues until it does not."""
@@ -132,8 +142,9 @@ class Optimum:
     """How many times the search called the loss model."""
     loss_of_caps: tuple[tuple[tuple[float, ...], tuple[float, ...]], ...] = ()
     """How much more of its (unimportant, important) packets each queue loses because of
-    `most_threshold_packets`, at the planned load and in the worst scenario; empty where that bound holds no S
-    back."""
+    `most_threshold_packets`, at the planned load and in the worst scenario; empty where that bound holds
+    no ECN threshold S back.
+    """
     stretch: int = 1
     """Factor by which `most_threshold_packets` was stretched to keep the tolerances at the planned load."""
 
@@ -280,8 +291,9 @@ def _missing_room(objective: QueueObjective, threshold: npt.ArrayLike, margin: n
 
 
 def spread(objective: QueueObjective, threshold: npt.ArrayLike, margin: npt.ArrayLike) -> FloatArray:
-    """Tie-break cost for queues whose losses are too small to compare: more room below S and above it costs
-    less."""
+    """Tie-break cost for queues whose losses are too small to compare: more room below the ECN threshold
+    S and above it costs less.
+    """
     below = objective.least_threshold_packets / np.maximum(threshold, 1)
     above = objective.least_margin_packets / np.maximum(margin, 1)
     return np.asarray(SPREAD_WEIGHT * (BELOW_WEIGHT * below + above)) + _missing_room(

@@ -38,7 +38,7 @@ from mltswitch.queueing.objective import (
 from mltswitch.queueing.surface import IntArray, Space, Surface, spaces_of
 
 LATTICE: Final = 96
-"""Number of values of S, and of L - S, among which the best are searched."""
+"""Number of values of the ECN threshold S, and of L - S, among which the best are searched."""
 CORRECTIONS: Final = 2
 """How many choices are checked with the model; each answer corrects the interpolation for the next."""
 MOST_CORRECTIONS: Final = 12
@@ -51,7 +51,8 @@ that load, whatever that costs in the other scenarios."""
 def optimise(
     problem: ThresholdProblem, model: str = "completion", *, progress: Progress | None = None
 ) -> Optimum:
-    """The best S and L of a port's gradient queues; the same problem gives the same answer.
+    """The best ECN thresholds S and limits L of a port's gradient queues; the same problem gives
+    the same answer.
 
     Args:
         problem: the port, its scenarios, and what bounds the choice.
@@ -78,7 +79,8 @@ def optimise_with(
     starts: Sequence[Choice] = (),
     progress: Progress | None = None,
 ) -> Optimum:
-    """The best S and L as by `optimise`, for any predictor; `starts` are further choices to compare.
+    """The best ECN thresholds S and limits L as by `optimise`, for any predictor; `starts` are
+    further choices to compare.
 
     Raises:
         UserInputError: as `optimise`.
@@ -203,7 +205,7 @@ def _shortened(problem: ThresholdProblem, broken: Evaluation) -> Choice:
 
 
 Costs = Callable[[int, FloatArray, FloatArray], FloatArray]
-"""Maps a queue's number and arrays of S and M = L - S to the cost of each pair."""
+"""Maps a queue's number and arrays of the ECN threshold S and M = L - S to the cost of each pair."""
 
 
 def _choose_thresholds(problem: ThresholdProblem, spaces: Sequence[Space], costs: Costs) -> Choice:

@@ -49,19 +49,22 @@ class QueueThresholds:
     """Thresholds of one queue, tested against its waiting packets before a packet joins."""
 
     ecn_threshold_packets: float | None
-    """S: from this queue length on unimportant packets are dropped and important ones marked; None:
-    neither."""
+    """ECN threshold S: from this queue length on unimportant packets are dropped and important ones
+    marked; None: neither.
+    """
     limit_packets: float
-    """L: from this queue length on every packet is dropped."""
+    """Limit L: from this queue length on every packet is dropped."""
     ecn_maximum_packets: float | None = None
-    """RED's maximum: from S to this length the probability rises from 0 to `mark_probability`, beyond it is
-    1; None: a step at S."""
+    """RED's maximum: from the ECN threshold S to this length the probability rises from 0 to
+    `mark_probability`, beyond it is 1; None: a step at S.
+    """
     mark_probability: float = 1.0
     average_weight: float = 1.0
     """Weight of the newest sample in the averaged queue length, sampled at each arrival; 1: no averaging."""
     alpha: float | None = None
-    """Dynamic limit beside L: a packet joins only while the queue is below alpha times the free shared
-    buffer; None: none."""
+    """Dynamic limit beside the limit L: a packet joins only while the queue is below alpha times the free
+    shared buffer; None: none.
+    """
 
     @property
     def is_step(self) -> bool:

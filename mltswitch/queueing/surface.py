@@ -19,10 +19,12 @@ IntArray = npt.NDArray[np.int64]
 SMALLEST_LOSS: Final = 1e-12
 """Loss ratio below which the analytic models give only noise."""
 GRID_THRESHOLDS: Final = 4
-"""Number of values of S on the grid where L is chosen as well, each with GRID_MARGINS values of L - S."""
+"""Number of values of the ECN threshold S on the grid where the limit L is chosen as well, each with
+GRID_MARGINS values of L - S.
+"""
 GRID_MARGINS: Final = 3
 GRID_ALONE: Final = 5
-"""Number of values of S on the grid where L is given."""
+"""Number of values of the ECN threshold S on the grid where the limit L is given."""
 CERTAIN_PART: Final = 4
 """Each queue is sure of its room for bursts where all that room takes at most one part in this many of the
 buffer."""
@@ -36,15 +38,15 @@ class Space:
     least_threshold: int
     least_margin: int
     limit: int
-    """The largest L that leaves the other queues their least room; where L is given, that L."""
+    """The largest limit L that leaves the other queues their least room; where L is given, that L."""
     cap: int | None
-    """The largest S that is allowed, even if more would fit; None: no such bound."""
+    """The largest ECN threshold S that is allowed, even if more would fit; None: no such bound."""
     is_fixed: bool
-    """Whether L is given, so that M follows from S."""
+    """Whether the limit L is given, so that the margin M follows from S."""
     thresholds: FloatArray
-    """Grid of S in ascending order, with as many values for every queue."""
+    """Grid of the ECN threshold S in ascending order, with as many values for every queue."""
     margins: FloatArray
-    """Grid of M; a single place where L is given."""
+    """Grid of the margin M; a single place where the limit L is given."""
 
     @property
     def size(self) -> int:
@@ -59,8 +61,9 @@ class Space:
 
 
 class Surface:
-    """The model's answers for one queue as a function of S and M = L - S, interpolated between grid
-    points."""
+    """The model's answers for one queue as a function of the ECN threshold S and M = L - S, interpolated
+    between grid points.
+    """
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -111,8 +114,9 @@ def geometric_grid(least: int, most: int, count: int) -> FloatArray:
 
 
 def spaces_of(problem: ThresholdProblem) -> list[Space]:
-    """The space of S and M of each queue; raises UserInputError where not even a packet below and above S
-    fits."""
+    """The space of the ECN threshold S and the margin M of each queue; raises UserInputError where not
+    even a packet below and above S fits.
+    """
     given = problem.shared_limit_packets
     floors = [entry.least_threshold_packets for entry in problem.objectives]
     margins = [entry.least_margin_packets for entry in problem.objectives]

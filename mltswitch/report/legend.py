@@ -44,7 +44,7 @@ def _svg(width: int, body: Markup) -> Markup:
 
 
 def threshold_legend() -> tuple[LegendEntry, ...]:
-    """Legend of the bars that show the thresholds S and L."""
+    """Legend of the bars that show the ECN threshold S and the limit L."""
     return (
         square(BLUE, "below S: all packets are let in"),
         square(PALE_BLUE, "S to L: important packets are let in and marked, unimportant ones dropped"),

@@ -43,7 +43,7 @@ class Section:
 
 
 def threshold_section(plan: Plan, groups: tuple[PortGroup, ...]) -> Section:
-    """The section on the thresholds S and L of every queue."""
+    """The section on the ECN threshold S and the limit L of every queue."""
     order = (entry.name for entry in plan.classes)
     blocks = tuple(
         Block(

@@ -34,7 +34,7 @@ def figure(value: float | None, digits: int = 3) -> str:
 
 
 def threshold_table(group: PortGroup) -> Table:
-    """A table of S, L and the predictions for each queue at the planned load."""
+    """A table of the ECN threshold S, the limit L and the predictions for each queue at the planned load."""
     profile = group.profile
     how = origin(group.plan.provenance.queueing_model)
     rows = []

@@ -17,7 +17,9 @@ LEAST_SEGMENT: Final = 0.005
 
 
 def threshold_figures(group: PortGroup, name: str) -> tuple[Figure, ...]:
-    """Pictures of S and L of each queue, and of the split of the buffer where limits in bytes divide it."""
+    """Pictures of the ECN threshold S and the limit L of each queue, and of the split of the buffer where
+    limits in bytes divide it.
+    """
     queues = _queues(group, f"{name}-queues")
     is_divided = any(map(limit_bytes, group.profile.queues))
     return (queues, _split(group, f"{name}-split")) if is_divided else (queues,)

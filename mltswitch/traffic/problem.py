@@ -79,9 +79,11 @@ class ProblemQueue(_Pattern):
     unimportant: Share = 0.0
     """Share of the queue's packets that are unimportant, that is Not-ECT."""
     ecn_threshold_packets: Packets | None = None
-    """S in packets, from where unimportant packets are dropped and others marked; None: neither."""
+    """The ECN threshold S in packets, from where unimportant packets are dropped and others marked; None:
+    neither.
+    """
     limit_packets: Packets
-    """L in packets: from this length on every packet is dropped."""
+    """The limit L in packets: from this length on every packet is dropped."""
     ecn_maximum_packets: Packets | None = None
     mark_probability: Annotated[Share, Field(gt=0)] = 1.0
     average_weight: Annotated[Share, Field(gt=0)] = 1.0

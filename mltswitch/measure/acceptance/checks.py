@@ -106,7 +106,9 @@ class TestedClass:
     """Number of the hardware queue."""
     limit: Limit
     standing_bytes: int
-    """Bytes that an overload by ECT packets should queue at least: L, or without a limit, well above S."""
+    """Bytes that an overload by ECT packets should queue at least: the limit L, or without a limit, well
+    above S.
+    """
     ecn_threshold_bytes: int | None = None
     maximum_bps: int | None = None
     """The device's bandwidth limit of the class in bit/s; None: the port's rate."""

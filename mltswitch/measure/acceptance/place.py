@@ -24,7 +24,7 @@ from mltswitch.plan import ClassKind, Host, Plan, Port, PortProfile, Switch, Swi
 from mltswitch.targets import FittedState, target_for
 
 UNBOUNDED_PACKETS: Final = 20
-"""Packets, beyond twice S, to which a queue without a limit in bytes is filled."""
+"""Packets, beyond twice the ECN threshold S, to which a queue without a limit in bytes is filled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,8 +74,9 @@ def filling_packets(threshold: int, limit: int, important_share: float) -> int:
 
 
 class Admission(ABC):
-    """Admission rules of one queue with integer S and L, its packets important with probability
-    `important_share`."""
+    """Admission rules of one queue with an integer ECN threshold S and limit L, its packets
+    important with probability `important_share`.
+    """
 
     def __init__(
         self,
@@ -106,7 +107,9 @@ class Admission(ABC):
 
     @property
     def stride_above(self) -> int:
-        """The number of packets admitted above S is a multiple of this, unless they fill the queue."""
+        """The number of packets admitted above the ECN threshold S is a multiple of this, unless they
+        fill the queue.
+        """
         return 1
 
     def trim(self, counts: FloatArray) -> None:
@@ -184,13 +187,15 @@ class Admission(ABC):
 
     @abstractmethod
     def above(self, offer: Offer) -> Array:
-        """Weights of 0, 1, … L - S admitted packets from queue length S; the last one stands for all larger
-        numbers."""
+        """Weights of 0, 1, … L - S admitted packets from a queue as long as the ECN threshold S; the last one
+        stands for all larger numbers.
+        """
 
     @abstractmethod
     def crossing_values(self, offer: Offer, values: Array) -> Array:
-        """Column d: expected value after arrivals at length S - d that carry the queue past S; values[:, r]
-        is that of S + r."""
+        """Column d: expected value after arrivals at length S - d that carry the queue past the ECN
+        threshold S; values[:, r] is that of S + r.
+        """
 
     @abstractmethod
     def crossing_tails(self, starts: FloatArray, offer: Offer) -> FloatArray:
@@ -198,8 +203,9 @@ class Admission(ABC):
 
     @abstractmethod
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
-        """Mean number of important packets dropped at L, from the weights starts[:, v] of lengths v = 0 … L,
-        with mean_packets offered."""
+        """Mean number of important packets dropped at the limit L, from the weights starts[:, v] of
+        lengths v = 0 … L, with mean_packets offered.
+        """
 
     @abstractmethod
     def _landing_above(self, packets: int) -> FloatArray: ...
@@ -251,7 +257,7 @@ class BurstAdmission(Admission):
 
     @property
     def stride_above(self) -> int:
-        """The burst size: above S whole bursts are admitted, unless they fill the queue."""
+        """The burst size: above the ECN threshold S whole bursts are admitted, unless they fill the queue."""
         return self._burst
 
     def _packets_of(self, bursts: Array) -> Array:
@@ -267,8 +273,9 @@ class BurstAdmission(Admission):
         return self.important_share * max(0, packets - self.limit)
 
     def above(self, offer: Offer) -> Array:
-        """Weights of 0, 1, … L - S admitted packets from queue length S; the last one stands for all larger
-        numbers."""
+        """Weights of 0, 1, … L - S admitted packets from a queue as long as the ECN threshold S; the last one
+        stands for all larger numbers.
+        """
         joined = np.zeros((len(offer.bursts), self.room + 1), dtype=offer.bursts.dtype)
         important = self._important.distributed(offer.bursts)
         for count, end in enumerate(self._ends[0]):
@@ -277,8 +284,9 @@ class BurstAdmission(Admission):
         return joined
 
     def crossing_values(self, offer: Offer, values: Array) -> Array:
-        """Column d: expected value after arrivals at length S - d that carry the queue past S; values[:, r]
-        is that of S + r."""
+        """Column d: expected value after arrivals at length S - d that carry the queue past the ECN
+        threshold S; values[:, r] is that of S + r.
+        """
         columns = np.zeros((len(values), self.threshold + 1), dtype=complex)
         stay = 1 - self.important_share
         at_threshold = self._important.expected(values[:, self._ends[0]], self.most_bursts)
@@ -322,8 +330,9 @@ class BurstAdmission(Admission):
         return np.asarray(tails + starts[:, : self.threshold].sum(axis=1, keepdims=True) * offer.more)
 
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
-        """Mean number of important packets dropped at L, from the weights starts[:, v] of lengths v = 0 …
-        L."""
+        """Mean number of important packets dropped at the limit L, from the weights starts[:, v] of
+        lengths v = 0 … L.
+        """
         counts = np.arange(self.most_bursts + 1) * self._burst
         offsets = np.arange(self._first_offset, self._burst)[:, None]
         missed = self.important_share * np.maximum(offsets + counts - self.room, 0)
@@ -377,15 +386,17 @@ class PacketAdmission(Admission):
         return folded
 
     def above(self, offer: Offer) -> Array:
-        """Weights of 0, 1, … L - S admitted packets from queue length S; the last one stands for all larger
-        numbers."""
+        """Weights of 0, 1, … L - S admitted packets from a queue as long as the ECN threshold S; the last one
+        stands for all larger numbers.
+        """
         joined = self._folded(self._important.distributed(offer.packets))
         joined[:, -1] += offer.more
         return joined
 
     def crossing_values(self, offer: Offer, values: Array) -> Array:
-        """Column d: expected value after arrivals at length S - d that carry the queue past S; values[:, r]
-        is that of S + r."""
+        """Column d: expected value after arrivals at length S - d that carry the queue past the ECN
+        threshold S; values[:, r] is that of S + r.
+        """
         worth = self._important.expected(values, self._most_packets)
         worth[:, 0] = 0  # just S reached is no crossing
         size = self.fixed_burst
@@ -411,8 +422,9 @@ class PacketAdmission(Admission):
         return np.asarray(tails + starts[:, : self.threshold].sum(axis=1, keepdims=True) * offer.more)
 
     def lost_important(self, starts: FloatArray, offer: Offer, mean_packets: float) -> FloatArray:
-        """Mean number of important packets dropped at L, from the weights starts[:, v] of lengths v = 0 …
-        L."""
+        """Mean number of important packets dropped at the limit L, from the weights starts[:, v] of
+        lengths v = 0 … L.
+        """
         beyond = self._important.distributed(self._beyond(starts, offer))[:, self.room :]
         lost: FloatArray = beyond @ np.arange(beyond.shape[1])
         # Column r: dropped of all offered to a queue above S with room for r.

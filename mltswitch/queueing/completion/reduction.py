@@ -78,7 +78,9 @@ def _raised(limits: QueueThresholds, packets: int) -> QueueThresholds:
 
 
 LONGEST_PART: Final = 1024
-"""Packets up to S, and from S to L, that are solved one by one; more only where bursts are that long."""
+"""Packets up to the ECN threshold S, and from S to the limit L, that are solved one by one; more only
+where bursts are that long.
+"""
 LARGEST_BURSTS: Final = 3
 MOST_PACKETS: Final = 4096
 RAREST_SIZE: Final = 1e-9
@@ -93,9 +95,9 @@ class Reduced:
     kept_share: float
     """Share of the offered packets that is left after long bursts were cut."""
     hidden_below: int
-    """How many packets S was lowered by."""
+    """How many packets the ECN threshold S was lowered by."""
     hidden_above: int
-    """How many packets the room from S to L was narrowed by."""
+    """How many packets the room from the ECN threshold S to the limit L was narrowed by."""
 
 
 def reduced(offered: QueueTraffic, limits: QueueThresholds) -> Reduced:

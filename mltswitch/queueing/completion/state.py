@@ -46,7 +46,9 @@ class Losses:
     carried: float
     """Admitted packets over offered packets."""
     marked: float
-    """Share of the admitted important packets that met a queue of S or more, and are marked."""
+    """Share of the admitted important packets that met a queue of the ECN threshold S or more, and are
+    marked.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,7 +96,9 @@ UNVERIFIED: Final = unverified(
 
 
 def percent_step_bytes(full_scale_bytes: int) -> int:
-    """Bytes of one percent of the threshold scale, rounded down: S is at most 0.02 % below the switch's."""
+    """Bytes of one percent of the threshold scale, rounded down: the ECN threshold S is at most 0.02 %
+    below the switch's.
+    """
     return full_scale_bytes // 100
 
 

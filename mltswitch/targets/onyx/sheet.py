@@ -57,7 +57,9 @@ SHAPER: Final = "shaper"
 GUARANTEE: Final = "bandwidth guaranteed"
 CAP: Final = "bandwidth shape"
 Threshold = int | tuple[str, str, int, int] | None
-"""S in bytes where RED/ECN is as in plans, else control, mode and two thresholds in KB or %; None: off."""
+"""The ECN threshold S in bytes where RED/ECN is as in plans, else control, mode and two thresholds in KB
+or %; None: off.
+"""
 LARGEST_KB: Final = 9_999_999
 """The largest threshold of a rendered file, in KB."""
 
