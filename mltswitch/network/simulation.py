@@ -77,7 +77,7 @@ def _prepared(scenario: Scenario, ground: Ground, play: Play, where: str, seed: 
         packet_bytes=play.transport.packet_bytes,
         where=f"{where}.switch",
     )
-    network = Network(ground.topology, rules, scenario.link_loss)
+    network = Network(ground.topology, rules, scenario.link_loss, scenario.hosts == "in-turn")
     stage = Stage(
         network.hosts,
         rules.class_of,
