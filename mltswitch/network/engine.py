@@ -1,5 +1,6 @@
 """The event loop, compiled: starts of flows, ports and timers, in order of time and then of their making."""
 
+from mltswitch.network.chance import draw
 from mltswitch.network.heap import remove_event, set_event
 from mltswitch.network.ports import free_packet, offer, send_next, take, transmit
 from mltswitch.network.records import (
@@ -20,11 +21,12 @@ from mltswitch.network.records import (
     packet_at,
     port_at,
     ring_at,
+    settings_at,
     start_at,
     wide,
 )
-from mltswitch.network.sending import draw
-from mltswitch.network.transports import dispatch
+from mltswitch.network.sending import want_line
+from mltswitch.network.transports import dispatch, ndp, pfabric
 from mltswitch.queueing.jit import jit
 
 
@@ -54,13 +56,19 @@ def _pull_class(world: Record, place: int, port: Record) -> bool:
     ring = ring_at(world.rings, place)
     while ring.last != NONE:
         last = flow_at(world.flows, ring.last)
+        if settings_at(world.settings, last.settings).shortest_first:
+            ring.last = pfabric.before_shortest(world, wide(ring.last))
+            last = flow_at(world.flows, ring.last)
         number = wide(last.ring)
         flow = flow_at(world.flows, number)
         index = NONE
+        is_moved = False
         if dispatch.may_send(world, flow, world.now):
             index = dispatch.next_packet(world, number, flow)
             size = packet_at(world.packets, index).size
-            if dispatch.may_send(world, flow, world.now + size * BITS_PICOSECONDS // port.bps):
+            is_moved = world.classes * flow.source + flow.queue != place
+            free = world.now + size * BITS_PICOSECONDS // port.bps
+            if not is_moved and dispatch.may_send(world, flow, free):
                 ring.last = number
                 transmit(world, port, index)
                 return True
@@ -70,6 +78,8 @@ def _pull_class(world: Record, place: int, port: Record) -> bool:
         else:
             last.ring = flow.ring
         if index != NONE:
+            if is_moved and dispatch.may_send(world, flow, world.now):
+                want_line(world, number, flow)
             transmit(world, port, index)
             return True
     return False
@@ -97,6 +107,9 @@ def _reaches_end(world: Record, port: Record) -> None:
 
 @jit
 def _port_event(world: Record, number: int) -> None:
+    if number >= world.port_count:
+        ndp.pull(world, number - world.port_count)
+        return
     port = port_at(world.ports, number)
     if port.first != NONE and packet_at(world.packets, port.first).arrival <= world.now:
         _reaches_end(world, port)

@@ -10,6 +10,9 @@ from mltswitch.network.units import PICOSECONDS
 from mltswitch.plan import Host, Port, Switch, Topology
 
 NO_BOUND: Final = float("inf")
+PLAIN, MARK_BY_PORT, BY_RANK, TRIM = range(4)
+"""What ports of switches do: judge each queue by its rule; compare thresholds with what waits in all queues
+of the port; serve and drop by the rank of packets (pFabric); cut packets down to their headers (NDP)."""
 HOST_MEMORY_BYTES: Final = 1 << 50
 """A host's own queue drops nothing."""
 
@@ -39,6 +42,7 @@ class SwitchRules:
     rules: Callable[[Switch, Port], tuple[Rule, ...]]
     memory: Callable[[Switch, Port], tuple[str, int]]
     """Whose packet memory a port uses (ports that share one have the same name), and its bytes."""
+    discipline: int = PLAIN
 
     def class_of(self, layer: int, layers: int) -> int:
         """The class of a layer, in forward order, of so many."""
@@ -152,6 +156,20 @@ class Network:
             lengths.add(len(way) + 1)
         (stride,) = lengths
         return first, len(paths), stride
+
+
+def bandwidth_delay_bytes(topology: Topology, packet_bytes: int, answer_bytes: int) -> int:
+    """What a host sends in the longest of its round trips over empty lines, as seen from the first host."""
+    first, *others = topology.hosts
+    ends = {host.leaf: host for host in others}
+    longest = 0.0
+    line = topology.switch(first.leaf).port(first.leaf_port)
+    for host in ends.values():
+        for path in topology.paths_between(first, host):
+            ports = [line, *(port for _, port in topology.walk(first, host, path))]
+            both = (packet_bytes + answer_bytes) * 8
+            longest = max(longest, sum(2 * port.delay_seconds + both / port.rate_bps for port in ports))
+    return round(longest * line.rate_bps / 8)
 
 
 def _picoseconds(port: Port) -> int:

@@ -25,8 +25,8 @@ NEVER: Final = LONGEST_PICOSECONDS
 BITS_PICOSECONDS: Final = 8 * PICOSECONDS
 """Times bytes, over bit/s: picoseconds."""
 
-DATA, ACK, PROBE, MISSING, STOP = range(5)
-"""Kinds of packets; MISSING is the receiver's answer to a probe."""
+DATA, ACK, PROBE, MISSING, STOP, TRIMMED, NACK, PULL = range(8)
+"""Kinds of packets; MISSING is the receiver's answer to a probe, TRIMMED what a switch has left of data."""
 UNIMPORTANT, IMPORTANT, ANSWERS = range(3)
 """What queues count: data by importance, and all other kinds of packets."""
 ADVANCED, GROW, ENDED = range(3)
@@ -47,6 +47,7 @@ PACKET: Final = _record(
     ("size", np.int32),
     ("hop", np.int32),
     ("next", np.int32),
+    ("rank", np.int32),
     ("kind", np.int8),
     ("queue", np.int8),
     ("capable", np.int8),
@@ -57,6 +58,7 @@ PACKET: Final = _record(
 - `sent`: when the sender's line began it; an acknowledgement keeps that of its packet.
 - `arrival`: when it reaches the end of the line that it is on.
 - `hop`: the place in HOP of the port after this one.
+- `rank`: where switches serve by rank, the lowest goes first.
 - `queue`: the class; `capable`: of marks, hence important; `marked`: carries one, or reports one.
 """
 
@@ -65,12 +67,15 @@ PORT: Final = _record(
     ("bps", np.int64),
     ("delay", np.int64),
     ("loss", np.float64),
+    ("pulled", np.int64),
     ("first", np.int32),
     ("last", np.int32),
     ("pool", np.int32),
     ("waiting", np.int32),
+    ("pulls", np.int32),
     ("armed", np.int8),
     ("guaranteed", np.int8),
+    ("discipline", np.int8),
     ("sent_packets", np.int64),
     ("sent_bytes", np.int64),
     ("lost_packets", np.int64),
@@ -81,6 +86,7 @@ PORT: Final = _record(
 - `free`: when the transmission ends; `first`, `last`: packets on the line, in order of arrival.
 - `armed`: something waits for the line, so its end is an event; `waiting`: packets in all queues.
 - `loss`: probability that the line loses a packet; `guaranteed`: queues that have a share.
+- `pulls`: at a host, the last of the flows to it that it is to pull; `pulled`: when it may pull next.
 """
 
 POOL: Final = _record(("size", np.int64), ("used", np.int64), ("peak", np.int64))
@@ -185,6 +191,16 @@ SETTINGS: Final = _record(
     ("loss_bound", np.float64),
     ("unimportant", np.float64),
     ("probes_wait", np.int64),
+    ("shortest_first", np.int64),
+    ("rto_round_trips", np.float64),
+    ("probe_after", np.int64),
+    ("bitmaps", np.int64),
+    ("cubic", np.float64),
+    ("beta", np.float64),
+    ("demotions", np.int64),
+    ("demotion", np.int64, (15,)),
+    ("first_class", np.int64),
+    ("last_class", np.int64),
 )
 """Parameters of one transport; each transport reads its own."""
 
@@ -209,6 +225,7 @@ WORLD: Final = _record(
     ("random", np.uint64),
     ("tag_seed", np.uint64),
     ("hosts", np.int64),
+    ("port_count", np.int64),
     ("classes", np.int64),
     ("start_count", np.int64),
     ("next_start", np.int64),
@@ -232,7 +249,8 @@ def wide(number: Any) -> int:
 
 
 PORT_EVENTS, FLOW_EVENTS = range(2)
-"""The heaps: few ports, most of which have an event, and many flows, few of which have one."""
+"""The heaps: few ports, most of which have an event (behind them hosts, whose event is a pull), and many
+flows, few of which have one."""
 
 
 def _reader(dtype: np.dtype[Any]) -> Callable[[int, int], Record]:

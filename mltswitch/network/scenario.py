@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from mltswitch.documents import SparseDocument, StrictDocument
 from mltswitch.errors import did_you_mean
-from mltswitch.network.switches import DropTail, FromPlan, Marking, SwitchDocument
+from mltswitch.network.switches import KINDS, FromPlan, SwitchDocument
 from mltswitch.network.transports.parameters import TRANSPORTS, Transport
 from mltswitch.network.units import RateBps, Seconds, SizeBytes
 from mltswitch.network.workloads import Workload
@@ -87,21 +87,39 @@ def _check_transport(value: Any) -> Any:
     return entry
 
 
+_DEFAULT_SWITCHES: Final = {
+    "dctcp": "marking",
+    "newreno": "drop-tail",
+    "cubic": "drop-tail",
+    "pias": "priorities",
+}
+"""Where it is not the first kind that the transport works with."""
+
+
 class Play(SparseDocument):
     """A transport, and what switches do for it."""
 
     transport: Annotated[Transport, BeforeValidator(_check_transport)]
     switch: SwitchDocument | None = None
-    """By default what the transport is made for: a plan (mlt), marking at K (dctcp), nothing (newreno)."""
+    """By default what the transport is made for."""
     spraying: bool | None = None
     """Whether each packet takes another path; by default of `mlt` alone. Else flows are hashed to paths."""
 
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if self.switch_document.kind not in self.transport.switches:
+            raise ValueError(
+                f"{self.transport.name} does not work with switches of kind {self.switch_document.kind} "
+                f"(expected one of {', '.join(self.transport.switches)})"
+            )
+        return self
+
     @property
-    def switch_document(self) -> FromPlan | Marking | DropTail | Any:
+    def switch_document(self) -> FromPlan | Any:
         """What switches do, with its default."""
         if self.switch is not None:
             return self.switch
-        return {"mlt": FromPlan(), "dctcp": Marking(), "newreno": DropTail()}[self.transport.name]
+        return KINDS[_DEFAULT_SWITCHES.get(self.transport.name, self.transport.switches[0])]()
 
     @property
     def sprays(self) -> bool:

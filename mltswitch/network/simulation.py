@@ -72,6 +72,7 @@ def _prepared(scenario: Scenario, ground: Ground, play: Play, where: str, seed: 
     document = play.switch_document
     rules = rules_of(
         document,
+        topology=ground.topology,
         plan=ground.plan,
         buffer_bytes=ground.buffer_bytes,
         packet_bytes=play.transport.packet_bytes,

@@ -65,6 +65,9 @@ class World:
         }
         for name, value in settings.items():
             self.tables["settings"][name] = value
+        gradients = network.switch_rules.gradients
+        self.tables["settings"]["first_class"] = gradients[0]
+        self.tables["settings"]["last_class"] = gradients[-1]
         self.tables["flows"] = self._flows(flows, random, spraying)
         self.tables["hops"] = np.array(network.hops, np.int32).view(HOP)
         order = np.argsort(self.tables["flows"]["start"], kind="stable")
@@ -72,7 +75,7 @@ class World:
         starts["flow"] = order
         starts["time"] = self.tables["flows"]["start"][order]
         self.tables["starts"] = starts
-        self.heaps = [_heap(len(network.ports)), _heap(len(flows))]
+        self.heaps = [_heap(len(network.ports) + network.hosts), _heap(len(flows))]
         self._heap_table = np.zeros(len(self.heaps), HEAP)
         for row, (entries, places) in zip(self._heap_table, self.heaps, strict=True):
             row["entries"], row["places"] = entries.ctypes.data, places.ctypes.data
@@ -83,6 +86,7 @@ class World:
         self.state["order"] = 1
         self.state["random"], self.state["tag_seed"] = random.integers(0, 2**64, 2, np.uint64)
         self.state["hosts"], self.state["classes"] = network.hosts, network.classes
+        self.state["port_count"] = len(network.ports)
         self.state["start_count"] = len(flows)
         self.state["packet_places"] = FIRST_PACKETS
 
@@ -100,8 +104,9 @@ class World:
         table["back_queue"] = [network.answer_class(flow.traffic_class) for flow in flows]
         table["ring"] = NONE
         words = -(-table["packets"].astype(np.int64) // 64)
-        table["bits"] = 2 * (np.cumsum(words) - words)
-        self.tables["words"] = np.zeros(2 * int(words.sum()) + 1, np.uint64).view(WORD)
+        bitmaps = int(self.tables["settings"]["bitmaps"][0])
+        table["bits"] = bitmaps * (np.cumsum(words) - words)
+        self.tables["words"] = np.zeros(bitmaps * int(words.sum()) + 1, np.uint64).view(WORD)
         hashes = random.integers(0, 2**31, (len(flows), 2))
         for row, flow, (there, back) in zip(table, flows, hashes, strict=True):
             for ends, hashed, names in (
@@ -181,7 +186,8 @@ def _heap(count: int) -> tuple[Records, Records]:
 
 def _ports(network: Network) -> Records:
     table = np.zeros(len(network.ports), PORT)
-    table["first"] = table["last"] = NONE
+    table["first"] = table["last"] = table["pulls"] = NONE
+    table["discipline"][network.hosts :] = network.switch_rules.discipline
     for row, port in zip(table, network.ports, strict=True):
         row["bps"], row["delay"], row["loss"] = port.rate_bps, port.delay_picoseconds, port.loss
         row["pool"] = port.pool

@@ -14,6 +14,7 @@ acknowledgement; `due` is when the rate lets the next packet go; `srtt` is the l
 least, `alpha` their smoothed difference, and `marks` counts increases in a row.
 """
 
+from mltswitch.network.chance import tag_of
 from mltswitch.network.ports import free_packet, new_packet
 from mltswitch.network.records import (
     ACK,
@@ -38,7 +39,6 @@ from mltswitch.network.sending import (
     send_signal,
     set_bit,
     set_timer,
-    tag_of,
     want_line,
 )
 from mltswitch.queueing.jit import jit
