@@ -77,6 +77,7 @@ def _pull_class(world: Record, place: int, port: Record) -> bool:
             ring.last = NONE
         else:
             last.ring = flow.ring
+        dispatch.leaves_ring(world, number, flow)
         if index != NONE:
             if is_moved and dispatch.may_send(world, flow, world.now):
                 want_line(world, number, flow)

@@ -140,6 +140,7 @@ FLOW: Final = _record(
     ("back", np.int32),
     ("backs", np.int32),
     ("ring", np.int32),
+    ("pair", np.int32),
     ("first", np.int32),
     ("next", np.int32),
     ("highest", np.int32),
@@ -165,6 +166,7 @@ FLOW: Final = _record(
 - `path`: place in HOP of the first of `paths` ways, `stride` places from one to the next; `back` for answers.
 - `bits`: place in WORD of a bit for each packet, at the receiver, and then as many for the sender.
 - `ring`: the next flow of the same class and host that may send; `listed`: it is in that ring.
+- `pair`: the flow whose record has the rate of all flows between the two hosts; or the flow itself.
 - `first`, `next`, `highest`: the lowest number not acknowledged, the one to send now, the first never sent.
 - `closed`: the sender knows that it is done.
 """
@@ -191,6 +193,8 @@ SETTINGS: Final = _record(
     ("loss_bound", np.float64),
     ("unimportant", np.float64),
     ("probes_wait", np.int64),
+    ("pairs", np.int64),
+    ("holds", np.int64),
     ("shortest_first", np.int64),
     ("rto_round_trips", np.float64),
     ("probe_after", np.int64),

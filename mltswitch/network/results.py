@@ -215,11 +215,12 @@ def over_seeds(runs: Sequence[Run]) -> dict[str, Figure | None]:
     figures: dict[str, Figure | None] = {}
     for name in FIGURES:
         values = [getattr(run.summary, name) for run in runs]
-        figures[name] = None if None in values else _figure([float(value) for value in values])
+        figures[name] = None if None in values else figure_of([float(value) for value in values])
     return figures
 
 
-def _figure(values: Sequence[float]) -> Figure:
+def figure_of(values: Sequence[float]) -> Figure:
+    """The mean of some values, and its interval."""
     count = len(values)
     if count == 1:
         return Figure(values[0], None)

@@ -103,6 +103,11 @@ class World:
         table["queue"] = [flow.traffic_class for flow in flows]
         table["back_queue"] = [network.answer_class(flow.traffic_class) for flow in flows]
         table["ring"] = NONE
+        table["pair"] = np.arange(len(flows))
+        if self.tables["settings"]["pairs"][0]:
+            ends = table["source"].astype(np.int64) * network.hosts + table["destination"]
+            _, firsts, which = np.unique(ends, return_index=True, return_inverse=True)
+            table["pair"] = firsts[which]
         words = -(-table["packets"].astype(np.int64) // 64)
         bitmaps = int(self.tables["settings"]["bitmaps"][0])
         table["bits"] = bitmaps * (np.cumsum(words) - words)
