@@ -1,5 +1,6 @@
 """Play a figure of a paper in every reading, and lay what comes out beside what the paper prints."""
 
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -7,6 +8,8 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
+
+from pydantic import RootModel
 
 from mltswitch.app import Bar, Tell
 from mltswitch.app.simulated_network import ground_of
@@ -102,9 +105,10 @@ def scenarios_of(
     return made
 
 
-def write_scenarios(scenarios: Iterable[Scenario], folder: Path) -> tuple[Path, ...]:
-    """Write the scenarios as files that `mltswitch simulate` plays, to be read and changed."""
-    texts = [(folder / f"{scenario.name}.yaml", dump_yaml(scenario)) for scenario in scenarios]
+def write_scenarios(reproduction: Reproduction, cases: Iterable[Case], folder: Path) -> tuple[Path, ...]:
+    """Write scenarios as files that `mltswitch simulate` plays, to be read and changed."""
+    documents = [reproduction.document_of(case.reading, case.point, case.hosts) for case in cases]
+    texts = [(folder / f"{each['name']}.yaml", dump_yaml(RootModel(each))) for each in documents]
     write_outputs(texts)
     return tuple(path for path, _ in texts)
 
@@ -117,22 +121,22 @@ def reproduced_network(
     Raises:
         KeyboardInterrupt: no run has ended yet.
     """
-    wanted = [
-        _Run(case, place, seed)
-        for case, scenario in scenarios.items()
-        for place in range(len(scenario.plays))
-        for seed in scenario.seeds
-    ]
+    wanted: dict[str, list[_Run]] = {}
+    for case, scenario in scenarios.items():
+        for place in range(len(scenario.plays)):
+            for seed in scenario.seeds:
+                wanted.setdefault(_identity(scenario, place, seed), []).append(_Run(case, place, seed))
     found: dict[_Run, Summary] = {}
     try:
-        with bar() as advance, _results(wanted, scenarios, processes) as results:
-            for run, summary in results:
-                found[run] = summary
-                advance(reproduction.name, len(found), len(wanted))
+        with bar() as advance, _results([runs[0] for runs in wanted.values()], scenarios, processes) as ended:
+            for count, (run, summary) in enumerate(ended, 1):
+                same = wanted[_identity(scenarios[run.case], run.place, run.seed)]
+                found |= dict.fromkeys(same, summary)
+                advance(reproduction.name, count, len(wanted))
     except KeyboardInterrupt:
         if not found:
             raise
-        tell(f"interrupted: {len(found)} of {len(wanted)} runs have ended, and are kept")
+        tell(f"interrupted: {len(found)} of {sum(map(len, wanted.values()))} runs have ended, and are kept")
     cells: list[Cell] = []
     compared: list[Compared] = []
     for case, scenario in scenarios.items():
@@ -142,7 +146,14 @@ def reproduced_network(
         }
         cells += [_cell(case, title, runs) for title, runs in by_title.items() if runs]
         compared += _compared(reproduction, case, by_title)
-    return Reproduced(reproduction, tuple(cells), tuple(compared), len(wanted) - len(found))
+    return Reproduced(
+        reproduction, tuple(cells), tuple(compared), sum(map(len, wanted.values())) - len(found)
+    )
+
+
+def _identity(scenario: Scenario, place: int, seed: int) -> str:
+    """The same for runs of which each byte is the same: readings often change one transport alone."""
+    return repr(scenario.model_copy(update={"name": "", "plays": (scenario.plays[place],), "seeds": (seed,)}))
 
 
 @contextmanager
@@ -153,7 +164,10 @@ def _results(
     if processes == 1:
         yield ((run, _summary(scenarios[run.case], run)) for run in wanted)
         return
-    pool = ProcessPoolExecutor(processes, get_context("spawn"))
+    # Ctrl-C ends workers at once, without a word.
+    pool = ProcessPoolExecutor(
+        processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)
+    )
     try:
         futures = {pool.submit(_summary, scenarios[run.case], run): run for run in wanted}
         yield ((futures[each], each.result()) for each in as_completed(futures))

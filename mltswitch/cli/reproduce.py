@@ -74,7 +74,7 @@ def reproduce(
         reproduction = reproduction.with_transports(transports)
     chosen = scenarios_of(reproduction, readings=readings, points=points, hosts=hosts, seeds=seeds)
     if scenarios is not None:
-        paths = [str(path) for path in write_scenarios(chosen.values(), scenarios)]
+        paths = [str(path) for path in write_scenarios(reproduction, chosen, scenarios)]
         return Answer({"outputs": paths}, [f"Written: {path}" for path in paths])
     found = reproduced_network(reproduction, chosen, processes=processes, tell=progress, bar=progress_bar)
     document = {

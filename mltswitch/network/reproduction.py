@@ -4,6 +4,7 @@ A paper never says all that a simulation needs. What it leaves open is a *readin
 under a name, with the reason to read the paper so. The documents lie in `reproductions/`.
 """
 
+from copy import deepcopy
 from importlib.resources import files
 from typing import Any, Final, Literal
 
@@ -47,28 +48,29 @@ class Reproduction(StrictDocument):
     """Bounds within which a figure counts as reproduced; those of transports that are not played are left
     out."""
 
-    def scenario_of(self, reading: str, point: str, hosts: int) -> Scenario:
-        """The scenario of one reading, point and size; raises UserInputError for unknown ones."""
+    def document_of(self, reading: str, point: str, hosts: int) -> Changes:
+        """The scenario document of one reading, point and size; raises UserInputError for unknown ones."""
         _known(reading, self.readings, "--reading")
+        _known(point, self.points, "--point")
         data = _merged(self.scenario, self.points[point])
         data = _merged(data, self.readings[reading].changes)
         leaves = data["fabric"]["leaves"]
-        if hosts < 1 or hosts % leaves:
+        if hosts % leaves:
             raise UserInputError(
                 f"{hosts} hosts are not the same number in each of {leaves} racks",
                 where="--hosts",
                 expected=f"a multiple of {leaves}",
             )
-        data["fabric"] = data["fabric"] | {"hosts_per_leaf": hosts // leaves}
-        plays = data.pop("transports")
-        document = {
-            "schema": SIMULATION_SCHEMA,
-            "name": f"{self.name}-{reading}-{point}-{hosts}"[:63],
-            **data,
-            "transports": list(plays.values()),
-        }
-        scenario = validate(document, Scenario, where=f"{self.name}, reading {reading}, point {point}")
-        return scenario.with_plays(dict(zip(plays, scenario.plays, strict=True)))
+        data["fabric"] |= {"hosts_per_leaf": hosts // leaves}
+        data["transports"] = list(data["transports"].values())
+        name = f"{self.name}-{reading}-{point}-{hosts}"
+        return {"schema": SIMULATION_SCHEMA, "name": name, **data}
+
+    def scenario_of(self, reading: str, point: str, hosts: int) -> Scenario:
+        """The same as a checked scenario, whose plays have the figure's titles."""
+        document = self.document_of(reading, point, hosts)
+        scenario = validate(document, Scenario, where=document["name"])
+        return scenario.with_plays(dict(zip(self.scenario["transports"], scenario.plays, strict=True)))
 
     def with_transports(self, names: tuple[str, ...]) -> "Reproduction":
         """The same with these transports beside the compared one; raises UserInputError for unknown ones."""
@@ -90,7 +92,7 @@ def _known(name: str, names: Any, where: str) -> None:
 
 def _merged(data: Changes, changes: Changes) -> Changes:
     """`data` with changes, which go into nested mappings; a play by its name alone becomes a mapping."""
-    made = dict(data)
+    made = deepcopy(data)
     for name, value in changes.items():
         old = {"transport": {"name": made[name]}} if isinstance(made.get(name), str) else made.get(name)
         is_inner = isinstance(value, dict) and isinstance(old, dict)
