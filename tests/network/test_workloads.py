@@ -8,7 +8,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from mltswitch.errors import UserInputError
-from mltswitch.network.workloads import Flow, Incast, ParameterServer, Permutation, Stage, Workload
+from mltswitch.network.workloads import Incast, ParameterServer, Permutation, Stage, Work, Workload
 from mltswitch.network.workloads.parameter_server import PARTITION_BYTES
 from mltswitch.profile import resolve_profile
 
@@ -22,7 +22,7 @@ def stage(hosts: int = 8, **changes: Any) -> Stage:
     return Stage(**settings | changes)
 
 
-def push(hosts: int = 8, **changes: Any) -> list[Flow]:
+def push(hosts: int = 8, **changes: Any) -> Work:
     document = {"kind": "parameter-server", "profile": "mobilenet"} | changes
     return ParameterServer.model_validate(document).flows(stage(hosts))
 
@@ -54,12 +54,16 @@ WORKLOADS: list[Any] = [
         {
             "kind": "parameter-server",
             "profile": "mobilenet",
-            "backward": 0.01,
             "mapping": mapping,
             "servers": servers,
+            "rounds": rounds,
+            "pull": rounds > 1,
+            "colocated": colocated,
         }
         for mapping in ("whole", "sliced")
         for servers in (1, 7)
+        for rounds in (1, 2)
+        for colocated in (False, True)
     ),
 ]
 
@@ -76,16 +80,19 @@ def test_a_workload_knows_its_extent_before_its_flows(document: Any) -> None:
 
 
 def test_front_layers_go_in_the_first_class_and_come_last() -> None:
-    flows = push(backward=0.01)
+    work = push(backward=0.01)
     layers = [layer.name for layer in resolve_profile("mobilenet").layers]
-    by_layer = {flow.label: flow for flow in flows}
+    by_layer = {flow.label: flow for flow in work}
     classes = [by_layer[name].traffic_class for name in layers]
     assert classes == sorted(classes)
     assert (classes[0], classes[-1]) == (0, 3)
-    starts = [by_layer[name].start_picoseconds for name in layers]
-    assert starts == sorted(starts, reverse=True)
-    assert starts[-1] == 0
-    assert starts[0] < 10**10
+    ready, after = [], by_layer[layers[0]].after
+    while after:
+        (number,) = after
+        ready.append(number)
+        after = work.steps[~number].after
+    assert ready == [by_layer[name].after[0] for name in layers]
+    assert sum(work.steps[~number].picoseconds for number in ready) == pytest.approx(10**10)
 
 
 def test_all_hosts_that_are_no_servers_work() -> None:
