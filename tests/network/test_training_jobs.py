@@ -119,10 +119,33 @@ def test_a_layer_computes_when_its_own_parameters_have_come(tmp_path: Path) -> N
         assert next_pushes == max(first + half, second) + half
 
 
-@pytest.mark.parametrize("kind", ["parameter-server"])
-def test_a_straggler_delays_the_step_by_what_it_computes_more(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("hosts", "packets"), [(2, 8), (4, 20), (5, 10), (5, 500)])
+def test_a_ring_takes_all_its_steps_one_after_the_other(hosts: int, packets: int, tmp_path: Path) -> None:
+    """2 (n - 1) times a part's packets and its way; the next part follows the last acknowledgement."""
+    run = train("ring", tmp_path, (packets,), hosts=hosts)
+    steps, of_part = 2 * (hosts - 1), packets // hosts
+    passed = steps * (WITHIN_LEAF + (of_part - 1) * PACKET_PICOSECONDS)
+    assert len(run.flows["flow"]) == steps * hosts
+    (end,) = set(run.steps["end_picoseconds"].tolist())
+    if of_part * PACKET_PICOSECONDS <= WITHIN_LEAF:
+        assert end == passed + (steps - 1) * ANSWER_PICOSECONDS
+    else:  # what comes is acknowledged while own packets still leave
+        assert passed < end <= passed * (1 + 64 / 1500)
+
+
+def test_buckets_of_a_ring_leave_as_their_first_layers_are_ready(tmp_path: Path) -> None:
+    run = train("ring", tmp_path, (10, 10, 10, 10), bucket="30kB", backward=4e-3)
+    starts = {
+        label: run.flows["start_picoseconds"][run.flows["label"] == label] for label in ("layer0", "layer2")
+    }
+    assert starts["layer2"].min() == 2 * MILLISECOND
+    assert starts["layer0"].min() == 4 * MILLISECOND
+    assert set(run.flows["label"].tolist()) == {"layer0", "layer2"}
+
+
+def test_a_straggler_delays_the_step_by_what_it_computes_more(tmp_path: Path) -> None:
     even, late = (
-        train(kind, tmp_path, (10,), hosts=4, forward=1e-3, backward=2e-3, **changes).steps
+        train("parameter-server", tmp_path, (10,), hosts=4, forward=1e-3, backward=2e-3, **changes).steps
         for changes in ({}, {"stragglers": {"hosts": [1], "factor": 3}})
     )
     wait = late["end_picoseconds"].max() - even["end_picoseconds"].max()

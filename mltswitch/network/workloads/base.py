@@ -149,6 +149,11 @@ class Stage:
     """Of the hosts' links."""
     background_class: int = 0
 
+    def of(self, hosts: Sequence[int], random: np.random.Generator) -> "Stage":
+        """The stage of a workload that has these hosts alone, or all where there are none."""
+        rates_bps = tuple(self.rates_bps[host] for host in hosts) or self.rates_bps
+        return replace(self, hosts=len(hosts) or self.hosts, rates_bps=rates_bps, random=random)
+
     def need(self, hosts: int, what: str) -> None:
         """Raise UserInputError where the fabric has fewer hosts."""
         if hosts > self.hosts:

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from mltswitch.errors import UserInputError
 from mltswitch.network.workloads.base import Stage, Work
+from mltswitch.network.workloads.collectives import shares
 from mltswitch.network.workloads.training import ByLayer, TrainingJob, layer_flow, result_flow
 from mltswitch.profile import ModelProfile
 
@@ -123,12 +124,9 @@ def _whole(profile: ModelProfile, servers: int) -> list[tuple[int, int, int]]:
 
 def _sliced(profile: ModelProfile, servers: int) -> list[tuple[int, int, int]]:
     """(layer, server, bytes) of each slice; a layer of fewer bytes than servers leaves some without."""
-    pieces = []
-    for place, layer in enumerate(profile.layers):
-        bounds = [layer.size_bytes * server // servers for server in range(servers + 1)]
-        pieces += [
-            (place, server, bounds[server + 1] - bounds[server])
-            for server in range(servers)
-            if bounds[server + 1] > bounds[server]
-        ]
-    return pieces
+    return [
+        (place, server, size_bytes)
+        for place, layer in enumerate(profile.layers)
+        for server, size_bytes in enumerate(shares(layer.size_bytes, servers))
+        if size_bytes
+    ]
