@@ -53,7 +53,7 @@ def simulate(
         "In the place of the scenario's; again for more.", SEED, "--seed", multiple=True
     ),
     output: Path | None = output_file(
-        "A row for each flow, .parquet or .csv; and beside it a row for each queue."
+        "A row for each flow, .parquet or .csv; and beside it one for each queue and each training step."
     ),
 ) -> Answer:
     """Simulate a fabric, packet by packet.
@@ -94,6 +94,13 @@ def _text(found: Simulation) -> Iterator[RenderableType]:
         "open #",
         map(_row, found.played),
     )
+    training = [each for each in found.played if each.figures["step_mean_seconds"] is not None]
+    if training:
+        yield table(
+            "training steps of all workers (simulated)",
+            "transport | mean # | p99 # | max #",
+            map(_steps, training),
+        )
     for each in found.played:
         if each.beside_plan:
             yield table(
@@ -125,6 +132,10 @@ def _row(each: Played) -> tuple[object, ...]:
         sum(summary.dropped_packets for summary in totals),
         sum(summary.open_flows for summary in totals),
     )
+
+
+def _steps(each: Played) -> tuple[object, ...]:
+    return each.transport, *(_time(each.figures[f"step_{name}_seconds"]) for name in ("mean", "p99", "max"))
 
 
 def _time(value: Figure | None) -> str:

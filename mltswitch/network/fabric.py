@@ -44,6 +44,14 @@ class SwitchRules:
     """Whose packet memory a port uses (ports that share one have the same name), and its bytes."""
     discipline: int = PLAIN
 
+    background_class: int | None = None
+    """Of traffic that is no training's; None: that of the last layers."""
+
+    @property
+    def background(self) -> int:
+        """The class of traffic that is no training's."""
+        return self.gradients[-1] if self.background_class is None else self.background_class
+
     def class_of(self, layer: int, layers: int) -> int:
         """The class of a layer, in forward order, of so many."""
         return self.gradients[layer * len(self.gradients) // layers]
