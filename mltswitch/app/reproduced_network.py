@@ -199,10 +199,22 @@ def _over(values: Iterable[float | None]) -> Figure | None:
 def _compared(
     reproduction: Reproduction, case: Case, by_title: dict[str, dict[int, Summary]]
 ) -> Iterator[Compared]:
-    """The compared transport's times over those of each other one, less 1, seed by seed."""
+    """The compared transport's times over those of each other one, less 1, seed by seed; and milliseconds,
+    where the paper prints them.
+    """
     printed = reproduction.paper.get(case.point, {})
     own = by_title.get(reproduction.compared, {})
+
+    def compared(name: str, values: list[float]) -> Compared:
+        simulated, bounds = figure_of(values), reproduction.reproduced.get(name)
+        fits = None if bounds is None else bounds[0] <= simulated.mean <= bounds[1]
+        return Compared(case, name, simulated, printed.get(name), fits)
+
     for title, runs in by_title.items():
+        for quantity, field in QUANTITIES.items():
+            values = [1e3 * getattr(run, field) for run in runs.values() if not run.open_flows]
+            if values and (name := f"{quantity}_ms_{title}") in printed:
+                yield compared(name, values)
         if title == reproduction.compared:
             continue
         for quantity, field in QUANTITIES.items():
@@ -212,7 +224,4 @@ def _compared(
                 if seed in own and not own[seed].open_flows + run.open_flows
             ]
             if ratios:
-                name, simulated = f"{quantity}_vs_{title}", figure_of(ratios)
-                bounds = reproduction.reproduced.get(name)
-                fits = None if bounds is None else bounds[0] <= simulated.mean <= bounds[1]
-                yield Compared(case, name, simulated, printed.get(name), fits)
+                yield compared(f"{quantity}_vs_{title}", ratios)

@@ -18,7 +18,6 @@ from mltswitch.cli.command import argument, command, option
 from mltswitch.cli.options import FOLDER, SEED
 from mltswitch.cli.output import Answer, figure, progress, progress_bar, table
 from mltswitch.network.reproduction import load_reproduction
-from mltswitch.network.results import Figure
 from mltswitch.units import format_seconds
 
 INTERRUPTED = 130
@@ -95,7 +94,7 @@ def _text(found: Reproduced) -> Iterator[RenderableType]:
     )
     if found.compared:
         yield table(
-            f"{found.reproduction.compared}'s times less those of others (simulated), and as printed",
+            f"{found.reproduction.compared}'s times over those of others less 1 (simulated), and as printed",
             "reading | point | hosts # | figure | simulated # | printed # | reproduced",
             map(_compared, found.compared),
         )
@@ -118,16 +117,19 @@ def _compared(each: Compared) -> tuple[object, ...]:
         case.point,
         case.hosts,
         each.figure,
-        _percent(each.simulated),
+        _value(each.figure, each.simulated.mean, each.simulated.half_width),
         _printed(each),
         verdict,
     )
 
 
 def _printed(each: Compared) -> str:
-    return "-" if each.printed is None else f"{100 * each.printed:+.1f} %"
+    return "-" if each.printed is None else _value(each.figure, each.printed, None)
 
 
-def _percent(value: Figure) -> str:
-    error = "" if value.half_width is None else f" ± {100 * value.half_width:.1f}"
-    return f"{100 * value.mean:+.1f}{error} %"
+def _value(name: str, value: float, half_width: float | None) -> str:
+    """Milliseconds, or a difference in percent."""
+    is_time = "_ms_" in name
+    factor, unit, form = (1, "ms", ".2f") if is_time else (100, "%", "+.1f")
+    error = "" if half_width is None else f" ± {factor * half_width:{form.removeprefix('+')}}"
+    return f"{factor * value:{form}}{error} {unit}"

@@ -69,11 +69,13 @@ def test_scenarios_are_written_to_be_changed(tmp_path: Path, capsys: pytest.Capt
         f"mlt-fig14-sliced-{model}-18.yaml" for model in ("googlenet", "resnet50")
     ]
     scenario = load_document(paths[0], Scenario)
-    assert scenario == load_reproduction("mlt-fig14").scenario_of("sliced", "googlenet", 18)
+    played = load_reproduction("mlt-fig14").scenario_of("sliced", "googlenet", 18)
+    for field in ("fabric", "hosts", "workload", "plays", "seeds"):
+        assert getattr(scenario, field) == getattr(played, field)
 
 
 BAD: dict[str, tuple[tuple[str, ...], str]] = {
-    "figure": (("mlt-fig15",), "FIGURE: 'mlt-fig15' is not known, did you mean mlt-fig14?"),
+    "figure": (("mlt-fig15",), "FIGURE: 'mlt-fig15' is not known, did you mean mlt-fig19?"),
     "reading": (("mlt-fig14", "--reading", "slice"), "--reading: 'slice' is not known, did you mean sliced?"),
     "point": (
         ("mlt-fig14", "--point", "vgg"),

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import replace
+from math import ceil
 from typing import Annotated, Self
 
 import numpy as np
@@ -40,6 +41,8 @@ class TrainingJob(SparseDocument):
 
     profile: str
     """A bundled profile's name, or a profile file."""
+    compression: float = Field(default=1.0, ge=1, le=1_000_000, allow_inf_nan=False)
+    """Each tensor has so many times fewer elements, rounded up, as in MLT's sections 2.2 and 6.3."""
     workers: int | None = Field(default=None, ge=1, le=100_000)
     rounds: int = Field(default=1, ge=1, le=10_000)
     forward_seconds: Seconds = Field(default=0.0, alias="forward")
@@ -85,7 +88,7 @@ class TrainingJob(SparseDocument):
 
     def model(self, stage: Stage) -> ModelProfile:
         """The model; raises UserInputError where the switches' plan is for another one."""
-        profile = resolve_profile(self.profile)
+        profile = _compressed(resolve_profile(self.profile), self.compression)
         if stage.plan_layers is not None and stage.plan_layers != len(profile.layers):
             raise UserInputError(
                 f"the plan is for a model of {stage.plan_layers} layers, "
@@ -163,3 +166,20 @@ def result_flow(gradients: Flow, source: int, destination: int, after: After) ->
     label = f"{gradients.label} (result)"
     ends = {"source": source, "destination": destination}
     return replace(gradients, **ends, label=label, after=after, lossless=True)
+
+
+def _compressed(profile: ModelProfile, ratio: float) -> ModelProfile:
+    if ratio == 1:
+        return profile
+    layers = [
+        layer.model_copy(
+            update={
+                "tensors": tuple(
+                    tensor.model_copy(update={"shape": (ceil(tensor.elements / ratio),)})
+                    for tensor in layer.tensors
+                )
+            }
+        )
+        for layer in profile.layers
+    ]
+    return profile.model_copy(update={"layers": tuple(layers)})
