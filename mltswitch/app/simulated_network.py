@@ -21,8 +21,8 @@ from mltswitch.plan import Fabric, Plan, Topology, load_plan, resolve_fabric
 from mltswitch.sweep import check_table, write_columns
 from mltswitch.targets import hardware_capabilities
 
-QUEUES: Final = ".queues"
-"""Before the ending of the second table's name."""
+TABLES: Final = ("", ".queues", ".steps")
+"""Before the ending of each table's name: of flows, of queues, of training steps where there are any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def simulated_network(
         KeyboardInterrupt: no run has ended yet.
         UserInputError: The scenario cannot be played, or an output cannot be written.
     """
-    outputs = () if output is None else (output, output.with_suffix(f"{QUEUES}{output.suffix}"))
+    outputs = [output.with_suffix(f"{name}{output.suffix}") for name in TABLES] if output else []
     for path in outputs:
         check_table(path)
     ground = ground_of(scenario, folder)
@@ -148,11 +148,13 @@ def simulated_network(
         for place, seed in wanted:
             title = f"{scenario.titles[place]}, seed {seed}"
             runs.append(play_one(scenario, ground, place, seed, partial(advance, title)))
+    if not any(len(run.steps["round"]) for run in runs):
+        outputs = outputs[:2]
     for path, tables in zip(
-        outputs, ([run.flows for run in runs], [run.queues for run in runs]), strict=False
+        outputs, zip(*((run.flows, run.queues, run.steps) for run in runs), strict=True), strict=False
     ):
         write_columns(path, _joined(tables))
-    return Simulation(scenario, _played(scenario, ground, runs), len(wanted) - len(runs), outputs)
+    return Simulation(scenario, _played(scenario, ground, runs), len(wanted) - len(runs), tuple(outputs))
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """From a topology and the switches' rules to sending ports, their queues and the ways between hosts."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,6 +44,14 @@ class SwitchRules:
     """Whose packet memory a port uses (ports that share one have the same name), and its bytes."""
     discipline: int = PLAIN
 
+    background_class: int | None = None
+    """Of traffic that is no training's; None: that of the last layers."""
+
+    @property
+    def background(self) -> int:
+        """The class of traffic that is no training's."""
+        return self.gradients[-1] if self.background_class is None else self.background_class
+
     def class_of(self, layer: int, layers: int) -> int:
         """The class of a layer, in forward order, of so many."""
         return self.gradients[layer * len(self.gradients) // layers]
@@ -67,18 +76,26 @@ class Network:
     topology: Topology
     switch_rules: SwitchRules
     link_loss: float
+    in_turn: bool = False
+    """Whether hosts are numbered from leaf to leaf in turn, instead of leaf by leaf."""
     ports: list[SendingPort] = field(default_factory=list)
     pools_bytes: list[int] = field(default_factory=list)
     hops: list[int] = field(default_factory=list)
     """Port numbers of all ways in a row, -1 at the end of each."""
     _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     _ways: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    _hosts: list[Host] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._hosts += self.topology.hosts
+        if self.in_turn:
+            seen: Counter[str] = Counter()
+            turns = {host.name: seen.update([host.leaf]) or seen[host.leaf] for host in self._hosts}
+            self._hosts.sort(key=lambda host: turns[host.name])
         pools: dict[str, int] = {}
         ends = [(switch, port) for switch in self.topology.switches for port in switch.ports]
         down = {port.number: port for _, port in ends if port.peer_is_host}
-        for host in self.topology.hosts:
+        for host in self._hosts:
             rules = (Rule(),) * self.classes
             pool = self._pool(pools, f"host {host.name}", HOST_MEMORY_BYTES)
             line = down[host.index]
@@ -114,7 +131,7 @@ class Network:
     @property
     def hosts(self) -> int:
         """How many hosts send and receive."""
-        return len(self.topology.hosts)
+        return len(self._hosts)
 
     @property
     def classes(self) -> int:
@@ -127,7 +144,7 @@ class Network:
 
     def ways(self, source: int, destination: int) -> tuple[int, int, int]:
         """Place of the first way in `hops`, how many there are, and places from one to the next."""
-        hosts = self.topology.hosts
+        hosts = self._hosts
         leaf = hosts[source].leaf
         key = (leaf, destination)
         if key not in self._ways:

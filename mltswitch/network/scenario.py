@@ -27,6 +27,8 @@ class LeafSpineNetwork(SparseDocument):
     """Of hosts' links."""
     uplink_rate_bps: RateBps | None = Field(default=None, alias="uplink_rate")
     """From a leaf to each spine; by default that of hosts."""
+    oversubscription: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
+    """Rate of a leaf's hosts over that of its uplinks, in the place of `uplink_rate`."""
     delay_seconds: Seconds = Field(default=0.0, le=10, alias="delay")
     """A bit's way through a host's cable."""
     uplink_delay_seconds: Seconds | None = Field(default=None, le=10, alias="uplink_delay")
@@ -36,7 +38,15 @@ class LeafSpineNetwork(SparseDocument):
     def _is_joined(self) -> Self:
         if self.leaves > 1 and self.spines == 0:
             raise ValueError(f"{self.leaves} leaves need spines that join them")
+        if self.oversubscription is not None and self.uplink_rate_bps is not None:
+            raise ValueError("uplink_rate and oversubscription say the same: give one of them")
         return self
+
+    @property
+    def _uplink_bps(self) -> int:
+        if self.oversubscription is None:
+            return self.uplink_rate_bps or self.rate_bps
+        return round(self.rate_bps * self.hosts_per_leaf / max(1, self.spines) / self.oversubscription)
 
     def fabric(self) -> Fabric:
         """The same as a fabric document, whose addresses and classes nobody reads here."""
@@ -48,7 +58,7 @@ class LeafSpineNetwork(SparseDocument):
             "spines": {"count": max(1, self.spines)} | names,
             "hosts_per_leaf": self.hosts_per_leaf,
             "host_ports": {"rate": self.rate_bps, "delay": self.delay_seconds},
-            "uplinks": {"rate": self.uplink_rate_bps or self.rate_bps, "delay": uplink_delay},
+            "uplinks": {"rate": self._uplink_bps, "delay": uplink_delay},
         }
         return Fabric.model_validate(
             {
@@ -132,6 +142,9 @@ class Scenario(StrictDocument):
     """Memory of each port of a switch that follows no plan; by default the fabric file's `ports.buffer`."""
     link_loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
     """Probability that a link loses a packet."""
+    hosts: Literal["leaf-by-leaf", "in-turn"] = "leaf-by-leaf"
+    """How workloads number hosts: `in-turn`, one of each leaf after the other, spreads workers and servers
+    evenly over all racks."""
     workload: Workload
     plays: tuple[Annotated[Play, BeforeValidator(_check_play)], ...] = Field(
         alias="transports", min_length=1, max_length=16

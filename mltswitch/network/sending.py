@@ -15,12 +15,14 @@ from mltswitch.network.records import (
     flow_at,
     heap_at,
     hop_at,
+    number_of,
     packet_at,
     place_at,
     port_at,
     queue_at,
     ring_at,
     settings_at,
+    task_at,
     wide,
     word_at,
 )
@@ -177,3 +179,11 @@ def finish(world: Record, flow: Record) -> None:
     """The receiver has all it needs."""
     flow.finish = world.now
     world.finished += 1
+    end_task(world, number_of(world, flow))
+
+
+@jit
+def end_task(world: Record, number: int) -> None:
+    """A flow or a step has ended: the event loop tells those that wait for it."""
+    task_at(world.tasks, number).waits = world.ended
+    world.ended = number

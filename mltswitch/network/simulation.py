@@ -14,7 +14,7 @@ from mltswitch.network.results import Run, run_of
 from mltswitch.network.scenario import Play, Scenario
 from mltswitch.network.switches import FromPlan, rules_of
 from mltswitch.network.units import LONGEST_PICOSECONDS, PICOSECONDS
-from mltswitch.network.workloads import Extent, Flow, Stage
+from mltswitch.network.workloads import Extent, Stage, Work
 from mltswitch.plan import Plan, Topology
 
 BYTES_PER_FLOW: Final = 1200
@@ -59,9 +59,7 @@ def check(scenario: Scenario, ground: Ground) -> None:
             raise UserInputError("there is no second path", where=f"{where}.spraying", expected="two spines")
 
 
-def staged(
-    scenario: Scenario, ground: Ground, play: Play, where: str, seed: int
-) -> tuple[Network, list[Flow]]:
+def staged(scenario: Scenario, ground: Ground, play: Play, where: str, seed: int) -> tuple[Network, Work]:
     """The network and the flows of one run; raises UserInputError naming the field that does not fit."""
     network, stage = _prepared(scenario, ground, play, where, seed)
     return network, scenario.workload.flows(stage)
@@ -78,12 +76,14 @@ def _prepared(scenario: Scenario, ground: Ground, play: Play, where: str, seed: 
         packet_bytes=play.transport.packet_bytes,
         where=f"{where}.switch",
     )
-    network = Network(ground.topology, rules, scenario.link_loss)
+    network = Network(ground.topology, rules, scenario.link_loss, scenario.hosts == "in-turn")
     stage = Stage(
         network.hosts,
         rules.class_of,
         np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0x776F,))),
         ground.plan_layers if isinstance(document, FromPlan) else None,
+        tuple(port.rate_bps for port in network.ports[: network.hosts]),
+        rules.background,
     )
     _check_extent(scenario.workload.extent(stage), play.transport.payload_bytes)
     return network, stage
@@ -103,7 +103,7 @@ def _check_extent(extent: Extent, payload_bytes: int) -> None:
             where="workload",
             expected=f"less than {LONGEST_PICOSECONDS // PICOSECONDS} s of simulated time",
         )
-    needed = extent.flows * BYTES_PER_FLOW + extent.size_bytes // payload_bytes // 4
+    needed = (extent.flows + extent.steps) * BYTES_PER_FLOW + extent.size_bytes // payload_bytes // 4
     there_is = _available_bytes()
     if needed > there_is:
         raise MachineError(
@@ -169,9 +169,12 @@ def play_one(
     return run_of(scenario.titles[place], seed, world, flows, broken_off)
 
 
-def _deadlock(world: Any, network: Network, flows: list[Flow]) -> str:
-    table = world.flows
-    first = int(np.flatnonzero(table["finish"] < 0)[0])
+def _deadlock(world: Any, network: Network, flows: Work) -> str:
+    """Who waits for whom: the first flow that has begun and not ended, and those that wait for others."""
+    table, waits = world.flows, world.tables["tasks"]["waits"][: len(flows)]
+    is_open = table["finish"] < 0
+    waiting = np.flatnonzero(is_open & (waits > 0))
+    first = int([*np.flatnonzero(is_open & (waits <= 0)), *waiting][0])
     flow = flows[first]
     ends = f"{network.ports[flow.source].name} to {network.ports[flow.destination].name}"
     why = "nothing will happen any more"
@@ -180,4 +183,5 @@ def _deadlock(world: Any, network: Network, flows: list[Flow]) -> str:
     return (
         f"{int((table['finish'] < 0).sum())} flows are open, and {why}: flow {first}, "
         f"{ends}, has {table['arrived'][first]} of {table['packets'][first]} packets"
+        + (f"; {len(waiting)} flows wait for it or others, flow {waiting[0]} first" if len(waiting) else "")
     )

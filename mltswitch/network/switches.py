@@ -205,6 +205,7 @@ def _plan_rules(plan: Plan) -> SwitchRules:
         tuple(place for place, kind in enumerate(kinds) if kind is ClassKind.GRADIENT),
         rules,
         memory,
+        background_class=kinds.index(ClassKind.BACKGROUND) if ClassKind.BACKGROUND in kinds else None,
     )
 
 

@@ -31,7 +31,7 @@ def may_send(world: Record, flow: Record, time: int) -> bool:
         return False
     transport = settings_at(world.settings, flow.settings).transport
     if transport == MLT:
-        return mlt.may_send(flow, time)
+        return mlt.may_send(world, flow, time)
     if transport == PFABRIC:
         return pfabric.may_send(flow)
     if transport == NDP:
@@ -50,6 +50,13 @@ def next_packet(world: Record, number: int, flow: Record) -> int:
     if transport == NDP:
         return ndp.next_packet(world, number, flow)
     return tcp.next_packet(world, number, flow)
+
+
+@jit
+def leaves_ring(world: Record, number: int, flow: Record) -> None:
+    """The flow takes no turns at its host's line until it asks for one."""
+    if settings_at(world.settings, flow.settings).transport == MLT:
+        mlt.leaves_ring(world, number, flow)
 
 
 @jit

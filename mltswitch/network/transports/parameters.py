@@ -198,6 +198,13 @@ class Mlt(_Transport):
     least_rate_bps: RateBps = Field(default=parse_bps("10Mbps"), alias="least_rate")
     probe: Literal["control", "data"] = "control"
     """In which class a sender asks what is missing: before data, as in MLT's paper, or behind its own."""
+    rates: Literal["flow", "pair"] = "pair"
+    """What has a rate, and a count of packets between two acknowledgements: each flow, or all flows between
+    two hosts together, as BytePS, which MLT is built into, has one connection for each worker and server.
+    Alone, a flow of less than ten packets would never hear of congestion."""
+    gradient: Literal["timely", "printed"] = "timely"
+    """What a growing round trip does between T_low and T_high: slow the sender down as in TIMELY, or nothing,
+    as MLT's paper has no rule for it."""
 
     def settings(self) -> dict[str, Any]:
         """Fields of the engine's record."""
@@ -215,6 +222,8 @@ class Mlt(_Transport):
             "line_rate_share": self.initial_rate_share,
             "least_rate": self.least_rate_bps,
             "probes_wait": int(self.probe == "data"),
+            "pairs": int(self.rates == "pair"),
+            "holds": int(self.gradient == "printed"),
         }
 
 
