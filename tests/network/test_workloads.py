@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import TypeAdapter
 
 from mltswitch.errors import UserInputError
@@ -79,6 +80,8 @@ WORKLOADS: list[Any] = [
     ),
     {"kind": "ring", "profile": "mobilenet", "rounds": 2, "bucket": "1MB"},
     {"kind": "ring", "profile": "mobilenet", "workers": 3},
+    {"kind": "tree", "profile": "mobilenet", "rounds": 2, "settings": {"in_degree": 3}},
+    {"kind": "tree", "profile": "mobilenet", "workers": 3, "servers": 2},
     {
         "kind": "mix",
         "parts": [
@@ -208,3 +211,76 @@ def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:
                 assert work.steps[~number].host == flow.source
     assert Counter(each.job for each in work.rounds) == {"mine": 3, "ring-2": 8}
     assert all(work.steps[each.end].host == each.host for each in work.rounds)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "falls": ("100 0.5\n90 1\n", "sizes:2: 90 B with 1 after 100 B with 0.5"),
+    "shares fall": ("100, 0.5\n200, 0.4\n", "sizes:2: 200 B with 0.4 after 100 B with 0.5"),
+    "ends below 1": ("100 0.5\n200 0.9\n", "sizes: ends at a probability of 0.9 (expected 1)"),
+    "is empty": ("# nothing\n", "sizes: ends at a probability of 0 (expected 1)"),
+    "no rows": ("100\n", "sizes:1: '100' is no row (expected bytes and a probability)"),
+    "not a number": ("100 nan\n", "sizes:1: 100 B with nan"),
+    "no file": (None, "workload.sizes: there is no distribution"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_distribution_that_is_none_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    text, line = BAD[case]
+    if text is not None:
+        (tmp_path / "sizes").write_text(text)
+    with pytest.raises(UserInputError) as caught:
+        background(sizes=str(tmp_path / "sizes")).extent(stage())
+    assert line in str(caught.value)
+
+
+RING = {"kind": "ring", "profile": "mobilenet"}
+UNFIT: list[tuple[Any, str]] = [
+    (
+        RING | {"workers": 4, "forward": 0.1, "stragglers": {"hosts": [4], "factor": 2}},
+        "workload.stragglers.hosts: there is no worker 4 (expected 0 to 3)",
+    ),
+    (RING | {"workers": 9}, "workload: 9 workers in a ring need 9 hosts, the fabric has 8"),
+    (
+        {"kind": "parameter-server", "profile": "mobilenet", "colocated": True, "workers": 2, "servers": 3},
+        "workload.servers: 3 servers on the hosts of 2 workers (expected at most 2)",
+    ),
+    (
+        {"kind": "mix", "parts": [{"workload": RING}, {"hosts": [0, 1], "workload": RING | {"workers": 3}}]},
+        "workload.parts[1].workload: 3 workers in a ring need 3 hosts, the fabric has 2",
+    ),
+    (
+        {"kind": "mix", "parts": [{"hosts": ["6-8"], "workload": RING}]},
+        "workload.parts[0].hosts: there is no host 8 (expected 0 to 7)",
+    ),
+    ({"kind": "tree", "profile": "mobilenet", "settings": {"in_degree": 0}}, "in_degree"),
+]
+
+
+@pytest.mark.parametrize(("document", "line"), UNFIT, ids=str)
+def test_a_workload_that_does_not_fit_is_refused_in_one_line(document: Any, line: str) -> None:
+    workload: Any = TypeAdapter(Workload).validate_python(document)
+    with pytest.raises(UserInputError) as caught:
+        workload.extent(stage())
+    assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"noise": 0.1}, "noise and stragglers are of computing times"),
+        ({"forward": 1, "stragglers": {"factor": 2}}, "either a share of the workers or hosts"),
+        ({"lossy_pull": True}, "nothing is pulled"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        push(**changes)
+
+
+def test_the_mix_of_the_page_is_one() -> None:
+    text = Path("docs/simulate.md").read_text().split("```yaml\nworkload:\n")[1].partition("```")[0]
+    workload: Any = TypeAdapter(Workload).validate_python(yaml.safe_load(text))
+    work = workload.flows(stage(16, class_of=lambda layer, layers: 0))
+    assert {flow.label.partition(":")[0] for flow in work} == {"ring", "parameter-server", "background"}
+    assert {each.job for each in work.rounds} == {"ring", "parameter-server"}

@@ -9,13 +9,17 @@ from mltswitch.errors import UserInputError
 from mltswitch.network.units import PICOSECONDS, Seconds
 from mltswitch.network.workloads.background import Background
 from mltswitch.network.workloads.base import Extent, Stage, Work
+from mltswitch.network.workloads.chakra import Chakra
 from mltswitch.network.workloads.incast import Incast
 from mltswitch.network.workloads.parameter_server import ParameterServer
 from mltswitch.network.workloads.permutation import Permutation
 from mltswitch.network.workloads.ring import Ring
+from mltswitch.network.workloads.tree import Tree
 
 MOST_HOSTS = 100_000
-Single = Annotated[Incast | Permutation | ParameterServer | Ring | Background, Field(discriminator="kind")]
+Single = Annotated[
+    Incast | Permutation | ParameterServer | Ring | Tree | Chakra | Background, Field(discriminator="kind")
+]
 
 
 def _numbers(value: Any) -> Any:
