@@ -187,7 +187,6 @@ def test_sizes_are_those_of_their_papers(name: str, mean_bytes: float) -> None:
 def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:
     parts = [
         {
-            "name": "mine",
             "hosts": [6, "1-2"],
             "start": 0.5,
             "workload": {"kind": "ring", "profile": "mobilenet"},
@@ -197,11 +196,11 @@ def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:
     ]
     work = Mix.model_validate({"kind": "mix", "parts": parts}).flows(stage())
     flows = {
-        name: [flow for flow in work if flow.label.startswith(name)] for name in ("mine", "ring-2", "back")
+        name: [flow for flow in work if flow.label.startswith(name)] for name in ("ring-0", "ring-2", "back")
     }
     assert sum(map(len, flows.values())) == len(work)
-    assert {(flow.source, flow.destination) for flow in flows["mine"]} == {(6, 1), (1, 2), (2, 6)}
-    assert {flow.start_picoseconds for flow in flows["mine"]} == {10**12 // 2}
+    assert {(flow.source, flow.destination) for flow in flows["ring-0"]} == {(6, 1), (1, 2), (2, 6)}
+    assert {flow.start_picoseconds for flow in flows["ring-0"]} == {10**12 // 2}
     for flow in flows["ring-2"]:
         for number in flow.after:
             if number >= 0:
@@ -209,17 +208,17 @@ def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:
                 assert work[number].label.startswith("ring-2")
             else:
                 assert work.steps[~number].host == flow.source
-    assert Counter(each.job for each in work.rounds) == {"mine": 3, "ring-2": 8}
+    assert Counter(each.job for each in work.rounds) == {"ring-0": 3, "ring-2": 8}
     assert all(work.steps[each.end].host == each.host for each in work.rounds)
 
 
 BAD: dict[str, tuple[Any, str]] = {
-    "falls": ("100 0.5\n90 1\n", "sizes:2: 90 B with 1 after 100 B with 0.5"),
-    "shares fall": ("100, 0.5\n200, 0.4\n", "sizes:2: 200 B with 0.4 after 100 B with 0.5"),
+    "falls": ("100 0.5\n90 1\n", "sizes:2: '90 1' (expected bytes, from 1, and a probability"),
+    "shares fall": ("100, 0.5\n200, 0.4\n", "sizes:2: '200, 0.4'"),
     "ends below 1": ("100 0.5\n200 0.9\n", "sizes: ends at a probability of 0.9 (expected 1)"),
     "is empty": ("# nothing\n", "sizes: ends at a probability of 0 (expected 1)"),
-    "no rows": ("100\n", "sizes:1: '100' is no row (expected bytes and a probability)"),
-    "not a number": ("100 nan\n", "sizes:1: 100 B with nan"),
+    "no rows": ("100\n", "sizes:1: '100' (expected bytes, from 1"),
+    "not a number": ("100 nan\n", "sizes:1: '100 nan'"),
     "no file": (None, "workload.sizes: there is no distribution"),
 }
 
@@ -282,5 +281,5 @@ def test_the_mix_of_the_page_is_one() -> None:
     text = Path("docs/simulate.md").read_text().split("```yaml\nworkload:\n")[1].partition("```")[0]
     workload: Any = TypeAdapter(Workload).validate_python(yaml.safe_load(text))
     work = workload.flows(stage(16, class_of=lambda layer, layers: 0))
-    assert {flow.label.partition(":")[0] for flow in work} == {"ring", "parameter-server", "background"}
-    assert {each.job for each in work.rounds} == {"ring", "parameter-server"}
+    assert {flow.label.partition(":")[0] for flow in work} == {"ring-0", "parameter-server-1", "background-2"}
+    assert {each.job for each in work.rounds} == {"ring-0", "parameter-server-1"}

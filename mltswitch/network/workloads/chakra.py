@@ -1,16 +1,17 @@
 """MLCommons Chakra execution traces: what each rank computes and communicates, and what waits for what."""
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mltswitch.documents import SparseDocument
 from mltswitch.errors import UserInputError
 from mltswitch.network.workloads.base import After, Extent, Flow, Stage, Work
-from mltswitch.network.workloads.collectives import ring_pass, shares
+from mltswitch.network.workloads.collectives import all_to_all, ring_pass, shares
 from mltswitch.network.workloads.trace_files import COLLECTIVE, RECEIVE, SEND, Node, read_trace
 
 ENDINGS: Final = (".et", ".json")
@@ -33,194 +34,154 @@ class Chakra(SparseDocument):
     """What the files' names begin with: `trace` for `trace.0.et`, `trace.1.et` and so on, or `.json`."""
 
     @cached_property
-    def ranks(self) -> dict[Key, Node]:
+    def nodes(self) -> dict[Key, Node]:
         """The nodes of all ranks; raises UserInputError where a rank is missing, or its file is wrong."""
-        prefix = Path(self.trace)
-        files: dict[int, Path] = {}
+        prefix, files = Path(self.trace), dict[int, Path]()
         for path in sorted(prefix.parent.iterdir()) if prefix.parent.is_dir() else []:
-            rank = path.name.removeprefix(f"{prefix.name}.").removesuffix(path.suffix)
-            if (
-                path.name == f"{prefix.name}.{rank}{path.suffix}"
-                and path.suffix in ENDINGS
-                and rank.isdecimal()
-            ):
-                files.setdefault(int(rank), path)
-        missing = min({*range(max(files, default=0) + 1)} - {*files}, default=None)
-        if missing is not None:
-            raise UserInputError(
-                f"the trace of rank {missing} is missing",
-                where="workload.trace",
-                expected=f"{prefix}.{missing}.et",
-            )
-        return {Key(rank, node.number): node for rank in sorted(files) for node in read_trace(files[rank])}
+            name = path.name.removeprefix(f"{prefix.name}.").removesuffix(path.suffix)
+            is_trace = path.suffix in ENDINGS and path.name == f"{prefix.name}.{name}{path.suffix}"
+            if is_trace and name.isdecimal():
+                files.setdefault(int(name), path)
+        for rank in range(max(files, default=0) + 1):
+            if rank not in files:
+                what, expected = f"the trace of rank {rank} is missing", f"{prefix}.{rank}.et"
+                raise UserInputError(what, where="workload.trace", expected=expected)
+        return {
+            Key(rank, node.number): node
+            for rank in sorted(files)
+            for node in sorted(read_trace(files[rank]), key=lambda node: node.number)
+        }
 
     def extent(self, stage: Stage) -> Extent:
         """How much there is to send; raises UserInputError for a trace that cannot be played to its end."""
-        count = 1 + max((key.rank for key in self.ranks), default=0)
+        count = 1 + max((key.rank for key in self.nodes), default=0)
         stage.need(count, f"{count} ranks of the trace")
         work = self.flows(stage)
         sizes = [flow.size_bytes for flow in work]
-        microseconds = sum(node.microseconds for node in self.ranks.values())
+        microseconds = sum(node.microseconds for node in self.nodes.values())
         return Extent(len(sizes), sum(sizes), max(sizes, default=0), microseconds / 1e6, len(work.steps))
 
     def flows(self, stage: Stage) -> Work:
-        """Nodes in an order in which each follows all that it waits for."""
-        nodes, work = self.ranks, Work()
-        groups, sends = self._groups(), self._sends()
-        before: dict[Hashable, list[Hashable]] = {
-            key: [*(Key(key.rank, each) for each in node.before), *([sends[key]] if key in sends else [])]
-            for key, node in nodes.items()
+        """Nodes in an order in which each follows all that it waits for, a collective what its nodes do."""
+        nodes, groups, sends, work = self.nodes, self._groups(), self._sends(), Work()
+        own = {key: [Key(key.rank, each) for each in node.before] for key, node in nodes.items()}
+        before: dict[Hashable, list[Key | Hashable]] = {
+            key: [*each, *([sends[key]] if key in sends else [])] for key, each in own.items()
         }
         for group, members in groups.items():
-            before[group] = [each for key in members for each in before[key]]
-            for key in members:
-                before[key] = [group]
-        try:
-            order = [*TopologicalSorter(before).static_order()]
-        except CycleError as error:
-            cycle = [f"node {key.number} of rank {key.rank}" for key in error.args[1] if isinstance(key, Key)]
-            raise UserInputError(
-                f"nodes wait for each other: {', '.join(cycle[::-1][:5])}", where="workload.trace"
-            ) from None
+            before[group] = [each for key in members for each in own[key]]
+            before |= {key: [group] for key in members}
         done: dict[Hashable, After] = {}
 
-        def waits(keys: list[Hashable]) -> After:
+        def waits(keys: Sequence[Hashable]) -> After:
             return tuple(dict.fromkeys(each for key in keys for each in done[key]))
 
-        for each in order:
+        for each in self._order(before):
             if not isinstance(each, Key):
-                members = groups[each]
-                after = [waits([Key(key.rank, one) for one in nodes[key].before]) for key in members]
-                done |= dict(zip(members, self._collective(work, stage, members, after), strict=True))
-                continue
-            node, after_all = nodes[each], waits(before[each]) if nodes[each].kind != COLLECTIVE else ()
-            if node.kind == SEND:
+                after = [waits(own[key]) for key in groups[each]]
+                done |= dict(
+                    zip(groups[each], self._collective(work, stage, groups[each], after), strict=True)
+                )
+            elif nodes[each].kind == SEND:
+                size_bytes = self._integer(each, "comm_size", 1)
                 ends = each.rank, self._integer(each, "comm_dst")
-                flow = _flow(stage, node, *ends, self._integer(each, "comm_size", 1), after_all)
-                done[each] = (work.send(flow),)
-            elif node.kind != COLLECTIVE:
-                microseconds = 0 if node.kind == RECEIVE else node.microseconds
-                done[each] = work.compute(each.rank, microseconds / 1e6, after_all)
-        for rank in dict.fromkeys(key.rank for key in nodes):
-            work.end_round("", rank, 0, waits([key for key in nodes if key.rank == rank]))
+                done[each] = (work.send(_flow(stage, nodes[each], *ends, size_bytes, waits(own[each]))),)
+            elif nodes[each].kind != COLLECTIVE:
+                microseconds = 0 if nodes[each].kind == RECEIVE else nodes[each].microseconds
+                done[each] = work.compute(each.rank, microseconds / 1e6, waits(before[each]))
+        of_rank: defaultdict[int, list[Key]] = defaultdict(list)
+        for key in nodes:
+            of_rank[key.rank].append(key)
+        for rank, keys in of_rank.items():
+            work.end_round("", rank, 0, waits(keys))
         return work
+
+    def _order(self, before: dict[Hashable, list[Key | Hashable]]) -> list[Hashable]:
+        try:
+            return [*TopologicalSorter(before).static_order()]
+        except CycleError as error:
+            keys = [key for key in error.args[1] if isinstance(key, Key)]
+            cycle = ", ".join(f"node {key.number} of rank {key.rank}" for key in keys[::-1][:5])
+            raise UserInputError(f"nodes wait for each other: {cycle}", where="workload.trace") from None
 
     def _collective(self, work: Work, stage: Stage, members: list[Key], after: list[After]) -> list[After]:
         """Add the flows of a collective operation; returns when each rank has its result."""
-        node = self.ranks[members[0]]
-        kind, hosts = COLLECTIVES[self._integer(members[0], "comm_type")], [key.rank for key in members]
+        node, hosts = self.nodes[members[0]], [key.rank for key in members]
+        kind = COLLECTIVES[self._integer(members[0], "comm_type")]
         size_bytes = 0 if kind == "BARRIER" else self._integer(members[0], "comm_size", 1)
         parts = shares(size_bytes, len(hosts))
 
         def make(source: int, destination: int, part: int, before: After, is_result: bool) -> Flow:
-            return _flow(stage, node, source, destination, part, before, lossless=is_result)
+            return _flow(stage, node, source, destination, part, before, is_result)
 
         if kind == "ALL_TO_ALL":
-            got = [list(each) for each in after]
-            for place, source in enumerate(hosts):
-                for far in range(1, len(hosts)):
-                    to = (place + far) % len(hosts)
-                    if parts[to]:
-                        got[to].append(
-                            work.send(_flow(stage, node, source, hosts[to], parts[to], after[place]))
-                        )
-            return [
-                work.compute(host, 0, tuple(dict.fromkeys(each)))
-                for host, each in zip(hosts, got, strict=True)
-            ]
+            return all_to_all(work, hosts, parts, after, make)
         if kind == "ALL_GATHER":  # the size is that of one rank's part
             parts = [size_bytes] * len(hosts)
-        return ring_pass(
-            work, hosts, parts, after, make, reduces=kind != "ALL_GATHER", gathers=kind != "REDUCE_SCATTER"
-        )
+        reduces, gathers = kind != "ALL_GATHER", kind != "REDUCE_SCATTER"
+        return ring_pass(work, hosts, parts, after, make, reduces=reduces, gathers=gathers)
 
     def _sends(self) -> dict[Key, Key]:
         """The send that each receive waits for: those from one rank to another with the same tag, in turn."""
-        ends: dict[bool, defaultdict[tuple[int, int, int], list[Key]]] = {
-            is_send: defaultdict(list) for is_send in (True, False)
-        }
-        ranks = {key.rank for key in self.ranks}
-        for key, node in self.ranks.items():
-            if node.kind in (SEND, RECEIVE):
-                is_send = node.kind == SEND
-                peer = self._integer(key, "comm_dst" if is_send else "comm_src")
-                if peer not in ranks or peer == key.rank:
-                    raise self._wrong(key, f"there is no rank {peer} beside rank {key.rank}")
-                pair = (key.rank, peer) if is_send else (peer, key.rank)
-                ends[is_send][*pair, int(node.attributes.get("comm_tag", 0))].append(key)
-        for channel in {**ends[True], **ends[False]}:
-            sent, got = ends[True][channel], ends[False][channel]
-            if len(sent) != len(got):
-                key = (sent if len(sent) > len(got) else got)[min(len(sent), len(got))]
-                what = "receives what nobody sends" if len(got) > len(sent) else "sends what nobody receives"
-                raise self._wrong(key, f"{what} (rank {channel[0]} to {channel[1]}, tag {channel[2]})")
-        return {
-            receive: send
-            for channel, sent in ends[True].items()
-            for send, receive in zip(sent, ends[False][channel], strict=True)
-        }
+        channels: defaultdict[tuple[int, int, int], tuple[list[Key], list[Key]]] = defaultdict(
+            lambda: ([], [])
+        )
+        ranks = {key.rank for key in self.nodes}
+        for key, node in self.nodes.items():
+            if node.kind not in (SEND, RECEIVE):
+                continue
+            peer = self._integer(key, "comm_dst" if node.kind == SEND else "comm_src")
+            if peer not in ranks or peer == key.rank:
+                raise self._wrong(key, f"there is no rank {peer} beside rank {key.rank}")
+            ends = (key.rank, peer) if node.kind == SEND else (peer, key.rank)
+            tag = self._integer(key, "comm_tag") if "comm_tag" in node.attributes else 0
+            channels[*ends, tag][node.kind == RECEIVE].append(key)
+        pairs: dict[Key, Key] = {}
+        for (source, destination, tag), both in channels.items():
+            for send, receive in zip_longest(*both):
+                if send is None or receive is None:
+                    what = "receives what nobody sends" if send is None else "sends what nobody receives"
+                    raise self._wrong(receive or send, f"{what} (rank {source} to {destination}, tag {tag})")
+                pairs[receive] = send
+        return pairs
 
     def _groups(self) -> dict[Hashable, list[Key]]:
         """The collectives: those of one process group (`pg_name`) meet in the order of their nodes."""
-        of_rank: defaultdict[str, defaultdict[int, list[Key]]] = defaultdict(lambda: defaultdict(list))
-        for key, node in sorted(self.ranks.items()):
+        of_group: defaultdict[str, defaultdict[int, list[Key]]] = defaultdict(lambda: defaultdict(list))
+        for key, node in self.nodes.items():
             if node.kind == COLLECTIVE:
                 if (kind := self._integer(key, "comm_type")) not in COLLECTIVES:
-                    raise self._wrong(
-                        key, f"collective {kind} is not played", ", ".join(COLLECTIVES.values())
-                    )
-                of_rank[str(node.attributes.get("pg_name", ""))][key.rank].append(key)
+                    known = ", ".join(COLLECTIVES.values())
+                    raise self._wrong(key, f"collective {kind} is not played", known)
+                of_group[str(node.attributes.get("pg_name", ""))][key.rank].append(key)
         groups: dict[Hashable, list[Key]] = {}
-        for name, by_rank in of_rank.items():
-            ranks = {key.rank for key in self.ranks} if not name else {*by_rank}
-            most = max(map(len, by_rank.values()))
-            for place in range(most):
-                late = min((rank for rank in ranks if len(by_rank[rank]) <= place), default=None)
-                members = [by_rank[rank][place] for rank in sorted(ranks) if len(by_rank[rank]) > place]
-                if late is not None:
-                    raise self._wrong(members[0], f"rank {late} takes no part in it")
-                what = [
-                    [self.ranks[key].attributes.get(each) for each in ("comm_type", "comm_size")]
-                    for key in members
-                ]
-                if odd := next(
-                    (key for key, each in zip(members, what, strict=True) if each != what[0]), None
-                ):
-                    raise self._wrong(odd, f"differs from node {members[0].number} of rank {members[0].rank}")
-                groups[name, place] = members
+        for name, by_rank in of_group.items():
+            ranks = [*by_rank] if name else sorted({key.rank for key in self.nodes})
+            for place, members in enumerate(zip_longest(*(by_rank[rank] for rank in ranks))):
+                first = next(key for key in members if key is not None)
+                for rank, key in zip(ranks, members, strict=True):
+                    if key is None:
+                        raise self._wrong(first, f"rank {rank} takes no part in it")
+                    for what in ("comm_type", "comm_size"):
+                        if self.nodes[key].attributes.get(what) != self.nodes[first].attributes.get(what):
+                            problem = f"{what} differs from that of node {first.number} of rank {first.rank}"
+                            raise self._wrong(key, problem)
+                groups[name, place] = [*members]
         return groups
 
     def _integer(self, key: Key, name: str, least: int = 0) -> int:
-        value = self.ranks[key].attributes.get(name)
-        try:
-            number = int(value)  # type: ignore[arg-type]  # whatever it is
-        except (TypeError, ValueError):
-            number = -1
-        if number < least:
+        value = self.nodes[key].attributes.get(name)
+        if not str(value).isdecimal() or int(str(value)) < least:
             raise self._wrong(key, f"{name} is {value!r:.40}", f"{least} or more")
-        return number
+        return int(str(value))
 
     def _wrong(self, key: Key, what: str, expected: str = "") -> UserInputError:
-        where = f"{self.trace}: rank {key.rank}, node {key.number} ({self.ranks[key].name[:40]})"
+        where = f"{self.trace}: rank {key.rank}, node {key.number} ({self.nodes[key].name[:40]})"
         return UserInputError(what, where=where, expected=expected)
 
 
 def _flow(
-    stage: Stage,
-    node: Node,
-    source: int,
-    destination: int,
-    size_bytes: int,
-    after: After,
-    *,
-    lossless: bool = True,
+    stage: Stage, node: Node, source: int, destination: int, size: int, after: After, lossless: bool = True
 ) -> Flow:
-    return Flow(
-        source,
-        destination,
-        size_bytes,
-        stage.class_of(0, 1),
-        label=node.name,
-        after=after,
-        lossless=lossless,
-    )
+    traffic_class = stage.class_of(0, 1)
+    return Flow(source, destination, size, traffic_class, label=node.name, after=after, lossless=lossless)

@@ -1,9 +1,9 @@
-"""Workers add up their gradients along trees, by training's own pieces and schedules."""
+"""Workers add up their gradients along trees, in training's own pieces."""
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
-from graphlib import TopologicalSorter
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -11,12 +11,10 @@ from pydantic import Field
 
 from mltswitch.network.workloads.base import After, Flow, Stage, Work
 from mltswitch.network.workloads.training import ByLayer, TrainingJob, layer_flow, result_flow
+from mltswitch.overlay.trees import depths
 from mltswitch.profile import ModelProfile
-from mltswitch.training.axes import Action, Step, axes_of
 from mltswitch.training.job import make_job
-
-Key = tuple[int, int]
-"""A node of the job, and the place of one of its steps."""
+from mltswitch.training.topology.tree import TOPOLOGY, Branches
 
 
 class Tree(TrainingJob):
@@ -47,62 +45,33 @@ class Tree(TrainingJob):
         self, work: Work, stage: Stage, profile: ModelProfile, ready: list[ByLayer]
     ) -> list[ByLayer]:
         """A piece goes up when the gradients of its first layer, which come last, are ready."""
-        job = make_job(
-            [(layer.name, layer.parameters) for layer in profile.layers],
-            world=len(ready),
-            servers=self.servers,
-            topology="tree",
-            topology_settings=self.settings,
-        )
-        _, topology = axes_of(job)
-        ends = [*accumulate(layer.parameters for layer in profile.layers)]
-        element_bytes = profile.total_bytes / profile.total_parameters
-        has: list[ByLayer] = [[()] * len(profile.layers) for _ in ready]
+        layers = [(layer.name, layer.parameters) for layer in profile.layers]
+        options: Any = {"topology": "tree", "topology_settings": self.settings, "servers": self.servers}
+        job = make_job(layers, world=len(ready), **options)
+        trees = TOPOLOGY.of(job)
+        ends, element_bytes = [*accumulate(count for _, count in layers)], profile.total_bytes / job.elements
+        has: list[ByLayer] = [[()] * len(layers) for _ in ready]
         for number, piece in enumerate(job.pieces):
             beyond = piece.first + piece.count
             size_bytes = max(1, round(beyond * element_bytes) - round(piece.first * element_bytes))
             gradients = layer_flow(stage, profile, piece.layer, (0, 0), size_bytes, ())
-            schedules = [topology.schedule(job, number, node) for node in range(job.nodes)]
-            given = [by_layer[piece.layer] for by_layer in ready]
-            layers = range(piece.layer, bisect_left(ends, beyond) + 1)
-            for node, result in enumerate(_played(work, schedules, given, gradients)):
-                for layer in layers:
-                    has[node][layer] += result
+            given = defaultdict(tuple, enumerate(by_layer[piece.layer] for by_layer in ready))
+            results = _up_and_down(work, trees.branches[trees.branch_of[number]], given, gradients)
+            for node, by_layer in enumerate(has):
+                for layer in range(piece.layer, bisect_left(ends, beyond) + 1):
+                    by_layer[layer] += results[node]
         return has
 
 
-def _played(
-    work: Work, schedules: Sequence[Sequence[Step]], given: Sequence[After], gradients: Flow
-) -> list[After]:
-    """Add the flows of one piece, after that of a rank's gradients; returns when each rank has the result."""
-    sends = {
-        (node, step.peer, step.is_result): (node, place)
-        for node, steps in enumerate(schedules)
-        for place, step in enumerate(steps)
-        if step.action is Action.SEND
-    }
-    before: dict[Key, list[Key]] = {}
-    for node, steps in enumerate(schedules):
-        for place, step in enumerate(steps):
-            before[node, place] = [(node, each) for each in step.after]
-            if step.action is Action.RECEIVE and step.peer is not None:
-                before[node, place].append(sends[step.peer, node, step.is_result])
-    done: dict[Key, After] = {}
-    results: list[After] = [()] * len(given)
-    for node, place in TopologicalSorter(before).static_order():
-        step = schedules[node][place]
-        after = tuple(dict.fromkeys(each for key in before[node, place] for each in done[key]))
-        if step.peer is None and step.action is Action.ADD:
-            after += given[node]
-        if step.action is Action.SEND and step.peer is not None:
-            if step.is_result:
-                flow = result_flow(gradients, node, step.peer, after)
-            else:
-                flow = replace(gradients, source=node, destination=step.peer, after=after or given[node])
-            after = (work.send(flow),)
-        elif step.action is Action.ADD:
-            after = work.compute(node, 0, after)
-        elif step.action is Action.RESULT and node < len(given):
-            results[node] = after
-        done[node, place] = after
+def _up_and_down(work: Work, tree: Branches, given: Mapping[int, After], gradients: Flow) -> dict[int, After]:
+    """Add the flows of one piece, after that of a rank's gradients; returns when each node has the result."""
+    root, up, down = tree
+    summed = defaultdict(tuple, given)
+    for node in sorted(up, key=depths(up).__getitem__, reverse=True):
+        flow = replace(gradients, source=node, destination=up[node], after=summed[node])
+        summed[up[node]] += (work.send(flow),)
+    results = {root: work.compute(root, 0, summed[root])}
+    for node in sorted(down, key=depths(down).__getitem__):
+        flow = result_flow(gradients, down[node], node, results[down[node]])
+        results[node] = (work.send(flow),)
     return results
