@@ -1,5 +1,6 @@
 """What starts when something else has ended: steps and flows, rounds of training, stragglers, pulls."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mltswitch.errors import UserInputError
 from mltswitch.network.results import Run
 from mltswitch.network.transports.parameters import Mlt, NewReno
 from mltswitch.network.workloads import Flow, Work
@@ -143,6 +145,17 @@ def test_buckets_of_a_ring_leave_as_their_first_layers_are_ready(tmp_path: Path)
     assert set(run.flows["label"].tolist()) == {"layer0", "layer2"}
 
 
+def test_a_tree_of_one_piece_goes_up_and_down(tmp_path: Path) -> None:
+    """A chain of three: two hops up, and two down, each of the whole piece."""
+    settings = {"in_degree": 1, "placement": "fixed"}
+    run = train("tree", tmp_path, (5,), hosts=3, settings=settings)
+    hop = WITHIN_LEAF + 4 * PACKET_PICOSECONDS
+    assert len(run.flows["flow"]) == 4
+    ends = sorted(run.flows["end_picoseconds"].tolist())
+    assert all(place * hop <= end <= place * (hop + ANSWER_PICOSECONDS) for place, end in enumerate(ends, 1))
+    assert run.steps["end_picoseconds"].max() == ends[-1]
+
+
 def test_a_straggler_delays_the_step_by_what_it_computes_more(tmp_path: Path) -> None:
     even, late = (
         train("parameter-server", tmp_path, (10,), hosts=4, forward=1e-3, backward=2e-3, **changes).steps
@@ -196,3 +209,15 @@ def test_parameters_lose_nothing_unless_they_may(tmp_path: Path) -> None:
         whole = run.flows["packets"] <= run.flows["sent_packets"] - run.flows["dropped_packets"]
         assert not whole[~is_result].all()
         assert whole[is_result].all() == (not lossy)
+
+
+def test_open_flows_say_who_waits_for_whom(tmp_path: Path) -> None:
+    with pytest.raises(UserInputError) as caught:
+        play(
+            workload={"kind": "parameter-server", "profile": model(tmp_path, 3), "pull": True},
+            link_loss=0.999999,
+            transports=["newreno"],
+        )
+    said = str(caught.value)
+    assert re.match(r"newreno: 12 flows are open, .*: flow 0, host1 to host7, ", said)
+    assert said.endswith("; 6 flows wait for it or others, flow 6 first")

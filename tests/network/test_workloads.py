@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import TypeAdapter
 
 from mltswitch.errors import UserInputError
@@ -79,6 +80,8 @@ WORKLOADS: list[Any] = [
     ),
     {"kind": "ring", "profile": "mobilenet", "rounds": 2, "bucket": "1MB"},
     {"kind": "ring", "profile": "mobilenet", "workers": 3},
+    {"kind": "tree", "profile": "mobilenet", "rounds": 2, "settings": {"in_degree": 3}},
+    {"kind": "tree", "profile": "mobilenet", "workers": 3, "servers": 2},
     {
         "kind": "mix",
         "parts": [
@@ -184,7 +187,6 @@ def test_sizes_are_those_of_their_papers(name: str, mean_bytes: float) -> None:
 def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:
     parts = [
         {
-            "name": "mine",
             "hosts": [6, "1-2"],
             "start": 0.5,
             "workload": {"kind": "ring", "profile": "mobilenet"},
@@ -194,11 +196,11 @@ def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:
     ]
     work = Mix.model_validate({"kind": "mix", "parts": parts}).flows(stage())
     flows = {
-        name: [flow for flow in work if flow.label.startswith(name)] for name in ("mine", "ring-2", "back")
+        name: [flow for flow in work if flow.label.startswith(name)] for name in ("ring-0", "ring-2", "back")
     }
     assert sum(map(len, flows.values())) == len(work)
-    assert {(flow.source, flow.destination) for flow in flows["mine"]} == {(6, 1), (1, 2), (2, 6)}
-    assert {flow.start_picoseconds for flow in flows["mine"]} == {10**12 // 2}
+    assert {(flow.source, flow.destination) for flow in flows["ring-0"]} == {(6, 1), (1, 2), (2, 6)}
+    assert {flow.start_picoseconds for flow in flows["ring-0"]} == {10**12 // 2}
     for flow in flows["ring-2"]:
         for number in flow.after:
             if number >= 0:
@@ -206,5 +208,78 @@ def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:
                 assert work[number].label.startswith("ring-2")
             else:
                 assert work.steps[~number].host == flow.source
-    assert Counter(each.job for each in work.rounds) == {"mine": 3, "ring-2": 8}
+    assert Counter(each.job for each in work.rounds) == {"ring-0": 3, "ring-2": 8}
     assert all(work.steps[each.end].host == each.host for each in work.rounds)
+
+
+BAD: dict[str, tuple[Any, str]] = {
+    "falls": ("100 0.5\n90 1\n", "sizes:2: '90 1' (expected bytes, from 1, and a probability"),
+    "shares fall": ("100, 0.5\n200, 0.4\n", "sizes:2: '200, 0.4'"),
+    "ends below 1": ("100 0.5\n200 0.9\n", "sizes: ends at a probability of 0.9 (expected 1)"),
+    "is empty": ("# nothing\n", "sizes: ends at a probability of 0 (expected 1)"),
+    "no rows": ("100\n", "sizes:1: '100' (expected bytes, from 1"),
+    "not a number": ("100 nan\n", "sizes:1: '100 nan'"),
+    "no file": (None, "workload.sizes: there is no distribution"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_distribution_that_is_none_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+    text, line = BAD[case]
+    if text is not None:
+        (tmp_path / "sizes").write_text(text)
+    with pytest.raises(UserInputError) as caught:
+        background(sizes=str(tmp_path / "sizes")).extent(stage())
+    assert line in str(caught.value)
+
+
+RING = {"kind": "ring", "profile": "mobilenet"}
+UNFIT: list[tuple[Any, str]] = [
+    (
+        RING | {"workers": 4, "forward": 0.1, "stragglers": {"hosts": [4], "factor": 2}},
+        "workload.stragglers.hosts: there is no worker 4 (expected 0 to 3)",
+    ),
+    (RING | {"workers": 9}, "workload: 9 workers in a ring need 9 hosts, the fabric has 8"),
+    (
+        {"kind": "parameter-server", "profile": "mobilenet", "colocated": True, "workers": 2, "servers": 3},
+        "workload.servers: 3 servers on the hosts of 2 workers (expected at most 2)",
+    ),
+    (
+        {"kind": "mix", "parts": [{"workload": RING}, {"hosts": [0, 1], "workload": RING | {"workers": 3}}]},
+        "workload.parts[1].workload: 3 workers in a ring need 3 hosts, the fabric has 2",
+    ),
+    (
+        {"kind": "mix", "parts": [{"hosts": ["6-8"], "workload": RING}]},
+        "workload.parts[0].hosts: there is no host 8 (expected 0 to 7)",
+    ),
+    ({"kind": "tree", "profile": "mobilenet", "settings": {"in_degree": 0}}, "in_degree"),
+]
+
+
+@pytest.mark.parametrize(("document", "line"), UNFIT, ids=str)
+def test_a_workload_that_does_not_fit_is_refused_in_one_line(document: Any, line: str) -> None:
+    workload: Any = TypeAdapter(Workload).validate_python(document)
+    with pytest.raises(UserInputError) as caught:
+        workload.extent(stage())
+    assert line in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"noise": 0.1}, "noise and stragglers are of computing times"),
+        ({"forward": 1, "stragglers": {"factor": 2}}, "either a share of the workers or hosts"),
+        ({"lossy_pull": True}, "nothing is pulled"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(changes: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        push(**changes)
+
+
+def test_the_mix_of_the_page_is_one() -> None:
+    text = Path("docs/simulate.md").read_text().split("```yaml\nworkload:\n")[1].partition("```")[0]
+    workload: Any = TypeAdapter(Workload).validate_python(yaml.safe_load(text))
+    work = workload.flows(stage(16, class_of=lambda layer, layers: 0))
+    assert {flow.label.partition(":")[0] for flow in work} == {"ring-0", "parameter-server-1", "background-2"}
+    assert {each.job for each in work.rounds} == {"ring-0", "parameter-server-1"}

@@ -56,4 +56,21 @@ def ring_pass(
         came = coming
         for place, each in enumerate(came):
             got[place] += each
+    return _joined(work, hosts, got)
+
+
+def all_to_all(
+    work: Work, hosts: Sequence[int], parts: Sequence[int], after: Sequence[After], make: Make
+) -> list[After]:
+    """Send each other host its part at once; arguments and result are as those of `ring_pass`."""
+    got = [list(each) for each in after]
+    for place, source in enumerate(hosts):
+        for far in range(1, len(hosts)):
+            to = (place + far) % len(hosts)
+            if parts[to]:
+                got[to].append(work.send(make(source, hosts[to], parts[to], after[place], True)))
+    return _joined(work, hosts, got)
+
+
+def _joined(work: Work, hosts: Sequence[int], got: Sequence[list[int]]) -> list[After]:
     return [work.compute(host, 0, tuple(dict.fromkeys(each))) for host, each in zip(hosts, got, strict=True)]

@@ -1,6 +1,7 @@
 """Sizes of flows in data centres, as cumulative distributions that are linear between their points."""
 
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Final
 
@@ -60,30 +61,26 @@ def resolve_distribution(name: str) -> Distribution:
         return Distribution(*np.array(rows, float).T)
     path = Path(name)
     if not path.is_file():
-        known = ", ".join(SEGMENTS)
+        expected = f"{', '.join(SEGMENTS)}, or a file"
         raise UserInputError(
-            f"there is no distribution {name!r}", where="workload.sizes", expected=f"{known}, or a file"
+            f"there is no distribution {name!r:.60}", where="workload.sizes", expected=expected
         )
-    last, read = (0.0, 0.0), list[tuple[float, float]]()
+    read = [(0.0, 0.0)]
     for number, line in enumerate(read_text(path).splitlines(), 1):
         fields = line.partition("#")[0].replace(",", " ").split()
         if not fields:
             continue
-        where = f"{path}:{number}"
         try:
             size, share = map(float, fields)
         except ValueError:
+            size = share = nan
+        if not (max(1, read[-1][0]) <= size < 2**50 and read[-1][1] <= share <= 1):
             raise UserInputError(
-                f"{line.strip()[:40]!r} is no row", where=where, expected="bytes and a probability"
-            ) from None
-        if not (1 <= size < 2**50 and size >= last[0] and last[1] <= share <= 1):
-            raise UserInputError(
-                f"{size:g} B with {share:g} after {last[0]:g} B with {last[1]:g}",
-                where=where,
-                expected="sizes from 1 B and probabilities up to 1, neither of which falls",
+                f"{line.strip()!r:.60}",
+                where=f"{path}:{number}",
+                expected="bytes, from 1, and a probability up to 1, neither of which falls",
             )
-        last = size, share
-        read.append(last)
-    if last[1] != 1:
-        raise UserInputError(f"ends at a probability of {last[1]:g}", where=str(path), expected="1")
-    return Distribution(*np.array(read, float).T)
+        read.append((size, share))
+    if read[-1][1] != 1:
+        raise UserInputError(f"ends at a probability of {read[-1][1]:g}", where=str(path), expected="1")
+    return Distribution(*np.array(read[1:], float).T)
