@@ -1,7 +1,7 @@
 """What a run has come to: a row for each flow, a row for each queue, and their summary."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,10 @@ FIGURES: Final = (
     "most_link_load",
 )
 """Of a run's summary, those that have an interval over the seeds."""
+
+
+BUSIEST_PORTS: Final = 5
+"""Whose queues are kept over time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,8 @@ class Run:
     classes: tuple[ClassCount, ...]
     flows: Columns
     queues: Columns
+    depths: Columns = field(default_factory=dict)
+    """Time, and bytes that wait at each of the busiest ports by name; empty where nobody asked for them."""
 
 
 def run_of(
@@ -147,7 +153,20 @@ def run_of(
         hops=world.count("hop_count"),
     )
     queues = _queues(transport, seed, world, names, sent_bytes)
-    return Run(transport, seed, summary, _classes(world), columns, queues)
+    queues["port_load"] = np.repeat(loads[network.hosts :], network.classes)
+    return Run(transport, seed, summary, _classes(world), columns, queues, _depths(world, names))
+
+
+def _depths(world: "World", names: NDArray[Any]) -> Columns:
+    """The samples of the ports of switches at which most bytes waited at once."""
+    samples = world.depths
+    if not len(samples):
+        return {}
+    most = samples[:, 1:].max(axis=0)
+    most[: world.network.hosts] = -1
+    busiest = np.argsort(-most, kind="stable")[:BUSIEST_PORTS]
+    times = {"time_seconds": samples[:, 0] / PICOSECONDS}
+    return times | {str(names[port]): samples[:, 1 + port].copy() for port in busiest if most[port] > 0}
 
 
 def _sent_bytes(ports: Any, time_picoseconds: int) -> NDArray[np.float64]:

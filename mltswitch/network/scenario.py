@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from mltswitch.documents import SparseDocument, StrictDocument
 from mltswitch.errors import did_you_mean
+from mltswitch.network.faults import Fault
 from mltswitch.network.switches import DropTail, FromPlan, Marking, SwitchDocument
 from mltswitch.network.transports.parameters import TRANSPORTS, Transport
 from mltswitch.network.units import RateBps, Seconds, SizeBytes
@@ -114,6 +115,8 @@ class Scenario(StrictDocument):
     """Memory of each port of a switch that follows no plan; by default the fabric file's `ports.buffer`."""
     link_loss: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
     """Probability that a link loses a packet."""
+    faults: tuple[Fault, ...] = Field(default=(), max_length=10_000)
+    """Links that lose packets between two times."""
     workload: Workload
     plays: tuple[Annotated[Play, BeforeValidator(_check_play)], ...] = Field(
         alias="transports", min_length=1, max_length=16
