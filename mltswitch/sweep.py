@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import secrets
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import (
     FIRST_COMPLETED,
@@ -94,7 +96,9 @@ class Journal:
 
 
 @contextmanager
-def open_journal(path: Path, inputs_sha256: str, *, restart: bool = False) -> Iterator[Journal]:
+def open_journal(
+    path: Path, inputs_sha256: str, *, restart: bool = False, of: str = "sweep"
+) -> Iterator[Journal]:
     """Open the journal, with the cells of an earlier run; a cell whose line was cut off is computed again.
 
     A journal without any cell is not left behind.
@@ -110,10 +114,10 @@ def open_journal(path: Path, inputs_sha256: str, *, restart: bool = False) -> It
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UserInputError("another sweep is writing it", where=str(path)) from None
+            raise UserInputError(f"another {of} is writing it", where=str(path)) from None
         if restart:
             stream.truncate(0)
-        journal = Journal(stream, _read(stream, path, inputs_sha256))
+        journal = Journal(stream, _read(stream, path, inputs_sha256, of))
         try:
             yield journal
         finally:
@@ -121,7 +125,7 @@ def open_journal(path: Path, inputs_sha256: str, *, restart: bool = False) -> It
                 path.unlink(missing_ok=True)
 
 
-def _read(stream: TextIO, path: Path, inputs_sha256: str) -> dict[Cell, Rows]:
+def _read(stream: TextIO, path: Path, inputs_sha256: str, of: str) -> dict[Cell, Rows]:
     stream.seek(0)
     text = stream.read()
     whole = text[: text.rfind("\n") + 1]
@@ -137,12 +141,12 @@ def _read(stream: TextIO, path: Path, inputs_sha256: str) -> dict[Cell, Rows]:
         header, *records = [json.loads(line) for line in lines]
         if header != {"schema": JOURNAL_SCHEMA, "inputs_sha256": inputs_sha256}:
             raise UserInputError(
-                "it holds cells of another sweep", where=str(path), hint="--restart begins anew"
+                f"it holds cells of another {of}", where=str(path), hint="--restart begins anew"
             )
         return {tuple(record["cell"]): record["rows"] for record in records}
     except (ValueError, KeyError, TypeError):
         raise UserInputError(
-            "it is no journal of a sweep", where=str(path), hint="--restart begins anew"
+            f"it is no journal of a {of}", where=str(path), hint="--restart begins anew"
         ) from None
 
 
@@ -244,8 +248,16 @@ def _dask_executor(scheduler: str) -> Iterator[Executor]:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of the terminal; the first one ends the others."""
+    """Ctrl-C reaches every process of the terminal; the first one ends the others, or its death does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = os.getppid()
+
+    def end_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(TURN_SECONDS)
+        os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def check_table(path: Path) -> None:

@@ -1,28 +1,47 @@
 """Play a scenario of the packet simulator: its files, its progress, its tables."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import io
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 
-from mltswitch.app import Bar, Tell, naming
+from mltswitch.app import Advance, Computing, Tell, naming
 from mltswitch.documents import load_document, parse_yaml, read_text
-from mltswitch.errors import UserInputError
+from mltswitch.errors import MachineError, UserInputError
 from mltswitch.network.results import Columns, Comparison, Figure, Run, beside_plan, over_seeds
 from mltswitch.network.scenario import LeafSpineNetwork, Play, Scenario
-from mltswitch.network.simulation import Ground, check, play_one
+from mltswitch.network.simulation import Ground, check, needing_numba, play_one
 from mltswitch.network.switches import FromPlan
 from mltswitch.network.transports.parameters import TRANSPORTS
+from mltswitch.outputs import HIDDEN, check_output, write_outputs
 from mltswitch.plan import Fabric, Plan, Topology, load_plan, resolve_fabric
-from mltswitch.sweep import check_table, write_columns
+from mltswitch.report import SimulatedPlay, plotly_script, simulation_report
+from mltswitch.sweep import (
+    JOURNAL_SUFFIX,
+    Cell,
+    Journal,
+    Rows,
+    check_table,
+    executor,
+    open_journal,
+    run_cells,
+    write_columns,
+)
 from mltswitch.targets import hardware_capabilities
+from mltswitch.units import format_seconds
+from mltswitch.version import __version__
 
 TABLES: Final = ("", ".queues", ".steps")
 """Before the ending of each table's name: of flows, of queues, of training steps where there are any."""
+RUN: Final = ".run.npz"
+SNAPSHOT: Final = ".snapshot.npz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +62,10 @@ class Simulation:
     scenario: Scenario
     played: tuple[Played, ...]
     missing_runs: int
-    """Runs that Ctrl-C left out."""
+    """Runs that Ctrl-C or SIGTERM left out."""
     outputs: tuple[Path, ...]
+    ended_by: int = 0
+    """The signal; 0: none."""
 
 
 def load_scenario(
@@ -129,42 +150,185 @@ def ground_of(scenario: Scenario, folder: Path) -> Ground:
 
 
 def simulated_network(
-    scenario: Scenario, folder: Path, *, output: Path | None, tell: Tell, bar: Bar
+    scenario: Scenario,
+    folder: Path,
+    *,
+    output: Path | None,
+    computing: Computing,
+    state: Path | None = None,
+    report: Path | None = None,
 ) -> Simulation:
-    """Play every transport with every seed; Ctrl-C keeps the runs that have ended.
+    """Play every transport with every seed; Ctrl-C and SIGTERM keep the runs that have ended.
+
+    Args:
+        scenario: What is played.
+        folder: In which the scenario's files lie.
+        output: A table of flows; one of queues lies beside it.
+        computing: Where runs are played.
+        state: A folder of runs that have ended, and of snapshots, from which the same scenario goes on.
+        report: A page; with it queues are sampled over time.
 
     Raises:
-        KeyboardInterrupt: no run has ended yet.
-        UserInputError: The scenario cannot be played, or an output cannot be written.
+        MachineError: The workload needs more memory than there is, or a package is missing.
+        UserInputError: The scenario cannot be played, an output not be written, or `state` is of another.
     """
     outputs = [output.with_suffix(f"{name}{output.suffix}") for name in TABLES] if output else []
     for path in outputs:
         check_table(path)
+    if report is not None:
+        check_output(report)
+        plotly_script()
     ground = ground_of(scenario, folder)
-    check(scenario, ground)
-    wanted = [(place, seed) for place in range(len(scenario.plays)) for seed in scenario.seeds]
-    runs: list[Run] = []
-    with _kept_at_interrupt(runs, wanted, tell), bar() as advance:
-        for place, seed in wanted:
-            title = f"{scenario.titles[place]}, seed {seed}"
-            runs.append(play_one(scenario, ground, place, seed, partial(advance, title)))
-    if not any(len(run.steps["round"]) for run in runs):
+    wanted: list[Cell] = [(title, seed) for title in scenario.titles for seed in scenario.seeds]
+    processes = 1 if computing.scheduler else min(computing.processes, len(wanted))
+    check(scenario, ground, at_once=processes)
+    ended_by: list[int] = []
+    with ExitStack() as stack:
+        runs = _Runs(computing.tell, len(wanted))
+        play = _Play(scenario, ground, report is not None)
+        if state is not None:
+            play = _keep(stack, runs, play, state, computing)
+        stack.enter_context(_until_interrupted(ended_by))
+        pool = stack.enter_context(executor(processes, computing.scheduler))
+        advance = stack.enter_context(computing.bar())
+        if pool is None:
+            play = replace(play, advance=advance)
+        run_cells(play, wanted, runs, pool, lambda: advance("runs", len(runs.finished), len(wanted)))
+    ended = [runs.finished[cell][0]["run"] for cell in wanted if cell in runs.finished]
+    if ended_by:
+        computing.tell(f"interrupted: {len(ended)} of {len(wanted)} runs have ended, and are kept")
+    if not ended:
+        outputs = []
+    if not any(len(run.steps["round"]) for run in ended):
         outputs = outputs[:2]
     for path, tables in zip(
-        outputs, zip(*((run.flows, run.queues, run.steps) for run in runs), strict=True), strict=False
+        outputs, zip(*((run.flows, run.queues, run.steps) for run in ended), strict=True), strict=False
     ):
         write_columns(path, _joined(tables))
-    return Simulation(scenario, _played(scenario, ground, runs), len(wanted) - len(runs), tuple(outputs))
+    played = _played(scenario, ground, ended)
+    if report is not None and ended:
+        write_outputs([(report, simulation_page(scenario.name, played))])
+        outputs.append(report)
+    return Simulation(scenario, played, len(wanted) - len(ended), tuple(outputs), *ended_by)
+
+
+@dataclass(frozen=True)
+class _Play:
+    """Plays one run, in this process or another one."""
+
+    scenario: Scenario
+    ground: Ground
+    has_depths: bool
+    snapshots: dict[str, tuple[Path, str]] = field(default_factory=dict)
+    """By title: the folder of its snapshots, and its digest."""
+    advance: Advance | None = None
+
+    def __call__(self, cell: Cell) -> Rows:
+        """The run of a title and a seed."""
+        title, seed = str(cell[0]), int(cell[1] or 0)
+        told = None if self.advance is None else partial(self.advance, f"{title}, seed {seed}")
+        snapshot = None
+        if title in self.snapshots:
+            folder, digest = self.snapshots[title]
+            snapshot = _file(folder, digest, cell, SNAPSHOT), f"{digest} {seed}"
+        place = self.scenario.titles.index(title)
+        given = (self.scenario, self.ground, place, seed, told or _nobody)
+        return [{"run": play_one(*given, snapshot=snapshot, has_depths=self.has_depths)}]
+
+
+def _nobody(_done: int, _flows: int) -> None:
+    """Other processes tell nobody how far they are."""
+
+
+def _file(folder: Path, digest: str, cell: Cell, ending: str) -> Path:
+    title, seed = cell
+    return folder / f"{str(title).replace(' ', '-')}-{seed}-{digest[:16]}{ending}"
+
+
+class _Runs(Journal):
+    """Runs that have ended, each told as it does; in memory, and where a folder is given, on disk."""
+
+    def __init__(self, tell: Tell, count: int) -> None:
+        super().__init__(io.StringIO(), {})
+        self._tell = tell
+        self._count = count
+        self._kept: Callable[[Cell, Run], None] | None = None
+
+    def keep(self, kept: Callable[[Cell, Run], None]) -> None:
+        """Write runs that end from now on."""
+        self._kept = kept
+
+    def add(self, cell: Cell, rows: Rows) -> None:
+        """Keep a run that has ended."""
+        self.finished[cell] = rows
+        run: Run = rows[0]["run"]
+        if self._kept is not None:
+            self._kept(cell, run)
+        if self._count > 1:
+            times = (run.summary.fct_mean_seconds, run.summary.fct_p99_seconds, run.summary.fct_max_seconds)
+            mean, tail, last = map(format_seconds, times)
+            self._tell(
+                f"{run.transport}, seed {run.seed}: mean {mean}, p99 {tail}, max {last} "
+                f"({len(self.finished)} of {self._count} runs)"
+            )
+
+
+def _keep(stack: ExitStack, runs: _Runs, play: _Play, state: Path, computing: Computing) -> _Play:
+    """Take what a folder has of the scenario's runs, and have the others kept there."""
+    with needing_numba():
+        from mltswitch.network.snapshot import digests, load_run, save_run
+    common, by_play = digests(play.scenario, play.ground, has_depths=play.has_depths)
+    try:
+        state.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserInputError(f"cannot be made: {error.strerror}", where=str(state)) from None
+    path = state / f"runs{JOURNAL_SUFFIX}"
+    journal = stack.enter_context(open_journal(path, common, restart=computing.restart, of="simulation"))
+    if not journal.finished:
+        journal.add((play.scenario.name,), [])  # from now on the folder is this scenario's
+    for rest in (*state.glob(f"{HIDDEN}*"), *(state.glob(f"*{SNAPSHOT}") if computing.restart else ())):
+        rest.unlink()
+    by_title = dict(zip(play.scenario.titles, by_play, strict=True))
+
+    def kept(cell: Cell, run: Run) -> None:
+        digest = by_title[run.transport]
+        save_run(_file(state, digest, cell, RUN), run)
+        journal.add((*cell, digest), [])
+        _file(state, digest, cell, SNAPSHOT).unlink(missing_ok=True)
+
+    for title, digest in by_title.items():
+        for seed in play.scenario.seeds:
+            if (title, seed, digest) in journal.finished:
+                runs.finished[title, seed] = [{"run": load_run(_file(state, digest, (title, seed), RUN))}]
+    if runs.finished:
+        computing.tell(f"{len(runs.finished)} runs ended before ({state}), and are kept")
+    runs.keep(kept)
+    # Workers of a Dask scheduler may be other machines, which do not have the folder.
+    folder = None if computing.scheduler else state.resolve()
+    return play if folder is None else replace(play, snapshots={t: (folder, d) for t, d in by_title.items()})
 
 
 @contextmanager
-def _kept_at_interrupt(runs: list[Run], wanted: Sequence[object], tell: Tell) -> Iterator[None]:
+def _until_interrupted(ended_by: list[int]) -> Iterator[None]:
+    """Leave the body at Ctrl-C or SIGTERM, and note which."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        ended_by[:] = [number]
+        raise KeyboardInterrupt
+
+    before = None
+    if threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     except KeyboardInterrupt:
-        if not runs:
+        ended_by[:] = ended_by or [signal.SIGINT]
+    except MachineError:
+        if not ended_by:  # else a signal for the whole group has ended the other processes, too
             raise
-        tell(f"interrupted: {len(runs)} of {len(wanted)} runs have ended, and are kept")
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _joined(tables: Sequence[Columns]) -> Columns:
@@ -180,3 +344,35 @@ def _played(scenario: Scenario, ground: Ground, runs: Sequence[Run]) -> tuple[Pl
             beside = beside_plan(ground.plan, own[0]) if follows and ground.plan is not None else ()
             played.append(Played(title, own, over_seeds(own), beside))
     return tuple(played)
+
+
+def simulation_page(name: str, played: Sequence[Played]) -> str:
+    """The report's page of all runs that ended."""
+    plays = []
+    for each in played:
+        times = np.concatenate([run.flows["fct_seconds"] for run in each.runs])
+        first = each.runs[0]
+        classes = first.queues["traffic_class"]
+        one_each = classes == classes[0]
+        depths = dict(first.depths)
+        plays.append(
+            SimulatedPlay(
+                each.transport,
+                np.sort(times[~np.isnan(times)]),
+                depths.pop("time_seconds", np.zeros(0)),
+                depths,
+                dict(zip(first.queues["port"][one_each], first.queues["port_load"][one_each], strict=True)),
+                tuple(
+                    (
+                        row.traffic_class,
+                        row.predicted_unimportant,
+                        row.simulated_unimportant,
+                        row.predicted_important,
+                        row.simulated_important,
+                    )
+                    for row in each.beside_plan
+                ),
+                tuple(str(run.seed) for run in each.runs),
+            )
+        )
+    return simulation_report(f"{name}: simulated", __version__, plays)

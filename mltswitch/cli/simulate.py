@@ -1,21 +1,31 @@
 """`mltswitch simulate`: a whole fabric in packets."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from rich.console import RenderableType
 
 from mltswitch.app.simulated_network import Played, Simulation, load_scenario, simulated_network
 from mltswitch.cli.command import argument, command, option
-from mltswitch.cli.options import PATH, SEED, output_file
-from mltswitch.cli.output import Answer, figure, progress, progress_bar, table
+from mltswitch.cli.options import FILE, FOLDER, PATH, SEED, Cells, output_file
+from mltswitch.cli.output import Answer, figure, table
 from mltswitch.cli.reproduce import reproduce
 from mltswitch.network.results import Figure
 from mltswitch.units import format_ratio, format_seconds
 
-INTERRUPTED = 130
+SIGNAL_EXIT_CODE: Final = 128
+"""Before the number of the signal that ended a command."""
+COMPUTED: Final[Any] = {each.name: each.default for each in fields(Cells)} | {
+    "processes": option(
+        "That play runs at the same time, each with a fabric in its memory; 1 by default.",
+        click.IntRange(1, 256),
+        variable="PROCESSES",
+        default=1,
+    )
+}
 
 
 class _OrReproduce(click.Command):
@@ -33,6 +43,7 @@ class _OrReproduce(click.Command):
 @command(
     "mltswitch simulate incast.yaml",
     "mltswitch simulate incast.yaml --transport dctcp --seed 1 --seed 2 --seed 3 -o flows.parquet",
+    "mltswitch simulate incast.yaml --state incast.state --processes 4 --report incast.html",
     "mltswitch simulate plan.yaml --profile resnet50 --transport mlt,dctcp --json",
     "mltswitch simulate reproduce mlt-fig14 --hosts 36",
     name="simulate",
@@ -55,6 +66,15 @@ def simulate(
     output: Path | None = output_file(
         "A row for each flow, .parquet or .csv; and beside it one for each queue and each training step."
     ),
+    report: Path | None = option(
+        "A page of completion times, queues over time and link loads.", FILE, "--report"
+    ),
+    state: Path | None = option(
+        "Keep runs that have ended, and snapshots of those under way; the same command goes on from there.",
+        FOLDER,
+        "--state",
+    ),
+    computed: Cells = COMPUTED,
 ) -> Answer:
     """Simulate a fabric, packet by packet.
 
@@ -64,8 +84,12 @@ def simulate(
     For the time of training steps without packets, take `mltswitch train simulate`.
     """
     scenario, folder = load_scenario(scenario_file, profile=profile, transports=transports, seeds=seeds)
-    found = simulated_network(scenario, folder, output=output, tell=progress, bar=progress_bar)
-    return Answer(_document(found), _text(found), INTERRUPTED if found.missing_runs else 0)
+    if computed.restart and state is None:
+        raise click.UsageError("--restart forgets what lies in --state")
+    found = simulated_network(
+        scenario, folder, output=output, computing=computed.computing(), state=state, report=report
+    )
+    return Answer(_document(found), _text(found), SIGNAL_EXIT_CODE + found.ended_by if found.ended_by else 0)
 
 
 def _document(found: Simulation) -> dict[str, Any]:
@@ -88,6 +112,8 @@ def _document(found: Simulation) -> dict[str, Any]:
 
 
 def _text(found: Simulation) -> Iterator[RenderableType]:
+    if not found.played:
+        return
     yield table(
         f"{found.scenario.name} (simulated)",
         "transport | mean FCT # | p99 # | max # | sent/needed # | busiest link [%] | marked # | dropped # | "

@@ -267,6 +267,9 @@ WORLD: Final = _record(
     ("finished", np.int64),
     ("made_bytes", np.int64),
     ("delivered_bytes", np.int64),
+    ("next_change", np.int64),
+    ("depth_count", np.int64),
+    ("depth_interval", np.int64),
 )
 """Addresses of the tables, and the state of the run. Ports of hosts come first among `ports`.
 

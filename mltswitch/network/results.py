@@ -1,7 +1,7 @@
 """What a run has come to: a row for each flow, a row for each queue, and their summary."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,10 @@ FIGURES: Final = (
     "step_max_seconds",
 )
 """Of a run's summary, those that have an interval over the seeds."""
+
+
+BUSIEST_PORTS: Final = 5
+"""Whose queues are kept over time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Run:
     queues: Columns
     steps: Columns
     """A row for each training step of each worker."""
+    depths: Columns = field(default_factory=dict)
+    """Time, and bytes that wait at each of the busiest ports by name; empty where nobody asked for them."""
 
 
 def run_of(
@@ -155,7 +161,8 @@ def run_of(
         **{f"step_{name}": value for name, value in _spread(steps["step_seconds"]).items()},
     )
     queues = _queues(transport, seed, world, names, sent_bytes)
-    return Run(transport, seed, summary, _classes(world), columns, queues, steps)
+    queues["port_load"] = np.repeat(loads[network.hosts :], network.classes)
+    return Run(transport, seed, summary, _classes(world), columns, queues, steps, _depths(world, names))
 
 
 def _spread(seconds: NDArray[np.float64]) -> dict[str, Any]:
@@ -190,6 +197,18 @@ def _steps(transport: str, seed: int, world: "World", work: Work, names: NDArray
         "end_picoseconds": ends,
         "step_seconds": np.where(ends >= 0, (ends - starts) / PICOSECONDS, np.nan),
     }
+
+
+def _depths(world: "World", names: NDArray[Any]) -> Columns:
+    """The samples of the ports of switches at which most bytes waited at once."""
+    samples = world.depths
+    if not len(samples):
+        return {}
+    most = samples[:, 1:].max(axis=0)
+    most[: world.network.hosts] = -1
+    busiest = np.argsort(-most, kind="stable")[:BUSIEST_PORTS]
+    times = {"time_seconds": samples[:, 0] / PICOSECONDS}
+    return times | {str(names[port]): samples[:, 1 + port].copy() for port in busiest if most[port] > 0}
 
 
 def _sent_bytes(ports: Any, time_picoseconds: int) -> NDArray[np.float64]:

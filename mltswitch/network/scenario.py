@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from mltswitch.documents import SparseDocument, StrictDocument
 from mltswitch.errors import did_you_mean
+from mltswitch.network.faults import Fault
 from mltswitch.network.switches import KINDS, FromPlan, SwitchDocument
 from mltswitch.network.transports.parameters import TRANSPORTS, Transport
 from mltswitch.network.units import RateBps, Seconds, SizeBytes
@@ -145,6 +146,8 @@ class Scenario(StrictDocument):
     hosts: Literal["leaf-by-leaf", "in-turn"] = "leaf-by-leaf"
     """How workloads number hosts: `in-turn`, one of each leaf after the other, spreads workers and servers
     evenly over all racks."""
+    faults: tuple[Fault, ...] = Field(default=(), max_length=10_000)
+    """Links that lose packets between two times."""
     workload: Workload
     plays: tuple[Annotated[Play, BeforeValidator(_check_play)], ...] = Field(
         alias="transports", min_length=1, max_length=16

@@ -1,7 +1,9 @@
 """Play a scenario: one run for each transport and seed."""
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from mltswitch.errors import MachineError, UserInputError
-from mltswitch.network.fabric import Network
+from mltswitch.network.fabric import HOST_MEMORY_BYTES, Network
+from mltswitch.network.faults import check_faults
 from mltswitch.network.results import Run, run_of
 from mltswitch.network.scenario import Play, Scenario
 from mltswitch.network.switches import FromPlan, rules_of
@@ -17,6 +20,10 @@ from mltswitch.network.units import LONGEST_PICOSECONDS, PICOSECONDS
 from mltswitch.network.workloads import Extent, Stage, Work
 from mltswitch.plan import Plan, Topology
 
+SNAPSHOT_SECONDS: Final = 10.0
+"""Between two snapshots of a run."""
+PACKET_TABLE_BYTES: Final = 144
+"""Of a packet that is alive: its record, in a table that has doubled, and the old one at that moment."""
 BYTES_PER_FLOW: Final = 1200
 """Of the tables and of Python's lists while they are made, rounded up."""
 MOST_PACKETS: Final = 2**31 - 2
@@ -42,11 +49,18 @@ class Ground:
         return max((each.last + 1 for each in layers if each is not None), default=None)
 
 
-def check(scenario: Scenario, ground: Ground) -> None:
-    """Raise UserInputError for what cannot be played, before anything is."""
+def check(scenario: Scenario, ground: Ground, *, at_once: int = 1) -> None:
+    """Raise UserInputError for what cannot be played, before anything is.
+
+    Args:
+        scenario: As it was read.
+        ground: Its fabric.
+        at_once: How many runs this machine plays at the same time.
+    """
+    check_faults(scenario.faults, ground.topology)
     for place, play in enumerate(scenario.plays):
         where = f"transports[{place}]"
-        network, _ = _prepared(scenario, ground, play, where, scenario.seeds[0])
+        network, _ = _prepared(scenario, ground, play, where, scenario.seeds[0], at_once)
         slowest = min(port.rate_bps for port in network.ports)
         packet_seconds = play.transport.packet_bytes * 8 / slowest
         if play.transport.least_rto_seconds < packet_seconds:
@@ -65,7 +79,9 @@ def staged(scenario: Scenario, ground: Ground, play: Play, where: str, seed: int
     return network, scenario.workload.flows(stage)
 
 
-def _prepared(scenario: Scenario, ground: Ground, play: Play, where: str, seed: int) -> tuple[Network, Stage]:
+def _prepared(
+    scenario: Scenario, ground: Ground, play: Play, where: str, seed: int, at_once: int = 1
+) -> tuple[Network, Stage]:
     """The network, and for whom flows are made, once it is known that they can be."""
     document = play.switch_document
     rules = rules_of(
@@ -85,7 +101,9 @@ def _prepared(scenario: Scenario, ground: Ground, play: Play, where: str, seed: 
         tuple(port.rate_bps for port in network.ports[: network.hosts]),
         rules.background,
     )
-    _check_extent(scenario.workload.extent(stage), play.transport.payload_bytes)
+    extent = scenario.workload.extent(stage)
+    _check_extent(extent, play.transport.payload_bytes)
+    _check_memory(extent, play.transport.packet_bytes, network, at_once)
     return network, stage
 
 
@@ -103,13 +121,22 @@ def _check_extent(extent: Extent, payload_bytes: int) -> None:
             where="workload",
             expected=f"less than {LONGEST_PICOSECONDS // PICOSECONDS} s of simulated time",
         )
-    needed = (extent.flows + extent.steps) * BYTES_PER_FLOW + extent.size_bytes // payload_bytes // 4
+
+
+def _check_memory(extent: Extent, packet_bytes: int, network: Network, at_once: int) -> None:
+    """Raise MachineError where flows, and the packets that switches and lines can hold, are too many."""
+    held = sum(size for size in network.pools_bytes if size != HOST_MEMORY_BYTES)
+    held += sum(port.rate_bps * port.delay_picoseconds // (8 * PICOSECONDS) for port in network.ports)
+    packets = extent.size_bytes // packet_bytes + extent.flows
+    needed = (extent.flows + extent.steps) * BYTES_PER_FLOW + packets // 4
+    needed += min(2 * packets, held // packet_bytes) * PACKET_TABLE_BYTES
     there_is = _available_bytes()
-    if needed > there_is:
+    if needed * at_once > there_is:
+        runs = "" if at_once == 1 else f" in each of {at_once} runs at once"
         raise MachineError(
-            f"{extent.flows} flows need about {needed >> 20} MiB, and {there_is >> 20} MiB are free",
+            f"{extent.flows} flows need about {needed >> 20} MiB{runs}, and {there_is >> 20} MiB are free",
             where="workload",
-            hint="take a smaller workload",
+            hint="take a smaller workload" if at_once == 1 else "take fewer --processes",
         )
 
 
@@ -131,6 +158,8 @@ def play_one(
     progress: Progress,
     *,
     events: int | None = None,
+    snapshot: tuple[Path, str] | None = None,
+    has_depths: bool = False,
 ) -> Run:
     """One transport with one seed.
 
@@ -141,24 +170,39 @@ def play_one(
         seed: Of this run.
         progress: Called every second or so.
         events: Between two calls of `progress`.
+        snapshot: A file that the run goes on from where there is one, and writes every now and then; and the
+            digest of all that the run is made of.
+        has_depths: Queues are sampled over time.
 
     Raises:
         MachineError: numba is missing.
-        UserInputError: flows are open and nothing will happen any more, or not within LONGEST_PICOSECONDS.
+        UserInputError: flows are open and nothing will happen any more, or not within LONGEST_PICOSECONDS;
+            or the snapshot is of another run.
     """
-    try:
+    with needing_numba():
+        from mltswitch.network.snapshot import load_world, save_world
         from mltswitch.network.world import EVENTS_AT_ONCE, World
-    except ImportError as error:
-        raise MachineError(
-            "the simulator needs numba", where="simulate", hint="`pip install 'mltswitch[sim]'`"
-        ) from error
     play = scenario.plays[place]
     network, flows = staged(scenario, ground, play, f"transports[{place}]", seed)
-    world = World(network, flows, play.transport.settings(), seed=seed, spraying=play.sprays)
+    world = World(
+        network,
+        flows,
+        play.transport.settings(),
+        seed=seed,
+        spraying=play.sprays,
+        faults=scenario.faults,
+        has_depths=has_depths,
+    )
+    if snapshot is not None:
+        load_world(*snapshot, world)
+    saved = time.monotonic()
     end = None if scenario.end_seconds is None else round(scenario.end_seconds * PICOSECONDS)
     limits: dict[str, Any] = {} if end is None else {"until_picoseconds": end}
     broken_off = None
     while world.advance(events=events or EVENTS_AT_ONCE, **limits):
+        if snapshot is not None and time.monotonic() - saved >= SNAPSHOT_SECONDS:
+            save_world(*snapshot, world)
+            saved = time.monotonic()
         progress(world.count("finished"), len(flows))
         if end is not None and world.next_picoseconds > end:
             broken_off = end
@@ -167,6 +211,17 @@ def play_one(
     if end is None and world.count("finished") < len(flows):
         raise UserInputError(_deadlock(world, network, flows), where=scenario.titles[place])
     return run_of(scenario.titles[place], seed, world, flows, broken_off)
+
+
+@contextmanager
+def needing_numba() -> Iterator[None]:
+    """Raise MachineError where what is imported inside finds no numba."""
+    try:
+        yield
+    except ImportError as error:
+        raise MachineError(
+            "the simulator needs numba", where="simulate", hint="`pip install 'mltswitch[sim]'`"
+        ) from error
 
 
 def _deadlock(world: Any, network: Network, flows: Work) -> str:

@@ -1,6 +1,6 @@
 """The tables of one run, kept alive and grown for the compiled engine."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from mltswitch.network import engine
 from mltswitch.network.fabric import NO_BOUND, Network
+from mltswitch.network.faults import Fault, apply_faults, change_times
 from mltswitch.network.records import (
     ENDED,
     ENTRY,
@@ -39,13 +40,24 @@ FIRST_PACKETS: Final = 4096
 """Places for packets to begin with; they double when they are full."""
 EVENTS_AT_ONCE: Final = 1_000_000
 """Between two looks at the keyboard and two lines of progress."""
+MOST_DEPTHS: Final = 512
+"""Samples of the queues' depth; when there are as many, every second one goes, and the interval doubles."""
+FIRST_DEPTH_PICOSECONDS: Final = 1_000_000
 
 
 class World:
     """The state of one simulation: a network, its flows, and how far each has come."""
 
     def __init__(
-        self, network: Network, flows: Sequence[Flow], settings: dict[str, Any], *, seed: int, spraying: bool
+        self,
+        network: Network,
+        flows: Sequence[Flow],
+        settings: dict[str, Any],
+        *,
+        seed: int,
+        spraying: bool,
+        faults: Sequence[Fault] = (),
+        has_depths: bool = False,
     ) -> None:
         """Lay out the tables.
 
@@ -55,8 +67,14 @@ class World:
             settings: Fields of SETTINGS.
             seed: Of paths, losses and importance.
             spraying: Each packet draws its path; else all of a flow take the one that its hash names.
+            faults: Links that lose packets for some time.
+            has_depths: The depth of all ports' queues is sampled over time.
         """
         self.network = network
+        self.spraying = spraying
+        self._faults = faults
+        self._changes = change_times(faults)
+        self._depths = np.zeros((MOST_DEPTHS if has_depths else 0, 1 + len(network.ports)), np.int64)
         random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0x6E65,)))
         self.tables: dict[str, Records] = {
             "packets": _free_packets(0, FIRST_PACKETS),
@@ -77,12 +95,9 @@ class World:
         self._add_tasks(flows, flows.steps if isinstance(flows, Work) else [])
         self.heaps = [_heap(len(network.ports) + network.hosts), _heap(len(self.tables["tasks"]) - 1)]
         self._heap_table = np.zeros(len(self.heaps), HEAP)
-        for row, (entries, places) in zip(self._heap_table, self.heaps, strict=True):
-            row["entries"], row["places"] = entries.ctypes.data, places.ctypes.data
         self.state = np.zeros(1, WORLD)
-        for name, table in self.tables.items():
-            self.state[name] = table.ctypes.data
-        self.state["heaps"] = self._heap_table.ctypes.data
+        self._bind()
+        self.state["depth_interval"] = FIRST_DEPTH_PICOSECONDS
         self.state["order"] = 1
         self.state["random"], self.state["tag_seed"] = random.integers(0, 2**64, 2, np.uint64)
         self.state["hosts"], self.state["classes"] = network.hosts, network.classes
@@ -90,6 +105,49 @@ class World:
         self.state["start_count"], self.state["flow_count"] = len(self.tables["starts"]), len(flows)
         self.state["ended"] = NONE
         self.state["packet_places"] = FIRST_PACKETS
+
+    def _bind(self) -> None:
+        """Write the addresses of all tables."""
+        for row, (entries, places) in zip(self._heap_table, self.heaps, strict=True):
+            row["entries"], row["places"] = entries.ctypes.data, places.ctypes.data
+        for name, table in self.tables.items():
+            self.state[name] = table.ctypes.data
+        self.state["heaps"] = self._heap_table.ctypes.data
+
+    def replace(self, name: str, table: Records) -> None:
+        """Put another table in the place of one."""
+        self.tables[name] = table
+        self.state[name] = table.ctypes.data
+
+    def all_tables(self) -> dict[str, NDArray[Any]]:
+        """All that changes as the run goes on; addresses in it are of this process."""
+        heaps = {
+            f"heap {place} {name}": table
+            for place, pair in enumerate(self.heaps)
+            for name, table in zip(("entries", "places"), pair, strict=True)
+        }
+        return {
+            **self.tables,
+            **heaps,
+            "heap table": self._heap_table,
+            "state": self.state,
+            "depths": self._depths,
+        }
+
+    def restore(self, tables: Mapping[str, NDArray[np.uint8]]) -> None:
+        """Go back to where `all_tables` were, of a world that was made alike."""
+        own = self.all_tables()
+        found = {
+            name: tables[name].copy().view(table.dtype).reshape(-1, *table.shape[1:])
+            for name, table in own.items()
+        }
+        self.tables = {name: found[name] for name in self.tables}
+        self.heaps = [
+            (found[f"heap {place} entries"], found[f"heap {place} places"])
+            for place in range(len(self.heaps))
+        ]
+        self._heap_table, self.state, self._depths = found["heap table"], found["state"], found["depths"]
+        self._bind()
 
     def _flows(self, flows: Sequence[Flow], random: np.random.Generator, spraying: bool) -> Records:
         table, network = np.zeros(len(flows), FLOW), self.network
@@ -114,7 +172,7 @@ class World:
         bitmaps = int(self.tables["settings"]["bitmaps"][0])
         table["bits"] = bitmaps * (np.cumsum(words) - words)
         self.tables["words"] = np.zeros(bitmaps * int(words.sum()) + 1, np.uint64).view(WORD)
-        hashes = random.integers(0, 2**31, (len(flows), 2))
+        hashes = self.hashes = random.integers(0, 2**31, (len(flows), 2))
         for row, flow, (there, back) in zip(table, flows, hashes, strict=True):
             for ends, hashed, names in (
                 ((flow.source, flow.destination), there, ("path", "paths", "stride")),
@@ -180,16 +238,47 @@ class World:
         last = self.count("events") + events
         while True:
             left = last - self.count("events")
+            pause = self._next_pause()
             try:
-                came_to = engine.run(self.state[0], until_picoseconds, left)
+                came_to = engine.run(self.state[0], min(until_picoseconds, pause - 1), left)
             except SystemError as error:
                 # What an interrupt within compiled code comes out as.
                 if isinstance(error.__cause__ or error.__context__, KeyboardInterrupt):
                     raise KeyboardInterrupt from None
                 raise
-            if came_to != GROW:
+            if came_to == GROW:
+                self._grow()
+            elif came_to == ENDED or pause > until_picoseconds or self.count("events") >= last:
                 return bool(came_to != ENDED)
-            self._grow()
+            else:
+                self._paused(pause)
+
+    def _next_pause(self) -> int:
+        """When links change or queues are sampled next, before all else that happens then."""
+        times = self._changes[self.count("next_change") :][:1]
+        if len(self._depths):
+            times.append(self.count("depth_count") * self.count("depth_interval"))
+        return min(times, default=NEVER)
+
+    def _paused(self, time: int) -> None:
+        if time in self._changes[self.count("next_change") :][:1]:
+            self.state["next_change"] += 1
+            apply_faults(self, self._faults, time)
+        count, interval = self.count("depth_count"), self.count("depth_interval")
+        if not len(self._depths) or time != count * interval:
+            return
+        if count == MOST_DEPTHS:
+            self._depths[: count // 2] = self._depths[::2].copy()
+            self.state["depth_count"], self.state["depth_interval"] = count // 2, 2 * interval
+            count //= 2
+        by_class = self.tables["queues"]["bytes"].reshape(-1, self.network.classes)
+        self._depths[count] = [time, *by_class.sum(axis=1)]
+        self.state["depth_count"] += 1
+
+    @property
+    def depths(self) -> NDArray[np.int64]:
+        """Samples of the queues over time: picoseconds, and bytes that wait at each port."""
+        return self._depths[: self.count("depth_count")]
 
     def _grow(self) -> None:
         old = self.tables["packets"]
