@@ -23,6 +23,7 @@ from mltswitch.network.workloads import (
 from mltswitch.network.workloads.distributions import resolve_distribution
 from mltswitch.network.workloads.parameter_server import PARTITION_BYTES
 from mltswitch.profile import resolve_profile
+from tests.network.support import scenario
 
 
 def stage(hosts: int = 8, **changes: Any) -> Stage:
@@ -283,3 +284,19 @@ def test_the_mix_of_the_page_is_one() -> None:
     work = workload.flows(stage(16, class_of=lambda layer, layers: 0))
     assert {flow.label.partition(":")[0] for flow in work} == {"ring-0", "parameter-server-1", "background-2"}
     assert {each.job for each in work.rounds} == {"ring-0", "parameter-server-1"}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "problem"),
+    [
+        (["0-3", [1]], r"hosts: '?\[1\] is no host's number"),
+        (["0-3", -1], "hosts: -1 is no host's number"),
+        (["3-0"], "hosts: '3-0' falls"),
+        (["0-99999999"], "hosts: '0-99999999' falls, or goes beyond 99999"),
+        (["0-3", 2], "hosts: one stands twice"),
+    ],
+)
+def test_hosts_that_are_none_are_refused_in_one_line(hosts: Any, problem: str) -> None:
+    parts = [{"hosts": hosts, "workload": RING}]
+    with pytest.raises(UserInputError, match=problem):
+        scenario(workload={"kind": "mix", "parts": parts})

@@ -25,25 +25,25 @@ Single = Annotated[
 
 def _numbers(value: Any) -> Any:
     """Numbers out of numbers and ranges such as `0-17`."""
-    hosts: list[Any] = []
+    hosts: list[int] = []
     for entry in value if isinstance(value, list | tuple) else [value]:
-        first, dash, last = entry.partition("-") if isinstance(entry, str) else ("", "", "")
-        if dash and first.isdecimal() and last.isdecimal() and int(last) - int(first) < MOST_HOSTS:
-            hosts += range(int(first), int(last) + 1)
-        else:
-            hosts.append(entry)
-    if len({*map(str, hosts)}) < len(hosts):
-        raise ValueError("hosts: one stands twice")
+        first, _, last = str(entry).partition("-")
+        if isinstance(entry, bool) or not (first.isdecimal() and (last or first).isdecimal()):
+            raise ValueError(f"{entry!r:.40} is no host's number, and no range of them such as 0-17")
+        if not int(first) <= int(last or first) < MOST_HOSTS:
+            raise ValueError(f"{entry!r:.40} falls, or goes beyond {MOST_HOSTS - 1}")
+        hosts += range(int(first), int(last or first) + 1)
+    if len(set(hosts)) < len(hosts):
+        raise ValueError("one stands twice")
     return hosts
 
 
 class Part(SparseDocument):
     """One workload of several."""
 
-    hosts: Annotated[
-        tuple[Annotated[int, Field(ge=0)], ...],
-        BeforeValidator(_numbers, json_schema_input_type=list[int | str]),
-    ] = Field(default=(), max_length=MOST_HOSTS)
+    hosts: Annotated[tuple[int, ...], BeforeValidator(_numbers, json_schema_input_type=list[int | str])] = (
+        Field(default=(), max_length=MOST_HOSTS)
+    )
     """On these hosts, by number or as ranges (`0-17`), in this order; by default on all."""
     start_seconds: Seconds = Field(default=0.0, alias="start")
     workload: Single
