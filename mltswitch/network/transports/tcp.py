@@ -27,8 +27,9 @@ from mltswitch.network.transports.parameters import DCTCP
 from mltswitch.network.units import PICOSECONDS
 from mltswitch.queueing.jit import jit
 
-OPEN, RECOVERY = range(2)
-"""What the sender does: sends new data, or repairs a loss that duplicate acknowledgements have told of."""
+OPEN, RECOVERY, PARTIAL = range(3)
+"""What the sender does: sends new data, or repairs a loss of which duplicate acknowledgements have told; PARTIAL
+after the first acknowledgement of a part."""
 LARGEST_RTO = 60 * PICOSECONDS
 LEAST_WINDOW = 2.0
 
@@ -141,28 +142,32 @@ def _advance(world: Record, number: int, flow: Record, upto: int, is_marked: boo
         flow.closed = 1
         clear_timer(world, number)
         return
-    if flow.state == RECOVERY:
+    was_partial = flow.state == PARTIAL
+    if flow.state != OPEN:
         if upto >= flow.recover:
             flow.state = OPEN
             flow.window = flow.slow_start_end
             flow.duplicates = 0
+            was_partial = False
         else:  # a partial acknowledgement: the next hole, and the window without what has left the network
             enqueue(world, wide(flow.source), make_data(world, number, flow, upto, _is_capable(world, flow)))
             flow.window = max(flow.window - acked + 1, 1.0)
+            flow.state = PARTIAL
     else:
         flow.duplicates = 0
         if not is_marked:
             if flow.window < flow.slow_start_end:
-                flow.window += acked
+                flow.window += 1  # whatever is acknowledged: RFC 5681, section 3.1
             else:
                 flow.window += acked / flow.window
-    set_timer(world, number, flow, world.now + flow.rto)
+    if not was_partial:  # RFC 6582, section 3.2: the first of them alone resets the timer
+        set_timer(world, number, flow, world.now + flow.rto)
 
 
 @jit
 def _duplicate(world: Record, number: int, flow: Record, settings: Record) -> None:
     flow.duplicates += 1
-    if flow.state == RECOVERY:
+    if flow.state != OPEN:
         flow.window += 1
     elif flow.duplicates == settings.duplicates and flow.first >= flow.recover:
         flow.state = RECOVERY
@@ -171,7 +176,6 @@ def _duplicate(world: Record, number: int, flow: Record, settings: Record) -> No
         flow.window = flow.slow_start_end + settings.duplicates
         first = wide(flow.first)
         enqueue(world, wide(flow.source), make_data(world, number, flow, first, _is_capable(world, flow)))
-        set_timer(world, number, flow, world.now + flow.rto)
 
 
 @jit
