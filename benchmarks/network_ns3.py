@@ -327,7 +327,7 @@ def fct_gaps(binary: Path, seeds: int) -> dict[str, float]:
 
 
 def speeds(binary: Path) -> dict[str, float]:
-    """Hops in a second of CPU, of DCTCP among 144 hosts; ns-3 has its own device queue, and `Table` for routes."""
+    """Hops in a second of CPU, of DCTCP among 144 hosts; ns-3 has its own device queue, and `Table`."""
     flows = SPEED.flows(SPEED, np.random.default_rng(1))
     finished(transport_world(SPEED, "dctcp", flows[:1], 1))
     world = transport_world(SPEED, "dctcp", flows, 1)

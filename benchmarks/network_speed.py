@@ -6,7 +6,7 @@
 is a packet sent by one port, acknowledgements included. Each transport runs in a process of its own, once
 with an empty cache of machine code, then again; `first_run_seconds` and `warm_start_seconds` are the time
 from the start of that process to the end of a run of one flow. `ratio_to_ns3` is of hops in a second of CPU,
-where ns-3 is installed: DCTCP among the 144 hosts, in a permutation, for ns-3 cannot open a push's connections.
+where ns-3 is installed: DCTCP in a permutation of the hosts, for ns-3 cannot open a push's connections.
 """
 
 import json

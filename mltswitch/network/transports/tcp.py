@@ -28,8 +28,8 @@ from mltswitch.network.units import PICOSECONDS
 from mltswitch.queueing.jit import jit
 
 OPEN, RECOVERY, PARTIAL = range(3)
-"""What the sender does: sends new data, or repairs a loss of which duplicate acknowledgements have told; PARTIAL
-after the first acknowledgement of a part."""
+"""What the sender does: sends new data, or repairs a loss that duplicate acknowledgements told of; PARTIAL:
+a part of it is acknowledged."""
 LARGEST_RTO = 60 * PICOSECONDS
 LEAST_WINDOW = 2.0
 
