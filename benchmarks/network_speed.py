@@ -5,7 +5,8 @@
 144 hosts of 100 Gbit/s on 9 leaves and 4 spines; 108 workers push ResNet-50, sliced over 36 servers. A hop
 is a packet sent by one port, acknowledgements included. Each transport runs in a process of its own, once
 with an empty cache of machine code, then again; `first_run_seconds` and `warm_start_seconds` are the time
-from the start of that process to the end of a run of one flow.
+from the start of that process to the end of a run of one flow. `ratio_to_ns3` is of hops in a second of CPU,
+where ns-3 is installed: DCTCP in a permutation of the hosts, for ns-3 cannot open a push's connections.
 """
 
 import json
@@ -14,11 +15,13 @@ import resource
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 from time import process_time, time
 from typing import Any, Final
 
 import click
 
+from benchmarks import network_ns3
 from mltswitch.documents import validate
 from mltswitch.network.records import FLOW_EVENTS
 from mltswitch.network.scenario import LeafSpineNetwork, Scenario
@@ -108,6 +111,11 @@ def main(quick: bool, as_json: bool, one: str | None) -> None:
             for figure in ("bytes_per_flow", "peak_mb"):
                 figures[figure] = max(figures.get(figure, 0.0), warm[figure])
             figures["warm_start_seconds"] = max(figures.get("warm_start_seconds", 0.0), warm["ready_seconds"])
+        binary = network_ns3.program(Path(cache))
+        if binary is None:
+            click.echo(f"ratio_to_ns3 is left out: {network_ns3.MISSING}", err=True)
+        else:
+            figures |= network_ns3.speeds(binary)
     if as_json:
         click.echo(json.dumps(figures))
         return

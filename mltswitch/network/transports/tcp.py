@@ -30,8 +30,9 @@ from mltswitch.network.sending import (
 from mltswitch.network.units import PICOSECONDS
 from mltswitch.queueing.jit import jit
 
-OPEN, RECOVERY = range(2)
-"""What the sender does: sends new data, or repairs a loss that duplicate acknowledgements have told of."""
+OPEN, RECOVERY, PARTIAL = range(3)
+"""What the sender does: sends new data, or repairs a loss that duplicate acknowledgements told of; PARTIAL:
+a part of it is acknowledged."""
 LARGEST_RTO = 60 * PICOSECONDS
 PICOSECONDS_PER_MICROSECOND = PICOSECONDS // 10**6
 LEAST_WINDOW = 2.0
@@ -164,31 +165,35 @@ def _advance(world: Record, number: int, flow: Record, upto: int, is_marked: boo
         flow.closed = 1
         clear_timer(world, number)
         return
-    if flow.state == RECOVERY:
+    was_partial = flow.state == PARTIAL
+    if flow.state != OPEN:
         if upto >= flow.recover:
             flow.state = OPEN
             flow.window = flow.slow_start_end
             flow.duplicates = 0
+            was_partial = False
         else:  # a partial acknowledgement: the next hole, and the window without what has left the network
             enqueue(world, wide(flow.source), _make(world, number, flow, upto))
             flow.window = max(flow.window - acked + 1, 1.0)
+            flow.state = PARTIAL
     else:
         flow.duplicates = 0
         if not is_marked:
             settings = settings_at(world.settings, flow.settings)
             if flow.window < flow.slow_start_end:
-                flow.window += acked
+                flow.window += 1  # whatever is acknowledged: RFC 5681, section 3.1
             elif settings.cubic > 0:
                 _grow_cubic(flow, settings, acked, world.now)
             else:
                 flow.window += acked / flow.window
-    set_timer(world, number, flow, world.now + flow.rto)
+    if not was_partial:  # RFC 6582, section 3.2: the first of them alone resets the timer
+        set_timer(world, number, flow, world.now + flow.rto)
 
 
 @jit
 def _duplicate(world: Record, number: int, flow: Record, settings: Record) -> None:
     flow.duplicates += 1
-    if flow.state == RECOVERY:
+    if flow.state != OPEN:
         flow.window += 1
     elif flow.duplicates == settings.duplicates and flow.first >= flow.recover:
         flow.state = RECOVERY
@@ -196,7 +201,6 @@ def _duplicate(world: Record, number: int, flow: Record, settings: Record) -> No
         flow.slow_start_end = _reduced(flow, settings)
         flow.window = flow.slow_start_end + settings.duplicates
         enqueue(world, wide(flow.source), _make(world, number, flow, wide(flow.first)))
-        set_timer(world, number, flow, world.now + flow.rto)
 
 
 @jit
