@@ -14,6 +14,7 @@ from pydantic import RootModel
 from mltswitch.app import Bar, Tell
 from mltswitch.app.simulated_network import ground_of
 from mltswitch.documents import dump_yaml
+from mltswitch.errors import UserInputError
 from mltswitch.network.reproduction import Reproduction
 from mltswitch.network.results import Figure, Summary, figure_of
 from mltswitch.network.scenario import Scenario
@@ -109,6 +110,10 @@ def write_scenarios(reproduction: Reproduction, cases: Iterable[Case], folder: P
     """Write scenarios as files that `mltswitch simulate` plays, to be read and changed."""
     documents = [reproduction.document_of(case.reading, case.point, case.hosts) for case in cases]
     texts = [(folder / f"{each['name']}.yaml", dump_yaml(RootModel(each))) for each in documents]
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserInputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
     write_outputs(texts)
     return tuple(path for path, _ in texts)
 
