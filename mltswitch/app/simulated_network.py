@@ -22,7 +22,6 @@ from mltswitch.network.switches import FromPlan
 from mltswitch.network.transports.parameters import TRANSPORTS
 from mltswitch.outputs import HIDDEN, check_output, write_outputs
 from mltswitch.plan import Fabric, Plan, Topology, load_plan, resolve_fabric
-from mltswitch.report import SimulatedPlay, plotly_script, simulation_report
 from mltswitch.sweep import (
     JOURNAL_SUFFIX,
     Cell,
@@ -175,8 +174,10 @@ def simulated_network(
     for path in outputs:
         check_table(path)
     if report is not None:
+        from mltswitch.report import plotly_script
+
         check_output(report)
-        plotly_script()
+        plotly_script()  # before anything that takes long
     ground = ground_of(scenario, folder)
     wanted: list[Cell] = [(title, seed) for title in scenario.titles for seed in scenario.seeds]
     processes = 1 if computing.scheduler else min(computing.processes, len(wanted))
@@ -322,6 +323,8 @@ def _played(scenario: Scenario, ground: Ground, runs: Sequence[Run]) -> tuple[Pl
 
 def simulation_page(name: str, played: Sequence[Played]) -> str:
     """The report's page of all runs that ended."""
+    from mltswitch.report import SimulatedPlay, simulation_report
+
     plays = []
     for each in played:
         times = np.concatenate([run.flows["fct_seconds"] for run in each.runs])
