@@ -3,9 +3,9 @@
 import io
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
@@ -22,7 +22,6 @@ from mltswitch.network.switches import FromPlan
 from mltswitch.network.transports.parameters import TRANSPORTS
 from mltswitch.outputs import HIDDEN, check_output, write_outputs
 from mltswitch.plan import Fabric, Plan, Topology, load_plan, resolve_fabric
-from mltswitch.report import SimulatedPlay, plotly_script, simulation_report
 from mltswitch.sweep import (
     JOURNAL_SUFFIX,
     Cell,
@@ -40,7 +39,6 @@ from mltswitch.version import __version__
 
 TABLES: Final = ("", ".queues", ".steps")
 """Before the ending of each table's name: of flows, of queues, of training steps where there are any."""
-RUN: Final = ".run.npz"
 SNAPSHOT: Final = ".snapshot.npz"
 
 
@@ -165,7 +163,7 @@ def simulated_network(
         folder: In which the scenario's files lie.
         output: A table of flows; one of queues lies beside it.
         computing: Where runs are played.
-        state: A folder of runs that have ended, and of snapshots, from which the same scenario goes on.
+        state: A folder of snapshots, from which the same scenario goes on.
         report: A page; with it queues are sampled over time.
 
     Raises:
@@ -176,24 +174,30 @@ def simulated_network(
     for path in outputs:
         check_table(path)
     if report is not None:
+        from mltswitch.report import plotly_script
+
         check_output(report)
-        plotly_script()
+        plotly_script()  # before anything that takes long
     ground = ground_of(scenario, folder)
     wanted: list[Cell] = [(title, seed) for title in scenario.titles for seed in scenario.seeds]
     processes = 1 if computing.scheduler else min(computing.processes, len(wanted))
     check(scenario, ground, at_once=processes)
-    ended_by: list[int] = []
+    runs, ended_by = _Runs(computing.tell, len(wanted)), list[int]()
     with ExitStack() as stack:
-        runs = _Runs(computing.tell, len(wanted))
         play = _Play(scenario, ground, report is not None)
         if state is not None:
-            play = _keep(stack, runs, play, state, computing)
+            play = _with_state(stack, play, state, restart=computing.restart)
         stack.enter_context(_until_interrupted(ended_by))
         pool = stack.enter_context(executor(processes, computing.scheduler))
         advance = stack.enter_context(computing.bar())
         if pool is None:
             play = replace(play, advance=advance)
-        run_cells(play, wanted, runs, pool, lambda: advance("runs", len(runs.finished), len(wanted)))
+
+        def show() -> None:
+            if pool is not None:
+                advance("runs", len(runs.finished), len(wanted))
+
+        run_cells(play, wanted, runs, pool, show)
     ended = [runs.finished[cell][0]["run"] for cell in wanted if cell in runs.finished]
     if ended_by:
         computing.tell(f"interrupted: {len(ended)} of {len(wanted)} runs have ended, and are kept")
@@ -219,20 +223,22 @@ class _Play:
     scenario: Scenario
     ground: Ground
     has_depths: bool
-    snapshots: dict[str, tuple[Path, str]] = field(default_factory=dict)
-    """By title: the folder of its snapshots, and its digest."""
     advance: Advance | None = None
+    state: Path | None = None
+    digests: tuple[str, ...] = ()
+    """Of each play, where there is a state."""
 
     def __call__(self, cell: Cell) -> Rows:
         """The run of a title and a seed."""
         title, seed = str(cell[0]), int(cell[1] or 0)
-        told = None if self.advance is None else partial(self.advance, f"{title}, seed {seed}")
-        snapshot = None
-        if title in self.snapshots:
-            folder, digest = self.snapshots[title]
-            snapshot = _file(folder, digest, cell, SNAPSHOT), f"{digest} {seed}"
         place = self.scenario.titles.index(title)
-        given = (self.scenario, self.ground, place, seed, told or _nobody)
+        told = _nobody if self.advance is None else partial(self.advance, f"{title}, seed {seed}")
+        snapshot = None
+        if self.state is not None:
+            digest = self.digests[place]
+            name = f"{title.replace(' ', '-')}-{seed}-{digest[:16]}{SNAPSHOT}"
+            snapshot = self.state / name, f"{digest} {seed}"
+        given = (self.scenario, self.ground, place, seed, told)
         return [{"run": play_one(*given, snapshot=snapshot, has_depths=self.has_depths)}]
 
 
@@ -240,30 +246,18 @@ def _nobody(_done: int, _flows: int) -> None:
     """Other processes tell nobody how far they are."""
 
 
-def _file(folder: Path, digest: str, cell: Cell, ending: str) -> Path:
-    title, seed = cell
-    return folder / f"{str(title).replace(' ', '-')}-{seed}-{digest[:16]}{ending}"
-
-
 class _Runs(Journal):
-    """Runs that have ended, each told as it does; in memory, and where a folder is given, on disk."""
+    """Runs that have ended, each told as it does."""
 
     def __init__(self, tell: Tell, count: int) -> None:
         super().__init__(io.StringIO(), {})
         self._tell = tell
         self._count = count
-        self._kept: Callable[[Cell, Run], None] | None = None
-
-    def keep(self, kept: Callable[[Cell, Run], None]) -> None:
-        """Write runs that end from now on."""
-        self._kept = kept
 
     def add(self, cell: Cell, rows: Rows) -> None:
         """Keep a run that has ended."""
         self.finished[cell] = rows
         run: Run = rows[0]["run"]
-        if self._kept is not None:
-            self._kept(cell, run)
         if self._count > 1:
             times = (run.summary.fct_mean_seconds, run.summary.fct_p99_seconds, run.summary.fct_max_seconds)
             mean, tail, last = map(format_seconds, times)
@@ -273,39 +267,22 @@ class _Runs(Journal):
             )
 
 
-def _keep(stack: ExitStack, runs: _Runs, play: _Play, state: Path, computing: Computing) -> _Play:
-    """Take what a folder has of the scenario's runs, and have the others kept there."""
+def _with_state(stack: ExitStack, play: _Play, state: Path, *, restart: bool) -> _Play:
+    """Have snapshots kept in a folder, which is this scenario's alone."""
     with needing_numba():
-        from mltswitch.network.snapshot import digests, load_run, save_run
+        from mltswitch.network.snapshot import digests
     common, by_play = digests(play.scenario, play.ground, has_depths=play.has_depths)
     try:
         state.mkdir(exist_ok=True)
     except OSError as error:
         raise UserInputError(f"cannot be made: {error.strerror}", where=str(state)) from None
     path = state / f"runs{JOURNAL_SUFFIX}"
-    journal = stack.enter_context(open_journal(path, common, restart=computing.restart, of="simulation"))
-    if not journal.finished:
-        journal.add((play.scenario.name,), [])  # from now on the folder is this scenario's
-    for rest in (*state.glob(f"{HIDDEN}*"), *(state.glob(f"*{SNAPSHOT}") if computing.restart else ())):
+    journal = stack.enter_context(open_journal(path, common, restart=restart, of="simulation"))
+    if not journal.finished:  # without a cell it would not stay, and the folder be nobody's
+        journal.add((play.scenario.name,), [])
+    for rest in (*state.glob(f"{HIDDEN}*"), *(state.glob(f"*{SNAPSHOT}") if restart else ())):
         rest.unlink()
-    by_title = dict(zip(play.scenario.titles, by_play, strict=True))
-
-    def kept(cell: Cell, run: Run) -> None:
-        digest = by_title[run.transport]
-        save_run(_file(state, digest, cell, RUN), run)
-        journal.add((*cell, digest), [])
-        _file(state, digest, cell, SNAPSHOT).unlink(missing_ok=True)
-
-    for title, digest in by_title.items():
-        for seed in play.scenario.seeds:
-            if (title, seed, digest) in journal.finished:
-                runs.finished[title, seed] = [{"run": load_run(_file(state, digest, (title, seed), RUN))}]
-    if runs.finished:
-        computing.tell(f"{len(runs.finished)} runs ended before ({state}), and are kept")
-    runs.keep(kept)
-    # Workers of a Dask scheduler may be other machines, which do not have the folder.
-    folder = None if computing.scheduler else state.resolve()
-    return play if folder is None else replace(play, snapshots={t: (folder, d) for t, d in by_title.items()})
+    return replace(play, state=state.resolve(), digests=tuple(by_play))
 
 
 @contextmanager
@@ -348,6 +325,8 @@ def _played(scenario: Scenario, ground: Ground, runs: Sequence[Run]) -> tuple[Pl
 
 def simulation_page(name: str, played: Sequence[Played]) -> str:
     """The report's page of all runs that ended."""
+    from mltswitch.report import SimulatedPlay, simulation_report
+
     plays = []
     for each in played:
         times = np.concatenate([run.flows["fct_seconds"] for run in each.runs])

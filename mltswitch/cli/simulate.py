@@ -70,7 +70,7 @@ def simulate(
         "A page of completion times, queues over time and link loads.", FILE, "--report"
     ),
     state: Path | None = option(
-        "Keep runs that have ended, and snapshots of those under way; the same command goes on from there.",
+        "Keep snapshots of all runs in a folder; the same command goes on from there.",
         FOLDER,
         "--state",
     ),

@@ -107,38 +107,23 @@ def _steer(world: "World", avoided: set[int]) -> None:
     Packets under way keep theirs: ways stay where they are in the table, and new ones are added behind it.
     A flow with one path leaves it only where that is to be avoided.
     """
-    network = world.network
     hops: list[int] = world.tables["hops"]["port"].tolist()
-    chosen: dict[tuple[int, int, int], tuple[list[int], tuple[int, int]]] = {}
-
-    def good(ways: tuple[int, int, int]) -> tuple[list[int], tuple[int, int]]:
-        """Numbers of the ways that are left, and these in a row: the place of the first, and how many."""
-        if ways not in chosen:
-            first, count, stride = ways
-            # A single way has no stride, and is all that there is.
-            whole = [
-                hops[place : place + stride] for place in range(first, first + count * stride, stride or 1)
-            ]
-            left = [number for number, way in enumerate(whole) if avoided.isdisjoint(way)]
-            row = (first, count)
-            if left and len(left) < count:
-                row = (len(hops), len(left))
-                hops.extend(port for number in left for port in whole[number])
-            chosen[ways] = (left or list(range(count)), row)
-        return chosen[ways]
-
     flows = world.flows
-    for number, (source, destination) in enumerate(
-        zip(flows["source"].tolist(), flows["destination"].tolist(), strict=True)
-    ):
-        for ends, hashed, path, paths in (
-            ((source, destination), world.hashes[number][0], "path", "paths"),
-            ((destination, source), world.hashes[number][1], "back", "backs"),
-        ):
-            ways = network.ways(*ends)
-            left, row = good(ways)
+    rows: dict[tuple[int, int, int], tuple[list[int], int]] = {}
+    for number, ends in enumerate(zip(flows["source"].tolist(), flows["destination"].tolist(), strict=True)):
+        for back, (path, paths) in enumerate((("path", "paths"), ("back", "backs"))):
+            ways = first, count, stride = world.network.ways(*ends[:: -1 if back else 1])
+            if ways not in rows:
+                places = [first + stride * way for way in range(count)]
+                left = [
+                    place for place in places if avoided.isdisjoint(hops[place : place + stride])
+                ] or places
+                rows[ways] = left, first if left == places else len(hops)
+                if left != places:
+                    hops += [port for place in left for port in hops[place : place + stride]]
+            left, row = rows[ways]
             if not world.spraying:
-                own = int(hashed % ways[1])
-                row = (ways[0] + ways[2] * (own if own in left else left[int(hashed) % len(left)]), 1)
-            flows[path][number], flows[paths][number] = row
+                own = first + stride * int(world.hashes[number, back] % count)
+                row = own if own in left else left[int(world.hashes[number, back]) % len(left)]
+            flows[path][number], flows[paths][number] = row, len(left) if world.spraying else 1
     world.replace("hops", np.array(hops, np.int32).view(world.tables["hops"].dtype))

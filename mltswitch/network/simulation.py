@@ -195,7 +195,7 @@ def play_one(
     )
     if snapshot is not None:
         load_world(*snapshot, world)
-    saved = time.monotonic()
+    saved, begun = time.monotonic(), world.count("events")
     end = None if scenario.end_seconds is None else round(scenario.end_seconds * PICOSECONDS)
     limits: dict[str, Any] = {} if end is None else {"until_picoseconds": end}
     broken_off = None
@@ -210,6 +210,8 @@ def play_one(
     progress(world.count("finished"), len(flows))
     if end is None and world.count("finished") < len(flows):
         raise UserInputError(_deadlock(world, network, flows), where=scenario.titles[place])
+    if snapshot is not None and world.count("events") > begun:
+        save_world(*snapshot, world)
     return run_of(scenario.titles[place], seed, world, flows, broken_off)
 
 

@@ -1,6 +1,7 @@
 """The tables of one run, kept alive and grown for the compiled engine."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -121,32 +122,18 @@ class World:
 
     def all_tables(self) -> dict[str, NDArray[Any]]:
         """All that changes as the run goes on; addresses in it are of this process."""
-        heaps = {
-            f"heap {place} {name}": table
-            for place, pair in enumerate(self.heaps)
-            for name, table in zip(("entries", "places"), pair, strict=True)
-        }
-        return {
-            **self.tables,
-            **heaps,
-            "heap table": self._heap_table,
-            "state": self.state,
-            "depths": self._depths,
-        }
+        heaps = {f"heap {place}": each for place, each in enumerate(chain.from_iterable(self.heaps))}
+        rest = {"heap table": self._heap_table, "state": self.state, "depths": self._depths}
+        return {**self.tables, **heaps, **rest}
 
     def restore(self, tables: Mapping[str, NDArray[np.uint8]]) -> None:
-        """Go back to where `all_tables` were, of a world that was made alike."""
-        own = self.all_tables()
-        found = {
-            name: tables[name].copy().view(table.dtype).reshape(-1, *table.shape[1:])
-            for name, table in own.items()
-        }
-        self.tables = {name: found[name] for name in self.tables}
-        self.heaps = [
-            (found[f"heap {place} entries"], found[f"heap {place} places"])
-            for place in range(len(self.heaps))
-        ]
-        self._heap_table, self.state, self._depths = found["heap table"], found["state"], found["depths"]
+        """Go to where `all_tables` of a world that was made alike were."""
+        for name, own in self.all_tables().items():
+            found = tables[name].view(own.dtype)
+            if name in self.tables:  # they may have grown
+                self.tables[name] = found
+            else:
+                own[:] = found
         self._bind()
 
     def _flows(self, flows: Sequence[Flow], random: np.random.Generator, spraying: bool) -> Records:

@@ -1,8 +1,7 @@
 """A page of a simulated fabric: completion times, queues over time, link loads, predicted loss."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from mltswitch.report.figure import (
     scatter,
     significant,
 )
-from mltswitch.report.legend import LegendEntry, line, mark
+from mltswitch.report.legend import line, mark
 from mltswitch.report.page import render_page
 from mltswitch.report.palette import BLUE, GREEN, GREY, PURPLE, VERMILLION
 from mltswitch.report.sections import Block, Section
@@ -26,7 +25,15 @@ from mltswitch.report.tables import Table
 from mltswitch.units import format_bytes, format_ratio, format_seconds
 
 COLOURS: Final = (VERMILLION, BLUE, GREEN, PURPLE, GREY)
-DASHES: Final = ("solid", "dash", "dot", "dashdot")
+STYLES: Final = tuple((colour, dash) for dash in ("solid", "dash", "dot", "dashdot") for colour in COLOURS)
+"""Colour and dash of each curve."""
+NOWHERE: Final = np.zeros(0, int)
+LOSS_COLUMNS: Final = (
+    "unimportant, predicted",
+    "unimportant, simulated",
+    "important, predicted",
+    "important, simulated",
+)
 MOST_POINTS: Final = 400
 """Of one curve of completion times."""
 BUSIEST_LINKS: Final = 10
@@ -56,95 +63,58 @@ class SimulatedPlay:
 
 def simulation_report(title: str, version: str, plays: Sequence[SimulatedPlay]) -> str:
     """The page; raises MachineError without plotly."""
-    styles = [
-        (COLOURS[at % len(COLOURS)], DASHES[at // len(COLOURS) % len(DASHES)]) for at in range(len(plays))
-    ]
-    seeds = dict.fromkeys(seed for play in plays for seed in play.seeds)
     head = {
         "Transports": ", ".join(play.transport for play in plays),
-        "Seeds": ", ".join(seeds),
+        "Seeds": ", ".join(dict.fromkeys(seed for play in plays for seed in play.seeds)),
         "Figures": "simulated, but for those that say predicted",
         "Tool": f"mltswitch {version}",
     }
-    sections = [_completions(plays, styles), _loads(plays, styles)]
-    sections[1:1] = [_queues(number, play) for number, play in enumerate(plays) if play.depths_bytes]
-    sections += [_losses(number, play) for number, play in enumerate(plays) if play.losses]
+    sections = [
+        _completions(plays),
+        *(_queues(number, play) for number, play in enumerate(plays) if play.depths_bytes),
+        _loads(plays),
+        *(_losses(number, play) for number, play in enumerate(plays) if play.losses),
+    ]
     return render_page(title, head.items(), sections)
 
 
-def _legend(plays: Sequence[SimulatedPlay], styles: Sequence[tuple[str, str]]) -> tuple[LegendEntry, ...]:
-    return tuple(
-        line(colour, play.transport, is_dashed=dash != "solid")
-        for play, (colour, dash) in zip(plays, styles, strict=True)
-    )
+def _curve(xs: Any, ys: Any, style: tuple[str, str], shape: str = "linear") -> Part:
+    line = {"color": style[0], "dash": style[1], "shape": shape, "width": 2.2}
+    return scatter("lines", map(significant, xs), map(significant, ys), line=line)
 
 
-def _curve(xs: Any, ys: Any, colour: str, dash: str, shape: str = "linear") -> Part:
-    style = {"color": colour, "dash": dash, "shape": shape, "width": 2.2}
-    return scatter("lines", map(significant, xs), map(significant, ys), line=style)
+def _distributions(
+    name: str, title: str, x: Part, values: Mapping[str, NDArray[Any]], text: str, table: Table
+) -> Section:
+    """A section of cumulative distributions, a curve for each transport, thinned out to MOST_POINTS."""
+    curves, legend = [], []
+    for (of, each), style in zip(values.items(), STYLES, strict=False):
+        places = np.unique(np.linspace(0, len(each) - 1, MOST_POINTS).astype(int)) if len(each) else NOWHERE
+        curves.append(_curve(each[places], (places + 1) / max(len(each), 1), style, "hv"))
+        legend.append(line(style[0], of, is_dashed=style[1] != "solid"))
+    label = f"Cumulative distribution by transport: {title}."
+    axes = {"xaxis": x, "yaxis": axis("share", range=[0, 1.02])}
+    picture = Figure(name, title, label, tuple(curves), axes)
+    return Section(title, text, (Block("", (picture,), (table,), is_wide=True),), tuple(legend))
 
 
-def _distribution(values: NDArray[Any], colour: str, dash: str) -> Part:
-    """The share of values that are at most so large, thinned out to MOST_POINTS; the last one stays."""
-    if not len(values):
-        return _curve((), (), colour, dash)
-    places = np.unique(np.linspace(0, len(values) - 1, MOST_POINTS).astype(int))
-    return _curve(values[places], (places + 1) / len(values), colour, dash, "hv")
-
-
-def _completions(plays: Sequence[SimulatedPlay], styles: Sequence[tuple[str, str]]) -> Section:
-    curves = tuple(
-        _distribution(play.completion_seconds, *style) for play, style in zip(plays, styles, strict=True)
-    )
-    picture = Figure(
-        "completions",
-        "Completion times of flows",
-        "Share of flows of each transport that were complete after at most so long, over a logarithmic axis.",
-        curves,
-        {"xaxis": axis("completion time [s]", type="log"), "yaxis": axis("share of flows", range=[0, 1.02])},
-    )
+def _completions(plays: Sequence[SimulatedPlay]) -> Section:
     rows = tuple(
         (play.transport, *(format_seconds(each) for each in np.quantile(play.completion_seconds, QUANTILES)))
         for play in plays
         if len(play.completion_seconds)
     )
-    table = Table("Completion times", ("transport", "median", "p90", "p99", "max"), rows, is_open=True)
-    text = "All flows that were complete at the end, of all seeds."
-    return Section(
-        "Completion times", text, (Block("", (picture,), (table,), is_wide=True),), _legend(plays, styles)
+    return _distributions(
+        "completions",
+        "Completion times of flows",
+        axis("completion time [s]", type="log"),
+        {play.transport: play.completion_seconds for play in plays},
+        "All flows that were complete at the end, of all seeds.",
+        Table("Completion times", ("transport", "median", "p90", "p99", "max"), rows, is_open=True),
     )
 
 
-def _queues(number: int, play: SimulatedPlay) -> Section:
-    ports = list(zip(play.depths_bytes, cycle(COLOURS), strict=False))
-    picture = Figure(
-        f"queues-{number}",
-        "Bytes that wait at the busiest ports",
-        f"Bytes that wait at the ports with the longest queues over simulated time, {play.transport}.",
-        tuple(
-            _curve(1e3 * play.times_seconds, play.depths_bytes[port], colour, dash)
-            for (port, colour), dash in zip(ports, cycle(DASHES), strict=False)
-        ),
-        {"xaxis": axis("time [ms]", rangemode="tozero"), "yaxis": axis("waiting [B]", rangemode="tozero")},
-    )
-    rows = tuple((port, format_bytes(int(depths.max()))) for port, depths in play.depths_bytes.items())
-    text = f"Sampled {len(play.times_seconds)} times, of seed {play.seeds[0]}; in between they can be longer."
-    legend = tuple(line(colour, port) for port, colour in ports)
-    table = Table("Longest sampled queues", ("port", "longest"), rows)
-    return Section(
-        f"Queues, {play.transport}", text, (Block("", (picture,), (table,), is_wide=True),), legend
-    )
-
-
-def _loads(plays: Sequence[SimulatedPlay], styles: Sequence[tuple[str, str]]) -> Section:
-    loads = [np.sort(np.array(list(play.link_loads.values()), float)) for play in plays]
-    picture = Figure(
-        "loads",
-        "Load of the links that switches send on",
-        "Share of links of each transport that were loaded at most so much.",
-        tuple(_distribution(each, *style) for each, style in zip(loads, styles, strict=True)),
-        {"xaxis": axis("load", range=[0, 1.02]), "yaxis": axis("share of links", range=[0, 1.02])},
-    )
+def _loads(plays: Sequence[SimulatedPlay]) -> Section:
     rows = tuple(
         (f"{play.transport}: {port}", f"{load:.1%}")
         for play in plays
@@ -152,46 +122,57 @@ def _loads(plays: Sequence[SimulatedPlay], styles: Sequence[tuple[str, str]]) ->
             :BUSIEST_LINKS
         ]
     )
-    table = Table("Busiest links", ("sending port", "load"), rows)
-    text = "Bytes sent over those that the link could have sent until the run's end, of the first seed."
-    return Section("Link load", text, (Block("", (picture,), (table,)),), _legend(plays, styles))
+    return _distributions(
+        "loads",
+        "Load of the links that switches send on",
+        axis("load", range=[0, 1.02]),
+        {play.transport: np.sort(np.array(list(play.link_loads.values()), float)) for play in plays},
+        "Bytes sent over those that the link could have sent until the run's end, of the first seed.",
+        Table("Busiest links", ("sending port", "load"), rows),
+    )
+
+
+def _queues(number: int, play: SimulatedPlay) -> Section:
+    styled = list(zip(play.depths_bytes.items(), STYLES, strict=False))
+    picture = Figure(
+        f"queues-{number}",
+        "Bytes that wait at the busiest ports",
+        f"Bytes that wait at the ports with the longest queues over simulated time, {play.transport}.",
+        tuple(_curve(1e3 * play.times_seconds, depths, style) for (_, depths), style in styled),
+        {"xaxis": axis("time [ms]", rangemode="tozero"), "yaxis": axis("waiting [B]", rangemode="tozero")},
+    )
+    rows = tuple((port, format_bytes(int(depths.max()))) for port, depths in play.depths_bytes.items())
+    text = f"Sampled {len(play.times_seconds)} times, of seed {play.seeds[0]}; in between they can be longer."
+    legend = tuple(line(colour, port, is_dashed=dash != "solid") for (port, _), (colour, dash) in styled)
+    table = Table("Longest sampled queues", ("port", "longest"), rows)
+    return Section(
+        f"Queues, {play.transport}", text, (Block("", (picture,), (table,), is_wide=True),), legend
+    )
 
 
 def _losses(number: int, play: SimulatedPlay) -> Section:
-    def points(column: int, colour: str, symbol: str) -> Iterator[Part]:
+    traces, legend = [], []
+    for column, title in enumerate(LOSS_COLUMNS):
+        colour = VERMILLION if column % 2 else GREY
+        symbol, is_filled = ("diamond", "circle")[column % 2 == 0], column > 1
+        legend.append(mark(symbol, colour, title, is_filled=is_filled))
+        marker = {"color": colour, "symbol": symbol if is_filled else f"{symbol}-open", "size": 10}
         shown = [
-            (drawn_loss(loss), name) for name, *losses in play.losses if (loss := losses[column]) is not None
+            (drawn_loss(loss), name) for name, *each in play.losses if (loss := each[column]) is not None
         ]
-        if shown:
-            xs, names = zip(*shown, strict=True)
-            yield scatter("markers", xs, names, marker={"color": colour, "symbol": symbol, "size": 10})
-
-    styles = (GREY, "circle-open"), (VERMILLION, "diamond-open"), (GREY, "circle"), (VERMILLION, "diamond")
+        traces.append(scatter("markers", (x for x, _ in shown), (name for _, name in shown), marker=marker))
+    x = power_axis("loss", round(np.log10(LOSS_FLOOR)))
     picture = Figure(
         f"losses-{number}",
         "Loss from end to end by class",
         f"Predicted and simulated loss of each class over a logarithmic axis, {play.transport}.",
-        tuple(part for column, style in enumerate(styles) for part in points(column, *style)),
-        {
-            "xaxis": power_axis("loss", round(np.log10(LOSS_FLOOR))),
-            "yaxis": axis("", type="category", autorange="reversed"),
-        },
+        tuple(traces),
+        {"xaxis": x, "yaxis": axis("", type="category", autorange="reversed")},
     )
     rows = tuple(
-        (name, *("-" if loss is None else format_ratio(loss) for loss in losses))
-        for name, *losses in play.losses
+        (name, *("-" if loss is None else format_ratio(loss) for loss in each)) for name, *each in play.losses
     )
-    columns = ("class", "unimportant, predicted", "simulated", "important, predicted", "simulated")
-    legend = (
-        mark("circle", GREY, "predicted by the plan, important", is_filled=True),
-        mark("circle", GREY, "predicted, unimportant", is_filled=False),
-        mark("diamond", VERMILLION, "simulated, important", is_filled=True),
-        mark("diamond", VERMILLION, "simulated, unimportant", is_filled=False),
-    )
+    table = Table("Losses", ("class", *LOSS_COLUMNS), rows, is_open=True)
     text = "Predictions are for the plan's load, the simulation is of this scenario's first seed."
-    return Section(
-        f"The plan's predictions, {play.transport}",
-        text,
-        (Block("", (picture,), (Table("Losses", columns, rows, is_open=True),)),),
-        legend,
-    )
+    title = f"The plan's predictions, {play.transport}"
+    return Section(title, text, (Block("", (picture,), (table,)),), tuple(legend))

@@ -1,5 +1,6 @@
 """Links that fail at given times, against what arithmetic says of them."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from mltswitch.network.workloads import Flow
 from mltswitch.network.world import World
 from tests.network.support import MICROSECOND, network
 from tests.network.test_engine import CABLE_PICOSECONDS, PACKET_PICOSECONDS, finished
-from tests.network.test_simulate import INCAST, run, written
+from tests.network.test_simulate import run, written
 
 FOUR_LINKS = 4 * (PACKET_PICOSECONDS + CABLE_PICOSECONDS)
 
@@ -62,22 +63,12 @@ def test_a_dead_link_takes_its_flows_until_it_is_back_or_known(
         assert int(world.tables["ports"]["lost_packets"].sum()) == tries - 1
 
 
-def test_both_directions_are_dead() -> None:
-    """The acknowledgement of a packet is lost as the packet would be."""
-    flow, transport = Flow(0, 7, 1460, 0), NewReno()
-    names = {"leaf1", "spine1", "spine2", "leaf2"}
-    for place in (0, 1):
-        world = made([], [flow], transport)
-        first = int(world.tables["hops"]["port"][int(world.flows["back"][0]) + place])
-        sender, _, port = world.network.ports[first].name.partition(":")
-        link = [world.network.topology.switch(sender).port(port).peer, sender]
-        assert set(link) < names
-        if set(link) & {spine_of(world)}:
-            continue  # then the packet itself is lost
-        world = finished(made([fault(link=link)], [flow], transport))
-        assert int(world.flows["finish"][0]) == FOUR_LINKS
-        assert int(world.tables["ports"]["lost_packets"].sum()) == 1
-        assert int(world.flows["sent_packets"][0]) == 2
+@pytest.mark.parametrize("flow", [Flow(0, 1, 1460, 0), Flow(1, 0, 1460, 0)])
+def test_both_directions_of_a_host_are_dead_and_have_no_other_path(flow: Flow) -> None:
+    gone = fault(link=["host1", "leaf1"], detected_after=0)
+    world = finished(made([gone], [flow], NewReno()))
+    assert int(world.flows["finish"][0]) == 10_000 * MICROSECOND + FOUR_LINKS // 2
+    assert int(world.tables["ports"]["lost_packets"].sum()) == 1
 
 
 def test_sprayed_packets_avoid_a_link_that_is_known_to_be_dead() -> None:
@@ -110,13 +101,6 @@ def test_a_grey_link_loses_its_share_and_no_other_does() -> None:
     assert sent > 2000
 
 
-def test_a_host_without_another_path_waits() -> None:
-    world = finished(
-        made([fault(link=["host1", "leaf1"], detected_after=0)], [Flow(0, 1, 1460, 0)], NewReno())
-    )
-    assert int(world.flows["finish"][0]) == 10_000 * MICROSECOND + FOUR_LINKS // 2
-
-
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": (
         {"link": ["leaf1", "spin2"]},
@@ -147,8 +131,10 @@ def test_times_have_units() -> None:
         check_faults([fault(link=["x", "leaf1"])], network().topology)
 
 
-def test_a_scenario_has_faults(tmp_path: Path) -> None:
-    dead = [{"link": ["leaf2", "host8"], "from": 0, "to": "100us"}]
-    assert INCAST["workload"]["kind"] == "incast"
-    output = tmp_path / "flows.csv"
-    assert run(written(tmp_path, faults=dead, transports=["newreno"]), "-o", output) == 0
+def test_a_scenario_has_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The first windows of four senders, 10 packets each, meet a dead link."""
+    dead = [{"link": ["leaf2", "host8"], "from": 0, "to": "5ms"}]
+    assert run(written(tmp_path, faults=dead, transports=["newreno"]), "--json") == 0
+    (played,) = json.loads(capsys.readouterr().out)["transports"]
+    assert played["runs"][0]["summary"]["lost_packets"] == 4 * 10
+    assert played["figures"]["fct_mean_seconds"]["mean"] > 0.01
