@@ -5,6 +5,7 @@ from mltswitch.network.ports import free_packet, offer, send_next, take, transmi
 from mltswitch.network.records import (
     ADVANCED,
     BITS_PICOSECONDS,
+    CALLED,
     ENDED,
     FLOW_EVENTS,
     GROW,
@@ -133,7 +134,7 @@ def run(world: Record, until: int, events: int) -> int:
     """Go on until a time (picoseconds), for so many events at the most.
 
     Returns:
-        ADVANCED, GROW (more places for packets are needed, then call again) or ENDED.
+        ADVANCED, GROW (more places for packets are needed, then call again), ENDED or CALLED.
     """
     ports, timers = heap_at(world.heaps, PORT_EVENTS), heap_at(world.heaps, FLOW_EVENTS)
     last = world.events + events
@@ -164,4 +165,6 @@ def run(world: Record, until: int, events: int) -> int:
             _flow_event(world, int(entry_at(timers.entries, 0).id))
         else:
             _port_event(world, int(entry_at(ports.entries, 0).id))
+        if world.begun != NONE or world.arrived != NONE:
+            return CALLED
     return ADVANCED

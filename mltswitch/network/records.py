@@ -29,8 +29,9 @@ DATA, ACK, PROBE, MISSING, STOP = range(5)
 """Kinds of packets; MISSING is the receiver's answer to a probe."""
 UNIMPORTANT, IMPORTANT, ANSWERS = range(3)
 """What queues count: data by importance, and all other kinds of packets."""
-ADVANCED, GROW, ENDED = range(3)
-"""Why the event loop returned: its share of events is done; the packet table is full; nothing will happen."""
+ADVANCED, GROW, ENDED, CALLED = range(4)
+"""Why the event loop returned: its share of events is done; the packet table is full; nothing will happen; an
+end that is played outside of it has something to do (transports/external.py)."""
 SPARE_PACKETS: Final = 8
 """More than one event makes."""
 
@@ -221,6 +222,8 @@ WORLD: Final = _record(
     ("finished", np.int64),
     ("made_bytes", np.int64),
     ("delivered_bytes", np.int64),
+    ("begun", np.int64),
+    ("arrived", np.int64),
 )
 """Addresses of the tables, and the state of the run. Ports of hosts come first among `ports`."""
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from mltswitch.network.fabric import Network
 from mltswitch.network.results import Run, run_of
 from mltswitch.network.scenario import Play, Scenario
 from mltswitch.network.switches import FromPlan, rules_of
+from mltswitch.network.transports.parameters import MltAgent
 from mltswitch.network.units import LONGEST_PICOSECONDS, PICOSECONDS
 from mltswitch.network.workloads import Extent, Flow, Stage
 from mltswitch.plan import Plan, Topology
@@ -57,6 +59,10 @@ def check(scenario: Scenario, ground: Ground) -> None:
             )
         if play.spraying and len(ground.topology.paths) < 2:
             raise UserInputError("there is no second path", where=f"{where}.spraying", expected="two spines")
+        if isinstance(play.transport, MltAgent):
+            from mltswitch.network.cosimulation import check_hosts
+
+            check_hosts(staged(scenario, ground, play, where, scenario.seeds[0])[1], where)
 
 
 def staged(
@@ -153,7 +159,12 @@ def play_one(
         ) from error
     play = scenario.plays[place]
     network, flows = staged(scenario, ground, play, f"transports[{place}]", seed)
-    world = World(network, flows, play.transport.settings(), seed=seed, spraying=play.sprays)
+    made: Any = World
+    if isinstance(play.transport, MltAgent):
+        from mltswitch.network.cosimulation import CosimulatedWorld
+
+        made = partial(CosimulatedWorld, transport=play.transport)
+    world = made(network, flows, play.transport.settings(), seed=seed, spraying=play.sprays)
     end = None if scenario.end_seconds is None else round(scenario.end_seconds * PICOSECONDS)
     limits: dict[str, Any] = {} if end is None else {"until_picoseconds": end}
     broken_off = None

@@ -85,6 +85,7 @@ class World:
         self.state["hosts"], self.state["classes"] = network.hosts, network.classes
         self.state["start_count"] = len(flows)
         self.state["packet_places"] = FIRST_PACKETS
+        self.state["begun"] = self.state["arrived"] = NONE
 
     def _flows(self, flows: Sequence[Flow], random: np.random.Generator, spraying: bool) -> Records:
         table, network = np.zeros(len(flows), FLOW), self.network

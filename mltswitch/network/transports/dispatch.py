@@ -5,8 +5,8 @@ A transport knows: `begin` (the flow starts), `may_send` and `next_packet` (the 
 """
 
 from mltswitch.network.records import DATA, PROBE, Record, packet_at, settings_at
-from mltswitch.network.transports import mlt, tcp
-from mltswitch.network.transports.parameters import MLT
+from mltswitch.network.transports import external, mlt, tcp
+from mltswitch.network.transports.parameters import COMPILED, MLT
 from mltswitch.queueing.jit import jit
 
 
@@ -15,6 +15,8 @@ def begin(world: Record, number: int, flow: Record) -> None:
     """Start a flow by the rules of its transport."""
     if settings_at(world.settings, flow.settings).transport == MLT:
         mlt.begin(world, number, flow)
+    elif settings_at(world.settings, flow.settings).transport == COMPILED:
+        external.begin(world, number, flow)
     else:
         tcp.begin(world, number, flow)
 
@@ -40,6 +42,9 @@ def next_packet(world: Record, number: int, flow: Record) -> int:
 @jit
 def arrives(world: Record, number: int, flow: Record, index: int) -> None:
     """A packet reaches the host at its path's end."""
+    if settings_at(world.settings, flow.settings).transport == COMPILED:
+        external.arrives(world, index)
+        return
     kind = packet_at(world.packets, index).kind
     is_mlt = settings_at(world.settings, flow.settings).transport == MLT
     if kind in (DATA, PROBE):
