@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.network_agent import compared
 from mltswitch.errors import MachineError
 from mltswitch.hostagent import dataplane
 from mltswitch.network.cosimulation import CosimulatedWorld
@@ -120,3 +121,13 @@ def test_without_the_agents_build_one_line_says_so(monkeypatch: pytest.MonkeyPat
     compiled = {"transport": {"name": "mlt", "law": "compiled"}, "switch": {"kind": "drop-tail"}}
     with pytest.raises(MachineError, match="the host agent's compiled data plane was not built"):
         play(transports=[compiled])
+
+
+def test_the_benchmark_sets_both_laws_side_by_side() -> None:
+    figures, hops, _ = compared("8to1", "128k", "loss1pct", 1)
+    case = "8to1_128k_loss1pct"
+    assert hops > 8 * 90 * 2
+    assert 0.5 < figures[f"p50_ratio_to_limit_{case}"] < 2
+    assert 1 < figures[f"sent_over_needed_{case}"] < 1.2
+    assert figures[f"p50_ms_{case}"] < figures[f"p99_ms_{case}"]
+    assert figures[f"paper_sent_gap_{case}"] > 0.5
