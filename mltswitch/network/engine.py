@@ -10,6 +10,7 @@ from mltswitch.network.ports import free_packet, offer, send_next, take, transmi
 from mltswitch.network.records import (
     ADVANCED,
     BITS_PICOSECONDS,
+    CALLED,
     ENDED,
     FLOW_EVENTS,
     GROW,
@@ -160,7 +161,7 @@ def _end_step(world: Record, number: int) -> None:
 
 
 @jit
-def _tell_followers(world: Record) -> None:
+def tell_followers(world: Record) -> None:
     """Start what has waited for the tasks that have ended, and for no other."""
     while world.ended != NONE:
         task = task_at(world.tasks, world.ended)
@@ -194,7 +195,7 @@ def run(world: Record, until: int, events: int) -> int:
     """Go on until a time (picoseconds), for so many events at the most.
 
     Returns:
-        ADVANCED, GROW (more places for packets are needed, then call again) or ENDED.
+        ADVANCED, GROW (more places for packets are needed, then call again), ENDED or CALLED.
     """
     ports, timers = heap_at(world.heaps, PORT_EVENTS), heap_at(world.heaps, FLOW_EVENTS)
     last = world.events + events
@@ -226,5 +227,7 @@ def run(world: Record, until: int, events: int) -> int:
         else:
             _port_event(world, int(entry_at(ports.entries, 0).id))
         if world.ended != NONE:
-            _tell_followers(world)
+            tell_followers(world)
+        if world.begun != NONE or world.arrived != NONE:
+            return CALLED
     return ADVANCED

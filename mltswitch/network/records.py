@@ -29,8 +29,9 @@ DATA, ACK, PROBE, MISSING, STOP, TRIMMED, NACK, PULL = range(8)
 """Kinds of packets; MISSING is the receiver's answer to a probe, TRIMMED what a switch has left of data."""
 UNIMPORTANT, IMPORTANT, ANSWERS = range(3)
 """What queues count: data by importance, and all other kinds of packets."""
-ADVANCED, GROW, ENDED = range(3)
-"""Why the event loop returned: its share of events is done; the packet table is full; nothing will happen."""
+ADVANCED, GROW, ENDED, CALLED = range(4)
+"""Why the event loop returned: its share of events is done; the packet table is full; nothing will happen; an
+end that is played outside of it has something to do (transports/external.py)."""
 SPARE_PACKETS: Final = 8
 """More than one event makes."""
 
@@ -270,6 +271,8 @@ WORLD: Final = _record(
     ("next_change", np.int64),
     ("depth_count", np.int64),
     ("depth_interval", np.int64),
+    ("begun", np.int64),
+    ("arrived", np.int64),
 )
 """Addresses of the tables, and the state of the run. Ports of hosts come first among `ports`.
 

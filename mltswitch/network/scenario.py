@@ -85,6 +85,8 @@ def _check_transport(value: Any) -> Any:
             f"{name[:40]!r} is no transport{did_you_mean(name, TRANSPORTS)} (expected one of "
             f"{', '.join(TRANSPORTS)})"
         )
+    if name == "mlt" and isinstance(entry, dict):
+        return {"law": "paper"} | entry
     return entry
 
 
@@ -173,7 +175,7 @@ class Scenario(StrictDocument):
         """A name for each play: the transport's, and the switches' where a transport is played twice."""
         if self._titles:
             return self._titles
-        names = [play.transport.name for play in self.plays]
+        names = [play.transport.title for play in self.plays]
         return tuple(
             name if names.count(name) == 1 else f"{name} over {play.switch_document.kind}"
             for name, play in zip(names, self.plays, strict=True)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from mltswitch.network.faults import check_faults
 from mltswitch.network.results import Run, run_of
 from mltswitch.network.scenario import Play, Scenario
 from mltswitch.network.switches import FromPlan, rules_of
+from mltswitch.network.transports.parameters import MltAgent
 from mltswitch.network.units import LONGEST_PICOSECONDS, PICOSECONDS
 from mltswitch.network.workloads import Extent, Stage, Work
 from mltswitch.plan import Plan, Topology
@@ -71,6 +73,10 @@ def check(scenario: Scenario, ground: Ground, *, at_once: int = 1) -> None:
             )
         if play.spraying and len(ground.topology.paths) < 2:
             raise UserInputError("there is no second path", where=f"{where}.spraying", expected="two spines")
+        if isinstance(play.transport, MltAgent):
+            from mltswitch.network.cosimulation import check_hosts
+
+            check_hosts(staged(scenario, ground, play, where, scenario.seeds[0])[1], where)
 
 
 def staged(scenario: Scenario, ground: Ground, play: Play, where: str, seed: int) -> tuple[Network, Work]:
@@ -184,7 +190,13 @@ def play_one(
         from mltswitch.network.world import EVENTS_AT_ONCE, World
     play = scenario.plays[place]
     network, flows = staged(scenario, ground, play, f"transports[{place}]", seed)
-    world = World(
+    made: Any = World
+    if isinstance(play.transport, MltAgent):
+        from mltswitch.network.cosimulation import CosimulatedWorld
+
+        made = partial(CosimulatedWorld, transport=play.transport)
+        snapshot = None  # of the state that the agents' libraries have, nobody can take one
+    world = made(
         network,
         flows,
         play.transport.settings(),

@@ -106,6 +106,7 @@ class World:
         self.state["start_count"], self.state["flow_count"] = len(self.tables["starts"]), len(flows)
         self.state["ended"] = NONE
         self.state["packet_places"] = FIRST_PACKETS
+        self.state["begun"] = self.state["arrived"] = NONE
 
     def _bind(self) -> None:
         """Write the addresses of all tables."""

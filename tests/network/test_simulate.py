@@ -178,6 +178,24 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"fabric": "lag.yaml", "buffer": "1MB"},
         "link aggregation groups are not simulated",
     ),
+    "a timer that the agent has not": (
+        {"transports": [{"transport": {"name": "mlt", "law": "compiled", "rto_min": 0.01}}]},
+        "law compiled has no rto_min",
+    ),
+    "unknown law": (
+        {"transports": [{"transport": {"name": "mlt", "law": "papr"}}]},
+        "transports[0].transport: 'law' must be one of 'paper', 'compiled'",
+    ),
+    "too many agents": (
+        {
+            "fabric": {"leaves": 2, "spines": 2, "hosts_per_leaf": 33, "rate": "10Gbps"},
+            "workload": {"kind": "incast", "senders": 64, "size": 1000},
+            "transports": [
+                {"transport": {"name": "mlt", "law": "compiled"}, "switch": {"kind": "drop-tail"}}
+            ],
+        },
+        "transports[0].law: 65 hosts would run the compiled data plane (expected at most 64 of them)",
+    ),
     "seed twice": ({"seeds": [1, 1]}, "seeds: one stands twice"),
     "no such file": ({"fabric": "none.yaml"}, "none.yaml: cannot be read: No such file"),
     "unknown profile": (

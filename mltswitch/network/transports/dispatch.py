@@ -5,8 +5,8 @@ A transport knows: `begin` (the flow starts), `may_send` and `next_packet` (the 
 """
 
 from mltswitch.network.records import DATA, PROBE, TRIMMED, Record, packet_at, settings_at
-from mltswitch.network.transports import mlt, ndp, pfabric, tcp
-from mltswitch.network.transports.parameters import MLT, NDP, PFABRIC
+from mltswitch.network.transports import external, mlt, ndp, pfabric, tcp
+from mltswitch.network.transports.parameters import COMPILED, MLT, NDP, PFABRIC
 from mltswitch.queueing.jit import jit
 
 
@@ -20,6 +20,8 @@ def begin(world: Record, number: int, flow: Record) -> None:
         pfabric.begin(world, number, flow)
     elif transport == NDP:
         ndp.begin(world, number, flow)
+    elif transport == COMPILED:
+        external.begin(world, number, flow)
     else:
         tcp.begin(world, number, flow)
 
@@ -64,6 +66,9 @@ def arrives(world: Record, number: int, flow: Record, index: int) -> None:
     """A packet reaches the host at its path's end."""
     kind = packet_at(world.packets, index).kind
     transport = settings_at(world.settings, flow.settings).transport
+    if transport == COMPILED:
+        external.arrives(world, index)
+        return
     if kind in (DATA, PROBE, TRIMMED):
         if transport == MLT:
             mlt.receive(world, flow, index)

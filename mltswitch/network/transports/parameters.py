@@ -10,11 +10,15 @@ from mltswitch.units import parse_bps
 
 NEWRENO, DCTCP, MLT, PFABRIC, NDP, PIAS, CUBIC = range(7)
 """The transports by number, as compiled code knows them."""
+COMPILED: Final = 20
+"""The number of flows whose ends are played outside of the engine."""
 PAYLOAD_BYTES: Final = 1460
 HEADER_BYTES: Final = 40
 """IP and TCP, or IP and UDP with MLT's header: 1,500 B on the line with the payload."""
 ANSWER_BYTES: Final = 64
 """An acknowledgement or a signal, as the smallest Ethernet frame."""
+AGENT_HEADER_BYTES: Final = 68
+"""IPv4, UDP and the header of the host agent, which makes 1,500 B with the agent's payload."""
 
 
 class _Transport(SparseDocument):
@@ -28,6 +32,11 @@ class _Transport(SparseDocument):
     header_bytes: int = Field(default=HEADER_BYTES, ge=0, le=256, alias="header")
     least_rto_seconds: Seconds = Field(default=0.010, gt=0, alias="rto_min")
     """Least time without an answer after which a sender sends or asks again [s]."""
+
+    @property
+    def title(self) -> str:
+        """What tells it from others in a table."""
+        return str(self.name)  # type: ignore[attr-defined]  # each transport has one
 
     @property
     def packet_bytes(self) -> int:
@@ -227,6 +236,45 @@ class Mlt(_Transport):
         }
 
 
+class MltAgent(_Transport):
+    """MLT as the host agent has it: receivers grant credit, senders ask behind each pass what is missing."""
+
+    number: ClassVar[int] = COMPILED
+    sprays: ClassVar[bool] = True
+    name: Literal["mlt"] = "mlt"
+    law: Literal["compiled"]
+    """`compiled`: the agent's compiled data plane plays each host, in simulated time."""
+    payload_bytes: int = Field(default=1432, ge=216, le=8960, alias="payload")
+    header_bytes: int = Field(default=AGENT_HEADER_BYTES, ge=AGENT_HEADER_BYTES, le=256, alias="header")
+    loss_bound: float = Field(default=0.0, ge=0, lt=1, allow_inf_nan=False)
+    """p: share of a flow's packets that it may complete without."""
+    important_bound: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    """The same of important packets; by default 0.01, or `loss_bound` if that is less."""
+    stop: Literal["patient", "paper"] = "patient"
+    """`patient`: a flow ends without packets only when its sender has ended a pass; `paper`: at once."""
+    unimportant_share: float = Field(default=0.5, ge=0, le=1, allow_inf_nan=False)
+    """Of the packets; none where all must arrive."""
+    burst_packets: int | None = Field(default=None, ge=1, le=64, alias="burst")
+    """Packets in a row on one path; by default what leaves in 125 µs, 64 at most."""
+    packets_per_ack: int = Field(default=16, ge=1, le=1024)
+
+    @model_validator(mode="after")
+    def _has_timers_of_its_own(self) -> Self:
+        if "least_rto_seconds" in self.model_fields_set:
+            raise ValueError(f"law {self.law} has no rto_min: its timers follow the round trip")
+        return self
+
+    @property
+    def title(self) -> str:
+        """What tells it from others in a table."""
+        return f"{self.name} {self.law}"
+
+    @property
+    def least_important_bound(self) -> float:
+        """`important_bound` with its default."""
+        return min(self.loss_bound, 0.01) if self.important_bound is None else self.important_bound
+
+
 TRANSPORTS: Final[dict[str, type[_Transport]]] = {
     "mlt": Mlt,
     "dctcp": Dctcp,
@@ -237,4 +285,5 @@ TRANSPORTS: Final[dict[str, type[_Transport]]] = {
     "ndp": Ndp,
 }
 """By name; without numba, for `--help` and schemas read it."""
-Transport = Annotated[Mlt | Dctcp | NewReno | Cubic | Pias | Pfabric | Ndp, Field(discriminator="name")]
+AnyMlt = Annotated[Mlt | MltAgent, Field(discriminator="law")]
+Transport = Annotated[AnyMlt | Dctcp | NewReno | Cubic | Pias | Pfabric | Ndp, Field(discriminator="name")]

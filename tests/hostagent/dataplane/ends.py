@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from mltswitch.hostagent.dataplane._dataplane import ffi
-from mltswitch.hostagent.dataplane.binding import DataPlane, Fields, lib, path_fields
+from mltswitch.hostagent.dataplane.binding import Fields, lib, path_fields
+from mltswitch.hostagent.dataplane.virtual import VirtualPlane
 from mltswitch.wire.headers import ElementType
 
 SOURCES: Final = Path(__file__).parents[3] / "mltswitch" / "hostagent" / "dataplane"
@@ -27,32 +27,6 @@ def build(program: Path, output: Path, *options: str) -> Path:
     flags = ["-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{SOURCES}", *options]
     subprocess.run(["gcc", *flags, "-o", str(output), *files, "-pthread", "-lm"], check=True)
     return output
-
-
-class VirtualPlane(DataPlane):
-    """A handle without thread and sockets: virtual time's door."""
-
-    def feed(self, data: bytes, arrived_ns: int, *, segment_bytes: int = 0, tos: int = 0) -> None:
-        assert not lib.mlt_feed(self.handle, data, len(data), segment_bytes, tos, arrived_ns)
-
-    def step(self, now_ns: int) -> None:
-        assert not lib.mlt_step(self.handle, now_ns)
-
-    def next_timer(self) -> int | None:
-        at_ns: int = lib.mlt_next_timer(self.handle)
-        return None if at_ns == (1 << 63) - 1 else at_ns
-
-    def outputs(self) -> list[tuple[Any, bytes]]:
-        """What was sent since the last call: each a `struct mlt_output`, and its bytes."""
-        messages: list[tuple[Any, bytes]] = []
-        buffer = ffi.new("uint8_t[]", 1 << 16)
-        while True:
-            output = ffi.new("struct mlt_output *")
-            length = lib.mlt_take_output(self.handle, output, buffer, len(buffer))
-            assert length >= 0
-            if not length:
-                return messages
-            messages.append((output, bytes(ffi.buffer(buffer, length))))
 
 
 class Ends:

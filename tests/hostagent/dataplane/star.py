@@ -10,7 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from mltswitch.hostagent.dataplane.binding import Fields, lib, path_fields
-from tests.hostagent.dataplane.ends import SECOND, VirtualPlane, gradients
+from mltswitch.hostagent.dataplane.virtual import VirtualPlane
+from tests.hostagent.dataplane.ends import SECOND, gradients
 
 DATAGRAM_BYTES: Final = 1472
 CE: Final = 3
