@@ -291,8 +291,10 @@ def red_gaps(binary: Path, seeds: int, seconds: float) -> dict[str, float]:
         by_class = np.array(played_by_ns3(binary, RED, "udp", datagrams, limits)[1][1:]).reshape(3, 3)[1:]
         offered = queues["offered"][:, :2]
         sent += offered
-        lost += np.stack([queues["dropped"][:, :2], offered - by_class[:, 1:]])
-        marked += np.stack([queues["marked"], by_class[:, 0]])
+        missing = offered - by_class[:, 1:]
+        lost += np.stack([queues["dropped"][:, :2], missing])
+        # RedQueueDisc::DoEnqueue also counts the marks of packets that its full queue then drops.
+        marked += np.stack([queues["marked"], by_class[:, 0] - missing[:, 1]])
     figures = {
         "loss_gap": float(np.abs(lost[0] / lost[1] - 1).max()),
         "mark_gap": float(np.abs(marked[0] / marked[1] - 1).max()),
