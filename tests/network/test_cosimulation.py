@@ -82,7 +82,7 @@ def test_what_is_lost_comes_again_unless_it_may_be_missing() -> None:
     share = bound.flows["arrived"] / bound.flows["packets"]
     assert (share >= 0.9).all()
     assert share.min() < 1
-    assert bound.flows["finish"].max() < whole.flows["finish"].max()
+    assert np.median(bound.flows["finish"]) < np.median(whole.flows["finish"])
 
 
 def test_flows_both_ways_share_the_connection_of_their_hosts() -> None:
