@@ -63,7 +63,7 @@ def measured(name: str, quick: bool) -> dict[str, float]:
     while world.advance():
         pass
     seconds = process_time() - begun
-    tables = sum(world.tables[table].nbytes for table in ("flows", "words", "starts"))
+    tables = sum(world.tables[table].nbytes for table in ("flows", "words", "starts", "tasks", "followers"))
     tables += sum(table.nbytes for table in world.heaps[FLOW_EVENTS])
     return {
         "ready_at": ready_at,

@@ -80,6 +80,11 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return with_site_links(markdown, origin, source)
 
 
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
+    """The page with a name for its search, which the theme forgets and screen readers read out."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
+
+
 def generated() -> Iterator[tuple[str, str]]:
     """Path in the site and text of every page that is made from the code."""
     yield "reference/commands/index.md", f"# Commands\n\n{_help('mltswitch', cli, None)}"

@@ -37,8 +37,8 @@ from mltswitch.targets import hardware_capabilities
 from mltswitch.units import format_seconds
 from mltswitch.version import __version__
 
-QUEUES: Final = ".queues"
-"""Before the ending of the second table's name."""
+TABLES: Final = ("", ".queues", ".steps")
+"""Before the ending of each table's name: of flows, of queues, of training steps where there are any."""
 SNAPSHOT: Final = ".snapshot.npz"
 
 
@@ -170,7 +170,7 @@ def simulated_network(
         MachineError: The workload needs more memory than there is, or a package is missing.
         UserInputError: The scenario cannot be played, an output not be written, or `state` is of another.
     """
-    outputs = () if output is None else (output, output.with_suffix(f"{QUEUES}{output.suffix}"))
+    outputs = [output.with_suffix(f"{name}{output.suffix}") for name in TABLES] if output else []
     for path in outputs:
         check_table(path)
     if report is not None:
@@ -202,16 +202,18 @@ def simulated_network(
     if ended_by:
         computing.tell(f"interrupted: {len(ended)} of {len(wanted)} runs have ended, and are kept")
     if not ended:
-        outputs = ()
+        outputs = []
+    elif not any(len(run.steps["round"]) for run in ended):
+        outputs = outputs[:2]
     for path, tables in zip(
-        outputs, ([run.flows for run in ended], [run.queues for run in ended]), strict=False
+        outputs, zip(*((run.flows, run.queues, run.steps) for run in ended), strict=True), strict=False
     ):
         write_columns(path, _joined(tables))
     played = _played(scenario, ground, ended)
     if report is not None and ended:
         write_outputs([(report, simulation_page(scenario.name, played))])
-        outputs = (*outputs, report)
-    return Simulation(scenario, played, len(wanted) - len(ended), outputs, *ended_by)
+        outputs.append(report)
+    return Simulation(scenario, played, len(wanted) - len(ended), tuple(outputs), *ended_by)
 
 
 @dataclass(frozen=True)

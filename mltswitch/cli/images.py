@@ -9,12 +9,13 @@ from typing import Final
 from rich.console import RenderableType
 
 from mltswitch.app.lab_results import LabResults, lab_results
-from mltswitch.cli.command import argument, command, group, option
+from mltswitch.cli.command import argument, command, flag, group, option
 from mltswitch.cli.fleet import Bar, report_answer
 from mltswitch.cli.options import FOLDER, OUTPUT_FOLDER, PLAN, Checked
 from mltswitch.cli.output import Answer, table
 from mltswitch.cli.switches import Switches
-from mltswitch.errors import VerificationError
+from mltswitch.documents import open_regular
+from mltswitch.errors import UserInputError, VerificationError
 from mltswitch.export import (
     HOST_IMAGE,
     IMAGES,
@@ -73,11 +74,22 @@ class Images:
         return lab_network(plan, images, self.management), images
 
 
-def _export(plan_file: Path, images: Images, output: Path, write: Writer) -> Answer:
+FORCE: Final[bool] = flag("Replace files there that say something else, such as ones that you have edited.")
+
+
+def _export(plan_file: Path, images: Images, output: Path, force: bool, write: Writer) -> Answer:
     plan = load_plan(plan_file)
     network, _ = images.network(plan)
     texts = write(network, plan, images.host_image)
     paths = [str(output / name) for name in texts]
+    for name, wanted in texts.items():
+        path = output / name
+        if force or not path.exists():
+            continue
+        with open_regular(path) as stream:
+            if stream.read() != wanted.encode():
+                what = "says something else already"
+                raise UserInputError(what, where=str(path), hint="--force replaces it")
     write_together(((output / name, text) for name, text in texts.items()), within=output)
     used = {node.image.platform: node.image for node in network.switches}
     document = {
@@ -107,22 +119,26 @@ def _export(plan_file: Path, images: Images, output: Path, write: Writer) -> Ans
     "mltswitch lab export containerlab plan.yaml -o images",
     "mltswitch lab export containerlab plan.yaml -o images --image eos=ceos:4.34.2F --kind sonic=sonic-vs",
 )
-def containerlab(*, plan_file: Path = PLAN, images: Images, output: Path = OUTPUT_FOLDER) -> Answer:
+def containerlab(
+    *, plan_file: Path = PLAN, images: Images, output: Path = OUTPUT_FOLDER, force: bool = FORCE
+) -> Answer:
     """Write PLAN's network for containerlab, in images that you bring.
 
     OUTPUT gets the topology file, an inventory of the switches and verify.sh, which deploys the network,
     pushes the plan, verifies it and takes it back. Passwords come from environment variables.
     """
-    return _export(plan_file, images, output, containerlab_files)
+    return _export(plan_file, images, output, force, containerlab_files)
 
 
 @command("mltswitch lab export netlab plan.yaml -o images --image eos=ceos:4.34.2F")
-def netlab(*, plan_file: Path = PLAN, images: Images, output: Path = OUTPUT_FOLDER) -> Answer:
+def netlab(
+    *, plan_file: Path = PLAN, images: Images, output: Path = OUTPUT_FOLDER, force: bool = FORCE
+) -> Answer:
     """Write PLAN's network for netlab, in images that you bring: as for containerlab.
 
     netlab runs SONiC and Cumulus Linux as virtual machines of libvirt, under names of its own.
     """
-    return _export(plan_file, images, output, netlab_files)
+    return _export(plan_file, images, output, force, netlab_files)
 
 
 export_group = group(

@@ -12,6 +12,7 @@ from mltswitch.app.simulated_network import Played, Simulation, load_scenario, s
 from mltswitch.cli.command import argument, command, option
 from mltswitch.cli.options import FILE, FOLDER, PATH, SEED, Cells, output_file
 from mltswitch.cli.output import Answer, figure, table
+from mltswitch.cli.reproduce import reproduce
 from mltswitch.network.results import Figure
 from mltswitch.units import format_ratio, format_seconds
 
@@ -27,12 +28,26 @@ COMPUTED: Final[Any] = {each.name: each.default for each in fields(Cells)} | {
 }
 
 
+class _OrReproduce(click.Command):
+    """`simulate`, which hands over to a command of its own where its first argument is `reproduce`."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of the command that the arguments are for."""
+        if args[:1] == [reproduce.name]:
+            return reproduce.make_context(f"{info_name} {reproduce.name}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
 @command(
     "mltswitch simulate incast.yaml",
     "mltswitch simulate incast.yaml --transport dctcp --seed 1 --seed 2 --seed 3 -o flows.parquet",
     "mltswitch simulate incast.yaml --state incast.state --processes 4 --report incast.html",
     "mltswitch simulate plan.yaml --profile resnet50 --transport mlt,dctcp --json",
+    "mltswitch simulate reproduce mlt-fig14 --hosts 36",
     name="simulate",
+    cls=_OrReproduce,
 )
 def simulate(
     scenario_file: Path = argument("SCENARIO", PATH),
@@ -49,7 +64,7 @@ def simulate(
         "In the place of the scenario's; again for more.", SEED, "--seed", multiple=True
     ),
     output: Path | None = output_file(
-        "A row for each flow, .parquet or .csv; and beside it a row for each queue."
+        "A row for each flow, .parquet or .csv; and beside it one for each queue and each training step."
     ),
     report: Path | None = option(
         "A page of completion times, queues over time and link loads.", FILE, "--report"
@@ -65,6 +80,7 @@ def simulate(
 
     SCENARIO says what is sent over which fabric, by which transports, and what the switches do: follow a
     plan, mark at K, or drop where they are full. Every transport is played by itself with every seed.
+    `mltswitch simulate reproduce` plays figures of papers; see its own `--help`.
     For the time of training steps without packets, take `mltswitch train simulate`.
     """
     scenario, folder = load_scenario(scenario_file, profile=profile, transports=transports, seeds=seeds)
@@ -104,6 +120,13 @@ def _text(found: Simulation) -> Iterator[RenderableType]:
         "open #",
         map(_row, found.played),
     )
+    training = [each for each in found.played if each.figures["step_mean_seconds"] is not None]
+    if training:
+        yield table(
+            "training steps of all workers (simulated)",
+            "transport | mean # | p99 # | max #",
+            map(_steps, training),
+        )
     for each in found.played:
         if each.beside_plan:
             yield table(
@@ -135,6 +158,10 @@ def _row(each: Played) -> tuple[object, ...]:
         sum(summary.dropped_packets for summary in totals),
         sum(summary.open_flows for summary in totals),
     )
+
+
+def _steps(each: Played) -> tuple[object, ...]:
+    return each.transport, *(_time(each.figures[f"step_{name}_seconds"]) for name in ("mean", "p99", "max"))
 
 
 def _time(value: Figure | None) -> str:

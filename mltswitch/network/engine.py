@@ -1,5 +1,10 @@
-"""The event loop, compiled: starts of flows, ports and timers, in order of time and then of their making."""
+"""The event loop, compiled: starts of tasks, ports and timers, in order of time and then of their making.
 
+A task is a flow, or a step: what a host computes, in a time that is known. It starts at its time, or when all
+tasks that it waits for have ended.
+"""
+
+from mltswitch.network.chance import draw
 from mltswitch.network.heap import remove_event, set_event
 from mltswitch.network.ports import free_packet, offer, send_next, take, transmit
 from mltswitch.network.records import (
@@ -15,16 +20,20 @@ from mltswitch.network.records import (
     Record,
     entry_at,
     flow_at,
+    follower_at,
     heap_at,
     hop_at,
     packet_at,
     port_at,
     ring_at,
+    settings_at,
     start_at,
+    step_at,
+    task_at,
     wide,
 )
-from mltswitch.network.sending import draw
-from mltswitch.network.transports import dispatch
+from mltswitch.network.sending import end_task, want_line
+from mltswitch.network.transports import dispatch, ndp, pfabric
 from mltswitch.queueing.jit import jit
 
 
@@ -54,13 +63,19 @@ def _pull_class(world: Record, place: int, port: Record) -> bool:
     ring = ring_at(world.rings, place)
     while ring.last != NONE:
         last = flow_at(world.flows, ring.last)
+        if settings_at(world.settings, last.settings).shortest_first:
+            ring.last = pfabric.before_shortest(world, wide(ring.last))
+            last = flow_at(world.flows, ring.last)
         number = wide(last.ring)
         flow = flow_at(world.flows, number)
         index = NONE
+        is_moved = False
         if dispatch.may_send(world, flow, world.now):
             index = dispatch.next_packet(world, number, flow)
             size = packet_at(world.packets, index).size
-            if dispatch.may_send(world, flow, world.now + size * BITS_PICOSECONDS // port.bps):
+            is_moved = world.classes * flow.source + flow.queue != place
+            free = world.now + size * BITS_PICOSECONDS // port.bps
+            if not is_moved and dispatch.may_send(world, flow, free):
                 ring.last = number
                 transmit(world, port, index)
                 return True
@@ -69,7 +84,10 @@ def _pull_class(world: Record, place: int, port: Record) -> bool:
             ring.last = NONE
         else:
             last.ring = flow.ring
+        dispatch.leaves_ring(world, number, flow)
         if index != NONE:
+            if is_moved and dispatch.may_send(world, flow, world.now):
+                want_line(world, number, flow)
             transmit(world, port, index)
             return True
     return False
@@ -97,6 +115,9 @@ def _reaches_end(world: Record, port: Record) -> None:
 
 @jit
 def _port_event(world: Record, number: int) -> None:
+    if number >= world.port_count:
+        ndp.pull(world, number - world.port_count)
+        return
     port = port_at(world.ports, number)
     if port.first != NONE and packet_at(world.packets, port.first).arrival <= world.now:
         _reaches_end(world, port)
@@ -118,9 +139,49 @@ def _port_event(world: Record, number: int) -> None:
 
 
 @jit
-def _flow_event(world: Record, number: int) -> None:
-    flow = flow_at(world.flows, number)
+def _begin(world: Record, number: int) -> None:
+    """Start a flow or a step; a step of no time ends at once."""
+    if number < world.flow_count:
+        flow = flow_at(world.flows, number)
+        flow.start = world.now
+        dispatch.begin(world, number, flow)
+        return
+    step = step_at(world.steps, number - world.flow_count)
+    if step.duration > 0:
+        set_event(world, heap_at(world.heaps, FLOW_EVENTS), number, world.now + step.duration)
+    else:
+        _end_step(world, number)
+
+
+@jit
+def _end_step(world: Record, number: int) -> None:
+    step_at(world.steps, number - world.flow_count).finish = world.now
+    end_task(world, number)
+
+
+@jit
+def _tell_followers(world: Record) -> None:
+    """Start what has waited for the tasks that have ended, and for no other."""
+    while world.ended != NONE:
+        task = task_at(world.tasks, world.ended)
+        end = wide(task_at(world.tasks, world.ended + 1).followers)
+        world.ended = task.waits
+        for place in range(wide(task.followers), end):
+            number = wide(follower_at(world.followers, place).task)
+            follower = task_at(world.tasks, number)
+            follower.waits -= 1
+            if follower.waits == 0:
+                _begin(world, number)
+
+
+@jit
+def _task_event(world: Record, number: int) -> None:
     heap = heap_at(world.heaps, FLOW_EVENTS)
+    if number >= world.flow_count:
+        remove_event(heap, number)
+        _end_step(world, number)
+        return
+    flow = flow_at(world.flows, number)
     if flow.deadline > world.now:
         set_event(world, heap, number, flow.deadline)
     else:
@@ -155,13 +216,15 @@ def run(world: Record, until: int, events: int) -> int:
         world.events += 1
         world.now = time
         if start_time == time:
-            number = wide(start_at(world.starts, world.next_start).flow)
+            number = wide(start_at(world.starts, world.next_start).task)
             world.next_start += 1
-            dispatch.begin(world, number, flow_at(world.flows, number))
+            _begin(world, number)
         elif timer_time < port_time or (
             timer_time == port_time and entry_at(timers.entries, 0).order < entry_at(ports.entries, 0).order
         ):
-            _flow_event(world, int(entry_at(timers.entries, 0).id))
+            _task_event(world, int(entry_at(timers.entries, 0).id))
         else:
             _port_event(world, int(entry_at(ports.entries, 0).id))
+        if world.ended != NONE:
+            _tell_followers(world)
     return ADVANCED

@@ -1,5 +1,6 @@
 """From a topology and the switches' rules to sending ports, their queues and the ways between hosts."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -9,6 +10,9 @@ from mltswitch.network.units import PICOSECONDS
 from mltswitch.plan import Host, Port, Switch, Topology
 
 NO_BOUND: Final = float("inf")
+PLAIN, MARK_BY_PORT, BY_RANK, TRIM = range(4)
+"""What ports of switches do: judge each queue by its rule; compare thresholds with what waits in all queues
+of the port; serve and drop by the rank of packets (pFabric); cut packets down to their headers (NDP)."""
 HOST_MEMORY_BYTES: Final = 1 << 50
 """A host's own queue drops nothing."""
 
@@ -38,6 +42,15 @@ class SwitchRules:
     rules: Callable[[Switch, Port], tuple[Rule, ...]]
     memory: Callable[[Switch, Port], tuple[str, int]]
     """Whose packet memory a port uses (ports that share one have the same name), and its bytes."""
+    discipline: int = PLAIN
+
+    background_class: int | None = None
+    """Of traffic that is no training's; None: that of the last layers."""
+
+    @property
+    def background(self) -> int:
+        """The class of traffic that is no training's."""
+        return self.gradients[-1] if self.background_class is None else self.background_class
 
     def class_of(self, layer: int, layers: int) -> int:
         """The class of a layer, in forward order, of so many."""
@@ -63,18 +76,26 @@ class Network:
     topology: Topology
     switch_rules: SwitchRules
     link_loss: float
+    in_turn: bool = False
+    """Whether hosts are numbered from leaf to leaf in turn, instead of leaf by leaf."""
     ports: list[SendingPort] = field(default_factory=list)
     pools_bytes: list[int] = field(default_factory=list)
     hops: list[int] = field(default_factory=list)
     """Port numbers of all ways in a row, -1 at the end of each."""
     _numbers: dict[tuple[str, str], int] = field(default_factory=dict)
     _ways: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    _hosts: list[Host] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._hosts += self.topology.hosts
+        if self.in_turn:
+            seen: Counter[str] = Counter()
+            turns = {host.name: seen.update([host.leaf]) or seen[host.leaf] for host in self._hosts}
+            self._hosts.sort(key=lambda host: turns[host.name])
         pools: dict[str, int] = {}
         ends = [(switch, port) for switch in self.topology.switches for port in switch.ports]
         down = {port.number: port for _, port in ends if port.peer_is_host}
-        for host in self.topology.hosts:
+        for host in self._hosts:
             rules = (Rule(),) * self.classes
             pool = self._pool(pools, f"host {host.name}", HOST_MEMORY_BYTES)
             line = down[host.index]
@@ -110,7 +131,7 @@ class Network:
     @property
     def hosts(self) -> int:
         """How many hosts send and receive."""
-        return len(self.topology.hosts)
+        return len(self._hosts)
 
     @property
     def classes(self) -> int:
@@ -123,7 +144,7 @@ class Network:
 
     def ways(self, source: int, destination: int) -> tuple[int, int, int]:
         """Place of the first way in `hops`, how many there are, and places from one to the next."""
-        hosts = self.topology.hosts
+        hosts = self._hosts
         leaf = hosts[source].leaf
         key = (leaf, destination)
         if key not in self._ways:
@@ -143,6 +164,20 @@ class Network:
             lengths.add(len(way) + 1)
         (stride,) = lengths
         return first, len(paths), stride
+
+
+def bandwidth_delay_bytes(topology: Topology, packet_bytes: int, answer_bytes: int) -> int:
+    """What a host sends in the longest of its round trips over empty lines, as seen from the first host."""
+    first, *others = topology.hosts
+    ends = {host.leaf: host for host in others}
+    longest = 0.0
+    line = topology.switch(first.leaf).port(first.leaf_port)
+    for host in ends.values():
+        for path in topology.paths_between(first, host):
+            ports = [line, *(port for _, port in topology.walk(first, host, path))]
+            both = (packet_bytes + answer_bytes) * 8
+            longest = max(longest, sum(2 * port.delay_seconds + both / port.rate_bps for port in ports))
+    return round(longest * line.rate_bps / 8)
 
 
 def _picoseconds(port: Port) -> int:

@@ -3,8 +3,16 @@
 A packet is judged when it arrives, also where it finds the line idle, as in `queueing.simulation`; and a
 transmission that ends at the moment of an arrival has ended. Lines transmit one packet after the other and
 keep their order, so only the first packet on a line has an event.
+
+What a port does beyond that is its `discipline`. BY_RANK is pFabric's (Alizadeh et al., SIGCOMM 2013,
+section 4.1): a full port drops the waiting packet of the highest rank, the latest of several; it sends the
+earliest packet of the flow that has the packet of the lowest rank. TRIM is NDP's (Handley et al., SIGCOMM
+2017, section 3.1): where the queue of data is full, the arriving packet or, as often, the last one in the
+queue loses its payload, and goes on with answers and pulls, of which ten leave for one packet of data.
 """
 
+from mltswitch.network.chance import draw
+from mltswitch.network.fabric import BY_RANK, MARK_BY_PORT, TRIM
 from mltswitch.network.heap import set_event
 from mltswitch.network.records import (
     ANSWERS,
@@ -13,6 +21,7 @@ from mltswitch.network.records import (
     NEVER,
     NONE,
     PORT_EVENTS,
+    TRIMMED,
     Record,
     entry_at,
     flow_at,
@@ -22,17 +31,22 @@ from mltswitch.network.records import (
     pool_at,
     port_at,
     queue_at,
+    settings_at,
     wide,
 )
 from mltswitch.queueing.jit import jit
 from mltswitch.queueing.verdict import (
     DROP_LIMIT,
     DROP_UNIMPORTANT,
+    FORWARD,
     MARK,
     NO_THRESHOLD,
     has_room,
     verdict,
 )
+
+HEADERS_PER_PACKET = 10
+"""Of a port that trims, where both wait."""
 
 
 @jit
@@ -100,16 +114,19 @@ def offer(world: Record, number: int, index: int) -> None:
     column = packet.capable if packet.kind == DATA else ANSWERS
     queue.offered[column] += 1
     fate = DROP_LIMIT
-    if has_room(queue.bytes, packet.size, queue.alpha, pool.used, pool.size, port.free > world.now):
+    if port.discipline == BY_RANK:
+        if _push_out(world, port, queue, pool, packet):
+            fate = FORWARD
+    elif has_room(queue.bytes, packet.size, queue.alpha, pool.used, pool.size, port.free > world.now):
         # Acknowledgements are not ECN-capable, and a switch that marks at K by itself would drop them there.
         threshold = queue.threshold if packet.kind == DATA else NO_THRESHOLD
-        fate = verdict(queue.bytes, queue.bytes, packet.capable != 0, threshold, queue.limit)
+        average = pool.used if port.discipline == MARK_BY_PORT else queue.bytes
+        fate = verdict(queue.bytes, average, packet.capable != 0, threshold, queue.limit)
     if fate in (DROP_LIMIT, DROP_UNIMPORTANT):
-        queue.dropped[column] += 1
-        queue.dropped_bytes += packet.size
-        if packet.kind == DATA:
-            flow_at(world.flows, packet.flow).dropped_packets += 1
-        free_packet(world, index)
+        if port.discipline == TRIM and packet.kind == DATA:
+            _trim(world, number, port, queue, index)
+        else:
+            _drop(world, queue, index)
         return
     if fate == MARK:
         queue.marked += 1
@@ -117,6 +134,100 @@ def offer(world: Record, number: int, index: int) -> None:
             packet.marked = 1
             flow_at(world.flows, packet.flow).marked_packets += 1
     enqueue(world, number, index)
+
+
+@jit
+def _drop(world: Record, queue: Record, index: int) -> None:
+    packet = packet_at(world.packets, index)
+    queue.dropped[packet.capable if packet.kind == DATA else ANSWERS] += 1
+    queue.dropped_bytes += packet.size
+    if packet.kind == DATA:
+        flow_at(world.flows, packet.flow).dropped_packets += 1
+    free_packet(world, index)
+
+
+@jit
+def _remove(world: Record, port: Record, queue: Record, before: int, index: int) -> None:
+    """Take a packet out of a queue, behind another one or (NONE) at its head."""
+    packet = packet_at(world.packets, index)
+    if before == NONE:
+        queue.head = packet.next
+    else:
+        packet_at(world.packets, before).next = packet.next
+    if queue.tail == index:
+        queue.tail = before
+    queue.bytes -= packet.size
+    pool_at(world.pools, port.pool).used -= packet.size
+    port.waiting -= 1
+
+
+@jit
+def _push_out(world: Record, port: Record, queue: Record, pool: Record, packet: Record) -> bool:
+    """Drop waiting packets of higher ranks than this one's until it has room; whether it has."""
+    while port.free > world.now and pool.used + packet.size > pool.size:
+        worst = before_worst = before = NONE
+        rank = wide(packet.rank) + 1
+        index = wide(queue.head)
+        while index != NONE:
+            waiting = packet_at(world.packets, index)
+            if waiting.rank >= rank:
+                worst, before_worst, rank = index, before, wide(waiting.rank)
+            before = index
+            index = wide(waiting.next)
+        if worst == NONE:
+            return False
+        _remove(world, port, queue, before_worst, worst)
+        _drop(world, queue, worst)
+    return True
+
+
+@jit
+def _take_lowest(world: Record, port: Record, queue: Record) -> int:
+    """Remove the earliest packet of the flow that has the packet of the lowest rank."""
+    flow = NONE
+    rank = 1 << 40
+    index = wide(queue.head)
+    while index != NONE:
+        waiting = packet_at(world.packets, index)
+        if waiting.rank < rank:
+            rank, flow = wide(waiting.rank), wide(waiting.flow)
+        index = wide(waiting.next)
+    before = NONE
+    index = wide(queue.head)
+    while packet_at(world.packets, index).flow != flow:
+        before = index
+        index = wide(packet_at(world.packets, index).next)
+    _remove(world, port, queue, before, index)
+    return index
+
+
+@jit
+def _trim(world: Record, number: int, port: Record, queue: Record, index: int) -> None:
+    """A packet of data finds its queue full: it, or the last one there, goes on as a header."""
+    if queue.head != NONE and draw(world) < 0.5:
+        arriving, index, before = index, wide(queue.tail), NONE
+        place = wide(queue.head)
+        while place != index:
+            before = place
+            place = wide(packet_at(world.packets, place).next)
+        _remove(world, port, queue, before, index)
+        enqueue(world, number, arriving)
+    packet = packet_at(world.packets, index)
+    flow = flow_at(world.flows, packet.flow)
+    size = min(wide(packet.size), settings_at(world.settings, flow.settings).answer_bytes)
+    queue.dropped[packet.capable] += 1
+    queue.dropped_bytes += packet.size - size
+    flow.dropped_packets += 1
+    packet.kind = TRIMMED
+    packet.size = size
+    packet.queue = flow.back_queue
+    headers = queue_at(world.queues, number * world.classes + packet.queue)
+    pool = pool_at(world.pools, port.pool)
+    headers.offered[ANSWERS] += 1
+    if has_room(headers.bytes, size, headers.alpha, pool.used, pool.size, True):
+        enqueue(world, number, index)
+    else:
+        _drop(world, headers, index)
 
 
 @jit
@@ -150,6 +261,13 @@ def enqueue(world: Record, number: int, index: int) -> None:
 def _next_queue(world: Record, number: int, port: Record) -> int:
     """The class that sends now: one whose guaranteed share is due, else the first that has a packet."""
     first = number * world.classes
+    if port.discipline == TRIM:
+        headers, data = queue_at(world.queues, first), queue_at(world.queues, first + 1)
+        if headers.head != NONE and (data.head == NONE or headers.credit < HEADERS_PER_PACKET):
+            headers.credit += 1
+            return 0
+        headers.credit = 0.0
+        return 1
     if port.guaranteed:
         for place in range(world.classes):
             queue = queue_at(world.queues, first + place)
@@ -179,6 +297,8 @@ def _spend(world: Record, number: int, place: int, size: int) -> None:
 @jit
 def take(world: Record, number: int, port: Record) -> int:
     """Remove the packet that is sent next from its queue; at least one waits."""
+    if port.discipline == BY_RANK:
+        return _take_lowest(world, port, queue_at(world.queues, number * world.classes))
     place = _next_queue(world, number, port)
     queue = queue_at(world.queues, number * world.classes + place)
     index = wide(queue.head)

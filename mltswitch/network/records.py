@@ -25,8 +25,8 @@ NEVER: Final = LONGEST_PICOSECONDS
 BITS_PICOSECONDS: Final = 8 * PICOSECONDS
 """Times bytes, over bit/s: picoseconds."""
 
-DATA, ACK, PROBE, MISSING, STOP = range(5)
-"""Kinds of packets; MISSING is the receiver's answer to a probe."""
+DATA, ACK, PROBE, MISSING, STOP, TRIMMED, NACK, PULL = range(8)
+"""Kinds of packets; MISSING is the receiver's answer to a probe, TRIMMED what a switch has left of data."""
 UNIMPORTANT, IMPORTANT, ANSWERS = range(3)
 """What queues count: data by importance, and all other kinds of packets."""
 ADVANCED, GROW, ENDED = range(3)
@@ -47,6 +47,7 @@ PACKET: Final = _record(
     ("size", np.int32),
     ("hop", np.int32),
     ("next", np.int32),
+    ("rank", np.int32),
     ("kind", np.int8),
     ("queue", np.int8),
     ("capable", np.int8),
@@ -57,6 +58,7 @@ PACKET: Final = _record(
 - `sent`: when the sender's line began it; an acknowledgement keeps that of its packet.
 - `arrival`: when it reaches the end of the line that it is on.
 - `hop`: the place in HOP of the port after this one.
+- `rank`: where switches serve by rank, the lowest goes first.
 - `queue`: the class; `capable`: of marks, hence important; `marked`: carries one, or reports one.
 """
 
@@ -65,12 +67,15 @@ PORT: Final = _record(
     ("bps", np.int64),
     ("delay", np.int64),
     ("loss", np.float64),
+    ("pulled", np.int64),
     ("first", np.int32),
     ("last", np.int32),
     ("pool", np.int32),
     ("waiting", np.int32),
+    ("pulls", np.int32),
     ("armed", np.int8),
     ("guaranteed", np.int8),
+    ("discipline", np.int8),
     ("sent_packets", np.int64),
     ("sent_bytes", np.int64),
     ("lost_packets", np.int64),
@@ -81,6 +86,7 @@ PORT: Final = _record(
 - `free`: when the transmission ends; `first`, `last`: packets on the line, in order of arrival.
 - `armed`: something waits for the line, so its end is an event; `waiting`: packets in all queues.
 - `loss`: probability that the line loses a packet; `guaranteed`: queues that have a share.
+- `pulls`: at a host, the last of the flows to it that it is to pull; `pulled`: when it may pull next.
 """
 
 POOL: Final = _record(("size", np.int64), ("used", np.int64), ("peak", np.int64))
@@ -134,6 +140,7 @@ FLOW: Final = _record(
     ("back", np.int32),
     ("backs", np.int32),
     ("ring", np.int32),
+    ("pair", np.int32),
     ("first", np.int32),
     ("next", np.int32),
     ("highest", np.int32),
@@ -159,6 +166,7 @@ FLOW: Final = _record(
 - `path`: place in HOP of the first of `paths` ways, `stride` places from one to the next; `back` for answers.
 - `bits`: place in WORD of a bit for each packet, at the receiver, and then as many for the sender.
 - `ring`: the next flow of the same class and host that may send; `listed`: it is in that ring.
+- `pair`: the flow whose record has the rate of all flows between the two hosts; or the flow itself.
 - `first`, `next`, `highest`: the lowest number not acknowledged, the one to send now, the first never sent.
 - `closed`: the sender knows that it is done.
 """
@@ -185,6 +193,18 @@ SETTINGS: Final = _record(
     ("loss_bound", np.float64),
     ("unimportant", np.float64),
     ("probes_wait", np.int64),
+    ("pairs", np.int64),
+    ("holds", np.int64),
+    ("shortest_first", np.int64),
+    ("rto_round_trips", np.float64),
+    ("probe_after", np.int64),
+    ("bitmaps", np.int64),
+    ("cubic", np.float64),
+    ("beta", np.float64),
+    ("demotions", np.int64),
+    ("demotion", np.int64, (15,)),
+    ("first_class", np.int64),
+    ("last_class", np.int64),
 )
 """Parameters of one transport; each transport reads its own."""
 
@@ -193,14 +213,37 @@ RING: Final = _record(("last", np.int32))
 HOP: Final = _record(("port", np.int32))
 """The ports of all paths in a row, NONE at the end of each."""
 WORD: Final = _record(("bits", np.uint64))
-START: Final = _record(("time", np.int64), ("flow", np.int32))
+START: Final = _record(("time", np.int64), ("task", np.int32))
+"""A task that waits for no other."""
+TASK: Final = _record(("waits", np.int32), ("followers", np.int32))
+"""A flow, or behind all flows a step: what a host computes.
+
+`waits`: for how many tasks it still waits; of one that has ended, the next of those whose followers have not
+heard of it. `followers`: place in FOLLOWER of the tasks that wait for it, up to that of the next task.
+"""
+FOLLOWER: Final = _record(("task", np.int32))
+STEP: Final = _record(("duration", np.int64), ("finish", np.int64))
 ENTRY: Final = _record(("time", np.int64), ("order", np.int64), ("id", np.int64))
 """An event of a heap: ties go by `order`, in which events were made."""
 PLACE: Final = _record(("place", np.int32))
 """Where the event of a port or flow lies in its heap."""
 HEAP: Final = _record(("entries", np.int64), ("places", np.int64), ("count", np.int64))
 
-_TABLES: Final = ("packet", "port", "pool", "queue", "flow", "ring", "hop", "word", "start", "heap")
+_TABLES: Final = (
+    "packet",
+    "port",
+    "pool",
+    "queue",
+    "flow",
+    "ring",
+    "hop",
+    "word",
+    "start",
+    "task",
+    "follower",
+    "step",
+    "heap",
+)
 WORLD: Final = _record(
     *((f"{name}s", np.int64) for name in _TABLES),
     ("settings", np.int64),
@@ -209,9 +252,12 @@ WORLD: Final = _record(
     ("random", np.uint64),
     ("tag_seed", np.uint64),
     ("hosts", np.int64),
+    ("port_count", np.int64),
     ("classes", np.int64),
     ("start_count", np.int64),
     ("next_start", np.int64),
+    ("flow_count", np.int64),
+    ("ended", np.int64),
     ("free", np.int64),
     ("packet_places", np.int64),
     ("alive", np.int64),
@@ -225,7 +271,10 @@ WORLD: Final = _record(
     ("depth_count", np.int64),
     ("depth_interval", np.int64),
 )
-"""Addresses of the tables, and the state of the run. Ports of hosts come first among `ports`."""
+"""Addresses of the tables, and the state of the run. Ports of hosts come first among `ports`.
+
+`ended`: the first task that has ended whose followers have not heard of it.
+"""
 
 
 @jit
@@ -234,8 +283,10 @@ def wide(number: Any) -> int:
     return int(np.int64(number))
 
 
+_FLOW_BYTES: Final = FLOW.itemsize
 PORT_EVENTS, FLOW_EVENTS = range(2)
-"""The heaps: few ports, most of which have an event, and many flows, few of which have one."""
+"""The heaps: few ports, most of which have an event (behind them hosts, whose event is a pull), and many
+tasks, few of which have one."""
 
 
 def _reader(dtype: np.dtype[Any]) -> Callable[[int, int], Record]:
@@ -264,6 +315,26 @@ ring_at: Final = _reader(RING)
 hop_at: Final = _reader(HOP)
 word_at: Final = _reader(WORD)
 start_at: Final = _reader(START)
+task_at: Final = _reader(TASK)
+follower_at: Final = _reader(FOLLOWER)
+step_at: Final = _reader(STEP)
 entry_at: Final = _reader(ENTRY)
 place_at: Final = _reader(PLACE)
 heap_at: Final = _reader(HEAP)
+
+
+@intrinsic
+def _pointer(_context: Any, record: Any) -> Any:
+    def build(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ptrtoint(arguments[0], context.get_value_type(types.int64))
+
+    return types.int64(record), build
+
+
+_address: Final = cast("Callable[[Record], int]", _pointer)
+
+
+@jit
+def number_of(world: Record, flow: Record) -> int:
+    """A flow's number, from where its record lies."""
+    return int((_address(flow) - world.flows) // _FLOW_BYTES)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mltswitch.network.units import PICOSECONDS
-from mltswitch.network.workloads import Flow
+from mltswitch.network.workloads import Work
 from mltswitch.plan import Plan
 from mltswitch.queueing.simulation.referee import student_quantile
 
@@ -23,6 +23,9 @@ FIGURES: Final = (
     "fct_max_seconds",
     "sent_over_needed",
     "most_link_load",
+    "step_mean_seconds",
+    "step_p99_seconds",
+    "step_max_seconds",
 )
 """Of a run's summary, those that have an interval over the seeds."""
 
@@ -75,6 +78,10 @@ class Summary:
     """Of the busiest link, over the run."""
     hops: int
     """Packets sent by ports."""
+    step_mean_seconds: float | None = None
+    """Of training steps that have ended, over all workers and rounds; None: there are none."""
+    step_p99_seconds: float | None = None
+    step_max_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,8 @@ class Run:
     classes: tuple[ClassCount, ...]
     flows: Columns
     queues: Columns
+    steps: Columns
+    """A row for each training step of each worker."""
     depths: Columns = field(default_factory=dict)
     """Time, and bytes that wait at each of the busiest ports by name; empty where nobody asked for them."""
 
@@ -95,7 +104,7 @@ def run_of(
     transport: str,
     seed: int,
     world: "World",
-    flows: Sequence[Flow],
+    flows: Work,
     broken_off_picoseconds: int | None = None,
 ) -> Run:
     """Read a world's tables.
@@ -131,7 +140,7 @@ def run_of(
         "marked_packets": table["marked_packets"].copy(),
         "dropped_packets": table["dropped_packets"].copy(),
     }
-    times = columns["fct_seconds"][done]
+    steps = _steps(transport, seed, world, flows, names)
     header = int(world.tables["settings"]["header"][0])
     needed = int(table["size_bytes"].sum()) + int(table["packets"].sum()) * header
     ports = world.tables["ports"]
@@ -141,9 +150,7 @@ def run_of(
         flows=len(table),
         open_flows=int((~done).sum()),
         duration_seconds=ended / PICOSECONDS,
-        fct_mean_seconds=float(times.mean()) if len(times) else None,
-        fct_p99_seconds=float(np.quantile(times, 0.99)) if len(times) else None,
-        fct_max_seconds=float(times.max()) if len(times) else None,
+        **{f"fct_{name}": value for name, value in _spread(columns["fct_seconds"]).items()},
         sent_over_needed=int(table["sent_bytes"].sum()) / needed,
         resent_packets=int(table["resent_packets"].sum()),
         marked_packets=int(table["marked_packets"].sum()),
@@ -151,10 +158,11 @@ def run_of(
         lost_packets=int(ports["lost_packets"].sum()),
         most_link_load=float(loads.max()),
         hops=world.count("hop_count"),
+        **{f"step_{name}": value for name, value in _spread(steps["step_seconds"]).items()},
     )
     queues = _queues(transport, seed, world, names, sent_bytes)
     queues["port_load"] = np.repeat(loads[network.hosts :], network.classes)
-    return Run(transport, seed, summary, _classes(world), columns, queues, _depths(world, names))
+    return Run(transport, seed, summary, _classes(world), columns, queues, steps, _depths(world, names))
 
 
 def _depths(world: "World", names: NDArray[Any]) -> Columns:
@@ -167,6 +175,40 @@ def _depths(world: "World", names: NDArray[Any]) -> Columns:
     busiest = np.argsort(-most, kind="stable")[:BUSIEST_PORTS]
     times = {"time_seconds": samples[:, 0] / PICOSECONDS}
     return times | {str(names[port]): samples[:, 1 + port].copy() for port in busiest if most[port] > 0}
+
+
+def _spread(seconds: NDArray[np.float64]) -> dict[str, Any]:
+    """Mean, 99th percentile and maximum of times of what has ended."""
+    times = seconds[~np.isnan(seconds)]
+    if not len(times):
+        return {"mean_seconds": None, "p99_seconds": None, "max_seconds": None}
+    return {
+        "mean_seconds": float(times.mean()),
+        "p99_seconds": float(np.quantile(times, 0.99)),
+        "max_seconds": float(times.max()),
+    }
+
+
+def _steps(transport: str, seed: int, world: "World", work: Work, names: NDArray[Any]) -> Columns:
+    """Training steps: a host's first one begins with its job, each other one where the one before ends."""
+    rounds = work.rounds
+    finish = world.tables["steps"]["finish"]
+    ends = np.array([finish[each.end] for each in rounds], np.int64)
+    last: dict[tuple[str, int], int] = {}
+    starts = np.zeros(len(rounds), np.int64)
+    for place, each in enumerate(rounds):
+        starts[place] = last.get((each.job, each.host), each.start_picoseconds)
+        last[each.job, each.host] = int(ends[place])
+    return {
+        "transport": np.full(len(rounds), transport, object),
+        "seed": np.full(len(rounds), seed),
+        "job": np.array([each.job for each in rounds], object),
+        "host": names[[each.host for each in rounds]] if rounds else np.array([], object),
+        "round": np.array([each.number for each in rounds], np.int64),
+        "start_picoseconds": starts,
+        "end_picoseconds": ends,
+        "step_seconds": np.where(ends >= 0, (ends - starts) / PICOSECONDS, np.nan),
+    }
 
 
 def _sent_bytes(ports: Any, time_picoseconds: int) -> NDArray[np.float64]:
@@ -234,11 +276,12 @@ def over_seeds(runs: Sequence[Run]) -> dict[str, Figure | None]:
     figures: dict[str, Figure | None] = {}
     for name in FIGURES:
         values = [getattr(run.summary, name) for run in runs]
-        figures[name] = None if None in values else _figure([float(value) for value in values])
+        figures[name] = None if None in values else figure_of([float(value) for value in values])
     return figures
 
 
-def _figure(values: Sequence[float]) -> Figure:
+def figure_of(values: Sequence[float]) -> Figure:
+    """The mean of some values, and its interval."""
     count = len(values)
     if count == 1:
         return Figure(values[0], None)

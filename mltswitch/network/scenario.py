@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from mltswitch.documents import SparseDocument, StrictDocument
 from mltswitch.errors import did_you_mean
 from mltswitch.network.faults import Fault
-from mltswitch.network.switches import DropTail, FromPlan, Marking, SwitchDocument
+from mltswitch.network.switches import KINDS, FromPlan, SwitchDocument
 from mltswitch.network.transports.parameters import TRANSPORTS, Transport
 from mltswitch.network.units import RateBps, Seconds, SizeBytes
 from mltswitch.network.workloads import Workload
@@ -28,6 +28,8 @@ class LeafSpineNetwork(SparseDocument):
     """Of hosts' links."""
     uplink_rate_bps: RateBps | None = Field(default=None, alias="uplink_rate")
     """From a leaf to each spine; by default that of hosts."""
+    oversubscription: float | None = Field(default=None, gt=0, le=1000, allow_inf_nan=False)
+    """Rate of a leaf's hosts over that of its uplinks, in the place of `uplink_rate`."""
     delay_seconds: Seconds = Field(default=0.0, le=10, alias="delay")
     """A bit's way through a host's cable."""
     uplink_delay_seconds: Seconds | None = Field(default=None, le=10, alias="uplink_delay")
@@ -37,7 +39,15 @@ class LeafSpineNetwork(SparseDocument):
     def _is_joined(self) -> Self:
         if self.leaves > 1 and self.spines == 0:
             raise ValueError(f"{self.leaves} leaves need spines that join them")
+        if self.oversubscription is not None and self.uplink_rate_bps is not None:
+            raise ValueError("uplink_rate and oversubscription say the same: give one of them")
         return self
+
+    @property
+    def _uplink_bps(self) -> int:
+        if self.oversubscription is None:
+            return self.uplink_rate_bps or self.rate_bps
+        return round(self.rate_bps * self.hosts_per_leaf / max(1, self.spines) / self.oversubscription)
 
     def fabric(self) -> Fabric:
         """The same as a fabric document, whose addresses and classes nobody reads here."""
@@ -49,7 +59,7 @@ class LeafSpineNetwork(SparseDocument):
             "spines": {"count": max(1, self.spines)} | names,
             "hosts_per_leaf": self.hosts_per_leaf,
             "host_ports": {"rate": self.rate_bps, "delay": self.delay_seconds},
-            "uplinks": {"rate": self.uplink_rate_bps or self.rate_bps, "delay": uplink_delay},
+            "uplinks": {"rate": self._uplink_bps, "delay": uplink_delay},
         }
         return Fabric.model_validate(
             {
@@ -78,21 +88,39 @@ def _check_transport(value: Any) -> Any:
     return entry
 
 
+_DEFAULT_SWITCHES: Final = {
+    "dctcp": "marking",
+    "newreno": "drop-tail",
+    "cubic": "drop-tail",
+    "pias": "priorities",
+}
+"""Where it is not the first kind that the transport works with."""
+
+
 class Play(SparseDocument):
     """A transport, and what switches do for it."""
 
     transport: Annotated[Transport, BeforeValidator(_check_transport)]
     switch: SwitchDocument | None = None
-    """By default what the transport is made for: a plan (mlt), marking at K (dctcp), nothing (newreno)."""
+    """By default what the transport is made for."""
     spraying: bool | None = None
     """Whether each packet takes another path; by default of `mlt` alone. Else flows are hashed to paths."""
 
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if self.switch_document.kind not in self.transport.switches:
+            raise ValueError(
+                f"{self.transport.name} does not work with switches of kind {self.switch_document.kind} "
+                f"(expected one of {', '.join(self.transport.switches)})"
+            )
+        return self
+
     @property
-    def switch_document(self) -> FromPlan | Marking | DropTail | Any:
+    def switch_document(self) -> FromPlan | Any:
         """What switches do, with its default."""
         if self.switch is not None:
             return self.switch
-        return {"mlt": FromPlan(), "dctcp": Marking(), "newreno": DropTail()}[self.transport.name]
+        return KINDS[_DEFAULT_SWITCHES.get(self.transport.name, self.transport.switches[0])]()
 
     @property
     def sprays(self) -> bool:
@@ -117,6 +145,9 @@ class Scenario(StrictDocument):
     """Probability that a link loses a packet."""
     faults: tuple[Fault, ...] = Field(default=(), max_length=10_000)
     """Links that lose packets between two times."""
+    hosts: Literal["leaf-by-leaf", "in-turn"] = "leaf-by-leaf"
+    """How workloads number hosts: `in-turn`, one of each leaf after the other, spreads workers and servers
+    evenly over all racks."""
     workload: Workload
     plays: tuple[Annotated[Play, BeforeValidator(_check_play)], ...] = Field(
         alias="transports", min_length=1, max_length=16

@@ -2,9 +2,11 @@
 
 import numpy as np
 
+from mltswitch.network.chance import draw
 from mltswitch.network.heap import remove_event, set_event
 from mltswitch.network.ports import arm, enqueue, new_packet
 from mltswitch.network.records import (
+    BITS_PICOSECONDS,
     DATA,
     FLOW_EVENTS,
     NONE,
@@ -12,45 +14,21 @@ from mltswitch.network.records import (
     entry_at,
     flow_at,
     heap_at,
+    hop_at,
+    number_of,
     packet_at,
     place_at,
     port_at,
     queue_at,
     ring_at,
     settings_at,
+    task_at,
     wide,
     word_at,
 )
 from mltswitch.queueing.jit import jit
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
 _ONE = np.uint64(1)
-
-
-@jit
-def mixed(word: np.uint64) -> np.uint64:
-    """A hash of 64 bits (the finaliser of SplitMix64)."""
-    word = (word ^ (word >> _30)) * _MIX_1
-    word = (word ^ (word >> _27)) * _MIX_2
-    return word ^ (word >> _31)
-
-
-@jit
-def draw(world: Record) -> float:
-    """The next random number of the simulation, uniform in [0, 1)."""
-    word = world.random + _STEP
-    world.random = word
-    return np.int64(mixed(word) >> _11) * 2.0**-53
-
-
-@jit
-def tag_of(world: Record, flow_number: int, number: int) -> float:
-    """Uniform in [0, 1), and always the same for one packet of one flow: how important it is."""
-    word = world.tag_seed + np.uint64(flow_number) * _MIX_2 + np.uint64(number) * _STEP
-    return np.int64(mixed(word) >> _11) * 2.0**-53
 
 
 @jit
@@ -167,7 +145,45 @@ def clear_timer(world: Record, number: int) -> None:
 
 
 @jit
+def _one_way(world: Record, number: int, hop: int, size: int) -> int:
+    """Picoseconds from one end to the other over empty lines, from this port on."""
+    time = 0
+    while number != NONE:
+        port = port_at(world.ports, number)
+        time += port.delay + size * BITS_PICOSECONDS // port.bps
+        number = wide(hop_at(world.hops, hop).port)
+        hop += 1
+    return time
+
+
+@jit
+def round_trip(world: Record, flow: Record) -> int:
+    """Picoseconds from the start of a full packet to the end of its answer, where nothing waits."""
+    settings = settings_at(world.settings, flow.settings)
+    there = _one_way(world, wide(flow.source), wide(flow.path), settings.payload + settings.header)
+    return there + _one_way(world, wide(flow.destination), wide(flow.back), settings.answer_bytes)
+
+
+@jit
+def first_window(world: Record, flow: Record) -> int:
+    """Packets of the initial window: what the line sends in a round trip, if no parameter says it."""
+    settings = settings_at(world.settings, flow.settings)
+    if settings.initial_window > 0:
+        return int(settings.initial_window)
+    packet = (settings.payload + settings.header) * BITS_PICOSECONDS // port_at(world.ports, flow.source).bps
+    return int((round_trip(world, flow) + packet - 1) // packet)
+
+
+@jit
 def finish(world: Record, flow: Record) -> None:
     """The receiver has all it needs."""
     flow.finish = world.now
     world.finished += 1
+    end_task(world, number_of(world, flow))
+
+
+@jit
+def end_task(world: Record, number: int) -> None:
+    """A flow or a step has ended: the event loop tells those that wait for it."""
+    task_at(world.tasks, number).waits = world.ended
+    world.ended = number

@@ -17,7 +17,7 @@ from mltswitch.network.results import Run, run_of
 from mltswitch.network.scenario import Play, Scenario
 from mltswitch.network.switches import FromPlan, rules_of
 from mltswitch.network.units import LONGEST_PICOSECONDS, PICOSECONDS
-from mltswitch.network.workloads import Extent, Flow, Stage
+from mltswitch.network.workloads import Extent, Stage, Work
 from mltswitch.plan import Plan, Topology
 
 SNAPSHOT_SECONDS: Final = 10.0
@@ -73,9 +73,7 @@ def check(scenario: Scenario, ground: Ground, *, at_once: int = 1) -> None:
             raise UserInputError("there is no second path", where=f"{where}.spraying", expected="two spines")
 
 
-def staged(
-    scenario: Scenario, ground: Ground, play: Play, where: str, seed: int
-) -> tuple[Network, list[Flow]]:
+def staged(scenario: Scenario, ground: Ground, play: Play, where: str, seed: int) -> tuple[Network, Work]:
     """The network and the flows of one run; raises UserInputError naming the field that does not fit."""
     network, stage = _prepared(scenario, ground, play, where, seed)
     return network, scenario.workload.flows(stage)
@@ -88,17 +86,20 @@ def _prepared(
     document = play.switch_document
     rules = rules_of(
         document,
+        topology=ground.topology,
         plan=ground.plan,
         buffer_bytes=ground.buffer_bytes,
         packet_bytes=play.transport.packet_bytes,
         where=f"{where}.switch",
     )
-    network = Network(ground.topology, rules, scenario.link_loss)
+    network = Network(ground.topology, rules, scenario.link_loss, scenario.hosts == "in-turn")
     stage = Stage(
         network.hosts,
         rules.class_of,
         np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0x776F,))),
         ground.plan_layers if isinstance(document, FromPlan) else None,
+        tuple(port.rate_bps for port in network.ports[: network.hosts]),
+        rules.background,
     )
     extent = scenario.workload.extent(stage)
     _check_extent(extent, play.transport.payload_bytes)
@@ -127,7 +128,7 @@ def _check_memory(extent: Extent, packet_bytes: int, network: Network, at_once: 
     held = sum(size for size in network.pools_bytes if size != HOST_MEMORY_BYTES)
     held += sum(port.rate_bps * port.delay_picoseconds // (8 * PICOSECONDS) for port in network.ports)
     packets = extent.size_bytes // packet_bytes + extent.flows
-    needed = extent.flows * BYTES_PER_FLOW + packets // 4
+    needed = (extent.flows + extent.steps) * BYTES_PER_FLOW + packets // 4
     needed += min(2 * packets, held // packet_bytes) * PACKET_TABLE_BYTES
     there_is = _available_bytes()
     if needed * at_once > there_is:
@@ -225,9 +226,12 @@ def needing_numba() -> Iterator[None]:
         ) from error
 
 
-def _deadlock(world: Any, network: Network, flows: list[Flow]) -> str:
-    table = world.flows
-    first = int(np.flatnonzero(table["finish"] < 0)[0])
+def _deadlock(world: Any, network: Network, flows: Work) -> str:
+    """Who waits for whom: the first flow that has begun and not ended, and those that wait for others."""
+    table, waits = world.flows, world.tables["tasks"]["waits"][: len(flows)]
+    is_open = table["finish"] < 0
+    waiting = np.flatnonzero(is_open & (waits > 0))
+    first = int([*np.flatnonzero(is_open & (waits <= 0)), *waiting][0])
     flow = flows[first]
     ends = f"{network.ports[flow.source].name} to {network.ports[flow.destination].name}"
     why = "nothing will happen any more"
@@ -236,4 +240,5 @@ def _deadlock(world: Any, network: Network, flows: list[Flow]) -> str:
     return (
         f"{int((table['finish'] < 0).sum())} flows are open, and {why}: flow {first}, "
         f"{ends}, has {table['arrived'][first]} of {table['packets'][first]} packets"
+        + (f"; {len(waiting)} flows wait for it or others, flow {waiting[0]} first" if len(waiting) else "")
     )

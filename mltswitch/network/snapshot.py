@@ -39,7 +39,17 @@ def digests(scenario: Scenario, ground: Ground, *, has_depths: bool) -> tuple[st
     plays = []
     for place, play in enumerate(scenario.plays):
         network, flows = staged(scenario, ground, play, f"transports[{place}]", 0)
-        made = (network.ports, network.pools_bytes, network.switch_rules.answer_classes, flows)
+        rules = network.switch_rules
+        made = (
+            flows.steps,
+            flows.rounds,
+            network.ports,
+            network.pools_bytes,
+            rules.answer_classes,
+            rules.gradients,
+            rules.discipline,
+            flows,
+        )
         plays.append(_digest(common, *made, play.transport, play.sprays, has_depths))
     return common, plays
 

@@ -14,6 +14,7 @@ from mltswitch.network.records import (
     ENDED,
     ENTRY,
     FLOW,
+    FOLLOWER,
     GROW,
     HEAP,
     HOP,
@@ -27,10 +28,12 @@ from mltswitch.network.records import (
     RING,
     SETTINGS,
     START,
+    STEP,
+    TASK,
     WORD,
     WORLD,
 )
-from mltswitch.network.workloads import Flow
+from mltswitch.network.workloads import Flow, Step, Work
 
 Records = NDArray[np.void]
 
@@ -61,7 +64,7 @@ class World:
 
         Args:
             network: Ports, memory, queues.
-            flows: What is sent.
+            flows: What is sent; where it is a Work, also what hosts compute between.
             settings: Fields of SETTINGS.
             seed: Of paths, losses and importance.
             spraying: Each packet draws its path; else all of a flow take the one that its hash names.
@@ -79,19 +82,19 @@ class World:
             "ports": _ports(network),
             "pools": _pools(network),
             "queues": _queues(network),
-            "settings": np.zeros(1, SETTINGS),
+            "settings": np.zeros(2, SETTINGS),
             "rings": np.full(network.hosts * network.classes, NONE, np.int32).view(RING),
         }
         for name, value in settings.items():
             self.tables["settings"][name] = value
+        gradients = network.switch_rules.gradients
+        self.tables["settings"]["first_class"] = gradients[0]
+        self.tables["settings"]["last_class"] = gradients[-1]
+        self.tables["settings"]["loss_bound"][1] = 0.0
         self.tables["flows"] = self._flows(flows, random, spraying)
         self.tables["hops"] = np.array(network.hops, np.int32).view(HOP)
-        order = np.argsort(self.tables["flows"]["start"], kind="stable")
-        starts = np.zeros(len(flows), START)
-        starts["flow"] = order
-        starts["time"] = self.tables["flows"]["start"][order]
-        self.tables["starts"] = starts
-        self.heaps = [_heap(len(network.ports)), _heap(len(flows))]
+        self._add_tasks(flows, flows.steps if isinstance(flows, Work) else [])
+        self.heaps = [_heap(len(network.ports) + network.hosts), _heap(len(self.tables["tasks"]) - 1)]
         self._heap_table = np.zeros(len(self.heaps), HEAP)
         self.state = np.zeros(1, WORLD)
         self._bind()
@@ -99,7 +102,9 @@ class World:
         self.state["order"] = 1
         self.state["random"], self.state["tag_seed"] = random.integers(0, 2**64, 2, np.uint64)
         self.state["hosts"], self.state["classes"] = network.hosts, network.classes
-        self.state["start_count"] = len(flows)
+        self.state["port_count"] = len(network.ports)
+        self.state["start_count"], self.state["flow_count"] = len(self.tables["starts"]), len(flows)
+        self.state["ended"] = NONE
         self.state["packet_places"] = FIRST_PACKETS
 
     def _bind(self) -> None:
@@ -143,10 +148,17 @@ class World:
         table["destination"] = [flow.destination for flow in flows]
         table["queue"] = [flow.traffic_class for flow in flows]
         table["back_queue"] = [network.answer_class(flow.traffic_class) for flow in flows]
+        table["settings"] = [flow.lossless for flow in flows]
         table["ring"] = NONE
+        table["pair"] = np.arange(len(flows))
+        if self.tables["settings"]["pairs"][0]:
+            ends = table["source"].astype(np.int64) * network.hosts + table["destination"]
+            _, firsts, which = np.unique(ends, return_index=True, return_inverse=True)
+            table["pair"] = firsts[which]
         words = -(-table["packets"].astype(np.int64) // 64)
-        table["bits"] = 2 * (np.cumsum(words) - words)
-        self.tables["words"] = np.zeros(2 * int(words.sum()) + 1, np.uint64).view(WORD)
+        bitmaps = int(self.tables["settings"]["bitmaps"][0])
+        table["bits"] = bitmaps * (np.cumsum(words) - words)
+        self.tables["words"] = np.zeros(bitmaps * int(words.sum()) + 1, np.uint64).view(WORD)
         hashes = self.hashes = random.integers(0, 2**31, (len(flows), 2))
         for row, flow, (there, back) in zip(table, flows, hashes, strict=True):
             for ends, hashed, names in (
@@ -159,6 +171,28 @@ class World:
                 for name, value in zip(names, (first, count, stride), strict=True):
                     row[name] = value
         return table
+
+    def _add_tasks(self, flows: Sequence[Flow], steps: Sequence[Step]) -> None:
+        """The tables of what waits for what, in which steps come behind all flows."""
+        tasks: list[Flow | Step] = [*flows, *steps]
+        waits = np.array([len(task.after) for task in tasks], np.int32)
+        before = np.array([number for task in tasks for number in task.after], np.int64)
+        before[before < 0] = len(flows) + ~before[before < 0]
+        table = np.zeros(len(tasks) + 1, TASK)
+        table["waits"][:-1] = waits
+        table["followers"][1:] = np.cumsum(np.bincount(before, minlength=len(tasks)))
+        followers = np.repeat(np.arange(len(tasks), dtype=np.int32), waits)
+        followers = followers[np.argsort(before, kind="stable")]
+        self.tables["tasks"], self.tables["followers"] = table, followers.view(FOLLOWER)
+        self.tables["steps"] = np.zeros(len(steps), STEP)
+        self.tables["steps"]["finish"] = NONE
+        self.tables["steps"]["duration"] = [step.picoseconds for step in steps]
+        times = np.array([task.start_picoseconds for task in tasks], np.int64)
+        first = np.flatnonzero(waits == 0)
+        first = first[np.argsort(times[first], kind="stable")]
+        starts = np.zeros(len(first), START)
+        starts["task"], starts["time"] = first, times[first]
+        self.tables["starts"] = starts
 
     @property
     def now_picoseconds(self) -> int:
@@ -257,7 +291,8 @@ def _heap(count: int) -> tuple[Records, Records]:
 
 def _ports(network: Network) -> Records:
     table = np.zeros(len(network.ports), PORT)
-    table["first"] = table["last"] = NONE
+    table["first"] = table["last"] = table["pulls"] = NONE
+    table["discipline"][network.hosts :] = network.switch_rules.discipline
     for row, port in zip(table, network.ports, strict=True):
         row["bps"], row["delay"], row["loss"] = port.rate_bps, port.delay_picoseconds, port.loss
         row["pool"] = port.pool

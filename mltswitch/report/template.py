@@ -120,6 +120,7 @@ style-src 'unsafe-inline'; img-src data: blob:">
 </style>
 </head>
 <body>
+<main>
 <h1>{{ title }}</h1>
 <dl>
 {%- for name, value in head %}
@@ -168,6 +169,7 @@ style="min-height:{{ figure.height_pixels }}px"></div>
 {%- endfor %}
 </section>
 {%- endfor %}
+</main>
 <script type="application/json" id="pictures">{{ pictures }}</script>
 <script>{{ plotly }}</script>
 <script>{{ script }}</script>

@@ -98,6 +98,24 @@ def schema() -> Callable[[Any], Any]:
     return check
 
 
+def test_an_edited_file_is_replaced_by_force_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, folder = exported("containerlab", three(), tmp_path)
+    assert code == 0
+    edited = folder / "topology.clab.yaml"
+    written = edited.read_text()
+    assert exported("containerlab", three(), tmp_path)[0] == 0
+    edited.write_text("mine\n")
+    (folder / "verify.sh").unlink()
+    assert exported("containerlab", three(), tmp_path)[0] == 2
+    assert f"{edited}: says something else already. --force replaces it" in capsys.readouterr().err
+    assert edited.read_text() == "mine\n"
+    assert not (folder / "verify.sh").exists()
+    assert exported("containerlab", three(), tmp_path, "--force")[0] == 0
+    assert edited.read_text() == written
+
+
 def test_topologies_are_what_containerlab_reads(tmp_path: Path, schema: Callable[[Any], Any]) -> None:
     code, folder = exported("containerlab", plan_of(EVERY, SPINE), tmp_path, "--image", "eos=lab/eos:1")
     assert code == 0

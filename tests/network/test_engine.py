@@ -16,8 +16,8 @@ from tests.network.support import MICROSECOND, network, play, world
 PACKET_PICOSECONDS = 1500 * 8 * 100
 """At 10 Gbit/s."""
 CABLE_PICOSECONDS = 2_000_000
-TRANSPORTS: list[Any] = [NewReno(), Dctcp(), Mlt(loss_bound=0.0), Mlt()]
-TRANSPORT_NAMES = ["newreno", "dctcp", "mlt", "mlt-10%"]
+TRANSPORTS: list[Any] = [NewReno(), Dctcp(), Mlt(loss_bound=0.0), Mlt(), Mlt(rates="flow")]
+TRANSPORT_NAMES = ["newreno", "dctcp", "mlt", "mlt-10%", "mlt-flow"]
 
 
 def finished(run: World) -> World:

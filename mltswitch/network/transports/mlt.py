@@ -8,12 +8,18 @@ between them TIMELY's gradient decides (Mittal et al., SIGCOMM 2015, algorithm 1
 travel in the control class and overtake data, so a bitmap also asks for what still waits in a queue; with
 `probes_wait` the probe goes in the class of its flow, behind the data on its path.
 
+The rate belongs to a flow, or with `rates: pair` to all flows between two hosts; it lies in the record of the
+flow that `pair` names. Flows for which that rate has no room wait in a list, first classes first, which
+begins at `first` and ends at `reduced_until` of that record; its first flow has a timer.
+
 Of a flow, `recover` and `received` count what the receiver still needs, of important packets and of others;
 `duplicates` is the round, `window_end` how many others may stay away, `acked` the packets since the last
 acknowledgement; `due` is when the rate lets the next packet go; `srtt` is the last round trip, `rttvar` the
-least, `alpha` their smoothed difference, and `marks` counts increases in a row.
+least, `alpha` their smoothed difference, and `marks` counts increases in a row. From `acked` on, these are
+the pair's.
 """
 
+from mltswitch.network.chance import tag_of
 from mltswitch.network.ports import free_packet, new_packet
 from mltswitch.network.records import (
     ACK,
@@ -24,6 +30,7 @@ from mltswitch.network.records import (
     PROBE,
     STOP,
     Record,
+    flow_at,
     packet_at,
     port_at,
     settings_at,
@@ -38,13 +45,14 @@ from mltswitch.network.sending import (
     send_signal,
     set_bit,
     set_timer,
-    tag_of,
     want_line,
 )
 from mltswitch.queueing.jit import jit
 
 SENDING, ASKING = range(2)
 """What the sender does: sends packets, or waits for the answer to its probe."""
+WAITING = 2
+"""In `listed`: the flow waits for its pair's rate."""
 LARGEST_BITMAP_BYTES = 9000
 """Of one packet; a longer bitmap would take several, which come together."""
 
@@ -72,16 +80,24 @@ def begin(world: Record, number: int, flow: Record) -> None:
     flow.received = others
     flow.recover = flow.packets - others
     flow.window_end = int(others * settings.loss_bound)
-    flow.rate = settings.line_rate_share * port_at(world.ports, flow.source).bps
-    flow.due = world.now
+    pair = flow_at(world.flows, flow.pair)
+    if pair.rate == 0:
+        pair.rate = settings.line_rate_share * port_at(world.ports, flow.source).bps
+        pair.due = world.now
+        pair.first = NONE
     flow.rto = settings.least_rto
     want_line(world, number, flow)
 
 
 @jit
-def may_send(flow: Record, time: int) -> bool:
+def may_send(world: Record, flow: Record, time: int) -> bool:
     """Whether a packet may leave at this time."""
-    return bool(flow.state == SENDING and flow.next < flow.packets and flow.due <= time)
+    return _has_packets(flow) and flow_at(world.flows, flow.pair).due <= time
+
+
+@jit
+def _has_packets(flow: Record) -> bool:
+    return bool(flow.state == SENDING and flow.next < flow.packets)
 
 
 @jit
@@ -92,13 +108,60 @@ def next_packet(world: Record, number: int, flow: Record) -> int:
     settings = settings_at(world.settings, flow.settings)
     bits = packet_bytes(flow, settings, sent) * BITS_PICOSECONDS
     free = world.now + bits // port_at(world.ports, flow.source).bps
-    flow.due = max(flow.due, world.now) + int(bits / flow.rate)
+    pair = flow_at(world.flows, flow.pair)
+    pair.due = max(pair.due, world.now) + int(bits / pair.rate)
+    _wake_first(world, pair)
     if flow.next >= flow.packets:
         flow.state = ASKING
         set_timer(world, number, flow, free)
-    elif flow.due > free:
-        set_timer(world, number, flow, flow.due)
     return make_data(world, number, flow, sent, _is_important(world, number, flow, sent))
+
+
+@jit
+def leaves_ring(world: Record, number: int, flow: Record) -> None:
+    """The flow takes no more turns at the line; where only the rate forbids it, it waits for that."""
+    if flow.closed or not _has_packets(flow):
+        return
+    pair = flow_at(world.flows, flow.pair)
+    flow.listed = WAITING
+    before, following = NONE, wide(pair.first)
+    if following != NONE and flow_at(world.flows, pair.reduced_until).queue < flow.queue:
+        before, following = wide(pair.reduced_until), NONE
+    while following != NONE and flow_at(world.flows, following).queue < flow.queue:
+        before, following = following, wide(flow_at(world.flows, following).ring)
+    flow.ring = following
+    if following == NONE:
+        pair.reduced_until = number
+    if before == NONE:
+        pair.first = number
+        set_timer(world, number, flow, pair.due)
+    else:
+        flow_at(world.flows, before).ring = number
+
+
+@jit
+def _wake_first(world: Record, pair: Record) -> None:
+    """The first flow that waits goes on when the rate allows; what is done waits no more."""
+    while pair.first != NONE:
+        first = flow_at(world.flows, pair.first)
+        if not first.closed:
+            set_timer(world, wide(pair.first), first, max(pair.due, world.now))
+            return
+        pair.first = first.ring
+
+
+@jit
+def _takes_turn(world: Record, number: int, flow: Record) -> None:
+    """The timer of a flow that waited: it goes to the line, and those behind it wait for its packet."""
+    pair = flow_at(world.flows, flow.pair)
+    if flow.listed != WAITING or pair.first != number:
+        return
+    if pair.due > world.now:
+        set_timer(world, number, flow, pair.due)
+        return
+    pair.first = flow.ring
+    flow.listed = 0
+    want_line(world, number, flow)
 
 
 @jit
@@ -117,7 +180,7 @@ def fires(world: Record, number: int, flow: Record) -> None:
     if flow.closed:
         return
     if flow.state == SENDING:
-        want_line(world, number, flow)
+        _takes_turn(world, number, flow)
         return
     index = new_packet(world)
     packet = packet_at(world.packets, index)
@@ -170,9 +233,10 @@ def _receive_data(world: Record, flow: Record, index: int) -> None:
         finish(world, flow)
         _answer(world, flow, index, STOP)
         return
-    flow.acked += 1
-    if flow.acked >= settings_at(world.settings, flow.settings).packets_per_answer:
-        flow.acked = 0
+    pair = flow_at(world.flows, flow.pair)
+    pair.acked += 1
+    if pair.acked >= settings_at(world.settings, flow.settings).packets_per_answer:
+        pair.acked = 0
         _answer(world, flow, index, ACK)
     else:
         free_packet(world, index)
@@ -203,17 +267,18 @@ def answered(world: Record, number: int, flow: Record, index: int) -> None:
     if kind == STOP:
         flow.closed = 1
         clear_timer(world, number)
+        _wake_first(world, flow_at(world.flows, flow.pair))
     elif kind == ACK:
-        _adapt(world, flow, round_trip)
+        _adapt(world, flow_at(world.flows, flow.pair), round_trip)
     elif flow.state == ASKING and of_round == flow.duplicates:
         flow.duplicates += 1
         flow.state = SENDING
         clear_timer(world, number)
         _seek(world, flow, 0)
-        if flow.due <= world.now:
+        if may_send(world, flow, world.now):
             want_line(world, number, flow)
         else:
-            set_timer(world, number, flow, flow.due)
+            leaves_ring(world, number, flow)
 
 
 @jit
@@ -231,9 +296,9 @@ def _adapt(world: Record, flow: Record, round_trip: int) -> None:
     gradient = flow.alpha / flow.rttvar
     if round_trip < settings.low or (round_trip <= settings.high and gradient <= 0):
         flow.marks += 1
-        is_fast = round_trip >= settings.low and flow.marks >= settings.fast_after
+        is_fast = not settings.holds and round_trip >= settings.low and flow.marks >= settings.fast_after
         rate += settings.increase * (settings.fast_factor if is_fast else 1.0)
-    else:
+    elif round_trip > settings.high or not settings.holds:
         flow.marks = 0
         severity = 1 - settings.high / round_trip if round_trip > settings.high else min(gradient, 1.0)
         rate *= 1 - settings.decrease * severity

@@ -1,14 +1,14 @@
 """The transports as a scenario names them, with the parameters of their papers; a new one adds a class."""
 
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mltswitch.documents import SparseDocument
-from mltswitch.network.units import PICOSECONDS, RateBps, Seconds
+from mltswitch.network.units import PICOSECONDS, RateBps, Seconds, SizeBytes
 from mltswitch.units import parse_bps
 
-NEWRENO, DCTCP, MLT = range(3)
+NEWRENO, DCTCP, MLT, PFABRIC, NDP, PIAS, CUBIC = range(7)
 """The transports by number, as compiled code knows them."""
 PAYLOAD_BYTES: Final = 1460
 HEADER_BYTES: Final = 40
@@ -21,6 +21,8 @@ class _Transport(SparseDocument):
     number: ClassVar[int]
     sprays: ClassVar[bool] = False
     """Whether each packet takes another path, where the scenario does not say."""
+    switches: ClassVar[tuple[str, ...]] = ("plan", "thresholds", "marking", "drop-tail", "priorities")
+    """Kinds of switches that it works with."""
 
     payload_bytes: int = Field(default=PAYLOAD_BYTES, ge=64, le=9000, alias="payload")
     header_bytes: int = Field(default=HEADER_BYTES, ge=0, le=256, alias="header")
@@ -40,6 +42,7 @@ class _Transport(SparseDocument):
             "header": self.header_bytes,
             "answer_bytes": ANSWER_BYTES,
             "least_rto": round(self.least_rto_seconds * PICOSECONDS),
+            "bitmaps": 2,
         }
 
 
@@ -64,17 +67,110 @@ class NewReno(_Tcp):
     name: Literal["newreno"] = "newreno"
 
 
-class Dctcp(_Tcp):
-    """DCTCP, RFC 8257."""
-
-    number: ClassVar[int] = DCTCP
-    name: Literal["dctcp"] = "dctcp"
+class _DctcpLike(_Tcp):
     gain: float = Field(default=1 / 16, gt=0, le=1, allow_inf_nan=False)
     """g of the RFC, section 3.3."""
 
     def settings(self) -> dict[str, Any]:
         """Fields of the engine's record."""
         return super().settings() | {"gain": self.gain}
+
+
+class Dctcp(_DctcpLike):
+    """DCTCP, RFC 8257."""
+
+    number: ClassVar[int] = DCTCP
+    name: Literal["dctcp"] = "dctcp"
+
+
+class Cubic(_Tcp):
+    """CUBIC, RFC 9438, with the recovery of NewReno; slow start is the standard's, without HyStart++."""
+
+    number: ClassVar[int] = CUBIC
+    name: Literal["cubic"] = "cubic"
+    scale: float = Field(default=0.4, gt=0, le=1000, allow_inf_nan=False)
+    """C of the RFC, section 5.1 [packets/s³]."""
+    beta: float = Field(default=0.7, gt=0, lt=1, allow_inf_nan=False)
+    """What a loss leaves of the window, section 4.6."""
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return super().settings() | {"cubic": self.scale, "beta": self.beta}
+
+
+class Pias(_DctcpLike):
+    """PIAS (Bai et al., NSDI 2015): DCTCP whose packets fall in priority with the bytes before them."""
+
+    number: ClassVar[int] = PIAS
+    name: Literal["pias"] = "pias"
+    thresholds_bytes: tuple[SizeBytes, ...] = Field(
+        default=tuple(packets * 1460 for packets in (909, 1329, 1648, 1960, 2143, 2337, 2484)),
+        min_length=1,
+        max_length=15,
+        alias="thresholds",
+    )
+    """Bytes of a flow after which its packets fall by one class each; by default those of the authors' ns-2
+    scripts for web search at a load of 0.8."""
+
+    @model_validator(mode="after")
+    def _rise(self) -> Self:
+        if list(self.thresholds_bytes) != sorted(set(self.thresholds_bytes)):
+            raise ValueError("thresholds: each must be above the one before")
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        count = len(self.thresholds_bytes)
+        return super().settings() | {
+            "demotions": count,
+            "demotion": [*self.thresholds_bytes, *[0] * (15 - count)],
+        }
+
+
+class _FirstWindow(_Transport):
+    initial_window_packets: int | None = Field(default=None, ge=1, le=1_000_000, alias="initial_window")
+    """By default what a host's line sends in a round trip of the flow's path."""
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return super().settings() | {"initial_window": self.initial_window_packets or 0}
+
+
+class Pfabric(_FirstWindow):
+    """pFabric (Alizadeh et al., SIGCOMM 2013)."""
+
+    number: ClassVar[int] = PFABRIC
+    switches: ClassVar[tuple[str, ...]] = ("priority-dropping",)
+    name: Literal["pfabric"] = "pfabric"
+    least_rto_seconds: Seconds = Field(default=10e-6, gt=0, alias="rto_min")
+    """Least timeout, where `rto_round_trips` makes less [s]."""
+    rto_round_trips: float = Field(default=3.0, gt=0, le=1000, allow_inf_nan=False)
+    """Timeout in round trips over empty lines (section 4.2: about three)."""
+    probe_after: int = Field(default=5, ge=1, le=1000)
+    """Timeouts in a row after which small packets ask whether anything arrives."""
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return super().settings() | {
+            "rto_round_trips": self.rto_round_trips,
+            "probe_after": self.probe_after,
+            "shortest_first": 1,
+        }
+
+
+class Ndp(_FirstWindow):
+    """NDP (Handley et al., SIGCOMM 2017)."""
+
+    number: ClassVar[int] = NDP
+    sprays: ClassVar[bool] = True
+    switches: ClassVar[tuple[str, ...]] = ("trimming",)
+    name: Literal["ndp"] = "ndp"
+    least_rto_seconds: Seconds = Field(default=0.001, gt=0, alias="rto_min")
+    """Time without news after which what is on its way counts as lost [s]."""
+
+    def settings(self) -> dict[str, Any]:
+        """Fields of the engine's record."""
+        return super().settings() | {"bitmaps": 3}
 
 
 class Mlt(_Transport):
@@ -102,6 +198,13 @@ class Mlt(_Transport):
     least_rate_bps: RateBps = Field(default=parse_bps("10Mbps"), alias="least_rate")
     probe: Literal["control", "data"] = "control"
     """In which class a sender asks what is missing: before data, as in MLT's paper, or behind its own."""
+    rates: Literal["flow", "pair"] = "pair"
+    """What has a rate, and a count of packets between two acknowledgements: each flow, or all flows between
+    two hosts together, as BytePS, which MLT is built into, has one connection for each worker and server.
+    Alone, a flow of less than ten packets would never hear of congestion."""
+    gradient: Literal["timely", "printed"] = "timely"
+    """What a growing round trip does between T_low and T_high: slow the sender down as in TIMELY, or nothing,
+    as MLT's paper has no rule for it."""
 
     def settings(self) -> dict[str, Any]:
         """Fields of the engine's record."""
@@ -119,9 +222,19 @@ class Mlt(_Transport):
             "line_rate_share": self.initial_rate_share,
             "least_rate": self.least_rate_bps,
             "probes_wait": int(self.probe == "data"),
+            "pairs": int(self.rates == "pair"),
+            "holds": int(self.gradient == "printed"),
         }
 
 
-TRANSPORTS: Final[dict[str, type[_Transport]]] = {"mlt": Mlt, "dctcp": Dctcp, "newreno": NewReno}
+TRANSPORTS: Final[dict[str, type[_Transport]]] = {
+    "mlt": Mlt,
+    "dctcp": Dctcp,
+    "newreno": NewReno,
+    "cubic": Cubic,
+    "pias": Pias,
+    "pfabric": Pfabric,
+    "ndp": Ndp,
+}
 """By name; without numba, for `--help` and schemas read it."""
-Transport = Annotated[Mlt | Dctcp | NewReno, Field(discriminator="name")]
+Transport = Annotated[Mlt | Dctcp | NewReno | Cubic | Pias | Pfabric | Ndp, Field(discriminator="name")]

@@ -1,8 +1,12 @@
-"""TCP with NewReno's recovery, and DCTCP on top of it.
+"""TCP with NewReno's recovery; DCTCP, PIAS and CUBIC on top of it.
 
 Slow start and congestion avoidance by RFC 5681, fast recovery by RFC 6582 without SACK, timeouts by RFC 6298,
 an acknowledgement for every packet. DCTCP (RFC 8257) estimates the share of marked bytes in every window, and
 shrinks the window by half of it once a window. Round trips come from timestamps, also of packets sent again.
+PIAS (Bai et al., NSDI 2015) is DCTCP whose packets go in a lower class the more bytes of the flow are before
+them; one that is sent again has its class again. CUBIC (RFC 9438) lets the window grow by the time since the
+last loss, and has `alpha` for W_max, `rate` for W_est, `window_end` for the start of its epoch and
+`reduced_until` for K, both in microseconds; `marks` says that an epoch has begun.
 
 Of a flow, `first` is SND.UNA and `next` SND.NXT; `window` counts packets; `received` is the receiver's first
 missing packet; `acked` and `marks` are what DCTCP has counted since `window_end`.
@@ -23,13 +27,13 @@ from mltswitch.network.sending import (
     set_timer,
     want_line,
 )
-from mltswitch.network.transports.parameters import DCTCP
 from mltswitch.network.units import PICOSECONDS
 from mltswitch.queueing.jit import jit
 
 OPEN, RECOVERY = range(2)
 """What the sender does: sends new data, or repairs a loss that duplicate acknowledgements have told of."""
 LARGEST_RTO = 60 * PICOSECONDS
+PICOSECONDS_PER_MICROSECOND = PICOSECONDS // 10**6
 LEAST_WINDOW = 2.0
 
 
@@ -41,6 +45,7 @@ def begin(world: Record, number: int, flow: Record) -> None:
     flow.slow_start_end = np.inf
     flow.alpha = 1.0
     flow.rto = settings.least_rto
+    _classify(flow, settings, 0)
     want_line(world, number, flow)
 
 
@@ -55,10 +60,28 @@ def next_packet(world: Record, number: int, flow: Record) -> int:
     """The line is free for the flow's next packet."""
     if flow.first == flow.next:
         set_timer(world, number, flow, world.now + flow.rto)
-    settings = settings_at(world.settings, flow.settings)
     sent = wide(flow.next)
     flow.next = sent + 1
-    return make_data(world, number, flow, sent, settings.transport == DCTCP)
+    return _make(world, number, flow, sent)
+
+
+@jit
+def _make(world: Record, number: int, flow: Record, sent: int) -> int:
+    settings = settings_at(world.settings, flow.settings)
+    _classify(flow, settings, sent)
+    index = make_data(world, number, flow, sent, settings.gain > 0)
+    _classify(flow, settings, wide(flow.next))
+    return index
+
+
+@jit
+def _classify(flow: Record, settings: Record, packet: int) -> None:
+    """PIAS, section 4.1: the class of the flow is that of its next packet."""
+    if settings.demotions > 0:
+        place = 0
+        while place < settings.demotions and packet * settings.payload >= settings.demotion[place]:
+            place += 1
+        flow.queue = min(settings.first_class + place, settings.last_class)
 
 
 @jit
@@ -91,7 +114,7 @@ def answered(world: Record, number: int, flow: Record, index: int) -> None:
         return
     settings = settings_at(world.settings, flow.settings)
     _learn(flow, settings, round_trip)
-    if settings.transport == DCTCP:
+    if settings.gain > 0:
         _estimate(flow, settings, upto, is_marked)
     if upto > flow.first:
         _advance(world, number, flow, upto, is_marked)
@@ -147,13 +170,16 @@ def _advance(world: Record, number: int, flow: Record, upto: int, is_marked: boo
             flow.window = flow.slow_start_end
             flow.duplicates = 0
         else:  # a partial acknowledgement: the next hole, and the window without what has left the network
-            enqueue(world, wide(flow.source), make_data(world, number, flow, upto, _is_capable(world, flow)))
+            enqueue(world, wide(flow.source), _make(world, number, flow, upto))
             flow.window = max(flow.window - acked + 1, 1.0)
     else:
         flow.duplicates = 0
         if not is_marked:
+            settings = settings_at(world.settings, flow.settings)
             if flow.window < flow.slow_start_end:
                 flow.window += acked
+            elif settings.cubic > 0:
+                _grow_cubic(flow, settings, acked, world.now)
             else:
                 flow.window += acked / flow.window
     set_timer(world, number, flow, world.now + flow.rto)
@@ -167,16 +193,44 @@ def _duplicate(world: Record, number: int, flow: Record, settings: Record) -> No
     elif flow.duplicates == settings.duplicates and flow.first >= flow.recover:
         flow.state = RECOVERY
         flow.recover = flow.highest
-        flow.slow_start_end = max((flow.next - flow.first) / 2, LEAST_WINDOW)
+        flow.slow_start_end = _reduced(flow, settings)
         flow.window = flow.slow_start_end + settings.duplicates
-        first = wide(flow.first)
-        enqueue(world, wide(flow.source), make_data(world, number, flow, first, _is_capable(world, flow)))
+        enqueue(world, wide(flow.source), _make(world, number, flow, wide(flow.first)))
         set_timer(world, number, flow, world.now + flow.rto)
 
 
 @jit
-def _is_capable(world: Record, flow: Record) -> bool:
-    return bool(settings_at(world.settings, flow.settings).transport == DCTCP)
+def _reduced(flow: Record, settings: Record) -> float:
+    """The window after a loss: RFC 5681, equation 4, or RFC 9438, sections 4.6 and 4.7."""
+    if settings.cubic > 0:
+        is_sooner = flow.window < flow.alpha
+        flow.alpha = flow.window * ((1 + settings.beta) / 2 if is_sooner else 1.0)
+        flow.marks = 0
+        return float(max((flow.next - flow.first) * settings.beta, LEAST_WINDOW))
+    return float(max((flow.next - flow.first) / 2, LEAST_WINDOW))
+
+
+@jit
+def _grow_cubic(flow: Record, settings: Record, acked: int, now: int) -> None:
+    """RFC 9438, sections 4.2 to 4.5."""
+    now_us = now // PICOSECONDS_PER_MICROSECOND
+    if flow.marks == 0:
+        flow.marks = 1
+        flow.window_end = now_us
+        flow.rate = flow.window
+        flow.alpha = max(flow.alpha, flow.window)
+        flow.reduced_until = int(1e6 * np.cbrt((flow.alpha - flow.window) / settings.cubic))
+    friendly = 3 * (1 - settings.beta) / (1 + settings.beta)
+    if flow.rate * settings.beta >= flow.slow_start_end:
+        friendly = 1.0
+    flow.rate += friendly * acked / flow.window
+    since = (now_us - flow.window_end - flow.reduced_until) * 1e-6
+    if flow.alpha + settings.cubic * since**3 < flow.rate:
+        flow.window = max(flow.window, flow.rate)
+        return
+    since += flow.srtt / PICOSECONDS
+    target = min(max(flow.alpha + settings.cubic * since**3, flow.window), 1.5 * flow.window)
+    flow.window += (target - flow.window) / flow.window * acked
 
 
 @jit
@@ -184,9 +238,12 @@ def fires(world: Record, number: int, flow: Record) -> None:
     """Nothing was acknowledged for RTO: everything not acknowledged is sent again, in slow start."""
     if flow.closed or flow.first == flow.next:
         return
+    settings = settings_at(world.settings, flow.settings)
     if flow.first >= flow.due:  # RFC 5681, section 3.1: constant where the same packet is lost again
-        flow.slow_start_end = max((flow.next - flow.first) / 2, LEAST_WINDOW)
+        flow.slow_start_end = _reduced(flow, settings)
         flow.due = flow.first + 1
+    if settings.cubic > 0:
+        flow.alpha = 0.0  # RFC 9438, section 4.8: W_max is the window with which avoidance begins
     flow.window = 1.0
     flow.state = OPEN
     flow.duplicates = 0
@@ -197,4 +254,5 @@ def fires(world: Record, number: int, flow: Record) -> None:
     flow.acked = 0
     flow.marks = 0
     flow.reduced_until = flow.first
+    _classify(flow, settings, wide(flow.next))
     want_line(world, number, flow)

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from mltswitch.documents import SparseDocument
 from mltswitch.network.units import PICOSECONDS, Seconds, SizeBytes
-from mltswitch.network.workloads.base import Extent, Flow, Stage
+from mltswitch.network.workloads.base import Extent, Flow, Stage, Work
 
 
 class Incast(SparseDocument):
@@ -28,12 +28,12 @@ class Incast(SparseDocument):
         last_start_seconds = (self.rounds - 1) * self.period_seconds + self.jitter_seconds
         return Extent(count, count * self.size_bytes, self.size_bytes, last_start_seconds)
 
-    def flows(self, stage: Stage) -> list[Flow]:
+    def flows(self, stage: Stage) -> Work:
         """All senders of all rounds; they are spread evenly over the fabric's hosts."""
         last = stage.hosts - 1
         senders = [place * last // self.senders for place in range(self.senders)]
         jitter = stage.random.random((self.rounds, self.senders)) * self.jitter_seconds
-        return [
+        return Work(
             Flow(
                 sender,
                 last,
@@ -44,4 +44,4 @@ class Incast(SparseDocument):
             )
             for turn in range(self.rounds)
             for place, sender in enumerate(senders)
-        ]
+        )

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from mltswitch.documents import SparseDocument
 from mltswitch.network.units import SizeBytes
-from mltswitch.network.workloads.base import Extent, Flow, Stage
+from mltswitch.network.workloads.base import Extent, Flow, Stage, Work
 
 
 class Permutation(SparseDocument):
@@ -22,9 +22,9 @@ class Permutation(SparseDocument):
         count = self.flows_per_host * stage.hosts
         return Extent(count, count * self.size_bytes, self.size_bytes, 0.0)
 
-    def flows(self, stage: Stage) -> list[Flow]:
+    def flows(self, stage: Stage) -> Work:
         """A cycle through all hosts in random order, so that nobody sends to itself."""
-        flows = []
+        flows = Work()
         for turn in range(self.flows_per_host):
             order = stage.random.permutation(stage.hosts)
             following = dict(zip(order.tolist(), [*order[1:].tolist(), int(order[0])], strict=True))
