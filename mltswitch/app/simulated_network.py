@@ -203,7 +203,7 @@ def simulated_network(
         computing.tell(f"interrupted: {len(ended)} of {len(wanted)} runs have ended, and are kept")
     if not ended:
         outputs = []
-    if not any(len(run.steps["round"]) for run in ended):
+    elif not any(len(run.steps["round"]) for run in ended):
         outputs = outputs[:2]
     for path, tables in zip(
         outputs, zip(*((run.flows, run.queues, run.steps) for run in ended), strict=True), strict=False

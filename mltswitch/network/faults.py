@@ -69,9 +69,9 @@ def _joins(fault: Fault, one: str, other: str) -> bool:
 
 def _ports(fault: Fault, network: Network) -> list[int]:
     """The sending ports of both directions."""
-    hosts = [
-        number for number, host in enumerate(network.topology.hosts) if _joins(fault, host.name, host.leaf)
-    ]
+    leaves = {host.name: host.leaf for host in network.topology.hosts}
+    own = [port.name for port in network.ports[: network.hosts]]
+    hosts = [number for number, name in enumerate(own) if _joins(fault, name, leaves[name])]
     ends = [(switch.name, port) for switch in network.topology.switches for port in switch.ports]
     return hosts + [
         number for number, (name, port) in enumerate(ends, network.hosts) if _joins(fault, name, port.peer)

@@ -39,12 +39,16 @@ def digests(scenario: Scenario, ground: Ground, *, has_depths: bool) -> tuple[st
     plays = []
     for place, play in enumerate(scenario.plays):
         network, flows = staged(scenario, ground, play, f"transports[{place}]", 0)
+        rules = network.switch_rules
         made = (
+            flows.steps,
+            flows.rounds,
             network.ports,
             network.pools_bytes,
-            network.switch_rules.answer_classes,
+            rules.answer_classes,
+            rules.gradients,
+            rules.discipline,
             flows,
-            getattr(flows, "steps", ()),
         )
         plays.append(_digest(common, *made, play.transport, play.sprays, has_depths))
     return common, plays

@@ -267,5 +267,6 @@ def test_memory_is_asked_for_before_flows_are_made(
 def test_an_unknown_transport_of_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(written(tmp_path), "--transport", "quic") == 2
     assert (
-        "--transport: 'quic' is no transport (expected one of mlt, dctcp, newreno, " in capsys.readouterr().err
+        "--transport: 'quic' is no transport (expected one of mlt, dctcp, newreno, "
+        in capsys.readouterr().err
     )
