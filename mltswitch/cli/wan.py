@@ -26,11 +26,16 @@ SCALE: Final = 10.0
 def up(
     network: str = argument("WAN", default="netstorm9"),
     scale: float = option(
-        "Rates and delays over it, queues over its square; 10.", NumberRange(1, 1e6), default=SCALE
+        "Divides rates and delays, and by its square queues; 10 by default.",
+        NumberRange(1, 1e6),
+        default=SCALE,
     ),
     still: bool = flag("Rates are drawn once, and stay."),
 ) -> Answer:
-    """Build it, and let it stay. WAN: a file, `netstorm9`, or `mesh5` to `mesh16`; `:7` is another draw."""
+    """Build an emulated WAN on this machine, and leave it running.
+
+    WAN: a topology file, `netstorm9`, or `mesh5` to `mesh16`; with `:7` behind it rates are drawn by seed 7.
+    """
     lab = WanLab()
     lab.up(known_wan(network).scaled(scale), is_changing=not still)
     return _links(lab)

@@ -195,7 +195,10 @@ class Journal:
         return datetime.fromisoformat(next(entry.at for entry in self.entries if entry.device == device))
 
     def plan(self) -> Plan:
-        """The plan that the devices were to run; raises UserInputError where its file is not the header's."""
+        """The plan that this change was to put on the devices.
+
+        Raises UserInputError where the plan's file has another checksum than the journal's first line says.
+        """
         path = self.folder / _PLAN
         if hashlib.sha256(_read(path)).hexdigest() != self.header.plan_sha256:
             raise UserInputError("is not the plan of this change any more", where=str(path))

@@ -34,7 +34,7 @@ class Image:
     """Names of ports that the image has."""
     examples: str
     link: Callable[[re.Match[str]], str]
-    """The name of the port in containerlab's links."""
+    """From a match of `port` to the port's name in containerlab's list of links, such as `eth1`."""
     index: Callable[[re.Match[str]], int | None]
     """netlab's number of the port, which is all that its names are made of; None: none means this port."""
     has_link_addresses: bool = False

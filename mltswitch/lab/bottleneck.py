@@ -8,10 +8,11 @@ from mltswitch.plan import Plan
 
 
 def lab_bottleneck(lab: Lab, plan: Plan, receiver: str | None) -> Bottleneck:
-    """The leaf port towards `receiver` (None: the last real host), overloaded by all other real hosts.
+    """The leaf port towards `receiver`, and the hosts that overload it.
 
-    Only hosts whose leaf ports the plan trusts: whatever others send is background. Raises UserInputError
-    when the lab is down, the host is unknown, or no such host stands beside it on its leaf.
+    A host can send and receive where the lab has a network namespace for it; None is the last of these.
+    Senders are all others whose leaf ports the plan trusts: whatever the rest sends is background. Raises
+    UserInputError when the lab is down, the host is unknown, or no such host stands on its leaf.
     """
     status = lab.status()
     if status.fabric and status.fabric != plan.fabric.name:

@@ -246,8 +246,10 @@ class AgentNode(Driver[Node]):
             return rank if first == step and self.node.giver == self.node.number else None
 
     def give_state(self, rank: int, make: Callable[[], NDArray[np.uint8]]) -> None:
-        """Send a rank that returns the state that it takes by `take_state`; a failure does not end this
-        node's training."""
+        """Send the training state, the bytes that `make` returns, to a rank that comes back to the job.
+
+        The rank takes it by `take_state`. Where sending fails, this node trains on.
+        """
         name = self._names[rank]
         try:
             _send_all(self._agent, name, make(), STATE_TENSOR, self.job.deadline_seconds)

@@ -332,13 +332,13 @@ class Post:
 
     @property
     def key(self) -> Key:
-        """The key that distinguishes the open posts of one carrier."""
+        """The key that distinguishes the open posts (transfers) of one carrier."""
         return self.direction, self.peer, self.tensor, self.round_number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Crossing:
-    """The completion of a post: what has arrived, or the error."""
+    """How a send or a receive with another node ended: what has arrived, or the error."""
 
     key: Key
     missing: tuple[Range, ...] = ()

@@ -1,5 +1,6 @@
-"""The carrier over a host agent: turns a node's posts into sends and receives of the agent's channel
-`training`."""
+"""The carrier over a host agent: turns a node's posts (transfers to start) into sends and receives of the
+agent's channel `training`.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -38,11 +39,11 @@ PATIENCE: Final = 2.0
 WITHDRAWN: Final = "withdrawn"
 _FAULTS: Final = (TransferMismatchError, ProtocolViolationError, TooManyTransfersError)
 ROUNDS_GATHERED: Final = 8
-"""How many rounds the transport's gathers are kept, in which they may still get posts."""
+"""How many rounds the transport's gathers are kept, in which they may still get posts (transfers)."""
 
 
 class AgentCarrier:
-    """Posts of one node on the channel `training` of its agent."""
+    """Sends and receives a node's gradients through its host agent, on the agent's channel `training`."""
 
     def __init__(self, job: Job, agent: Agent, names: Sequence[str], inbox: CompletionQueue) -> None:
         self._job = job
@@ -68,7 +69,7 @@ class AgentCarrier:
         """Whether pieces of one round belong to different steps: they end each by itself, and have no age."""
 
     def post(self, posts: Sequence[Post]) -> None:
-        """Start these posts, with one call of the agent for each peer and direction."""
+        """Start these posts (transfers), with one call of the agent for each peer and direction."""
         groups: defaultdict[tuple[int, Direction], list[Post]] = defaultdict(list)
         for post in posts:
             groups[post.peer, post.direction].append(post)

@@ -81,7 +81,10 @@ class Changing(Topology, Protocol):
         nodes."""
 
     def changed(self, text: str) -> "Changing":
-        """The topology with the routes of this text; raises UserInputError for a text that is none."""
+        """This topology with the routes that a text lists, as ranks send them to each other.
+
+        Raises UserInputError where the text lists no valid routes.
+        """
 
 
 def changing(topology: Topology) -> "Changing | None":

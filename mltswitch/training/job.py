@@ -31,7 +31,9 @@ REPORT_EVERY: Final = 100
 MOST_PIECES: Final = 1 << 20
 MOST_ELEMENTS: Final = 1 << 36
 BALLOT_FIGURES: Final = 8
-"""Number of figures at the beginning of a ballot, before two of each rank and one of each piece."""
+"""How many numbers a ballot begins with: the vector by whose sum ranks agree on the next step. Behind them
+are two numbers for each rank and one for each piece of the model.
+"""
 
 
 class Divisor(StrEnum):

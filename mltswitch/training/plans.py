@@ -70,7 +70,9 @@ class Work:
     total: Elements | None = None
     """The sum as far as it has been added up; None: nothing has been added."""
     counts: Elements | None = None
-    """For each element the weight of the ranks in the sum; None: all ranks are in it everywhere."""
+    """For each element the total weight of the ranks whose values its sum has, by which a mean is divided;
+    None: every rank is in every element's sum.
+    """
     open: set[int] = field(default_factory=set)
     """Numbers of the steps whose transfers a carrier has."""
 

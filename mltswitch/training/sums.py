@@ -33,7 +33,7 @@ from mltswitch.training.rounds import EPOCHS, MOST_STEPS
 from mltswitch.training.views import View
 
 ENTERING: Final = -1
-"""Number that stands for the step of sums to which a rank gives nothing, since they began before it came."""
+"""The step's number that a rank which has just joined gives: it adds nothing to sums that are under way."""
 
 
 class Sums:

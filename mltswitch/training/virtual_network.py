@@ -147,8 +147,8 @@ class Timeline:
 
 
 class VirtualNetwork:
-    """The carrier of all nodes in virtual time: takes their posts and ends them when the tensors have
-    crossed.
+    """The carrier of all nodes in virtual time: takes their posts (transfers) and ends them when the
+    tensors have crossed.
 
     Args:
         timeline: the timeline of events.
@@ -185,11 +185,11 @@ class VirtualNetwork:
         """Posts whose other end is not there yet, by source, target, tensor and round."""
         self._open_posts: defaultdict[int, set[Key]] = defaultdict(set)
         self.most_open_posts = 0
-        """The most posts that one node had open at a time."""
+        """The most posts (transfers) that one node had open at a time."""
         self._flows: dict[tuple[int, int, int, int], _Flow] = {}
         """Posts that have met, until they have crossed."""
         self._used: set[tuple[int, Key]] = set()
-        """Nodes and keys of all their posts."""
+        """Nodes and keys of all their posts (transfers)."""
         self._withdrawn: set[tuple[int, int, int, int]] = set()
         """Those of which one end was withdrawn before the other one came."""
         self._pairs: dict[tuple[int, int, int], Pair] = {}

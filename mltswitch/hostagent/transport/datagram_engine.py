@@ -53,7 +53,7 @@ class DatagramEngine:
         host: the agent, as its transports see it.
         name: name of the transport, and of its section in the agent's file.
         at_once: whether acknowledgements name packets, so that each loss is repaired at once; else the sender
-            asks behind each pass over a tensor.
+            asks after each pass over a tensor which packets are missing.
     """
 
     def __init__(self, host: TransportHost, name: str, *, at_once: bool) -> None:

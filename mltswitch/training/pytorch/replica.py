@@ -55,7 +55,7 @@ class Run:
     """The first element within the parameter; `end` is one beyond the last."""
     end: int
     place: slice
-    """The range of the same elements in the model's vector."""
+    """Where these elements of the parameter lie in the flat vector of all of the model's parameters."""
 
     def of(self, tensor: Tensor) -> Tensor:
         """The run's elements of a tensor shaped like the parameter; a view where it has the same memory
