@@ -17,7 +17,7 @@ from mltswitch.documents import load_document, parse_yaml, read_text
 from mltswitch.errors import MachineError, UserInputError
 from mltswitch.network.results import Columns, Comparison, Figure, Run, beside_plan, over_seeds
 from mltswitch.network.scenario import LeafSpineNetwork, Play, Scenario
-from mltswitch.network.simulation import Ground, check, needing_numba, play_one
+from mltswitch.network.simulation import Ground, check, is_engine_compiled, needing_numba, play_one
 from mltswitch.network.switches import FromPlan
 from mltswitch.network.transports.parameters import TRANSPORTS
 from mltswitch.outputs import HIDDEN, check_output, write_outputs
@@ -182,6 +182,8 @@ def simulated_network(
     wanted: list[Cell] = [(title, seed) for title in scenario.titles for seed in scenario.seeds]
     processes = 1 if computing.scheduler else min(computing.processes, len(wanted))
     check(scenario, ground, at_once=processes)
+    if not is_engine_compiled():
+        computing.tell("compiling the simulator, once after an installation: about half a minute")
     runs, ended_by = _Runs(computing.tell, len(wanted)), list[int]()
     with ExitStack() as stack:
         play = _Play(scenario, ground, report is not None)

@@ -238,6 +238,14 @@ def needing_numba() -> Iterator[None]:
         ) from error
 
 
+def is_engine_compiled() -> bool:
+    """Whether the engine can start at once, or is compiled first; raises MachineError without numba."""
+    with needing_numba():
+        from mltswitch.network.engine import run
+        from mltswitch.queueing.jit import is_compiled
+    return is_compiled(run)
+
+
 def _deadlock(world: Any, network: Network, flows: Work) -> str:
     """Who waits for whom: the first flow that has begun and not ended, and those that wait for others."""
     table, waits = world.flows, world.tables["tasks"]["waits"][: len(flows)]

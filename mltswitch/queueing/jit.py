@@ -32,6 +32,13 @@ def jit(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
     return cast("Callable[Parameters, Result]", compiled)
 
 
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Whether machine code of a function is at hand, in this process or on disk, or must be made first."""
+    compiled: Any = function
+    stored = getattr(compiled._cache, "_cache_file", None)  # a cache without a folder has none
+    return bool(compiled.signatures or (stored and stored._load_index()))
+
+
 def _room_of(module: str) -> Path:
     """The folder of a room; of a module elsewhere, a benchmark say, its file."""
     package, *inside = module.split(".")
