@@ -3,11 +3,11 @@
 from typing import Any
 
 from mltswitch.documents import validate
-from mltswitch.network.fabric import Network, Rule, SwitchRules
+from mltswitch.network.fabric import BY_RANK, PLAIN, TRIM, Network, Rule, SwitchRules
 from mltswitch.network.results import Run
 from mltswitch.network.scenario import LeafSpineNetwork, Scenario
 from mltswitch.network.simulation import Ground, check, play_one
-from mltswitch.network.transports.parameters import Dctcp, Mlt, NewReno
+from mltswitch.network.transports.parameters import Ndp, Pfabric
 from mltswitch.network.workloads import Flow
 from mltswitch.network.world import World
 from mltswitch.plan import Topology
@@ -27,6 +27,7 @@ def network(
     delay_seconds: float = 2e-6,
     loss: float = 0.0,
     answer_class: int = 0,
+    discipline: int = PLAIN,
 ) -> Network:
     """A leaf-spine of 10 Gbit/s in which every port has the same queues."""
     shape = LeafSpineNetwork(
@@ -39,14 +40,26 @@ def network(
         tuple(range(len(rules))),
         lambda _switch, _port: rules,
         lambda switch, port: (f"{switch.name}:{port.name}", buffer_bytes),
+        discipline,
     )
     return Network(Topology(shape.fabric()), switch_rules, loss)
+
+
+def made_for(transport: Any, limit_bytes: int, loss: float = 0.0, **shape: int) -> Network:
+    """Switches as a transport needs them, whose data goes in the last class."""
+    rules: tuple[Rule, ...]
+    rules, discipline, buffer_bytes = (Rule(), Rule(limit_bytes / 3, limit_bytes)), PLAIN, 2 * limit_bytes
+    if isinstance(transport, Pfabric):
+        rules, discipline, buffer_bytes = (Rule(),), BY_RANK, limit_bytes
+    elif isinstance(transport, Ndp):
+        rules, discipline = (Rule(), Rule(limit=limit_bytes)), TRIM
+    return network(rules=rules, buffer_bytes=buffer_bytes, loss=loss, discipline=discipline, **shape)
 
 
 def world(
     net: Network,
     flows: list[Flow],
-    transport: Mlt | Dctcp | NewReno,
+    transport: Any,
     *,
     seed: int = 1,
     spraying: bool = False,

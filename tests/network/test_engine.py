@@ -1,5 +1,6 @@
 """What must hold of every run, and what arithmetic says of simple ones."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -7,17 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mltswitch.network.fabric import Rule
-from mltswitch.network.transports.parameters import Dctcp, Mlt, NewReno
+from mltswitch.network.fabric import Network, Rule
+from mltswitch.network.transports.parameters import Cubic, Dctcp, Mlt, Ndp, NewReno, Pfabric, Pias
 from mltswitch.network.workloads import Flow
 from mltswitch.network.world import World
-from tests.network.support import MICROSECOND, network, play, world
+from tests.network.support import MICROSECOND, made_for, network, play, world
 
 PACKET_PICOSECONDS = 1500 * 8 * 100
 """At 10 Gbit/s."""
 CABLE_PICOSECONDS = 2_000_000
-TRANSPORTS: list[Any] = [NewReno(), Dctcp(), Mlt(loss_bound=0.0), Mlt(), Mlt(rates="flow")]
-TRANSPORT_NAMES = ["newreno", "dctcp", "mlt", "mlt-10%", "mlt-flow"]
+TRANSPORTS: list[Any] = [
+    NewReno(),
+    Dctcp(),
+    Mlt(loss_bound=0.0),
+    Cubic(),
+    Pias(thresholds=(5_000, 50_000)),
+    Pfabric(),
+    Ndp(),
+    Mlt(),
+    Mlt(rates="flow"),
+]
+TRANSPORT_NAMES = ["newreno", "dctcp", "mlt", "cubic", "pias", "pfabric", "ndp", "mlt-10%", "mlt-flow"]
 
 
 def finished(run: World) -> World:
@@ -64,15 +75,19 @@ def test_every_byte_is_accounted_for(transport: Any, data: st.DataObject) -> Non
     )
     limit = data.draw(st.sampled_from([6_000, 30_000, 200_000]))
     loss = data.draw(st.sampled_from([0.0, 0.02]))
-    rule = Rule(threshold=limit / 3, limit=limit)
-    net = network(rules=(Rule(), rule), buffer_bytes=2 * limit, loss=loss)
+    net = made_for(transport, limit, loss)
+    flows = [replace(flow, traffic_class=_class_in(net, transport, flow)) for flow in flows]
     run = checked(
         world(net, flows, transport, seed=data.draw(st.integers(0, 9)), spraying=data.draw(st.booleans()))
     )
     assert run.count("finished") == len(flows)
     assert run.count("alive") == 0
-    of_switches = run.tables["queues"].reshape(-1, 2)[net.hosts :]
-    assert (of_switches["peak"][:, 1] <= limit + 1500).all()  # a packet is let in below the limit
+    of_switches = run.tables["queues"].reshape(-1, net.classes)[net.hosts :]
+    assert (of_switches["peak"][:, -1] <= limit + 1500).all()  # a packet is let in below the limit
+
+
+def _class_in(net: Network, transport: Any, flow: Flow) -> int:
+    return net.classes - 1 if isinstance(transport, Ndp | Pfabric) else flow.traffic_class
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS, ids=TRANSPORT_NAMES)
@@ -84,7 +99,7 @@ def test_one_packet_alone_takes_what_its_links_take(transport: Any) -> None:
 
 def test_a_window_alone_takes_what_its_links_take() -> None:
     """Ten packets leave back to back, and the last is as late as the first and nine transmissions."""
-    for transport in TRANSPORTS[:3]:
+    for transport in TRANSPORTS[:-1]:
         run = finished(world(network(), [Flow(0, 7, 14_600, 0)], transport))
         assert int(run.flows["finish"][0]) == 13 * PACKET_PICOSECONDS + 4 * CABLE_PICOSECONDS
 
@@ -97,8 +112,8 @@ def test_line_rate_alone_takes_what_the_bottleneck_takes() -> None:
 
 @pytest.mark.parametrize("transport", TRANSPORTS, ids=TRANSPORT_NAMES)
 def test_the_same_seed_is_the_same_run(transport: Any) -> None:
-    net = network(rules=(Rule(), Rule(20_000, 60_000)), loss=0.01)
-    flows = [Flow(host, 7, 200_000, 1) for host in range(6)]
+    net = made_for(transport, 60_000, 0.01)
+    flows = [Flow(host, 7, 200_000, net.classes - 1) for host in range(6)]
     one, other, third = (
         finished(world(net, flows, transport, seed=seed, spraying=True)) for seed in (5, 5, 6)
     )

@@ -158,6 +158,23 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "loss_bound: must be less than 1",
     ),
     "unknown transport": ({"transports": ["dctpc"]}, "'dctpc' is no transport, did you mean dctcp?"),
+    "pfabric over marking": (
+        {"transports": [{"transport": "pfabric", "switch": {"kind": "marking"}}]},
+        "pfabric does not work with switches of kind marking (expected one of priority-dropping)",
+    ),
+    "dctcp over trimming": (
+        {"transports": [{"transport": "dctcp", "switch": {"kind": "trimming"}}]},
+        "dctcp does not work with switches of kind trimming (expected one of plan, thresholds, marking,",
+    ),
+    "thresholds that fall": (
+        {"transports": [{"transport": {"name": "pias", "thresholds": ["20kB", "10kB"]}}]},
+        "thresholds: each must be above the one before",
+    ),
+    "K of a port above the buffer": (
+        {"transports": ["pias"], "buffer": "64kB"},
+        "transports[0].switch.k: K of 97500 B lies above the 64000 B",
+    ),
+    "no buffer to trim in": ({"transports": ["ndp"], "buffer": None}, "buffer: nobody says how much memory"),
     "no plan": ({"transports": ["mlt"]}, "transports[0].switch: the scenario has no plan"),
     "one path": (
         {
