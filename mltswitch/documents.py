@@ -278,10 +278,11 @@ def _places(fields: Iterable[_Field], text: str | None) -> Iterator[str]:
         for part in field:
             if isinstance(node, yaml.MappingNode):
                 at, node = next((pair for pair in node.value if pair[0].value == part), (None, None))
-            else:
-                rows = node.value if isinstance(node, yaml.SequenceNode) else []
+            elif isinstance(node, yaml.SequenceNode):
                 number = int(part[1:-1])  # a validator may have made more of the list than stands there
-                at = node = rows[number] if number < len(rows) else None
+                at = node = node.value[number] if number < len(node.value) else None
+            else:
+                at = node = None
             if at is not None:
                 line = f":{at.start_mark.line + 1}"
         parts = (part if part.startswith("[") else f".{part[:MAXIMUM_SHOWN_CHARACTERS]}" for part in field)

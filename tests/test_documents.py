@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mltswitch.documents import (
     MAXIMUM_DEPTH,
@@ -250,6 +250,27 @@ class Place(BaseModel):
 def test_a_field_is_named_as_the_document_has_it(data: dict[str, object], line: str) -> None:
     with pytest.raises(UserInputError) as refusal:
         validate(data, Place, where="f")
+    assert str(refusal.value) == line
+
+
+class Doubled(BaseModel):
+    numbers: Annotated[
+        tuple[Annotated[int, Field(lt=5)], ...],
+        BeforeValidator(lambda value: [*value, *value, 9] if isinstance(value, list) else value),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("numbers: [1, 2]\n", "f:1: numbers[4]: must be less than 5, not 9"),
+        ("numbers: {a: 1}\n", "f:1: numbers: must be a list"),
+        ("numbers:\n", "f:1: numbers: must be a list"),
+    ],
+)
+def test_a_list_longer_than_it_stands_there_is_told_by_its_field(text: str, line: str) -> None:
+    with pytest.raises(UserInputError) as refusal:
+        validate(parse_yaml(text, where="f"), Doubled, where="f", text=text)
     assert str(refusal.value) == line
 
 
