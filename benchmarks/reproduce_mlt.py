@@ -1,6 +1,6 @@
 """What of MLT's section 6.2 (figures 14, 19 and 2) comes out of the packet simulator.
 
-    python -m benchmarks.reproduce_mlt [--quick] [--figure mlt-fig14] [--hosts 36] [--processes 2] [--json]
+    python -m benchmarks.reproduce_mlt [--quick] [--figure mlt-fig14] [--hosts 36] [--state FOLDER] [--json]
 
 Figures are `fig14_resnet50_tail_vs_dctcp` and so on: MLT's time over another transport's, less 1, in the
 first reading and the largest size; others have reading and size behind their name. `fig19_tail_ms_rto25us`
@@ -9,11 +9,13 @@ first reading and its largest size, one push. Without, all readings, sizes and f
 """
 
 import json
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
 import click
 
+from mltswitch.app import Computing
 from mltswitch.app.reproduced_network import Reproduced, reproduced_network, scenarios_of
 from mltswitch.cli.output import progress, progress_bar
 from mltswitch.network.reproduction import Reproduction, load_reproduction, reproduction_names
@@ -49,14 +51,16 @@ def with_rounds(reproduction: Reproduction, rounds: int) -> Reproduction:
     return reproduction.model_copy(update={"scenario": reproduction.scenario | {"workload": workload}})
 
 
-def played(name: str, choice: dict[str, Any], hosts: tuple[int, ...], rounds: int, processes: int) -> Any:
+def played(
+    name: str, choice: dict[str, Any], hosts: tuple[int, ...], rounds: int, processes: int, state: Path | None
+) -> Any:
     """One figure of the paper."""
     reproduction = with_rounds(load_reproduction(name), rounds)
     sizes = hosts or reproduction.hosts
     scenarios = scenarios_of(reproduction, points=(), hosts=sizes, seeds=(), **choice)
-    return reproduced_network(
-        reproduction, scenarios, processes=processes, tell=progress, bar=progress_bar
-    ), max(sizes)
+    computing = Computing(processes, None, restart=False, tell=progress, bar=progress_bar)
+    folder = None if state is None else state / name
+    return reproduced_network(reproduction, scenarios, computing=computing, state=folder), max(sizes)
 
 
 @click.command()
@@ -65,18 +69,27 @@ def played(name: str, choice: dict[str, Any], hosts: tuple[int, ...], rounds: in
 @click.option("--hosts", multiple=True, type=int, help="Other sizes of the fabric.")
 @click.option("--rounds", default=1, show_default=True, help="Rounds of training.")
 @click.option("--processes", default=2, show_default=True)
+@click.option("--state", type=click.Path(path_type=Path), help="Goes on from here when it was killed.")
 @click.option("--json", "as_json", is_flag=True, help="One flat object of figures.")
 def main(
-    quick: bool, names: tuple[str, ...], hosts: tuple[int, ...], rounds: int, processes: int, as_json: bool
+    quick: bool,
+    names: tuple[str, ...],
+    hosts: tuple[int, ...],
+    rounds: int,
+    processes: int,
+    state: Path | None,
+    as_json: bool,
 ) -> None:
     """Play MLT's figures."""
+    if state is not None:
+        state.mkdir(exist_ok=True)
     begun = perf_counter()
     figures: dict[str, float] = {}
     for name in names or (("mlt-fig14",) if quick else reproduction_names()):
         reproduction = load_reproduction(name)
         readings = () if quick else tuple(reproduction.readings)
         sizes = hosts or (reproduction.hosts[-1:] if quick else ())
-        found, largest = played(name, {"readings": readings}, sizes, rounds, processes)
+        found, largest = played(name, {"readings": readings}, sizes, rounds, processes, state)
         figures |= named(found, largest)
     figures["wall_minutes"] = (perf_counter() - begun) / 60
     if as_json:

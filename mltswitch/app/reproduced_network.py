@@ -1,24 +1,19 @@
 """Play a figure of a paper in every reading, and lay what comes out beside what the paper prints."""
 
-import signal
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
 from pydantic import RootModel
 
-from mltswitch.app import Bar, Tell
-from mltswitch.app.simulated_network import ground_of
+from mltswitch.app import Computing
+from mltswitch.app.simulated_network import ground_of, made_folder, simulated_network
 from mltswitch.documents import dump_yaml
-from mltswitch.errors import UserInputError
 from mltswitch.network.reproduction import Reproduction
 from mltswitch.network.results import Figure, Summary, figure_of
-from mltswitch.network.scenario import Scenario
-from mltswitch.network.simulation import check, play_one
+from mltswitch.network.scenario import Play, Scenario
+from mltswitch.network.simulation import check
 from mltswitch.outputs import write_outputs
 
 HERE: Final = Path()
@@ -70,15 +65,9 @@ class Reproduced:
     cells: tuple[Cell, ...]
     compared: tuple[Compared, ...]
     missing_runs: int
-    """Runs that Ctrl-C left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    case: Case
-    place: int
-    """Of the transport."""
-    seed: int
+    """Runs that Ctrl-C or SIGTERM left out; one that readings share counts for each."""
+    ended_by: int = 0
+    """The signal; 0: none."""
 
 
 def scenarios_of(
@@ -110,79 +99,68 @@ def write_scenarios(reproduction: Reproduction, cases: Iterable[Case], folder: P
     """Write scenarios as files that `mltswitch simulate` plays, to be read and changed."""
     documents = [reproduction.document_of(case.reading, case.point, case.hosts) for case in cases]
     texts = [(folder / f"{each['name']}.yaml", dump_yaml(RootModel(each))) for each in documents]
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UserInputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
+    made_folder(folder)
     write_outputs(texts)
     return tuple(path for path, _ in texts)
 
 
 def reproduced_network(
-    reproduction: Reproduction, scenarios: dict[Case, Scenario], *, processes: int, tell: Tell, bar: Bar
+    reproduction: Reproduction,
+    scenarios: dict[Case, Scenario],
+    *,
+    computing: Computing,
+    state: Path | None = None,
 ) -> Reproduced:
-    """Play the scenarios; Ctrl-C keeps the runs that have ended.
+    """Play the scenarios one after the other; Ctrl-C and SIGTERM keep the runs that have ended.
+
+    Readings often change one transport alone: what several have in common is played once.
+
+    Args:
+        reproduction: The figure.
+        scenarios: By their cases.
+        computing: Where runs are played.
+        state: A folder, in which each scenario keeps its snapshots in one of its own.
 
     Raises:
-        KeyboardInterrupt: no run has ended yet.
+        MachineError: A workload needs more memory than there is, or a package is missing.
+        UserInputError: `state` cannot be used, or is of other scenarios.
     """
-    wanted: dict[str, list[_Run]] = {}
-    for case, scenario in scenarios.items():
-        for place in range(len(scenario.plays)):
-            for seed in scenario.seeds:
-                wanted.setdefault(_identity(scenario, place, seed), []).append(_Run(case, place, seed))
-    found: dict[_Run, Summary] = {}
-    try:
-        with bar() as advance, _results([runs[0] for runs in wanted.values()], scenarios, processes) as ended:
-            for count, (run, summary) in enumerate(ended, 1):
-                same = wanted[_identity(scenarios[run.case], run.place, run.seed)]
-                found |= dict.fromkeys(same, summary)
-                advance(reproduction.name, count, len(wanted))
-    except KeyboardInterrupt:
-        if not found:
-            raise
-        tell(f"interrupted: {len(found)} of {sum(map(len, wanted.values()))} runs have ended, and are kept")
+    if state is not None:
+        made_folder(state)
+    found: dict[str, dict[int, Summary]] = {}
+    ended_by = 0
+    for scenario in scenarios.values():
+        plays = dict(zip(scenario.titles, scenario.plays, strict=True))
+        left = {title: play for title, play in plays.items() if _identity(scenario, play) not in found}
+        if not left:
+            continue
+        computing.tell(f"{scenario.name}: {', '.join(left)}")
+        folder = None if state is None else state / scenario.name
+        simulation = simulated_network(
+            scenario.with_plays(left), HERE, output=None, computing=computing, state=folder
+        )
+        for each in simulation.played:
+            summaries = {run.seed: run.summary for run in each.runs}
+            found[_identity(scenario, left[each.transport])] = summaries
+        if ended_by := simulation.ended_by:
+            break
     cells: list[Cell] = []
     compared: list[Compared] = []
+    missing = 0
     for case, scenario in scenarios.items():
         by_title = {
-            title: {seed: found[run] for seed in scenario.seeds if (run := _Run(case, place, seed)) in found}
-            for place, title in enumerate(scenario.titles)
+            title: found.get(_identity(scenario, play), {})
+            for title, play in zip(scenario.titles, scenario.plays, strict=True)
         }
+        missing += sum(len(scenario.seeds) - len(runs) for runs in by_title.values())
         cells += [_cell(case, title, runs) for title, runs in by_title.items() if runs]
         compared += _compared(reproduction, case, by_title)
-    return Reproduced(
-        reproduction, tuple(cells), tuple(compared), sum(map(len, wanted.values())) - len(found)
-    )
+    return Reproduced(reproduction, tuple(cells), tuple(compared), missing, ended_by)
 
 
-def _identity(scenario: Scenario, place: int, seed: int) -> str:
-    """The same for runs of which each byte is the same: readings often change one transport alone."""
-    return repr(scenario.model_copy(update={"name": "", "plays": (scenario.plays[place],), "seeds": (seed,)}))
-
-
-@contextmanager
-def _results(
-    wanted: Sequence[_Run], scenarios: dict[Case, Scenario], processes: int
-) -> Iterator[Iterator[tuple[_Run, Summary]]]:
-    """The runs with their summaries, as they end."""
-    if processes == 1:
-        yield ((run, _summary(scenarios[run.case], run)) for run in wanted)
-        return
-    # Ctrl-C ends workers at once, without a word.
-    pool = ProcessPoolExecutor(
-        processes, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)
-    )
-    try:
-        futures = {pool.submit(_summary, scenarios[run.case], run): run for run in wanted}
-        yield ((futures[each], each.result()) for each in as_completed(futures))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _summary(scenario: Scenario, run: _Run) -> Summary:
-    ground = ground_of(scenario, HERE)
-    return play_one(scenario, ground, run.place, run.seed, lambda _done, _flows: None).summary
+def _identity(scenario: Scenario, play: Play) -> str:
+    """The same for plays of which each byte is the same, seed by seed."""
+    return repr(scenario.model_copy(update={"name": "", "plays": (play,)}))
 
 
 def _cell(case: Case, title: str, runs: dict[int, Summary]) -> Cell:

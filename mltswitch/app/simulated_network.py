@@ -274,10 +274,7 @@ def _with_state(stack: ExitStack, play: _Play, state: Path, *, restart: bool) ->
     with needing_numba():
         from mltswitch.network.snapshot import digests
     common, by_play = digests(play.scenario, play.ground, has_depths=play.has_depths)
-    try:
-        state.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UserInputError(f"cannot be made: {error.strerror}", where=str(state)) from None
+    made_folder(state)
     path = state / f"runs{JOURNAL_SUFFIX}"
     journal = stack.enter_context(open_journal(path, common, restart=restart, of="simulation"))
     if not journal.finished:  # without a cell it would not stay, and the folder be nobody's
@@ -285,6 +282,14 @@ def _with_state(stack: ExitStack, play: _Play, state: Path, *, restart: bool) ->
     for rest in (*state.glob(f"{HIDDEN}*"), *(state.glob(f"*{SNAPSHOT}") if restart else ())):
         rest.unlink()
     return replace(play, state=state.resolve(), digests=tuple(by_play))
+
+
+def made_folder(folder: Path) -> None:
+    """Make a folder where there is none; raises UserInputError where that is impossible."""
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserInputError(f"cannot be made: {error.strerror}", where=str(folder)) from None
 
 
 @contextmanager

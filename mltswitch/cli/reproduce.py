@@ -15,12 +15,11 @@ from mltswitch.app.reproduced_network import (
     write_scenarios,
 )
 from mltswitch.cli.command import argument, command, option
-from mltswitch.cli.options import FOLDER, SEED
-from mltswitch.cli.output import Answer, figure, progress, progress_bar, table
+from mltswitch.cli.options import FOLDER, SEED, Cells
+from mltswitch.cli.output import Answer, figure, table
+from mltswitch.cli.runs import COMPUTED, SIGNAL_EXIT_CODE, STATE, computing_of
 from mltswitch.network.reproduction import load_reproduction
 from mltswitch.units import format_seconds
-
-INTERRUPTED = 130
 
 
 @command(
@@ -58,10 +57,11 @@ def reproduce(
     seeds: tuple[int, ...] = option(
         "In the place of the figure's; again for more.", SEED, "--seed", multiple=True
     ),
-    processes: int = option("Runs at the same time.", click.IntRange(1, 1024), default=1, show_default=True),
     scenarios: Path | None = option(
         "Write the scenarios here, to be read, changed and played by `mltswitch simulate`; play none.", FOLDER
     ),
+    state: Path | None = STATE,
+    computed: Cells = COMPUTED,
 ) -> Answer:
     """Play a figure of a paper, and compare.
 
@@ -75,7 +75,7 @@ def reproduce(
     if scenarios is not None:
         paths = [str(path) for path in write_scenarios(reproduction, chosen, scenarios)]
         return Answer({"outputs": paths}, [f"Written: {path}" for path in paths])
-    found = reproduced_network(reproduction, chosen, processes=processes, tell=progress, bar=progress_bar)
+    found = reproduced_network(reproduction, chosen, computing=computing_of(computed, state), state=state)
     document = {
         "figure": name,
         "source": reproduction.source,
@@ -83,7 +83,7 @@ def reproduce(
         "cells": found.cells,
         "compared": found.compared,
     }
-    return Answer(document, _text(found), INTERRUPTED if found.missing_runs else 0)
+    return Answer(document, _text(found), SIGNAL_EXIT_CODE + found.ended_by if found.ended_by else 0)
 
 
 def _text(found: Reproduced) -> Iterator[RenderableType]:

@@ -1,31 +1,20 @@
 """`mltswitch simulate`: a whole fabric in packets."""
 
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 from rich.console import RenderableType
 
 from mltswitch.app.simulated_network import Played, Simulation, load_scenario, simulated_network
 from mltswitch.cli.command import argument, command, option
-from mltswitch.cli.options import FILE, FOLDER, PATH, SEED, Cells, output_file
+from mltswitch.cli.options import FILE, PATH, SEED, Cells, output_file
 from mltswitch.cli.output import Answer, figure, table
 from mltswitch.cli.reproduce import reproduce
+from mltswitch.cli.runs import COMPUTED, SIGNAL_EXIT_CODE, STATE, computing_of
 from mltswitch.network.results import Figure
 from mltswitch.units import format_ratio, format_seconds
-
-SIGNAL_EXIT_CODE: Final = 128
-"""Before the number of the signal that ended a command."""
-COMPUTED: Final[Any] = {each.name: each.default for each in fields(Cells)} | {
-    "processes": option(
-        "That play runs at the same time, each with a fabric in its memory; 1 by default.",
-        click.IntRange(1, 256),
-        variable="PROCESSES",
-        default=1,
-    )
-}
 
 
 class _OrReproduce(click.Command):
@@ -69,11 +58,7 @@ def simulate(
     report: Path | None = option(
         "A page of completion times, queues over time and link loads.", FILE, "--report"
     ),
-    state: Path | None = option(
-        "Keep snapshots of all runs in a folder; the same command goes on from there.",
-        FOLDER,
-        "--state",
-    ),
+    state: Path | None = STATE,
     computed: Cells = COMPUTED,
 ) -> Answer:
     """Simulate a fabric, packet by packet.
@@ -84,10 +69,9 @@ def simulate(
     For the time of training steps without packets, take `mltswitch train simulate`.
     """
     scenario, folder = load_scenario(scenario_file, profile=profile, transports=transports, seeds=seeds)
-    if computed.restart and state is None:
-        raise click.UsageError("--restart forgets what lies in --state")
+    computing = computing_of(computed, state)
     found = simulated_network(
-        scenario, folder, output=output, computing=computed.computing(), state=state, report=report
+        scenario, folder, output=output, computing=computing, state=state, report=report
     )
     return Answer(_document(found), _text(found), SIGNAL_EXIT_CODE + found.ended_by if found.ended_by else 0)
 

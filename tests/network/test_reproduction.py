@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from mltswitch.app import reproduced_network
+from mltswitch.app import simulated_network
 from mltswitch.app.simulated_network import ground_of
 from mltswitch.cli import main
 from mltswitch.documents import load_document
+from mltswitch.network import simulation
 from mltswitch.network.fabric import Network
 from mltswitch.network.reproduction import load_reproduction, reproduction_names
 from mltswitch.network.scenario import LeafSpineNetwork, Scenario
@@ -67,28 +68,35 @@ def test_a_figure_is_compared_with_what_its_paper_prints(capsys: pytest.CaptureF
         assert (each["printed"], each["is_reproduced"]) == (4.12, None)
 
 
-def test_ctrl_c_keeps_what_has_ended(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_what_ctrl_c_has_kept_is_not_played_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Readings that change MLT alone share DCTCP's runs, so that of 4 runs 3 are played."""
-    played: list[Any] = []
-    summary = reproduced_network._summary
+    """Readings that change MLT alone share DCTCP's run, so that of 4 runs 3 are played."""
+    played: list[tuple[str, int]] = []
 
-    def interrupted(scenario: Scenario, wanted: Any) -> Any:
-        played.append(wanted)
-        if len(played) == 3:
+    def interrupted(scenario: Scenario, ground: Any, place: int, seed: int, *rest: Any, **more: Any) -> Any:
+        if len(played) == 2:
             raise KeyboardInterrupt
-        return summary(scenario, wanted)
+        played.append((scenario.name, place))
+        return simulation.play_one(scenario, ground, place, seed, *rest, **more)
 
-    monkeypatch.setattr(reproduced_network, "_summary", interrupted)
-    arguments = ("--hosts", "9", "--point", "rto100us-x32", "--seed", "1", "--json")
+    monkeypatch.setattr(simulated_network, "play_one", interrupted)
+    arguments = ("--hosts", "9", "--point", "rto100us-x32", "--seed", "1", "--state", tmp_path / "state")
     readings = ("--reading", "push-at-once", "--reading", "push-at-once-without-loss")
-    assert run("mlt-fig19", *arguments, *readings) == 130
+    assert run("mlt-fig19", *arguments, *readings, "--json") == 130
     said = capsys.readouterr()
-    assert "interrupted: 3 of 4 runs have ended, and are kept" in said.err
+    assert "interrupted: 0 of 1 runs have ended, and are kept" in said.err
     found = json.loads(said.out)
     assert found["missing_runs"] == 1
     assert [each["transport"] for each in found["cells"]] == ["mlt", "dctcp", "dctcp"]
+    monkeypatch.undo()
+    assert run("mlt-fig19", *arguments, *readings, "--json") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["missing_runs"] == 0
+    assert run("mlt-fig19", *arguments[:-2], *readings, "--json", "--processes", "2") == 0
+    assert json.loads(capsys.readouterr().out)["cells"] == again["cells"]
+    kept = [each for each in again["cells"] if each["transport"] == "dctcp"]
+    assert kept == [each for each in found["cells"] if each["transport"] == "dctcp"]
 
 
 def test_scenarios_are_written_to_be_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
