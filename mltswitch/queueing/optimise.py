@@ -285,16 +285,18 @@ def _least_so_far(best: FloatArray, *, is_ordered: bool) -> tuple[FloatArray, In
 def _extended(before: FloatArray, own: FloatArray) -> tuple[FloatArray, IntArray]:
     """One queue more: the least cost for each (buffer used, its S), and the L - S that has it."""
     count = len(own)
-    best = np.full((count, count), inf)
-    decision = np.zeros((count, count), dtype=np.int64)
-    for row in range(count):
-        for spare in range(count - row):
-            taken = row + spare
-            offered = before[: count - taken, row] + own[row, spare]
-            is_less = offered < best[taken:, row]
-            best[taken:, row][is_less] = offered[is_less]
-            decision[taken:, row][is_less] = spare
-    return best, decision
+    # By the buffer used without this queue's S, so that one step serves all S.
+    least = np.full((count, count), inf)
+    spares = np.zeros((count, count), dtype=np.int64)
+    for spare in range(count):
+        offered = before[: count - spare] + own[:, spare]
+        is_less = offered < least[spare:]
+        np.copyto(least[spare:], offered, where=is_less)
+        np.copyto(spares[spare:], spare, where=is_less)
+    rows = np.arange(count)
+    without = rows[:, None] - rows
+    best = np.where(without >= 0, least[without, rows], inf)
+    return best, np.where(without >= 0, spares[without, rows], 0)
 
 
 def _with_rest(problem: ThresholdProblem, choice: Choice) -> Choice:
