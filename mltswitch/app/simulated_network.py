@@ -14,14 +14,17 @@ import numpy as np
 
 from mltswitch.app import Advance, Computing, Tell, naming
 from mltswitch.documents import load_document, parse_yaml, read_text
-from mltswitch.errors import MachineError, UserInputError
+from mltswitch.errors import MachineError, MltswitchError, UserInputError
 from mltswitch.network.results import Columns, Comparison, Figure, Run, beside_plan, over_seeds
 from mltswitch.network.scenario import LeafSpineNetwork, Play, Scenario
 from mltswitch.network.simulation import Ground, check, is_engine_compiled, needing_numba, play_one
 from mltswitch.network.switches import FromPlan
-from mltswitch.network.transports.parameters import TRANSPORTS
-from mltswitch.outputs import HIDDEN, check_output, write_outputs
+from mltswitch.network.transports.parameters import TRANSPORTS, MltAgent
+from mltswitch.network.workloads import Mix, Workload
+from mltswitch.network.workloads.distributions import SEGMENTS
+from mltswitch.outputs import check_output, write_outputs
 from mltswitch.plan import Fabric, Plan, Topology, load_plan, resolve_fabric
+from mltswitch.profile import bundled_names
 from mltswitch.sweep import (
     JOURNAL_SUFFIX,
     Cell,
@@ -99,6 +102,7 @@ def load_scenario(
         if profile is not None:
             raise UserInputError("a scenario says itself what is sent", where="--profile")
         scenario = load_document(path, Scenario)
+        scenario = scenario.model_copy(update={"workload": _beside(scenario.workload, path.parent)})
     if transports is not None:
         chosen: dict[str, Play] = {}
         for name in transports.split(","):
@@ -107,6 +111,24 @@ def load_scenario(
     if seeds:
         scenario = scenario.model_copy(update={"seeds": tuple(dict.fromkeys(seeds))})
     return scenario, path.parent
+
+
+def _beside(workload: Workload, folder: Path) -> Workload:
+    """A workload whose files lie in this folder, that of its scenario."""
+    if isinstance(workload, Mix):
+        parts = [
+            part.model_copy(update={"workload": _beside(part.workload, folder)}) for part in workload.parts
+        ]
+        return workload.model_copy(update={"parts": tuple(parts)})
+    named = {*bundled_names(), *SEGMENTS}
+    given = {name: getattr(workload, name, None) for name in ("profile", "trace", "sizes")}
+    return workload.model_copy(
+        update={
+            name: str(folder / value)
+            for name, value in given.items()
+            if value and value not in named and (name == "trace" or (folder / value).is_file())
+        }
+    )
 
 
 def _plays(name: str, scenario: Scenario) -> dict[str, Play]:
@@ -184,22 +206,16 @@ def simulated_network(
     check(scenario, ground, at_once=processes)
     if not is_engine_compiled():
         computing.tell("compiling the simulator, once after an installation: about half a minute")
-    runs, ended_by = _Runs(computing.tell, len(wanted)), list[int]()
-    with ExitStack() as stack:
-        play = _Play(scenario, ground, report is not None)
-        if state is not None:
-            play = _with_state(stack, play, state, restart=computing.restart)
-        stack.enter_context(_until_interrupted(ended_by))
-        pool = stack.enter_context(executor(processes, computing.scheduler))
-        advance = stack.enter_context(computing.bar())
-        if pool is None:
-            play = replace(play, advance=advance)
-
-        def show() -> None:
-            if pool is not None:
-                advance("runs", len(runs.finished), len(wanted))
-
-        run_cells(play, wanted, runs, pool, show)
+    runs, play = _Runs(computing.tell, len(wanted)), _Play(scenario, ground, report is not None)
+    failure: MltswitchError | None = None
+    ended_by = 0
+    try:
+        ended_by = _play_all(play, wanted, runs, state, computing, processes)
+    except MltswitchError as error:
+        if not runs.finished:
+            raise
+        failure = error
+        computing.tell(f"{len(runs.finished)} of {len(wanted)} runs ended before one failed, and are kept")
     ended = [runs.finished[cell][0]["run"] for cell in wanted if cell in runs.finished]
     if ended_by:
         computing.tell(f"interrupted: {len(ended)} of {len(wanted)} runs have ended, and are kept")
@@ -215,7 +231,33 @@ def simulated_network(
     if report is not None and ended:
         write_outputs([(report, simulation_page(scenario.name, played))])
         outputs.append(report)
-    return Simulation(scenario, played, len(wanted) - len(ended), tuple(outputs), *ended_by)
+    if failure is not None:
+        raise failure
+    return Simulation(scenario, played, len(wanted) - len(ended), tuple(outputs), ended_by)
+
+
+def _play_all(
+    play: "_Play", wanted: list[Cell], runs: "_Runs", state: Path | None, computing: Computing, processes: int
+) -> int:
+    """Play what is wanted; returns the number of the signal that ended it, or 0."""
+    ended_by = list[int]()
+    with ExitStack() as stack:
+        if state is not None:
+            play = _with_state(stack, play, state, restart=computing.restart)
+            if any(isinstance(each.transport, MltAgent) for each in play.scenario.plays):
+                computing.tell("of `law: compiled` nobody can take a snapshot: its runs are played anew")
+        stack.enter_context(_until_interrupted(ended_by))
+        pool = stack.enter_context(executor(processes, computing.scheduler))
+        advance = stack.enter_context(computing.bar())
+        if pool is None:
+            play = replace(play, advance=advance)
+
+        def show() -> None:
+            if pool is not None:
+                advance("runs", len(runs.finished), len(wanted))
+
+        run_cells(play, wanted, runs, pool, show)
+    return next(iter(ended_by), 0)
 
 
 @dataclass(frozen=True)
@@ -272,14 +314,14 @@ class _Runs(Journal):
 def _with_state(stack: ExitStack, play: _Play, state: Path, *, restart: bool) -> _Play:
     """Have snapshots kept in a folder, which is this scenario's alone."""
     with needing_numba():
-        from mltswitch.network.snapshot import digests
+        from mltswitch.network.snapshot import UNDER_WAY, digests
     common, by_play = digests(play.scenario, play.ground, has_depths=play.has_depths)
     made_folder(state)
     path = state / f"runs{JOURNAL_SUFFIX}"
     journal = stack.enter_context(open_journal(path, common, restart=restart, of="simulation"))
     if not journal.finished:  # without a cell it would not stay, and the folder be nobody's
         journal.add((play.scenario.name,), [])
-    for rest in (*state.glob(f"{HIDDEN}*"), *(state.glob(f"*{SNAPSHOT}") if restart else ())):
+    for rest in (*state.glob(f"{UNDER_WAY}*"), *(state.glob(f"*{SNAPSHOT}") if restart else ())):
         rest.unlink()
     return replace(play, state=state.resolve(), digests=tuple(by_play))
 

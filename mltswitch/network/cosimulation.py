@@ -86,7 +86,7 @@ class CosimulatedWorld(World):
         super().__init__(network, flows, settings, seed=seed, spraying=spraying, **more)
         self._transport, self._seed = transport, seed
         self._random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0x636F,)))
-        self._memory = np.zeros(max(flow.size_bytes for flow in flows), np.uint8)
+        self._memory = np.zeros(max((flow.size_bytes for flow in flows), default=1), np.uint8)
         self._planes: dict[int, VirtualPlane] = {}
         self._due_ns: dict[int, int] = {}
         self._connections: dict[frozenset[int], _Connection] = {}
@@ -110,9 +110,11 @@ class CosimulatedWorld(World):
             elif due > until_picoseconds or due == NEVER:
                 return going or due != NEVER
             else:
+                self._pass_pauses(due)
                 self.state["now"] = due
                 for host in [host for host, at_ns in self._due_ns.items() if at_ns <= self._now_ns]:
                     self._step(host)
+                self._serve()
         return True
 
     @property
@@ -131,10 +133,13 @@ class CosimulatedWorld(World):
         return max((min(self._due_ns.values()) - _BEGIN_NS) * PICOSECONDS_NS, self.now_picoseconds)
 
     def _serve(self) -> None:
-        while (number := self.count("begun")) != NONE:
-            self.state["begun"] = self.flows["next"][number]
-            self._begin(number)
-        while self.count("arrived") != NONE:
+        while True:
+            if (number := self.count("begun")) != NONE:
+                self.state["begun"] = self.flows["next"][number]
+                self._begin(number)
+                continue
+            if self.count("arrived") == NONE:
+                return
             index = external.take(self.state[0])
             packet = self.tables["packets"][index]
             flow = self.flows[packet["flow"]]
@@ -189,8 +194,8 @@ class CosimulatedWorld(World):
             "notify": 1,
         }
         policy = {
-            "loss_bound": law.loss_bound,
-            "important_bound": law.least_important_bound,
+            "loss_bound": 0.0 if flow["settings"] else law.loss_bound,
+            "important_bound": 0.0 if flow["settings"] else law.least_important_bound,
             "stop_rule": lib.MLT_PATIENT if law.stop == "patient" else lib.MLT_PAPER,
         }
         receive = common | {"flow": connection.tokens[destination], "policy": policy}

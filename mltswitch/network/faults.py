@@ -1,21 +1,19 @@
 """Links that lose packets between two given times, and paths that are left out once that is noticed."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from mltswitch.documents import SparseDocument
 from mltswitch.errors import UserInputError, did_you_mean
 from mltswitch.network.fabric import Network
-from mltswitch.network.units import PICOSECONDS, Seconds, parse_seconds
+from mltswitch.network.units import PICOSECONDS, Seconds
 from mltswitch.plan import Topology
 
 if TYPE_CHECKING:
     from mltswitch.network.world import World
-
-Time = Annotated[Seconds, BeforeValidator(parse_seconds, json_schema_input_type=float | str)]
 
 
 class Fault(SparseDocument):
@@ -23,11 +21,11 @@ class Fault(SparseDocument):
 
     link: tuple[str, str]
     """The names of both ends: switches, or a switch and a host."""
-    from_seconds: Time = Field(alias="from")
-    to_seconds: Time = Field(alias="to")
+    from_seconds: Seconds = Field(alias="from")
+    to_seconds: Seconds = Field(alias="to")
     loss: float = Field(default=1.0, gt=0, le=1, allow_inf_nan=False)
     """Share of packets that are lost as they reach the link's end; 1: the link is dead."""
-    detected_after_seconds: Time | None = Field(default=None, alias="detected_after")
+    detected_after_seconds: Seconds | None = Field(default=None, alias="detected_after")
     """After this time paths over the link are left out, until it is back; by default never."""
 
     @model_validator(mode="after")

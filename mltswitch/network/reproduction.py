@@ -62,7 +62,8 @@ class Reproduction(StrictDocument):
                 expected=f"a multiple of {leaves}",
             )
         data["fabric"] |= {"hosts_per_leaf": hosts // leaves}
-        data["transports"] = list(data["transports"].values())
+        plays = data["transports"]
+        data["transports"] = [plays[title] for title in self.scenario["transports"]]  # those that are wanted
         name = f"{self.name}-{reading}-{point}-{hosts}"
         return {"schema": SIMULATION_SCHEMA, "name": name, **data}
 

@@ -151,7 +151,7 @@ def run_of(
         open_flows=int((~done).sum()),
         duration_seconds=ended / PICOSECONDS,
         **{f"fct_{name}": value for name, value in _spread(columns["fct_seconds"]).items()},
-        sent_over_needed=int(table["sent_bytes"].sum()) / needed,
+        sent_over_needed=int(table["sent_bytes"].sum()) / needed if needed else 1.0,
         resent_packets=int(table["resent_packets"].sum()),
         marked_packets=int(table["marked_packets"].sum()),
         dropped_packets=int(table["dropped_packets"].sum()),

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from mltswitch.documents import SparseDocument, StrictDocument
+from mltswitch.documents import SparseDocument, StrictDocument, validate
 from mltswitch.errors import did_you_mean
 from mltswitch.network.faults import Fault
 from mltswitch.network.switches import KINDS, FromPlan, SwitchDocument
@@ -61,7 +61,7 @@ class LeafSpineNetwork(SparseDocument):
             "host_ports": {"rate": self.rate_bps, "delay": self.delay_seconds},
             "uplinks": {"rate": self._uplink_bps, "delay": uplink_delay},
         }
-        return Fabric.model_validate(
+        return validate(
             {
                 "schema": "mltswitch/fabric/v1",
                 "name": "simulated",
@@ -72,7 +72,9 @@ class LeafSpineNetwork(SparseDocument):
                 "traffic": {"load": 0.5},
                 "classes": {"control": {"dscp": [40]}, "gradients": {"dscp": [34]}},
                 "spraying": {"mode": "entropy"},
-            }
+            },
+            Fabric,
+            where="fabric",
         )
 
 
@@ -106,7 +108,7 @@ class Play(SparseDocument):
     switch: SwitchDocument | None = None
     """By default what the transport is made for."""
     spraying: bool | None = None
-    """Whether each packet takes another path; by default of `mlt` alone. Else flows are hashed to paths."""
+    """Whether each packet takes another path; by default of `mlt` and `ndp`. Else flows are hashed."""
 
     @model_validator(mode="after")
     def _fit(self) -> Self:
@@ -148,7 +150,7 @@ class Scenario(StrictDocument):
     hosts: Literal["leaf-by-leaf", "in-turn"] = "leaf-by-leaf"
     """How workloads number hosts: `in-turn`, one of each leaf after the other, spreads workers and servers
     evenly over all racks."""
-    faults: tuple[Fault, ...] = Field(default=(), max_length=10_000)
+    faults: tuple[Fault, ...] = Field(default=(), max_length=1000)
     """Links that lose packets between two times."""
     workload: Workload
     plays: tuple[Annotated[Play, BeforeValidator(_check_play)], ...] = Field(

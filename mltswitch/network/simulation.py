@@ -17,7 +17,7 @@ from mltswitch.network.faults import check_faults
 from mltswitch.network.results import Run, run_of
 from mltswitch.network.scenario import Play, Scenario
 from mltswitch.network.switches import FromPlan, rules_of
-from mltswitch.network.transports.parameters import MltAgent
+from mltswitch.network.transports.parameters import MltAgent, Transport
 from mltswitch.network.units import LONGEST_PICOSECONDS, PICOSECONDS
 from mltswitch.network.workloads import Extent, Stage, Work
 from mltswitch.plan import Plan, Topology
@@ -109,7 +109,7 @@ def _prepared(
     )
     extent = scenario.workload.extent(stage)
     _check_extent(extent, play.transport.payload_bytes)
-    _check_memory(extent, play.transport.packet_bytes, network, at_once)
+    _check_memory(extent, play.transport, network, at_once)
     return network, stage
 
 
@@ -129,12 +129,16 @@ def _check_extent(extent: Extent, payload_bytes: int) -> None:
         )
 
 
-def _check_memory(extent: Extent, packet_bytes: int, network: Network, at_once: int) -> None:
+def _check_memory(extent: Extent, transport: Transport, network: Network, at_once: int) -> None:
     """Raise MachineError where flows, and the packets that switches and lines can hold, are too many."""
     held = sum(size for size in network.pools_bytes if size != HOST_MEMORY_BYTES)
     held += sum(port.rate_bps * port.delay_picoseconds // (8 * PICOSECONDS) for port in network.ports)
+    packet_bytes = transport.packet_bytes
     packets = extent.size_bytes // packet_bytes + extent.flows
-    needed = (extent.flows + extent.steps) * BYTES_PER_FLOW + packets // 4
+    needed = (extent.flows + extent.steps) * BYTES_PER_FLOW
+    needed += packets // 8 * int(transport.settings()["bitmaps"])
+    if isinstance(transport, MltAgent):
+        needed += extent.largest_bytes
     needed += min(2 * packets, held // packet_bytes) * PACKET_TABLE_BYTES
     there_is = _available_bytes()
     if needed * at_once > there_is:

@@ -7,11 +7,13 @@ import hashlib
 import os
 import secrets
 import zipfile
+import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from mltswitch.documents import open_regular
 from mltswitch.errors import UserInputError
 from mltswitch.network.scenario import Scenario
 from mltswitch.network.simulation import Ground, staged
@@ -21,6 +23,9 @@ from mltswitch.version import __version__
 
 if TYPE_CHECKING:
     from mltswitch.network.world import World
+
+UNDER_WAY: Final = f"{HIDDEN}snapshot-"
+"""How names of snapshots begin while they are written."""
 
 
 def digests(scenario: Scenario, ground: Ground, *, has_depths: bool) -> tuple[str, list[str]]:
@@ -62,7 +67,7 @@ def _digest(*parts: object) -> str:
 def save_world(path: Path, digest: str, world: "World") -> None:
     """Write a snapshot in the place of an earlier one, or nothing."""
     tables = {name: table.view(np.uint8) for name, table in world.all_tables().items()}
-    hidden = path.with_name(f"{HIDDEN}{secrets.token_hex(8)}")
+    hidden = path.with_name(f"{UNDER_WAY}{secrets.token_hex(8)}")
     try:
         with hidden.open("xb") as stream:
             np.savez(stream, allow_pickle=False, digest=np.array(digest), **tables)
@@ -85,14 +90,16 @@ def load_world(path: Path, digest: str, world: "World") -> None:
         return
     problem = "is no snapshot of a simulation"
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            tables = dict(archive)
+        with open_regular(path) as stream:
+            if os.fstat(stream.fileno()).st_uid != os.geteuid():
+                # Its numbers become addresses of memory.
+                raise UserInputError("belongs to another user", where=str(path), hint="--restart begins anew")
+            with np.load(stream, allow_pickle=False) as archive:
+                tables = dict(archive)
         if str(tables.pop("digest", "")) == digest:
             world.restore(tables)
             return
         problem = "is a snapshot of another scenario or version"
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror}"
-    except (ValueError, EOFError, zipfile.BadZipFile):
+    except (ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error):
         pass
     raise UserInputError(problem, where=str(path), hint="--restart begins anew")

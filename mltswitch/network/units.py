@@ -8,7 +8,6 @@ from mltswitch.units import parse_bps, parse_bytes
 
 PICOSECONDS: Final = 10**12
 """Picoseconds in one second."""
-Seconds = Annotated[float, Field(ge=0, le=1000, allow_inf_nan=False)]
 LONGEST_PICOSECONDS: Final = 1 << 62
 """The engine counts up to this time, 53 days, and no further."""
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -26,5 +25,10 @@ def parse_seconds(value: object) -> object:
         raise ValueError(f"{value[:40]!r} is no time, write for example 1.5ms or 0.0015") from None
 
 
+Seconds = Annotated[
+    float,
+    Field(ge=0, le=1000, allow_inf_nan=False),
+    BeforeValidator(parse_seconds, json_schema_input_type=float | str),
+]
 RateBps = Annotated[int, Field(gt=0), BeforeValidator(parse_bps, json_schema_input_type=int | str)]
 SizeBytes = Annotated[int, Field(gt=0), BeforeValidator(parse_bytes, json_schema_input_type=int | str)]

@@ -11,6 +11,7 @@ from mltswitch.network import engine
 from mltswitch.network.fabric import NO_BOUND, Network
 from mltswitch.network.faults import Fault, apply_faults, change_times
 from mltswitch.network.records import (
+    CALLED,
     ENDED,
     ENTRY,
     FLOW,
@@ -39,6 +40,8 @@ Records = NDArray[np.void]
 
 FIRST_PACKETS: Final = 4096
 """Places for packets to begin with; they double when they are full."""
+GROWING: Final = ("packets", "hops")
+"""Tables that a run makes longer."""
 EVENTS_AT_ONCE: Final = 1_000_000
 """Between two looks at the keyboard and two lines of progress."""
 MOST_DEPTHS: Final = 512
@@ -128,13 +131,19 @@ class World:
         return {**self.tables, **heaps, **rest}
 
     def restore(self, tables: Mapping[str, NDArray[np.uint8]]) -> None:
-        """Go to where `all_tables` of a world that was made alike were."""
+        """Go to where the tables of a world that was made alike were; raises ValueError for other ones."""
+        found = {}
         for name, own in self.all_tables().items():
-            found = tables[name].view(own.dtype)
-            if name in self.tables:  # they may have grown
-                self.tables[name] = found
+            found[name] = tables[name].view(own.dtype)
+            if name not in GROWING and found[name].size != own.size:
+                raise ValueError(f"{name} has another length")
+        if len(found["packets"]) != found["state"]["packet_places"][0]:
+            raise ValueError("packets have another length")
+        for name, own in self.all_tables().items():
+            if name in self.tables:
+                self.tables[name] = found[name]
             else:
-                own[:] = found
+                own[:] = found[name].reshape(own.shape)
         self._bind()
 
     def _flows(self, flows: Sequence[Flow], random: np.random.Generator, spraying: bool) -> Records:
@@ -236,10 +245,17 @@ class World:
                 raise
             if came_to == GROW:
                 self._grow()
+            elif came_to == CALLED:
+                return True
             elif came_to == ENDED or pause > until_picoseconds or self.count("events") >= last:
                 return bool(came_to != ENDED)
             else:
                 self._paused(pause)
+
+    def _pass_pauses(self, until_picoseconds: int) -> None:
+        """Do what is due up to a time at which nothing that the engine knows happens any more."""
+        while (pause := self._next_pause()) <= until_picoseconds:
+            self._paused(pause)
 
     def _next_pause(self) -> int:
         """When links change or queues are sampled next, before all else that happens then."""

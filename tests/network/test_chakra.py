@@ -8,6 +8,7 @@ import pytest
 from mltswitch.errors import UserInputError
 from mltswitch.network.workloads import Flow, Work
 from mltswitch.network.workloads.chakra import Chakra
+from mltswitch.network.workloads.trace_files import read_trace
 from tests.network.support import play
 from tests.network.test_workloads import stage
 
@@ -238,6 +239,24 @@ def test_a_missing_rank_and_another_version_are_refused(tmp_path: Path) -> None:
         Chakra(kind="chakra", trace=str(tmp_path / "none" / "trace")).extent(stage())
     with pytest.raises(UserInputError, match=r"version '9' \(expected 0.0.4\)"):
         Chakra(kind="chakra", trace=write(tmp_path, both(node(1, COMPUTE)), version="9")).extent(stage())
+
+
+@pytest.mark.parametrize(
+    ("ending", "data"),
+    [
+        (".et", b"\xf6\xff\xff\xff\xff\xff\xff\xff\xff\x01"),  # a length of -10
+        (".json", b"[" * 200_000),
+        (".json", b'{"id": Infinity, "type": 4}'),
+        (".json", b'{"id": 1, "type": 4, "durationMicros": 1%s}' % (b"0" * 400)),
+        (".json", b'{"id": 1, "type": -2}'),
+    ],
+    ids=["length", "depth", "infinity", "duration", "type"],
+)
+def test_what_is_no_trace_is_one_line(ending: str, data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"job.0{ending}"
+    path.write_bytes(data)
+    with pytest.raises(UserInputError, match="is cut short, or no Chakra trace, after the beginning"):
+        read_trace(path)
 
 
 @pytest.mark.parametrize("ending", [".et", ".json"])

@@ -11,6 +11,7 @@ from mltswitch.errors import MachineError
 from mltswitch.hostagent import dataplane
 from mltswitch.network.cosimulation import CosimulatedWorld
 from mltswitch.network.fabric import Network, Rule
+from mltswitch.network.faults import Fault
 from mltswitch.network.records import SETTINGS
 from mltswitch.network.transports.parameters import Dctcp, MltAgent
 from mltswitch.network.workloads import Flow
@@ -83,6 +84,44 @@ def test_what_is_lost_comes_again_unless_it_may_be_missing() -> None:
     assert (share >= 0.9).all()
     assert share.min() < 1
     assert np.median(bound.flows["finish"]) < np.median(whole.flows["finish"])
+
+
+def test_faults_come_when_they_come_and_samples_change_nothing() -> None:
+    net, flow = network(), [Flow(0, 1, 200_000, 0)]
+    plain = finished(made(net, flow, law()))
+    end = int(plain.flows["finish"][0])
+    late = Fault.model_validate({"link": ["leaf1", "host1"], "from": "5ms", "to": "8ms"})
+    for more in ({"faults": (late,)}, {"has_depths": True}):
+        options: dict[str, Any] = {"seed": 1, "spraying": True, "transport": law(), **more}
+        run = finished(CosimulatedWorld(net, flow, law().settings(), **options))
+        assert int(run.flows["finish"][0]) == end
+        assert (run.depths[:, 0] <= run.now_picoseconds).all()
+    early = Fault.model_validate({"link": ["leaf1", "host1"], "from": 0, "to": "8ms"})
+    options = {"seed": 1, "spraying": True, "transport": law(), "faults": (early,)}
+    run = finished(CosimulatedWorld(net, flow, law().settings(), **options))
+    assert int(run.flows["finish"][0]) > 8000 * MICROSECOND
+
+
+def test_a_connection_keeps_to_the_ways_that_are_left() -> None:
+    """One of two spines is known to be dead while a connection with two paths is open."""
+    net, flow = network(), [Flow(0, 7, 4_000_000, 0)]
+    fault = Fault.model_validate(
+        {"link": ["leaf1", "spine1"], "from": "0.2ms", "to": "60ms", "detected_after": "0.1ms"}
+    )
+    options: dict[str, Any] = {"seed": 1, "spraying": True, "transport": law(), "faults": (fault,)}
+    run = CosimulatedWorld(net, flow, law().settings(), **options)
+    while run.advance(events=50):
+        hops, packets = run.tables["hops"]["port"], run.tables["packets"]
+        assert (packets["hop"] < len(hops)).all()
+    assert run.count("finished") == 1
+    assert run.flows["finish"][0] < 60_000 * MICROSECOND
+
+
+def test_what_may_lose_nothing_loses_nothing() -> None:
+    flows = [Flow(0, 7, 1_000_000, 0, lossless=True), Flow(1, 6, 1_000_000, 0)]
+    run = finished(made(network(loss=0.02), flows, law(loss_bound=0.1, stop="paper")))
+    kept = run.flows["arrived"] == run.flows["packets"]
+    assert kept.tolist() == [True, False]
 
 
 def test_flows_both_ways_share_the_connection_of_their_hosts() -> None:

@@ -118,7 +118,7 @@ def fsync(number):
     syncs.append(number)
     if len(syncs) == int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
-snapshot.os = type("os", (), {"fsync": fsync})
+snapshot.os = type("os", (), {"fsync": fsync, "fstat": os.fstat, "geteuid": os.geteuid})
 main(sys.argv[2:])
 """
 LONGER = {"kind": "incast", "senders": 7, "size": "1MB"}
@@ -211,6 +211,39 @@ def test_a_snapshot_of_something_else_is_refused(tmp_path: Path) -> None:
     load_world(tmp_path / "three.npz", "digest", world)
 
 
+@pytest.mark.parametrize(
+    "change", [{"words": np.zeros(0, np.uint8)}, {"packets": np.zeros(0, np.uint8)}, {"queues": None}]
+)
+def test_a_snapshot_whose_tables_are_too_short_is_none(change: dict[str, Any], tmp_path: Path) -> None:
+    """The engine would write beyond them."""
+    world = World(network(), [Flow(0, 7, 9000, 0)], Dctcp().settings(), seed=1, spraying=False)
+    tables = {name: table.view(np.uint8) for name, table in world.all_tables().items()} | change
+    kept = {name: table for name, table in tables.items() if table is not None}
+    np.savez(tmp_path / "one.npz", digest=np.array("digest"), **kept)
+    before = world.tables["words"].ctypes.data
+    with pytest.raises(UserInputError, match="is no snapshot of a simulation"):
+        load_world(tmp_path / "one.npz", "digest", world)
+    assert world.tables["words"].ctypes.data == before
+
+
+def test_a_run_that_fails_leaves_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*given: Any, **more: Any) -> Any:
+        if given[3] == 2:
+            raise UserInputError("has failed", where="flow 0")
+        return simulation.play_one(*given, **more)
+
+    monkeypatch.setattr(simulated_network, "play_one", failing)
+    path = written(tmp_path, seeds=[1, 2, 3], transports=["dctcp"])
+    assert run(path, "-o", tmp_path / "flows.csv") == 2
+    said = capsys.readouterr().err
+    assert "1 of 3 runs ended before one failed, and are kept" in said
+    assert said.splitlines()[-1] == "mltswitch: flow 0: has failed"
+    assert {line.split(",")[1] for line in (tmp_path / "flows.csv").read_text().splitlines()[1:]} == {"1"}
+
+
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("ended", [0, 2])
 def test_a_signal_keeps_what_has_ended(
@@ -275,6 +308,7 @@ def _interrupted_after_a_run(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_interrupted_after_a_run")
+@pytest.mark.usefixtures("interruptible")
 def test_ctrl_c_ends_all_processes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "flows.csv"
     path = written(tmp_path, seeds=list(range(50)))

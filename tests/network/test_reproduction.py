@@ -136,6 +136,16 @@ def test_what_a_figure_has_not_is_one_line(
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.parametrize("name", reproduction_names())
+def test_transports_that_are_left_out_stay_out_of_all_readings(name: str) -> None:
+    found = load_reproduction(name)
+    found = found.with_transports((found.compared,))
+    leaves = found.scenario["fabric"]["leaves"]
+    for reading in found.readings:
+        for point in found.points:
+            assert found.scenario_of(reading, point, leaves).titles == (found.compared,)
+
+
 def test_hosts_in_turn_are_spread_over_the_racks() -> None:
     shape = LeafSpineNetwork(leaves=3, spines=2, hosts_per_leaf=4, rate="10Gbps", oversubscription=2)
     rules = network().switch_rules

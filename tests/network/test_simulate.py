@@ -222,6 +222,17 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_files_of_a_scenario_lie_beside_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sizes.txt").write_text("3000 1\n")
+    workload = {"kind": "background", "load": 0.2, "duration": "1ms", "sizes": "sizes.txt"}
+    parts = [{"workload": workload}, {"hosts": ["0-3"], "workload": {"kind": "permutation", "size": 3000}}]
+    path = written(tmp_path, workload={"kind": "mix", "parts": parts})
+    assert run(path, "-o", tmp_path / "flows.csv") == 0
+    capsys.readouterr()
+    sizes = {line.split(",")[7] for line in (tmp_path / "flows.csv").read_text().splitlines()[1:]}
+    assert sizes == {"3000"}
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     changes, line = BAD[case]

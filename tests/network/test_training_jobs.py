@@ -13,6 +13,7 @@ from mltswitch.errors import UserInputError
 from mltswitch.network.results import Run
 from mltswitch.network.transports.parameters import Mlt, NewReno
 from mltswitch.network.workloads import Flow, Work
+from mltswitch.network.workloads.collectives import ring_pass
 from mltswitch.profile import Layer, ModelProfile, Tensor, default_sensitivity
 from tests.network.support import network, play, world
 
@@ -133,6 +134,22 @@ def test_a_ring_takes_all_its_steps_one_after_the_other(hosts: int, packets: int
         assert end == passed + (steps - 1) * ANSWER_PICOSECONDS
     else:  # what comes is acknowledged while own packets still leave
         assert passed < end <= passed * (1 + 64 / 1500)
+
+
+def test_a_ring_sends_no_sum_before_a_host_has_added_its_own() -> None:
+    work = Work()
+    ready = work.compute(0, 0.010, ())
+
+    def make(source: int, destination: int, size: int, after: Any, _is_result: bool) -> Flow:
+        return Flow(source, destination, size, 0, after=after)
+
+    ring_pass(work, [0, 1], [1460, 1460], [ready, ()], make, reduces=True, gathers=True)
+    run = world(network(), work, NewReno())
+    while run.advance():
+        pass
+    for flow, end in zip(work, run.flows["finish"].tolist(), strict=True):
+        comes_after = flow.source == 0 or flow.after != ()
+        assert (end > 10 * MILLISECOND) == comes_after
 
 
 def test_buckets_of_a_ring_leave_as_their_first_layers_are_ready(tmp_path: Path) -> None:

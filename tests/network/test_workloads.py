@@ -23,7 +23,7 @@ from mltswitch.network.workloads import (
 from mltswitch.network.workloads.distributions import resolve_distribution
 from mltswitch.network.workloads.parameter_server import PARTITION_BYTES
 from mltswitch.profile import resolve_profile
-from tests.network.support import scenario
+from tests.network.support import play, scenario
 
 
 def stage(hosts: int = 8, **changes: Any) -> Stage:
@@ -183,6 +183,11 @@ def test_sizes_are_those_of_their_papers(name: str, mean_bytes: float) -> None:
     assert drawn.mean() == pytest.approx(mean_bytes, rel=0.03)
     assert drawn.max() <= sizes.largest_bytes
     assert (drawn <= 1460).mean() == pytest.approx(sizes.probabilities[0], abs=0.005)
+
+
+def test_nothing_to_send_is_a_run_too() -> None:
+    (run,) = play(workload={"kind": "background", "load": 0.0001, "duration": "1us"})
+    assert (run.summary.flows, run.summary.sent_over_needed) == (0, 1.0)
 
 
 def test_parts_are_on_their_hosts_and_wait_for_their_own() -> None:

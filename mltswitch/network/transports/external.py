@@ -54,7 +54,11 @@ def send(
     packet.capable = capable
     packet.marked = 0
     is_forth = kind != ACK
-    packet.hop = flow.path + flow.stride * path if is_forth else flow.back + flow.back_stride * path
+    # A fault that was noticed since the connection was opened may have left fewer ways.
+    if is_forth:
+        packet.hop = flow.path + flow.stride * (path % flow.paths)
+    else:
+        packet.hop = flow.back + flow.back_stride * (path % flow.backs)
     host = wide(flow.source if is_forth else flow.destination)
     world.made_bytes += size
     if kind == DATA:

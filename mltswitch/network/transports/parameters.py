@@ -97,7 +97,7 @@ class Cubic(_Tcp):
 
     number: ClassVar[int] = CUBIC
     name: Literal["cubic"] = "cubic"
-    scale: float = Field(default=0.4, gt=0, le=1000, allow_inf_nan=False)
+    scale: float = Field(default=0.4, ge=1e-6, le=1000, allow_inf_nan=False)
     """C of the RFC, section 5.1 [packets/s³]."""
     beta: float = Field(default=0.7, gt=0, lt=1, allow_inf_nan=False)
     """What a loss leaves of the window, section 4.6."""

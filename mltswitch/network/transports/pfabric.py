@@ -153,7 +153,9 @@ def fires(world: Record, number: int, flow: Record) -> None:
         return
     if flow.state == SENDING:
         if flow.duplicates == 0 and flow.next < flow.packets:
-            return  # nothing is on its way, and the flow waits for its host's line
+            # The flow waits for its host's line; or a late answer has counted as that of a packet since lost.
+            set_timer(world, number, flow, world.now + flow.rto)
+            return
         flow.acked += 1
         flow.slow_start_end = max(flow.window / 2, LEAST_THRESHOLD)
         flow.window = 1.0

@@ -34,7 +34,9 @@ OPEN, RECOVERY, PARTIAL = range(3)
 """What the sender does: sends new data, or repairs a loss that duplicate acknowledgements told of; PARTIAL:
 a part of it is acknowledged."""
 LARGEST_RTO = 60 * PICOSECONDS
-PICOSECONDS_PER_MICROSECOND = PICOSECONDS // 10**6
+CUBIC_TICK = PICOSECONDS // 10**5
+"""Unit of CUBIC's clock: 32 bits last for six hours."""
+LAST_TICK = 2**31 - 1
 LEAST_WINDOW = 2.0
 
 
@@ -217,18 +219,18 @@ def _reduced(flow: Record, settings: Record) -> float:
 @jit
 def _grow_cubic(flow: Record, settings: Record, acked: int, now: int) -> None:
     """RFC 9438, sections 4.2 to 4.5."""
-    now_us = now // PICOSECONDS_PER_MICROSECOND
+    ticks = now // CUBIC_TICK
     if flow.marks == 0:
         flow.marks = 1
-        flow.window_end = now_us
         flow.rate = flow.window
         flow.alpha = max(flow.alpha, flow.window)
-        flow.reduced_until = int(1e6 * np.cbrt((flow.alpha - flow.window) / settings.cubic))
+        plateau = ticks + int(1e5 * np.cbrt((flow.alpha - flow.window) / settings.cubic))
+        flow.reduced_until = min(plateau, LAST_TICK)
     friendly = 3 * (1 - settings.beta) / (1 + settings.beta)
     if flow.rate * settings.beta >= flow.slow_start_end:
         friendly = 1.0
     flow.rate += friendly * acked / flow.window
-    since = (now_us - flow.window_end - flow.reduced_until) * 1e-6
+    since = (ticks - flow.reduced_until) * 1e-5
     if flow.alpha + settings.cubic * since**3 < flow.rate:
         flow.window = max(flow.window, flow.rate)
         return

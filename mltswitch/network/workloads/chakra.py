@@ -6,7 +6,7 @@ from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from itertools import zip_longest
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from mltswitch.documents import SparseDocument
 from mltswitch.errors import UserInputError
@@ -15,6 +15,7 @@ from mltswitch.network.workloads.collectives import all_to_all, ring_pass, share
 from mltswitch.network.workloads.trace_files import COLLECTIVE, RECEIVE, SEND, Node, read_trace
 
 ENDINGS: Final = (".et", ".json")
+MOST_FLOWS: Final = 10_000_000
 COLLECTIVES: Final = {0: "ALL_REDUCE", 2: "ALL_GATHER", 6: "ALL_TO_ALL", 7: "REDUCE_SCATTER", 9: "BARRIER"}
 """Those that are played, by their number in the schema."""
 
@@ -32,6 +33,12 @@ class Chakra(SparseDocument):
     kind: Literal["chakra"]
     trace: str
     """What the files' names begin with: `trace` for `trace.0.et`, `trace.1.et` and so on, or `.json`."""
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without the nodes, which other processes read for themselves."""
+        state = super().__getstate__()
+        own = {name: value for name, value in state["__dict__"].items() if name != "nodes"}
+        return state | {"__dict__": own}
 
     @cached_property
     def nodes(self) -> dict[Key, Node]:
@@ -56,6 +63,13 @@ class Chakra(SparseDocument):
         """How much there is to send; raises UserInputError for a trace that cannot be played to its end."""
         count = 1 + max((key.rank for key in self.nodes), default=0)
         stage.need(count, f"{count} ranks of the trace")
+        most = sum(2 * len(each) ** 2 for each in self._groups().values()) + len(self.nodes)
+        if most > MOST_FLOWS:
+            raise UserInputError(
+                f"the trace's collectives are up to {most:.2g} flows",
+                where="workload.trace",
+                expected=f"at most {MOST_FLOWS}",
+            )
         work = self.flows(stage)
         sizes = [flow.size_bytes for flow in work]
         microseconds = sum(node.microseconds for node in self.nodes.values())

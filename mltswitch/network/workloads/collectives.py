@@ -30,7 +30,8 @@ def ring_pass(
     Args:
         work: Where the flows are added.
         hosts: In the order of the ring.
-        parts: Bytes of each part, one for each host; an empty one takes no flow.
+        parts: Bytes of each part, one for each host; an empty one takes no flow. Where all are empty, hosts
+            wait for each other.
         after: For each host, when it has what it gives.
         make: Makes a flow.
         reduces: Each host adds its own to a part before it passes it on, in the first steps.
@@ -40,6 +41,9 @@ def ring_pass(
         For each host, when it has all results.
     """
     count = len(hosts)
+    if not any(parts):
+        together = work.compute(hosts[0], 0, tuple(dict.fromkeys(each for own in after for each in own)))
+        return [together] * count
     reducing = count - 1 if reduces else 0
     came: list[After] = [()] * count
     got = [list(each) for each in after]
@@ -48,7 +52,7 @@ def ring_pass(
         coming: list[After] = [()] * count
         for place in range(count):
             following, size_bytes = (place + 1) % count, parts[(place - step) % count]
-            waits = tuple(dict.fromkeys((*came[place], *(() if step and is_result else after[place]))))
+            waits = tuple(dict.fromkeys((*came[place], *(() if step > reducing else after[place]))))
             if size_bytes:
                 flow = make(hosts[place], hosts[following], size_bytes, waits, is_result)
                 waits = (work.send(flow),)

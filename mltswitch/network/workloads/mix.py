@@ -33,7 +33,9 @@ def _numbers(value: Any) -> Any:
         if not int(first) <= int(last or first) < MOST_HOSTS:
             raise ValueError(f"{entry!r:.40} falls, or goes beyond {MOST_HOSTS - 1}")
         hosts += range(int(first), int(last or first) + 1)
-    if len(set(hosts)) < len(hosts):
+        if len(hosts) > MOST_HOSTS:
+            break
+    if len(set(hosts)) < len(hosts):  # also where there are more than there can be
         raise ValueError("one stands twice")
     return hosts
 

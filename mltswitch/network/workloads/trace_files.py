@@ -6,12 +6,15 @@ one after the other, or in a list.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mltswitch.documents import open_regular
 from mltswitch.errors import UserInputError
+from mltswitch.inputs import note_input
 
 SEND, RECEIVE, COLLECTIVE = 5, 6, 7
 NODE_TYPES: Final = (
@@ -25,6 +28,8 @@ NODE_TYPES: Final = (
     "COMM_COLL",
 )
 """By number; storage and the like, which later drafts of the schema have, are not played."""
+MOST_BYTES: Final = 1 << 30
+_BETWEEN: Final = re.compile(r"[,\s]*")
 VERSIONS: Final = ("", "0.0.4")
 """Of the schema; some write none."""
 _FIELDS: Final = {
@@ -57,7 +62,11 @@ def read_trace(path: Path) -> list[Node]:
     nodes: dict[int, Node] = {}
     last = "the beginning"
     try:
-        data = path.read_bytes()
+        with open_regular(path) as stream:
+            note_input(stream.fileno())
+            data = stream.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise UserInputError(f"larger than {MOST_BYTES} bytes", where=str(path))
         for message in _json(data.decode()) if path.suffix == ".json" else _binary(data):
             if "type" not in message and "id" not in message:  # it is about the trace
                 if message.get("version", "") not in VERSIONS:
@@ -69,9 +78,7 @@ def read_trace(path: Path) -> list[Node]:
             if node.number in nodes:
                 raise UserInputError(f"{last} stands twice", where=str(path))
             nodes[node.number] = node
-    except OSError as error:
-        raise UserInputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
         raise UserInputError(f"is cut short, or no Chakra trace, after {last}", where=str(path)) from None
     for node in nodes.values():
         for missing in {*node.before} - {*nodes}:
@@ -83,14 +90,15 @@ def read_trace(path: Path) -> list[Node]:
 def _node(message: dict[str, Any]) -> Node:
     kind, before = message.get("type", 0), [*message.get("ctrlDeps", []), *message.get("dataDeps", [])]
     number = NODE_TYPES.index(kind.removesuffix("_NODE")) if isinstance(kind, str) else int(kind)
-    if number >= len(NODE_TYPES):
+    microseconds = int(message.get("durationMicros", 0))
+    if not (0 <= number < len(NODE_TYPES) and 0 <= microseconds < 2**63):
         raise ValueError
     return Node(
         int(message.get("id", 0)),
         str(message.get("name", "")),
         number,
         tuple(dict.fromkeys(map(int, before))),
-        int(message.get("durationMicros", 0)),
+        microseconds,
         {
             each["name"]: value
             for each in message.get("attr", [])
@@ -103,7 +111,7 @@ def _node(message: dict[str, Any]) -> Node:
 def _json(text: str) -> Iterator[dict[str, Any]]:
     decoder, place = json.JSONDecoder(), 0
     text = text.strip().removeprefix("[").removesuffix("]")
-    while (place := len(text) - len(text[place:].lstrip(", \r\n\t"))) < len(text):
+    while (place := _BETWEEN.match(text, place).end()) < len(text):  # type: ignore[union-attr]
         message, place = decoder.raw_decode(text, place)
         yield message
 
@@ -114,7 +122,7 @@ def _binary(data: bytes) -> Iterator[dict[str, Any]]:
     while place < len(data):
         is_first, (size, begin) = place == 0, _varint(data, place)
         place = begin + size
-        if place > len(data):
+        if size < 0 or place > len(data):
             raise ValueError
         message: dict[str, Any] = {"ctrlDeps": [], "dataDeps": [], "attr": []}
         for number, value in _fields(data[begin:place]):
