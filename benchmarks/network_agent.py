@@ -16,6 +16,7 @@ For each CASE (8to1_128k_loss0 and so on):
     hops_per_second_compiled            packets sent by ports, of all cases, per second of processor time
 """
 
+from pathlib import Path
 from time import process_time
 from typing import Any, Final
 
@@ -23,15 +24,15 @@ import click
 import numpy as np
 
 from benchmarks.figures import print_figures
+from mltswitch.app.simulated_network import ground_of
 from mltswitch.documents import validate
 from mltswitch.network.cosimulation import CosimulatedWorld
-from mltswitch.network.scenario import LeafSpineNetwork, Scenario
-from mltswitch.network.simulation import Ground, staged
+from mltswitch.network.scenario import Scenario
+from mltswitch.network.simulation import staged
 from mltswitch.network.transports.parameters import MltAgent
 from mltswitch.network.units import PICOSECONDS
 from mltswitch.network.workloads import Flow
 from mltswitch.network.world import World
-from mltswitch.plan import Topology
 
 RATE_BPS: Final = 10_000_000_000
 CROWDS: Final = {"8to1": (8, 1), "16to4": (16, 4)}
@@ -64,8 +65,7 @@ def played(law: str, crowd: str, size_bytes: int, loss: float, seed: int) -> Wor
         ],
     }
     scenario = validate(document, Scenario, where="scenario")
-    assert isinstance(scenario.fabric, LeafSpineNetwork)  # noqa: S101  (as the document has it)
-    ground = Ground(Topology(scenario.fabric.fabric()), None, scenario.buffer_bytes)
+    ground = ground_of(scenario, Path())
     play = scenario.plays[0]
     network, _ = staged(scenario, ground, play, "transports[0]", seed)
     last = network.hosts - receivers

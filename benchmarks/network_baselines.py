@@ -9,6 +9,7 @@ papers print beside DCTCP's (Bai et al., NSDI 2015; Alizadeh et al., SIGCOMM 201
 flow should end little after the receiver's line could have carried them all (Handley et al., SIGCOMM 2017).
 """
 
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -16,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.figures import print_figures
+from mltswitch.app.simulated_network import ground_of
 from mltswitch.documents import validate
 from mltswitch.network.results import Run
-from mltswitch.network.scenario import LeafSpineNetwork, Scenario
-from mltswitch.network.simulation import Ground, check, play_one
+from mltswitch.network.scenario import Scenario
+from mltswitch.network.simulation import check, play_one
 from mltswitch.network.transports.parameters import HEADER_BYTES, PAYLOAD_BYTES
 from mltswitch.network.units import PICOSECONDS
-from mltswitch.plan import Topology
 
 RATE_BPS: Final = 10**10
 DELAY_SECONDS: Final = 2e-6
@@ -60,8 +61,7 @@ def played(
         "transports": [transport],
     }
     scenario = validate(document, Scenario, where="scenario")
-    assert isinstance(scenario.fabric, LeafSpineNetwork)  # noqa: S101  (as the document has it)
-    ground = Ground(Topology(scenario.fabric.fabric()), None, scenario.buffer_bytes)
+    ground = ground_of(scenario, Path())
     check(scenario, ground)
     return play_one(scenario, ground, 0, seed, lambda _done, _flows: None, has_depths=has_depths)
 

@@ -23,12 +23,12 @@ from typing import Any, Final
 import click
 
 from benchmarks import network_ns3
+from mltswitch.app.simulated_network import ground_of
 from mltswitch.documents import validate
 from mltswitch.network.records import FLOW_EVENTS
-from mltswitch.network.scenario import LeafSpineNetwork, Scenario
-from mltswitch.network.simulation import Ground, staged
+from mltswitch.network.scenario import Scenario
+from mltswitch.network.simulation import staged
 from mltswitch.network.world import World
-from mltswitch.plan import Topology
 
 FABRIC: Final = {
     "leaves": 9,
@@ -58,8 +58,7 @@ def measured(name: str, quick: bool) -> dict[str, float]:
         "transports": [TRANSPORTS[name]],
     }
     scenario = validate(document, Scenario, where="scenario")
-    assert isinstance(scenario.fabric, LeafSpineNetwork)  # noqa: S101  (as FABRIC has it)
-    ground = Ground(Topology(scenario.fabric.fabric()), None, scenario.buffer_bytes)
+    ground = ground_of(scenario, Path())
     play = scenario.plays[0]
     network, flows = staged(scenario, ground, play, "transports[0]", 1)
     small = World(network, flows[:1], play.transport.settings(), seed=1, spraying=play.sprays)

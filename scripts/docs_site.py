@@ -80,7 +80,7 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     return with_site_links(markdown, origin, source)
 
 
-def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001
+def on_post_page(output: str, *, page: Page, config: MkDocsConfig) -> str:  # noqa: ARG001  (mkdocs gives them)
     """The page with a name for its search, which the theme forgets and screen readers read out."""
     return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
 

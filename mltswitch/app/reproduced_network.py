@@ -67,7 +67,7 @@ class Reproduced:
     missing_runs: int
     """Runs that Ctrl-C or SIGTERM left out; one that readings share counts for each."""
     ended_by: int = 0
-    """The signal; 0: none."""
+    """Number of the signal that ended it, such as 2 for SIGINT; 0: none did."""
 
 
 def scenarios_of(

@@ -66,7 +66,7 @@ class Simulation:
     """Runs that Ctrl-C or SIGTERM left out."""
     outputs: tuple[Path, ...]
     ended_by: int = 0
-    """The signal; 0: none."""
+    """Number of the signal that ended it, such as 2 for SIGINT; 0: none did."""
 
 
 def load_scenario(

@@ -55,7 +55,7 @@ class _Connection:
 
     flow: int
     tokens: dict[int, int]
-    """Each host's."""
+    """Host → its data plane's token of the connection."""
 
 
 class CosimulatedWorld(World):
@@ -68,22 +68,20 @@ class CosimulatedWorld(World):
         settings: dict[str, Any],
         *,
         seed: int,
-        spraying: bool,
         transport: MltAgent,
         **more: Any,
     ) -> None:
         """Lay out the tables; hosts get their data planes as flows begin.
 
         Args:
-            network: Ports, memory, queues.
+            network: As every world takes it, and so are `flows` and `settings`.
             flows: What is sent.
             settings: Fields of SETTINGS.
             seed: Of all choices.
-            spraying: Whether connections have all paths, or each the one that its hash names.
             transport: Parameters of the data planes.
-            more: As other worlds take it.
+            more: Options of every world. Without `spraying`, a connection has the path that its hash names.
         """
-        super().__init__(network, flows, settings, seed=seed, spraying=spraying, **more)
+        super().__init__(network, flows, settings, seed=seed, **more)
         self._transport, self._seed = transport, seed
         self._random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0x636F,)))
         self._memory = np.zeros(max((flow.size_bytes for flow in flows), default=1), np.uint8)

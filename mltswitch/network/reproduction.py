@@ -97,12 +97,12 @@ def _merged(data: Changes, changes: Changes) -> Changes:
     for name, value in changes.items():
         old = {"transport": {"name": made[name]}} if isinstance(made.get(name), str) else made.get(name)
         is_inner = isinstance(value, dict) and isinstance(old, dict)
-        made[name] = _merged(old, value) if is_inner else value  # type: ignore[arg-type]
+        made[name] = _merged(old, value) if is_inner else value  # type: ignore[arg-type]  # is_inner says so
     return made
 
 
 def reproduction_names() -> tuple[str, ...]:
-    """The bundled figures."""
+    """Names of the figures of papers that come with the package, such as `mlt-fig14`."""
     return tuple(sorted(each.name.removesuffix(".yaml") for each in _FOLDER.iterdir()))
 
 

@@ -37,7 +37,7 @@ LOSS_COLUMNS: Final = (
 MOST_POINTS: Final = 400
 """Of one curve of completion times."""
 BUSIEST_LINKS: Final = 10
-"""Of a table."""
+"""How many links a table lists, the fullest first."""
 QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
 
 Losses = tuple[str, float | None, float | None, float | None, float | None]
@@ -51,7 +51,7 @@ class SimulatedPlay:
 
     transport: str
     completion_seconds: NDArray[Any]
-    """In rising order."""
+    """Completion times of all flows that ended, in seconds, in rising order."""
     times_seconds: NDArray[Any]
     """When queues were looked at."""
     depths_bytes: Mapping[str, NDArray[Any]]

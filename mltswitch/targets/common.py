@@ -34,7 +34,7 @@ SAVED_UNREAD: Final = "what it starts with cannot be read, so nobody can tell wh
 POLL_SECONDS: Final = 10.0
 """Seconds between SONiC's copies of its chip's counters, unless configured; assumed for other OSes, too."""
 _MOST_COUNTER_DIGITS: Final = 20
-"""Of 64 bits."""
+"""Digits of the largest number that a counter of 64 bits holds."""
 Key = tuple[tuple[str, ...], str]
 """A line with the modes in which it stands, outermost first."""
 

@@ -1,12 +1,14 @@
 """Small networks, and runs of them."""
 
+from pathlib import Path
 from typing import Any
 
+from mltswitch.app.simulated_network import ground_of
 from mltswitch.documents import validate
 from mltswitch.network.fabric import BY_RANK, PLAIN, TRIM, Network, Rule, SwitchRules
 from mltswitch.network.results import Run
 from mltswitch.network.scenario import LeafSpineNetwork, Scenario
-from mltswitch.network.simulation import Ground, check, play_one
+from mltswitch.network.simulation import check, play_one
 from mltswitch.network.transports.parameters import Ndp, Pfabric
 from mltswitch.network.workloads import Flow
 from mltswitch.network.world import World
@@ -84,8 +86,7 @@ def scenario(**changes: Any) -> Scenario:
 def play(**changes: Any) -> list[Run]:
     """All runs of a scenario by numbers."""
     made = scenario(**changes)
-    assert isinstance(made.fabric, LeafSpineNetwork)
-    ground = Ground(Topology(made.fabric.fabric()), None, made.buffer_bytes)
+    ground = ground_of(made, Path())
     check(made, ground)
     return [
         play_one(made, ground, place, seed, lambda _done, _flows: None)

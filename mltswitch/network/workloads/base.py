@@ -49,7 +49,7 @@ class Round(NamedTuple):
     host: int
     number: int
     start_picoseconds: int
-    """Of the first round."""
+    """Start of the job's first round; later ones begin where the one before ends."""
     end: int
     """The step that ends with it."""
 
@@ -146,7 +146,7 @@ class Stage:
     plan_layers: int | None = None
     """Layers of the model that the switches' plan is for."""
     rates_bps: tuple[int, ...] = ()
-    """Of the hosts' links."""
+    """Rate of each host's link, in bit/s, by the host's number."""
     background_class: int = 0
 
     def of(self, hosts: Sequence[int], random: np.random.Generator) -> "Stage":

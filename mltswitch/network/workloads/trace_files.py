@@ -46,7 +46,7 @@ _VALUES: Final = {7: "int32Val", 9: "int64Val", 11: "uint32Val", 13: "uint64Val"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """What one rank does."""
+    """One node of a trace: what a rank computes, sends, receives, or does together with others."""
 
     number: int
     name: str
@@ -111,7 +111,7 @@ def _node(message: dict[str, Any]) -> Node:
 def _json(text: str) -> Iterator[dict[str, Any]]:
     decoder, place = json.JSONDecoder(), 0
     text = text.strip().removeprefix("[").removesuffix("]")
-    while (place := _BETWEEN.match(text, place).end()) < len(text):  # type: ignore[union-attr]
+    while (place := _BETWEEN.match(text, place).end()) < len(text):  # type: ignore[union-attr]  # it matches nothing, too
         message, place = decoder.raw_decode(text, place)
         yield message
 

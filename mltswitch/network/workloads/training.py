@@ -25,7 +25,7 @@ class Stragglers(SparseDocument):
     share: float | None = Field(default=None, gt=0, le=1, allow_inf_nan=False)
     """Of the workers, at least one; the seed chooses them."""
     hosts: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(), max_length=100_000)
-    """Workers by number."""
+    """Numbers of the workers that are slow, in the place of a share drawn by the seed."""
     factor: float = Field(ge=1, le=1000, allow_inf_nan=False)
     """How many times as long as the others they compute."""
 
